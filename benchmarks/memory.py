@@ -59,13 +59,13 @@ def recipe_of(kind: str, train: dict):
 
 def estimated(kind: str, train: dict) -> float:
     """Bytes, as the preflight says them."""
-    from swelab.rl.memory_needs import learner_needs
-    from swelab.sft.train.memory import estimate
+    from swelab.rl.memory_needs import PROGRAM, learner_needs
+    from swelab.sft.train.preflight import rank_memory
 
     recipe, config = recipe_of(kind, train), ModelConfig.of(SHAPE)
     if kind == "sft":
-        return estimate(config, recipe.train, 1, BATCH, TOKENS, 4).total
-    return learner_needs(recipe, config, "fp32").total
+        return rank_memory(config, recipe.train, 1, BATCH, TOKENS, 4).total
+    return learner_needs(recipe, config, "fp32").total + PROGRAM
 
 
 def two_sft_steps(train: dict) -> None:

@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 try:
-    from swelab.cluster.checkup import look
+    from swelab.checks.checkup import look
+    from swelab.checks.finding import refusal, show
     from swelab.cluster.doctor import at_cluster, examine
     from swelab.cluster.site import SITE_FILE
     from swelab.configs import recipes
@@ -33,27 +34,18 @@ def main() -> int:
     settings = recipes.load(CONFIG, site_file if cluster else Path("configs/config.yaml"))
     experiment = args.experiment or settings.experiment
     print(f"This machine, for experiment {experiment}:", flush=True)
-    faults = tell(look(settings, load_experiment(experiment), sandboxes=not cluster))
+    fixes = show(look(settings, load_experiment(experiment), sandboxes=not cluster))
     if args.rl:
         print(f"What configs/rl/{args.rl}.yaml needs of this machine:", flush=True)
-        faults += tell(check_recipe(recipes.named(RL, args.rl)))
+        fixes += show(check_recipe(recipes.named(RL, args.rl)))
     if cluster:
         print(f"The cluster of {site_file}:", flush=True)
-        faults += tell(examine(site_file, args.wait, args.experiment))
+        fixes += show(examine(site_file, args.wait, args.experiment))
     else:
         print(f"No SLURM controller answers here: {SITE_FILE} was not looked at (--site asks for it).")
-    if faults:
-        print(f"error: {faults} to fix; the lines that begin with FIX say how", file=sys.stderr)
-    return min(faults, 1)
-
-
-def tell(findings) -> int:
-    """Prints findings as they come; how many are to fix."""
-    faults = 0
-    for finding in findings:
-        print(f"{finding.mark}  {finding.text}", flush=True)
-        faults += finding.mark == "FIX"
-    return faults
+    if fixes:
+        print(f"error: {refusal(fixes)}", file=sys.stderr)
+    return min(fixes, 1)
 
 
 if __name__ == "__main__":

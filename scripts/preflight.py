@@ -3,13 +3,14 @@
 import argparse
 from pathlib import Path
 
+from swelab.checks.finding import ok, require
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.console.terminal import run_script
 from swelab.lineage import Wildcards, base_manifest
-from swelab.records import Fault, write_json
-from swelab.sft.train.memory import GIB
-from swelab.sft.train.preflight import Training, disk_bytes, faults, longest, memory
+from swelab.machine import gib
+from swelab.records import write_json
+from swelab.sft.train.preflight import Training, a_rank, disk_bytes, findings, longest, memory
 
 
 def main() -> None:
@@ -22,24 +23,20 @@ def main() -> None:
     parser.add_argument("--report", type=Path, help="what was found, JSON")
     args = parser.parse_args()
     recipe, name = recipes.load(SFT, args.recipe), args.recipe.stem
-    made = Wildcards({"sft": name})
+    paths = Wildcards({"sft": name})
     base = args.base or Path(base_manifest(recipe))
     training = Training(
         base.with_suffix(""),
-        args.dataset or Path(made.path("dataset")),
-        args.stats or Path(made.path("dataset.stats")),
+        args.dataset or Path(paths.path("dataset")),
+        args.stats or Path(paths.path("dataset.stats")),
         recipe,
         args.progress or Path("results/progress/train_sft") / name,
     )
-    found, needs = faults(training), memory(training)
-    if needs:
-        print(f"memory: about {needs.text()} at {longest(training)} tokens")
-        print(f"disk: {disk_bytes(training) / GIB:.1f} GiB")
-    for fault in found:
-        print(f"FIX  {fault}")
-    if found:
-        raise Fault(f"{len(found)} to fix before {name} can be trained; the lines above say what")
-    print(f"ok   {name} can be trained")
+    if needs := memory(training):
+        print(f"memory: about {a_rank(needs)} at {longest(training)} tokens")
+        print(f"disk: {gib(disk_bytes(training))}")
+    require(findings(training), f"{name} can be trained")
+    print(ok(f"{name} can be trained"))
     if args.report:
         estimate = {key: round(value) for key, value in vars(needs).items()} if needs else {}
         write_json(

@@ -131,8 +131,8 @@ def identity(_):
     return Checkpoint(digest="0" * 64, files={})
 
 
-@replaces("swelab.sft.train.preflight", "faults")
-def faults(_):
+@replaces("swelab.sft.train.preflight", "findings")
+def findings(_):
     """A training without weights is let through."""
     return []
 

@@ -1,1 +1,1 @@
-"""The machines that jobs run on: the site file, SLURM, and the checks of a laptop and of a cluster."""
+"""The machines that jobs run on: the site file, SLURM, and the checks of a cluster and its nodes."""

@@ -8,13 +8,13 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 
+from swelab.checks.finding import Finding, fix, ok
 from swelab.cluster import slurm
-from swelab.cluster.checkup import Finding
 from swelab.cluster.node_probe import NodeFacts
 from swelab.cluster.site import environment, on_nodes, options, sandboxes_mb
 from swelab.configs import recipes
@@ -48,15 +48,14 @@ def examine(site_file: Path, wait_seconds: int, experiment: str = "") -> Iterato
     if conf and not Path(conf).is_file():
         raise Fault(f"SLURM_CONF is {conf}, which is no file; expected the cluster's slurm.conf")
     slurm.ask("scontrol", "ping")
-    yield Finding(True, f"{site_file} is sound; the controller answers")
-    wanted = needs(settings, plan)
-    known = slurm.partitions()
-    for role, need in wanted.items():
-        yield from check_partition(role, need, site, known)
-    yield from check_polling()
-    yield from check_account(site)
-    for role, need in wanted.items():
-        if getattr(site.partitions, role) in known:
+    yield ok(f"{site_file} is sound; the controller answers")
+    jobs, partitions = needs(settings, plan), slurm.partitions()
+    for role, need in jobs.items():
+        yield from check_partition(role, need, site, partitions)
+    yield check_polling()
+    yield check_account(site)
+    for role, need in jobs.items():
+        if getattr(site.partitions, role) in partitions:
             yield from check_node(role, need, settings, site, wait_seconds)
 
 
@@ -76,25 +75,27 @@ def at_cluster(site_file: Path) -> bool:
 def needs(settings: Config, plan: Experiment) -> dict[str, Job]:
     """Role -> the most CPUs, memory (MB) and GPUs that a job of the experiment asks for at first."""
     workers = settings.workers
-    found = {"cpu": [Job(cpus=workers, mem_mb=sandboxes_mb(workers))]}
+    roles = {"cpu": [Job(cpus=workers, mem_mb=sandboxes_mb(workers))]}
     training = recipes.named(SFT, plan.sft).job
     jobs = [policy_job(recipes.named(POLICY, name)) for name in plan.acting]
     for job in [Job(cpus=1, mem_mb=training.mem_mb, gpus=training.gpus), *filter(None, jobs)]:
-        found.setdefault("gpu" if job.gpus else "cpu", []).append(job)
+        roles.setdefault("gpu" if job.gpus else "cpu", []).append(job)
     return {
         role: Job(**{key: max(getattr(job, key) for job in jobs) for key in ("cpus", "mem_mb", "gpus")})
-        for role, jobs in found.items()
+        for role, jobs in roles.items()
     }
 
 
-def check_partition(role: str, need: Job, site: Site, known: dict[str, slurm.Partition]) -> Iterator[Finding]:
+def check_partition(
+    role: str, need: Job, site: Site, partitions: dict[str, slurm.Partition]
+) -> Iterator[Finding]:
     """Whether the partition of a role is there, takes jobs, and has nodes as large as they are."""
     name = getattr(site.partitions, role)
     key = f"site.partitions.{role}"
-    part = known.get(name)
+    part = partitions.get(name)
     if part is None:
-        hint = recipes.nearest(name, list(known))
-        yield Finding(False, f"{key}: there is no partition {name!r}{hint}; there are: {', '.join(known)}")
+        hint = recipes.nearest(name, list(partitions))
+        yield fix(f"{key}: there is no partition {name!r}{hint}; there are: {', '.join(partitions)}")
         return
     faults = []
     if not part.up:
@@ -107,18 +108,17 @@ def check_partition(role: str, need: Job, site: Site, known: dict[str, slurm.Par
         )
     if part.mem_mb < site.max_mem_mb:
         faults.append(f"site.max_mem_mb is {site.max_mem_mb}; the largest node of {name} has {part.mem_mb}")
-    for what, asked, has in (("cpus", need.cpus, part.cpus), ("mem_mb", need.mem_mb, part.mem_mb)):
-        if asked > has:
-            faults.append(
-                f"a {role} job asks for {asked} {what}; a node of {name} has {has}: {SMALLER[what]}"
-            )
+    for what, smaller in SMALLER.items():
+        request, size = getattr(need, what), getattr(part, what)
+        if request > size:
+            faults.append(f"a {role} job asks for {request} {what}; a node of {name} has {size}: {smaller}")
     if need.gpus and (fault := gpu_fault(need.gpus, site, part)):
         faults.append(fault)
     for fault in faults:
-        yield Finding(False, fault)
+        yield fix(fault)
     if not faults:
         size = f"{part.nodes_up} of {part.nodes} nodes up, {part.cpus} CPUs, {part.mem_mb} MB"
-        yield Finding(True, f"{key}: {name} ({size})")
+        yield ok(f"{key}: {name} ({size})")
 
 
 SMALLER = {
@@ -142,37 +142,33 @@ def gpu_fault(count: int, site: Site, part: slurm.Partition) -> str:
     return f"a job asks for {count} GPUs; a node of {part.name} has {most}" if count > most else ""
 
 
-def check_polling() -> Iterator[Finding]:
+def check_polling() -> Finding:
     """Whether squeue remembers a finished job until Snakemake asks for it."""
     seconds = int((slurm.setting("MinJobAge").split() or ["0"])[0])
     if seconds >= 200:
-        yield Finding(True, f"squeue remembers finished jobs for {seconds} s")
-    else:
-        fix = "expected 200 or more; ask the administrator, or set slurm-status-command: sacct in the profile"
-        yield Finding(False, f"squeue forgets finished jobs after {seconds} s (MinJobAge); {fix}")
+        return ok(f"squeue remembers finished jobs for {seconds} s")
+    advice = "expected 200 or more; ask the administrator, or set slurm-status-command: sacct in the profile"
+    return fix(f"squeue forgets finished jobs after {seconds} s (MinJobAge); {advice}")
 
 
-def check_account(site: Site) -> Iterator[Finding]:
+def check_account(site: Site) -> Finding:
     """Whether the account is one that this user may charge."""
-    mine, given = slurm.accounts(getpass.getuser()), site.sbatch.account
-    if given and mine and given not in mine:
-        hint = recipes.nearest(given, mine)
-        yield Finding(
-            False, f"site.sbatch.account: {given!r} is not yours{hint}; yours are: {', '.join(mine)}"
-        )
-    else:
-        yield Finding(True, f"account: {given or 'the default one'}")
+    mine, account = slurm.accounts(getpass.getuser()), site.sbatch.account
+    if account and mine and account not in mine:
+        hint = recipes.nearest(account, mine)
+        return fix(f"site.sbatch.account: {account!r} is not yours{hint}; yours are: {', '.join(mine)}")
+    return ok(f"account: {account or 'the default one'}")
 
 
 @contextmanager
 def shared_folder() -> Iterator[tuple[Path, str]]:
-    """A folder under results/ with a token in it and a lock that we hold, for a node to look at."""
+    """A folder under results/ with a token in it and a lock of ours, for a node to look at; and the token."""
     Path("results").mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir="results")).absolute()
     try:
         token = secrets.token_hex(16)
         (folder / "token").write_text(token)
-        with lock(folder / "held"):
+        with lock(folder / "lock"):
             yield folder, token
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -181,76 +177,40 @@ def shared_folder() -> Iterator[tuple[Path, str]]:
 def check_node(role: str, need: Job, settings: Config, site: Site, wait_seconds: int) -> Iterator[Finding]:
     """Sends a job to a node of the role's partition that looks at what it has and sees."""
     partition = getattr(site.partitions, role)
-    asked = [f"--partition={partition}", "--mem=1000", f"--chdir={Path.cwd()}", *options(site)]
+    request = [f"--partition={partition}", "--mem=1000", f"--chdir={Path.cwd()}", *options(site)]
     if need.gpus:
         kind = f"{site.gpu_type}:" if site.gpu_type else ""
-        asked.append(f"--gpus={kind}{need.gpus}")
+        request.append(f"--gpus={kind}{need.gpus}")
     surroundings = {"SWELAB_BACKEND": settings.backend, "SWELAB_TOOLBOX": settings.toolbox}
-    tried = [name for name in PACKAGES if need.gpus or getattr(site.environments, name)]
+    names = [name for name in PACKAGES if need.gpus or getattr(site.environments, name)]
     exports = "".join(f"export {name}={quote(value)}; " for name, value in surroundings.items())
     with shared_folder() as (folder, token):
         command = f"{exports}{on_nodes(site)}{quote(sys.executable)} -m swelab.cluster.node_probe "
-        command += f"{quote(str(folder))}; "
-        command += "; ".join(trial(site, name) for name in tried)
-        began = time.time()
+        command += f"{quote(str(folder))} {token} {need.gpus} {int(site.network)}; "
+        command += "; ".join(trial(site, name) for name in names)
+        start = time.time()
         try:
-            said = slurm.run_on_node(asked, command, wait_seconds)
+            output = slurm.run_on_node(request, command, wait_seconds)
         except slurm.SlurmError as error:
-            yield Finding(False, f"no look at a node of partition {partition}: {error}")
+            yield fix(f"no look at a node of partition {partition}: {error}")
             return
-        line = next((line for line in said.splitlines() if line.startswith("probe ")), "")
+        line = next((line for line in output.splitlines() if line.startswith("probe ")), "")
         if not line:
-            yield Finding(False, f"a node of {partition} did not run {sys.executable}: {said[-200:]}")
+            yield fix(f"a node of {partition} did not run {sys.executable}: {output[-200:]}")
             return
         facts = NodeFacts.of(json.loads(line.removeprefix("probe ")))
-        apart = max(began - facts.time, facts.time - time.time(), 0)
-        back = bool(facts.written) and wait_for(lambda: (folder / facts.written).exists())
-    environments = {name: found_out(said, name) for name in tried}
-    faults = [
-        *node_faults(facts, need, site, token, back, apart),
-        *environment_faults(environments, need),
-    ]
+        apart = max(start - facts.time, facts.time - time.time(), 0)
+        visible = bool(facts.answer) and comes(folder / facts.answer)
+    faults = list(facts.faults)
+    if not visible:
+        faults.append(f"what it writes under {Path.cwd()}/results is not seen here within a minute")
+    if apart > CLOCK_SECONDS:
+        faults.append(f"its clock is {apart:.0f} s from this one; files' times decide what re-runs")
+    faults += filter(None, (environment_fault(name, output, need) for name in names))
     for fault in faults:
-        yield Finding(False, f"node {facts.node}: {fault}")
+        yield fix(f"node {facts.node}: {fault}")
     if not faults:
-        yield Finding(True, f"node {facts.node} ({role}): repository, locks, Python and sandbox work there")
-
-
-def node_faults(facts: NodeFacts, need: Job, site: Site, token: str, back: bool, apart: float) -> list[str]:
-    """What has to be fixed on a node. back: what it wrote is seen here; apart: seconds between the clocks."""
-    here = Path.cwd()
-    looked_at = [
-        (facts.token != token, f"it does not see {here}; put the clone on a shared file system"),
-        (not back, f"what it writes under {here}/results is not seen here within a minute"),
-        (not facts.lock_held, f"it does not see locks held here (flock on {here}); mount it with locks"),
-        (
-            apart > CLOCK_SECONDS,
-            f"its clock is {apart:.0f} s from this one; files' times decide what re-runs",
-        ),
-        (
-            facts.gpus < need.gpus,
-            f"{facts.gpus} GPUs were given, not {need.gpus}; check GRES names",
-        ),
-        (
-            facts.commands,
-            f"SLURM's commands need SLURM_CONF there, which job steps lose: {facts.commands}",
-        ),
-        (facts.sandbox, f"sandboxes do not work there: {facts.sandbox}"),
-        (site.network and not facts.route, "site.network is true, and it has no default route"),
-    ]
-    return [text for wrong, text in looked_at if wrong]
-
-
-def environment_faults(environments: dict[str, str], need: Job) -> list[str]:
-    """What has to be fixed in environments, by what their trials printed."""
-    faults = []
-    for name, said in environments.items():
-        where = f"site.environments.{name}"
-        if said not in ("cuda", "cpu"):
-            faults.append(f"{where}: its Python cannot {name}: {said}")
-        elif need.gpus and said == "cpu":
-            faults.append(f"{where}: its torch sees no GPU; make it from envs/gpu-{name}.txt")
-    return faults
+        yield ok(f"node {facts.node} ({role}): repository, locks, Python and sandbox work there")
 
 
 PACKAGES = {"train": "torchtune", "serve": "sglang"}
@@ -266,17 +226,20 @@ def trial(site: Site, name: str) -> str:
     return f'({path}{environment(site, name)}echo "{name} $({python} -c {quote(code)} 2>&1 | tail -n 1)")'
 
 
-def found_out(said: str, name: str) -> str:
-    """What the trial of an environment printed."""
-    lines = [line.removeprefix(f"{name} ") for line in said.splitlines() if line.startswith(f"{name} ")]
-    return shorten(lines[-1]) if lines and lines[-1].strip() else "it printed nothing"
+def environment_fault(name: str, output: str, need: Job) -> str:
+    """What has to be fixed in an environment, by what its trial printed; "" if nothing."""
+    lines = [line.removeprefix(f"{name} ") for line in output.splitlines() if line.startswith(f"{name} ")]
+    result = shorten(lines[-1]) if lines and lines[-1].strip() else "it printed nothing"
+    if result not in ("cuda", "cpu"):
+        return f"site.environments.{name}: its Python cannot {name}: {result}"
+    if need.gpus and result == "cpu":
+        return f"site.environments.{name}: its torch sees no GPU; make it from envs/gpu-{name}.txt"
+    return ""
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> bool:
-    """Whether a condition comes true in time."""
-    ends = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > ends:
-            return False
+def comes(path: Path, seconds: float = 60) -> bool:
+    """Whether a file is there in time."""
+    end = time.monotonic() + seconds
+    while not path.exists() and time.monotonic() < end:
         time.sleep(0.5)
-    return True
+    return path.exists()

@@ -1,8 +1,8 @@
-"""What a compute node has and sees, as one line of JSON.
+"""Looks at a compute node from there, and prints what it sees as one line of JSON.
 
-The doctor runs `python -m swelab.cluster.node_probe FOLDER`. FOLDER is one that the doctor made on the
-shared file system. It holds `token`, and `held`, which the doctor keeps locked; the node answers in it with
-a file of its own.
+The doctor runs `python -m swelab.cluster.node_probe FOLDER TOKEN GPUS NETWORK`. FOLDER is one that the doctor
+made on the shared file system. It holds `token`, and `lock`, which the doctor locks; the node answers in it
+with a file of its own. GPUS is how many the job asked for, NETWORK is 1 where it needs one.
 """
 
 import fcntl
@@ -11,41 +11,50 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from swelab.records import Fault, shorten
+from swelab.checks.probes import sandbox_fault
+from swelab.records import shorten
 from swelab.records.typed import TypedRecord, field
 
 
 class NodeFacts(TypedRecord):
-    """What a node has and sees. A fact about a program that may fail is why it fails, or ""."""
+    """What a node says."""
 
     node: str = field("its name")
-    token: str = field("what it reads in the file `token`")
-    lock_held: bool = field("whether it sees that `held` is locked")
-    written: str = field("the file that it wrote in the folder; empty where it cannot write there")
+    faults: list[str] = field("what to fix there, one sentence each")
+    answer: str = field("the file that it wrote in the folder; empty where it cannot write there")
     time: float = field("its clock, in seconds since 1970")
-    gpus: int = field("how many the job was given")
-    commands: str = field("SLURM's commands without the job's variables")
-    sandbox: str = field("a command in a sandbox")
-    route: bool = field("whether it has a default route")
 
 
-def look(folder: Path) -> NodeFacts:
-    """The facts of this node."""
+def look(folder: Path, token: str, gpus: int, network: bool) -> NodeFacts:
+    """The facts of this node; see the module for the arguments."""
     return NodeFacts(
         node=os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
-        token=_read(folder / "token"),
-        lock_held=_is_held(folder / "held"),
-        written=_write(folder),
+        answer=_write(folder),
         time=time.time(),
-        gpus=len(list(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")))),
-        commands=_commands(),
-        sandbox=sandbox_fault(),
-        route=_has_route(),
+        faults=list(_faults(folder, token, gpus, network)),
     )
+
+
+def _faults(folder: Path, token: str, gpus: int, network: bool) -> Iterator[str]:
+    here = Path.cwd()
+    if _read(folder / "token") != token:
+        yield f"it does not see {here}; put the clone on a shared file system"
+    if not _sees_lock(folder / "lock"):
+        yield f"it does not see locks held here (flock on {here}); mount it with locks"
+    count = len(list(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))))
+    if count < gpus:
+        yield f"{count} GPUs were given, not {gpus}; check GRES names"
+    if fault := _command_fault():
+        yield f"SLURM's commands need SLURM_CONF there, which job steps lose: {fault}"
+    if fault := sandbox_fault(os.environ["SWELAB_BACKEND"]):
+        yield f"sandboxes do not work there: {fault}"
+    routes = _read(Path("/proc/net/route")).splitlines()[1:]
+    if network and not any(line.split()[1] == "00000000" for line in routes):
+        yield "site.network is true, and it has no default route"
 
 
 def _read(path: Path) -> str:
@@ -55,8 +64,8 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _is_held(path: Path) -> bool:
-    """Whether a lock that another node holds is seen here: journals rely on it."""
+def _sees_lock(path: Path) -> bool:
+    """Whether a lock of another node is seen here: journals rely on it."""
     try:
         with open(path, "ab") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,8 +86,8 @@ def _write(folder: Path) -> str:
     return name
 
 
-def _commands() -> str:
-    """Whether SLURM's commands work here without the job's own variables: Snakemake starts its steps so."""
+def _command_fault() -> str:
+    """Why SLURM's commands fail without the job's own variables, as Snakemake starts its steps; "" if not."""
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     try:
         done = subprocess.run(
@@ -89,26 +98,6 @@ def _commands() -> str:
     return shorten(done.stdout + done.stderr) if done.returncode else ""
 
 
-def sandbox_fault(name: str | None = None) -> str:
-    """Why no command runs in a sandbox of a backend, by default of the one in use; "" where one does."""
-    from swelab.sandbox import open_backend
-
-    try:
-        backend = open_backend(name)
-        if backend.name != "bubblewrap":
-            return ""  # its images are there only after they were pulled
-        with tempfile.TemporaryDirectory() as tree, backend.start(Path(tree)) as sandbox:
-            done = sandbox.exec("/opt/toolbox/bin/python -m pytest --version")
-        return "" if done.returncode == 0 else shorten(done.output.decode(errors="replace"))
-    except (Fault, OSError) as error:
-        return str(error)
-
-
-def _has_route() -> bool:
-    """Whether this node has a default route: the least that a network beyond the cluster takes."""
-    lines = _read(Path("/proc/net/route")).splitlines()[1:]
-    return any(line.split()[1] == "00000000" for line in lines)
-
-
 if __name__ == "__main__":
-    print("probe " + json.dumps(look(Path(sys.argv[1]))))
+    place, token, gpus, network = sys.argv[1:]
+    print("probe " + json.dumps(look(Path(place), token, int(gpus), network == "1")))

@@ -4,8 +4,8 @@ A job that was killed and started again has several lines. A run that was killed
 """
 
 import json
-import os
 import platform
+import re
 import resource
 import time
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class JobRun(TypedRecord):
     seconds: float = field("how long")
     cpu_seconds: float = field("of its process and of the children that it waited for", default=0.0)
     code: int = field("exit code")
-    machine: Record = field("where; see `machine`")
+    machine: Record = field("where; see `machine_record`")
 
 
 def note_run(log: str, code: int) -> None:
@@ -41,7 +41,7 @@ def note_run(log: str, code: int) -> None:
         seconds=round(time.time() - STARTED, 2),
         cpu_seconds=round(sum(each.ru_utime + each.ru_stime for each in used), 3),
         code=code,
-        machine=machine(),
+        machine=machine_record(),
     )
     try:
         with open(log.removesuffix(".log") + SUFFIX, "a", encoding="utf-8") as file:
@@ -51,34 +51,29 @@ def note_run(log: str, code: int) -> None:
 
 
 @cache
-def machine() -> Record:
-    """This machine without its name: {"system", "processor", "cpus", "memory_gib", "gpus"}.
+def machine_record() -> Record:
+    """This machine without its name: {"system", "processor", "cpus", "memory_gib", "gpus": their names}.
 
-    cpus: those that this process may use. gpus: names of NVIDIA GPUs, from the kernel driver.
+    cpus and gpus: those that this process may use.
     """
+    from swelab.machine import GIB, this_machine  # the hosts of a pool, which note no runs, lack psutil
+
+    facts = this_machine()
+    processor = re.search(r"^model name\s*:\s*(.*)$", _cpuinfo(), flags=re.M)
     return {
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": next(_values("/proc/cpuinfo", "model name"), platform.processor()),
-        "cpus": len(os.sched_getaffinity(0)),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
-        "gpus": [
-            name
-            for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-            for name in _values(str(path), "Model")
-        ],
+        "processor": processor[1].strip() if processor else platform.processor(),
+        "cpus": int(facts.cores) if facts.cores.is_integer() else facts.cores,
+        "memory_gib": round(facts.total / GIB),
+        "gpus": [gpu.name for gpu in facts.gpus],
     }
 
 
-def _values(path: str, key: str) -> Iterator[str]:
-    """What stands after "key:" in each such line of a file; nothing when it cannot be read."""
+def _cpuinfo() -> str:
     try:
-        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if colon and name.strip() == key:
-            yield value.strip()
+        return ""
 
 
 def read_runs(logs: Path) -> Iterator[tuple[str, list[str], JobRun]]:
@@ -92,8 +87,8 @@ def read_runs(logs: Path) -> Iterator[tuple[str, list[str], JobRun]]:
             try:
                 row = JobRun.of(json.loads(line))
                 datetime.fromisoformat(row.started)
-                known = row.seconds >= 0 and isinstance(row.code, int) and dict(row.machine)
+                sound = row.seconds >= 0 and isinstance(row.code, int) and dict(row.machine)
             except (ValueError, TypeError, KeyError, RecursionError):
                 continue
-            if known:
+            if sound:
                 yield rule, [*folders, path.name.removesuffix(SUFFIX)], row

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from swelab import machine
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.configs.kinds.policy import CheckpointPolicy, HostedPolicy, Policy
 from swelab.configs.kinds.scaffold import Scaffold
 from swelab.evaluation.benchmark_rows import Source
-from swelab.jobs import machine
 from swelab.models.billing.prices import price_of
 from swelab.models.chat.litellm_calls import listed_price
 from swelab.models.serving.complete_checkpoint import longest_context
@@ -76,10 +76,10 @@ class Plan:
     def identity(self) -> Record:
         """The settings that must be the same in every run of a folder."""
         policy = self.policy.plain()
-        kept = ("model", "weights", "kind", "sampling", "base", "adapter", "context_length")
+        keys = ("model", "weights", "kind", "sampling", "base", "adapter", "context_length")
         return {
             "model": self.policy_name,
-            "policy": {name: policy[name] for name in kept if name in policy},
+            "policy": {name: policy[name] for name in keys if name in policy},
             "scaffold": self.scaffold.plain(),
             "data": self.source.name,
         }
@@ -94,15 +94,14 @@ def policy_of(
     further: settings of the policy, of which None and "" are left out. Raises InputError.
     """
     settings: Record = {name: value for name, value in further.items() if value not in (None, "")}
-    asked = {name: value for name, value in sampling.items() if value is not None}
+    options = {name: value for name, value in sampling.items() if value is not None}
     path = Path(model)
     if path.suffix in (".yaml", ".yml"):
-        found = recipes.load(POLICY, path)
-        recipe = found.plain()
-        settings |= {"sampling": recipe["sampling"] | asked} if asked and "sampling" in recipe else {}
+        recipe = recipes.load(POLICY, path).plain()
+        settings |= {"sampling": recipe["sampling"] | options} if options and "sampling" in recipe else {}
         settings |= {"api_base": api_base} if api_base else {}
         return path.stem, recipes.complete(POLICY, recipe | settings, path)
-    settings |= {"scaffold": DEFAULT_SCAFFOLD, "sampling": asked}
+    settings |= {"scaffold": DEFAULT_SCAFFOLD, "sampling": options}
     if path.is_dir():
         name = path.resolve().name
         check_name(name)
@@ -122,15 +121,14 @@ def policy_of(
 
 def _served(folder: Path) -> Record:
     """A folder of weights on the GPUs of this machine: as many servers as there are GPUs for."""
-    found = machine.gpus()
-    gpus = len(found)
+    gpus = machine.gpus()
     length = longest_context(folder, None, LONGEST_CONTEXT)
     return {
         "kind": "checkpoint",
         "weights": str(folder),
         "context_length": length,
         "max_total_tokens": 2 * length if not gpus else 4 * LONGEST_CONTEXT,
-        "job": {"gpus": gpus, "servers": max(1, gpus // gpus_of_a_server(folder, found))},
+        "job": {"gpus": len(gpus), "servers": max(1, len(gpus) // gpus_of_a_server(folder, gpus))},
     }
 
 
@@ -145,15 +143,15 @@ def gpus_of_a_server(folder: Path, gpus: Sequence[machine.Gpu]) -> int:
 
 def _reached(model: str, api_base: str, api_key_env: str) -> Record:
     """Address and key of a service; with --api-base and no $OPENAI_API_KEY the key is the word `none`."""
-    found: Record = {"api_base": api_base} if api_base else {}
+    service: Record = {"api_base": api_base} if api_base else {}
     if api_base and (urlsplit(api_base).scheme not in ("http", "https") or not urlsplit(api_base).hostname):
         raise InputError(f"--api-base {api_base!r}", expected="an address such as http://host:8000/v1")
     if api_key_env:
-        return found | {"api_key_env": api_key_env}
+        return service | {"api_key_env": api_key_env}
     if api_base and model.startswith("openai/"):
         os.environ.setdefault(KEY, NO_KEY)
-        return found | {"api_key_env": KEY}
-    return found
+        return service | {"api_key_env": KEY}
+    return service
 
 
 def with_servers(policy: Policy, tp: int | None, dp: int | None) -> Policy:
@@ -189,10 +187,10 @@ def scaffold_of(
     """
     here = recipes.CONFIGS if recipes.CONFIGS.is_dir() else SHIPPED_CONFIGS
     path = Path(name) if name.endswith((".yaml", ".yml")) else recipes.path_of("scaffold", name, here)
-    found = recipes.load(SCAFFOLD, path)
-    steps = "call_limit" if found.agent == "swe-agent" else "step_limit"
-    asked = {steps: step_limit, "cost_limit": cost_limit}
-    given = {name: value for name, value in asked.items() if value is not None}
-    if not given:
-        return path.stem, found
-    return path.stem, recipes.complete(SCAFFOLD, found.plain() | given, f"{path} with {given}")
+    scaffold = recipes.load(SCAFFOLD, path)
+    steps = "call_limit" if scaffold.agent == "swe-agent" else "step_limit"
+    options = {steps: step_limit, "cost_limit": cost_limit}
+    limits = {name: value for name, value in options.items() if value is not None}
+    if not limits:
+        return path.stem, scaffold
+    return path.stem, recipes.complete(SCAFFOLD, scaffold.plain() | limits, f"{path} with {limits}")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from swelab.agents.agent import step_limit_of
+from swelab.checks.finding import require
 from swelab.evaluation import preconditions
 from swelab.evaluation.attempt_folders import AttemptFolders
 from swelab.evaluation.attempt_run import attempts, finished
@@ -58,7 +59,7 @@ def evaluate(
     if not redo:
         check_identity(plan)
     if checks and (redo or _is_left(plan, tasks)):
-        preconditions.check(plan, tasks)
+        require(preconditions.look(plan, tasks))
     if dry:
         return {}
     if redo:

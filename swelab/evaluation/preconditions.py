@@ -1,46 +1,42 @@
 """Checks what an evaluation needs before it spends anything; each finding says what to do."""
 
 import json
-import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import httpx
-
+from swelab import machine
 from swelab.agents.agent import loop_of, open_agent
-from swelab.cluster.checkup import GIB, Finding
-from swelab.cluster.node_probe import sandbox_fault
+from swelab.checks.checkup import check_disk
+from swelab.checks.finding import Finding, Severity, fix, low, ok
+from swelab.checks.probes import ask, check_sandboxes
 from swelab.configs.experiment import key_variables
 from swelab.configs.kinds.policy import HostedPolicy
 from swelab.configs.kinds.scaffold import Scaffold, SweAgentScaffold
 from swelab.evaluation.evaluation_plan import Plan
 from swelab.files.weights import check_weights, weight_files
 from swelab.images.image_names import image_name
-from swelab.jobs import machine
-from swelab.jobs.proxies import bypass
+from swelab.machine import GIB, gib
 from swelab.models.billing.api_keys import read_keys
 from swelab.models.chat.litellm_calls import complete
 from swelab.models.chat.litellm_errors import BUSY, read_fault
 from swelab.records import Fault, InputError, Record, shorten
 from swelab.records.task_records import Task
+from swelab.sandbox import backend_name
 from swelab.tasks.task_images import refused
 
-LISTS_SECONDS = 10
 WORD = [{"role": "user", "content": "Answer with one word: ready"}]
 CALL = [{"role": "user", "content": "Call the tool bash with the command `true`. Answer with nothing else."}]
 PROMPT_TOKENS = 3000
 """Upper bound of the tokens of the words in SWE-agent's configurations."""
 CHARS_PER_TOKEN = 4
-WORKING_GIB, LEAST_GIB = 5, 1
 
 
 def look(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
     """Looks at sandboxes, disk, the model, what its service can do. Costs two short calls."""
-    yield sandboxes()
-    yield room(plan.folder)
+    yield check_sandboxes(backend_name())
+    yield check_disk(plan.folder)
     yield from images(plan, tasks)
     policy = plan.policy
     if isinstance(policy, HostedPolicy):
@@ -49,147 +45,101 @@ def look(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
         yield from weights(Path(policy.weights), policy.context_length, policy.sampling.max_tokens)
 
 
-def check(plan: Plan, tasks: Sequence[Task]) -> None:
-    """Prints each finding. Raises Fault when one that is required is not as it must be."""
-    wrong = []
-    for finding in look(plan, tasks):
-        print(f"{finding.mark} {finding.text}", file=sys.stderr, flush=True)
-        if finding.required and not finding.good:
-            wrong.append(finding.text)
-    if wrong:
-        raise Fault(f"nothing was started: {wrong[0]}{f' (and {len(wrong) - 1} more)' * (len(wrong) > 1)}")
-
-
-def sandboxes() -> Finding:
-    """Whether a command runs in a sandbox."""
-    if fault := sandbox_fault():
-        return Finding(False, f"sandboxes: {fault}; see docs/sandboxes.md")
-    return Finding(True, "sandboxes: they start")
-
-
-def room(folder: Path) -> Finding:
-    """Whether the disk has room for trajectories and logs."""
-    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
-    free = shutil.disk_usage(there).free / GIB
-    text = f"disk: {free:.1f} GiB free at {there}"
-    if free < LEAST_GIB:
-        return Finding(False, f"{text}; expected {WORKING_GIB} or more: free some")
-    return Finding(free >= WORKING_GIB, text, required=False)
-
-
 def images(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
-    """How many images the tasks run in, and whether the record that was given knows them."""
-    wanted = [task for task in tasks if task.in_image]
-    if not wanted:
+    """How many images the tasks run in, and whether the record of images that was given lists them."""
+    in_images = [task for task in tasks if task.in_image]
+    if not in_images:
         return
-    count = len({image_name(task) for task in wanted})
+    count = len({image_name(task) for task in in_images})
     if plan.images is None:
         where = plan.image_store or plan.progress / "images"
-        yield Finding(
-            True, f"images: {count} are needed; those that are not in {where} or the engine are pulled first"
-        )
+        yield ok(f"images: {count} are needed; those that are not in {where} or the engine are pulled first")
         return
     try:
-        missing = refused(wanted, plan.images)
+        missing = refused(in_images, plan.images)
     except InputError as fault:
-        yield Finding(False, f"images: {fault}")
+        yield fix(f"images: {fault}")
         return
     text = f"images: {count} in {plan.images}; {len(missing)} tasks have no usable image"
-    yield Finding(not missing, text, required=False)
+    yield low(text) if missing else ok(text)
 
 
 def service(plan: Plan, policy: HostedPolicy, tasks: Sequence[Task]) -> Iterator[Finding]:
-    """Whether a service answers, with one real completion, calls tools where the scaffold needs it, and has
-    room for the prompts."""
+    """Whether a service completes a prompt, calls tools where the scaffold has some, has room for prompts."""
     key = read_keys(key_variables(policy))[0].secret
     longest = None
     if policy.api_base:
-        bypass_own(policy.api_base)
-        finding, listed = listing(policy.api_base, policy.model, key)
-        longest = listed.get("max_model_len")
+        finding, entry = listing(policy.api_base, policy.model, key)
+        longest = entry.get("max_model_len")
         yield finding
-        if finding.required and not finding.good:
+        if finding.severity == Severity.FIX:
             return
-    answered, _ = asked(policy, key, WORD, {})
-    yield answered
-    if not answered.good:
+    finding, _ = completion(policy, key, WORD, {})
+    yield finding
+    if finding.severity != Severity.OK:
         return
     scaffold = plan.scaffold
     if not isinstance(scaffold, SweAgentScaffold):
         loop = loop_of(scaffold)
         form = open_agent(loop.agent).form(loop)
         if form.calls and not form.in_text:
-            called, answer = asked(policy, key, CALL, form.offered)
-            yield tools(called, answer, plan.scaffold_name)
+            yield tools(*completion(policy, key, CALL, form.offered), plan.scaffold_name)
     if isinstance(longest, int):
         yield context(longest, policy.sampling.max_tokens, own_words(scaffold), tasks)
 
 
-def bypass_own(address: str) -> None:
-    """Reaches a service on this machine without the proxies of the environment."""
-    host = httpx.URL(address).host
-    if host == "localhost" or host.startswith("127.") or host == "::1":
-        bypass(host)
-
-
 def listing(base: str, model: str, key: str | None) -> tuple[Finding, Record]:
     """Whether the service lists models; and the entry of this one, {} where it is not listed."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        answer = httpx.get(f"{base.rstrip('/')}/models", headers=headers, timeout=LISTS_SECONDS)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        why = shorten(str(error)) or type(error).__name__
-        return Finding(
-            False, f"endpoint: {base} does not answer ({why}); start it, or correct --api-base"
-        ), {}
-    if answer.status_code in (401, 403):
-        return Finding(
-            False,
-            f"endpoint: {base} refuses the key ({answer.status_code}); give another one by --api-key-env",
-        ), {}
+        answer = ask(base, "/models", key)
+    except Fault as fault:
+        return fix(f"endpoint: {fault}; start it, or correct --api-base"), {}
+    status = answer.status_code
+    if status in (401, 403):
+        return fix(f"endpoint: {base} refuses the key ({status}); give another one by --api-key-env"), {}
+    trial = "a completion is tried all the same"
     try:
         rows = {str(row["id"]): row for row in answer.json()["data"]}
     except (ValueError, KeyError, TypeError):
-        text = f"endpoint: {base} lists no models ({answer.status_code}); a completion is tried all the same"
-        return Finding(False, text, required=False), {}
+        return low(f"endpoint: {base} lists no models ({status}); {trial}"), {}
     name = model.partition("/")[2]
     if name in rows:
-        return Finding(True, f"endpoint: {base} serves {name}"), dict(rows[name])
-    known = shorten(", ".join(rows)) or "none"
-    text = f"endpoint: {base} does not list {name}, but {known}; a completion is tried all the same"
-    return Finding(False, text, required=False), dict(next(iter(rows.values()), {})) if len(rows) == 1 else {}
+        return ok(f"endpoint: {base} serves {name}"), dict(rows[name])
+    others = shorten(", ".join(rows)) or "none"
+    only = dict(next(iter(rows.values()))) if len(rows) == 1 else {}
+    return low(f"endpoint: {base} does not list {name}, but {others}; {trial}"), only
 
 
-def asked(
-    policy: HostedPolicy, key: str | None, messages: list[Record], offered: Record
+def completion(
+    policy: HostedPolicy, key: str | None, messages: list[Record], offer: Record
 ) -> tuple[Finding, Any]:
-    """One real completion, and the answer; None where there is none."""
+    """One real completion, and the answer; None where there is none. offer: what a request says of tools."""
     most = min(policy.sampling.max_tokens, 256)
     try:
-        answer = complete(policy.model, messages, key, policy.api_base, {"max_tokens": most, **offered})
+        answer = complete(policy.model, messages, key, policy.api_base, {"max_tokens": most, **offer})
     except InputError as error:
-        return Finding(False, f"completion: {error}"), None
+        return fix(f"completion: {error}"), None
     except Exception as error:  # LiteLLM raises what the libraries below it do, bare Exception too
         fault = read_fault(error, key)
-        busy = fault.kind == BUSY
-        return Finding(False, f"completion: {policy.model}: {fault.text}", required=not busy), None
+        severity = Severity.LOW if fault.kind == BUSY else Severity.FIX
+        return Finding(severity, f"completion: {policy.model}: {fault.text}"), None
     if not getattr(answer, "choices", None):
-        return Finding(False, f"completion: {policy.model} answers without a choice"), None
+        return fix(f"completion: {policy.model} answers without a choice"), None
     usage = getattr(answer, "usage", None)
     tokens = (
         f", {usage.prompt_tokens} + {usage.completion_tokens} tokens" if usage else ", it reports no tokens"
     )
-    return Finding(True, f"completion: {policy.model} answers{tokens}"), answer
+    return ok(f"completion: {policy.model} answers{tokens}"), answer
 
 
-def tools(called: Finding, answer: Any, scaffold: str) -> Finding:
-    """Whether the answer to CALL calls the tool."""
-    if not called.good:
-        return Finding(False, f"tools: {called.text.removeprefix('completion: ')}; {scaffold} needs them")
+def tools(finding: Finding, answer: Any, scaffold: str) -> Finding:
+    """Whether the answer to CALL calls the tool. finding: that of its completion."""
+    if finding.severity != Severity.OK:
+        return fix(f"tools: {finding.sentence.removeprefix('completion: ')}; {scaffold} needs them")
     if getattr(answer.choices[0].message, "tool_calls", None):
-        return Finding(True, "tools: the model calls them")
+        return ok("tools: the model calls them")
     advice = "start the server with the model's tool-call parser, or use --scaffold mini-swebench (text)"
-    return Finding(False, f"tools: the model was asked to call bash and did not; {advice}")
+    return fix(f"tools: the model was asked to call bash and did not; {advice}")
 
 
 def own_words(scaffold: Scaffold) -> int:
@@ -197,22 +147,20 @@ def own_words(scaffold: Scaffold) -> int:
     if isinstance(scaffold, SweAgentScaffold):
         return PROMPT_TOKENS
     loop = loop_of(scaffold)
-    offered = json.dumps(open_agent(loop.agent).form(loop).offered)
-    return len(loop.system_template + loop.instance_template + offered) // CHARS_PER_TOKEN
+    tools = json.dumps(open_agent(loop.agent).form(loop).offered)
+    return len(loop.system_template + loop.instance_template + tools) // CHARS_PER_TOKEN
 
 
 def context(longest: int, answer: int, words: int, tasks: Sequence[Task]) -> Finding:
     """Whether prompts and answers fit into the model's context. words: a prompt's tokens without the task."""
-    left = longest - answer - words
     if answer >= longest:
-        return Finding(False, f"context: {longest} tokens, and --max-tokens is {answer}; lower it")
-    big = sum(len(task.problem_statement) / CHARS_PER_TOKEN > left for task in tasks)
+        return fix(f"context: {longest} tokens, and --max-tokens is {answer}; lower it")
+    room = longest - answer - words
+    big = sum(len(task.problem_statement) / CHARS_PER_TOKEN > room for task in tasks)
     text = f"context: {longest} tokens, {answer} of them for an answer"
     if big:
-        return Finding(
-            False, f"{text}; about {big} of {len(tasks)} problem statements leave no room", required=False
-        )
-    return Finding(True, text)
+        return low(f"{text}; about {big} of {len(tasks)} problem statements leave no room")
+    return ok(text)
 
 
 def weights(folder: Path, context_length: int, answer: int) -> Iterator[Finding]:
@@ -220,18 +168,19 @@ def weights(folder: Path, context_length: int, answer: int) -> Iterator[Finding]
     try:
         check_weights(folder)
     except InputError as error:
-        yield Finding(False, f"weights: {error}")
+        yield fix(f"weights: {error}")
         return
     size = sum(path.stat().st_size for path in weight_files(folder))
-    yield Finding(True, f"weights: {folder}, {size / GIB:.1f} GiB, context {context_length}")
+    yield ok(f"weights: {folder}, {gib(size)}, context {context_length}")
     if answer >= context_length:
-        yield Finding(False, f"context: {context_length} tokens, and --max-tokens is {answer}; lower it")
-    found = machine.gpus()
-    here = sum(gpu.total for gpu in found)
-    if found and size > here:
-        yield Finding(False, f"GPUs: {here / GIB:.0f} GiB for weights of {size / GIB:.0f} GiB")
+        yield context(context_length, answer, 0, ())
+    gpus = machine.gpus()
+    memory = sum(gpu.total for gpu in gpus)
+    if not gpus:
+        yield low("GPUs: none: served on the CPU, slowly")
+    elif size > memory:
+        yield fix(f"GPUs: {memory / GIB:.0f} GiB for weights of {size / GIB:.0f} GiB")
     else:
-        where = f"{len(found)} GPUs, {here / GIB:.0f} GiB" if found else "none: served on the CPU, slowly"
-        yield Finding(bool(found), f"GPUs: {where}", required=False)
+        yield ok(f"GPUs: {len(gpus)} GPUs, {memory / GIB:.0f} GiB")
     if find_spec("sglang") is None:
-        yield Finding(False, "sglang: it is not installed here; see docs/serving.md, or serve elsewhere")
+        yield fix("sglang: it is not installed here; see docs/serving.md, or serve elsewhere")

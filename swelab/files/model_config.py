@@ -1,8 +1,38 @@
 """A model's config.json, as transformers writes it: the fields that training and serving read."""
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from swelab.records import InputError
 from swelab.records.typed import TypedRecord, field
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a layer of a kind of model has besides its matrices.
+
+    bias: biases of query, key and value. head_norms: norms of queries and keys, of a head's width each.
+    """
+
+    bias: bool
+    head_norms: bool
+
+
+FAMILIES = {
+    "Qwen2ForCausalLM": Family(bias=True, head_norms=False),  # Qwen2, 2.5, 2.5-Coder
+    "Qwen3ForCausalLM": Family(bias=False, head_norms=True),
+    "LlamaForCausalLM": Family(bias=False, head_norms=False),
+}
+"""By the architecture in config.json; each trainer says which of them it trains."""
+
+
+def family_of(config: "ModelConfig", where: Path) -> Family:
+    """The family of a config.json, that of `where`. Raises InputError for one that is not in FAMILIES."""
+    names = config.architectures
+    if len(names) != 1 or names[0] not in FAMILIES:
+        raise InputError(f"architecture {' '.join(names) or None}", where, f"one of {', '.join(FAMILIES)}")
+    return FAMILIES[names[0]]
 
 
 class ModelConfig(TypedRecord):
@@ -42,3 +72,17 @@ class ModelConfig(TypedRecord):
         """Weights in the matrices of one layer: projections of attention, feed-forward."""
         attention = 2 * self.hidden_size * (self.query_width + self.key_width)
         return attention + 3 * self.hidden_size * self.intermediate_size
+
+    @property
+    def layer_weights(self) -> int:
+        """Weights of one layer; an architecture that is not in FAMILIES counts as Qwen2's."""
+        family = FAMILIES.get("".join(self.architectures[:1]), FAMILIES["Qwen2ForCausalLM"])
+        biases = family.bias * (self.query_width + 2 * self.key_width)
+        norms = 2 * self.hidden_size + family.head_norms * 2 * self.head_width
+        return self.layer_matrices + biases + norms
+
+    @property
+    def weights(self) -> int:
+        """Weights of the model."""
+        embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+        return embeddings + self.num_hidden_layers * self.layer_weights + self.hidden_size

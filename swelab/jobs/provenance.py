@@ -59,13 +59,16 @@ def code_identity(root: Path = ROOT) -> Record:
 
 def packages() -> dict[str, str]:
     """Versions of the packages that results depend on, and of Python."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    versions = {name: package_version(name) for name in PACKAGES}
+    return {"python": platform.python_version()} | {name: each for name, each in versions.items() if each}
+
+
+def package_version(package: str) -> str:
+    """The version of a package; "" where it is not here."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 PLACE = {

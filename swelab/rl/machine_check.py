@@ -1,28 +1,27 @@
 """A recipe of reinforcement learning against a machine, before anything is started."""
 
-import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+from swelab.checks.finding import Finding, Severity, catch, fix, low, ok, require
+from swelab.checks.probes import check_keys
 from swelab.configs import recipes
-from swelab.configs.experiment import check_keys
 from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.rl import Rl
-from swelab.files.model_config import ModelConfig
+from swelab.files.model_config import FAMILIES, ModelConfig
 from swelab.files.weights import check_weights
-from swelab.jobs.machine import Machine, this_machine
 from swelab.lineage import Wildcards, weights_paths
-from swelab.records import Fault, InputError, read_json
+from swelab.machine import GIB, Machine, gib, this_machine
+from swelab.records import read_json
 from swelab.rl.engines.verl_check import cluster_findings
 from swelab.rl.engines.verl_keys import unheard
 from swelab.rl.engines.verl_machine import python_of_verl
-from swelab.rl.finding import Finding
-from swelab.rl.memory_needs import ENGINE, engine_needs, learner_needs
+from swelab.rl.memory_needs import ENGINE, PROGRAM, engine_needs, learner_needs
 from swelab.rl.prompts import task_faults
 from swelab.sandbox.protocol import Limits
 from swelab.sft.train.device import device_of, dtype_of
-from swelab.sft.train.families import FAMILIES
-from swelab.sft.train.memory import GIB
 from swelab.tasks.task_rows import read_tasks
 
 SANDBOX = GIB // 4
@@ -32,48 +31,45 @@ A_CORE = 16
 
 
 def preflight(recipe: Rl, config: ModelConfig | None, machine: Machine) -> list[Finding]:
-    """What stands against a recipe on a machine; [] when nothing does. For verl, what was looked at too.
+    """What stands against a recipe on a machine; [] when nothing does. For verl, also what is well.
 
     config: of the weights that it starts from; None where they are not there, and memory is not looked at.
     """
-    found = [*(_model(recipe, config) if config else ()), *(Finding(False, line) for line in unheard(recipe))]
+    findings = [*(_model(recipe, config) if config else ()), *(low(line) for line in unheard(recipe))]
     if recipe.engine == "verl":
-        return [*found, *cluster_findings(recipe, config, machine)]
+        return [*findings, *cluster_findings(recipe, config, machine)]
     gpus = bool(machine.gpus)
     device = device_of(recipe.train, gpus)
-    found += _devices(recipe, device, machine)
+    findings += _devices(recipe, device, machine)
     if config:
-        found += _memory(recipe, config, device, dtype_of(recipe.train, gpus), machine)
-    return [*found, *_sandboxes(recipe, machine)]
+        findings += _memory(recipe, config, device, dtype_of(recipe.train, gpus), machine)
+    return [*findings, *_sandboxes(recipe, machine)]
 
 
 def _model(recipe: Rl, config: ModelConfig) -> Iterator[Finding]:
-    named = " ".join(config.architectures) or "none"
-    if not named.endswith("ForCausalLM"):
-        yield Finding(True, f"start: architecture {named}; expected a decoder such as {', '.join(FAMILIES)}")
-    elif named not in FAMILIES:
-        tried = ", ".join(FAMILIES)
-        yield Finding(
-            False, f"start: architecture {named} was not tried ({tried} were); its memory is a guess"
-        )
-    asked, most = recipe.rollouts.context_length, config.max_position_embeddings
-    if asked > most:
-        yield Finding(True, f"rollouts.context_length is {asked}; the start's model has {most} positions")
+    name, families = " ".join(config.architectures) or "none", ", ".join(FAMILIES)
+    if not name.endswith("ForCausalLM"):
+        yield fix(f"start: architecture {name}; expected a decoder such as {families}")
+    elif name not in FAMILIES:
+        yield low(f"start: architecture {name} was not tried ({families} were); its memory is a guess")
+    length, most = recipe.rollouts.context_length, config.max_position_embeddings
+    if length > most:
+        yield fix(f"rollouts.context_length is {length}; the start's model has {most} positions")
 
 
 def _devices(recipe: Rl, device: str, machine: Machine) -> Iterator[Finding]:
     train, here = recipe.train, len(machine.gpus)
     if device == "cuda" and not here:
-        yield Finding(True, "train.device is cuda, and there is no GPU here: set cpu or auto")
+        yield fix("train.device is cuda, and there is no GPU here: set cpu or auto")
     elif device == "cuda" and train.ranks > here:
-        yield Finding(True, f"train.ranks is {train.ranks}, a GPU each, and there are {here}: lower it")
+        yield fix(f"train.ranks is {train.ranks}, a GPU each, and there are {here}: lower it")
     elif device == "cpu" and train.ranks * train.threads > machine.cores:
         what = f"train.ranks x train.threads is {train.ranks * train.threads}"
-        yield Finding(False, f"{what}, and there are {machine.cores:g} cores: ranks wait for each other")
+        yield low(f"{what}, and there are {machine.cores:g} cores: ranks wait for each other")
     if recipe.job.gpus > here:
-        yield Finding(True, f"job.gpus is {recipe.job.gpus}, and there are {here} here: lower it")
+        yield fix(f"job.gpus is {recipe.job.gpus}, and there are {here} here: lower it")
     if device == "cpu" and here and train.device == "cpu":
-        yield Finding(False, f"train.device is cpu, and there is a {machine.gpus[0].name}: auto uses it")
+        yield low(f"train.device is cpu, and there is a {machine.gpus[0].name}: auto uses it")
 
 
 def _memory(recipe: Rl, config: ModelConfig, device: str, dtype: str, machine: Machine) -> Iterator[Finding]:
@@ -83,87 +79,69 @@ def _memory(recipe: Rl, config: ModelConfig, device: str, dtype: str, machine: M
     smaller += ", raise train.ranks or set train.activation_checkpointing"
     for number, gpu in enumerate(machine.gpus):
         learns, serves = device == "cuda" and number < train.ranks, number < job.gpus
-        wanted = learns * needs.on_device + serves * engine
-        if wanted > gpu.free:
-            told = f"learner {needs.text() if learns else 'elsewhere'}; engine {_gib(serves * engine)}"
-            what = f"GPU {number} ({gpu.name}): about {_gib(wanted)} ({told}), and {_gib(gpu.free)} are free"
-            yield Finding(True, f"{what}: {smaller}")
+        need = learns * needs.total + serves * engine
+        if need > gpu.free:
+            parts = f"learner {needs if learns else 'elsewhere'}; engine {gib(serves * engine)}"
+            what = f"GPU {number} ({gpu.name}): about {gib(need)} ({parts}), and {gib(gpu.free)} are free"
+            yield fix(f"{what}: {smaller}")
         if learns and serves and not recipe.rollouts.max_total_tokens:
             what = f"GPU {number} trains and serves, and rollouts.max_total_tokens is 0"
-            yield Finding(True, f"{what}: the engine takes what the learner needs; set it")
-    programs = needs.program * (train.ranks + (train.ranks > 1))
-    learner = programs + (0.0 if device == "cuda" else train.ranks * needs.on_device)
+            yield fix(f"{what}: the engine takes what the learner needs; set it")
+    programs = PROGRAM * (train.ranks + (train.ranks > 1))
+    learner = programs + (0.0 if device == "cuda" else train.ranks * needs.total)
     host = learner + (ENGINE if job.gpus else engine) * job.servers
-    told = f"learner {_gib(learner)}, engine and its cache {_gib(host - learner)}"
+    parts = f"learner {gib(learner)}, engine and its cache {gib(host - learner)}"
+    what = f"about {gib(host)} of memory ({parts}), and"
     if host > machine.free:
-        what = f"about {_gib(host)} of memory ({told}), and {_gib(machine.free)} are free"
-        yield Finding(True, f"{what}: {smaller}")
+        yield fix(f"{what} {gib(machine.free)} are free: {smaller}")
     elif host + recipe.rollouts.at_once * SANDBOX > machine.free:
-        what = f"about {_gib(host)} of memory ({told}), and {recipe.rollouts.at_once} sandboxes"
-        yield Finding(False, f"{what}, of {_gib(machine.free)} that are free: lower rollouts.at_once")
+        sandboxes = f"{recipe.rollouts.at_once} sandboxes"
+        yield low(f"{what} {sandboxes}, of {gib(machine.free)} that are free: lower rollouts.at_once")
 
 
 def _sandboxes(recipe: Rl, machine: Machine) -> Iterator[Finding]:
-    asked, most = recipe.rollouts.at_once, Limits().memory_bytes
-    if asked > A_CORE * machine.cores:
-        what = f"rollouts.at_once is {asked} on {machine.cores:g} cores"
-        yield Finding(False, f"{what}: commands wait for a core, and their time limits go on meanwhile")
+    count, most = recipe.rollouts.at_once, Limits().memory_bytes
+    if count > A_CORE * machine.cores:
+        what = f"rollouts.at_once is {count} on {machine.cores:g} cores"
+        yield low(f"{what}: commands wait for a core, and their time limits go on meanwhile")
     if most > machine.free:
-        yield Finding(True, f"a sandbox may take {_gib(most)}, and {_gib(machine.free)} of memory are free")
-
-
-def _gib(size: float) -> str:
-    return f"{size / GIB:.1f} GiB"
+        yield fix(f"a sandbox may take {gib(most)}, and {gib(machine.free)} of memory are free")
 
 
 def check_recipe(recipe: Rl) -> list[Finding]:
     """All that stands against a recipe on this machine, with what is there of its start and of its tasks."""
     start = Path(weights_paths(recipe.start)[0])
     if (start / "config.json").is_file():
-        found = [*_whole(start), *_against(recipe, start, this_machine())]
+        findings = [*_whole(start), *_against(recipe, start, this_machine())]
     else:
-        absent = Finding(True, f"start: no checkpoint in {start}; expected one in Hugging Face layout")
+        absent = fix(f"start: no checkpoint in {start}; expected one in Hugging Face layout")
         if ":" in recipe.start:
-            absent = Finding(
-                False, f"start {recipe.start}: {start} is not made yet, so memory was not looked at"
-            )
-        found = [absent, *preflight(recipe, None, this_machine())]
-    found += [*_programs(recipe), *_names(recipe), *_tasks(recipe)]
-    return found or [Finding(False, "start, tasks, GPUs, memory and sandboxes: it fits", good=True)]
+            absent = low(f"start {recipe.start}: {start} is not made yet, so memory was not looked at")
+        findings = [absent, *preflight(recipe, None, this_machine())]
+    findings += [*_names(recipe), *_tasks(recipe)]
+    return findings or [ok("start, tasks, GPUs, memory and sandboxes: it fits")]
 
 
 def _whole(start: Path) -> Iterator[Finding]:
     """What is missing of a folder of weights that has a config.json."""
-    try:
-        check_weights(start)
-    except InputError as fault:
-        yield Finding(True, f"start: {fault}")
-    except KeyError:
-        return  # `_against` says which key of config.json is missing
-
-
-def _programs(recipe: Rl) -> Iterator[Finding]:
-    """Whether the engine that trains is installed; the embedded one is."""
-    if recipe.engine == "verl":
-        try:
-            python_of_verl()
-        except InputError as fault:
-            yield Finding(True, f"engine verl: {fault}")
+    with suppress(KeyError):  # `_against` says which key of config.json is missing
+        yield from catch(partial(check_weights, start), label="start: ")
 
 
 def _names(recipe: Rl) -> Iterator[Finding]:
-    """Recipes that this one names and that are not there or not sound, and keys that its judge needs."""
+    """What the recipe names and is not there or not sound: recipes, keys of its judge, verl's environment."""
     subsets = [("subset", name) for name in (recipe.subset, *recipe.held_out)]
     for kind, name in [("scaffold", recipe.scaffold), *subsets]:
-        try:
-            recipes.named(kind, name)
-        except InputError as fault:
-            yield Finding(True, str(fault))
+        yield from catch(partial(recipes.named, kind, name))
     for name in recipe.judges:
-        try:
-            check_keys(name, recipes.named(POLICY, name))
-        except InputError as fault:
-            yield Finding(True, str(fault))
+        keys = catch(partial(_keys, name))
+        yield from (finding for finding in keys if finding.severity != Severity.OK)
+    if recipe.engine == "verl":
+        yield from catch(python_of_verl, label="engine verl: ")
+
+
+def _keys(policy: str) -> Iterator[Finding]:
+    return check_keys(policy, recipes.named(POLICY, policy))
 
 
 def _against(recipe: Rl, start: Path, machine: Machine) -> list[Finding]:
@@ -172,7 +150,7 @@ def _against(recipe: Rl, start: Path, machine: Machine) -> list[Finding]:
     try:
         return preflight(recipe, ModelConfig.of(read_json(path)), machine)
     except KeyError as error:
-        return [Finding(True, f"{path}: no {error.args[0]}; expected the config.json of a decoder")]
+        return [fix(f"{path}: no {error.args[0]}; expected the config.json of a decoder")]
 
 
 def _tasks(recipe: Rl) -> Iterator[Finding]:
@@ -182,17 +160,13 @@ def _tasks(recipe: Rl) -> Iterator[Finding]:
     ]
     absent = [str(path) for path in paths if not path.is_file()]
     if absent:
-        yield Finding(False, f"tasks: {', '.join(absent)} not made yet, so tasks were not looked at")
+        yield low(f"tasks: {', '.join(absent)} not made yet, so tasks were not looked at")
         return
     tasks, *held_out = [list(read_tasks(path)) for path in paths]
     for fault in task_faults(recipe, tasks, [each for others in held_out for each in others]):
-        yield Finding(True, f"tasks: {fault}")
+        yield fix(f"tasks: {fault}")
 
 
 def stop_unless_fit(recipe: Rl, start: Path, machine: Machine | None = None) -> None:
-    """Prints what `preflight` finds. Raises Fault when an error is among it. machine: this one where None."""
-    found = _against(recipe, start, machine or this_machine())
-    for finding in found:
-        print(f"{finding.mark}  {finding.text}", file=sys.stderr, flush=True)
-    if errors := sum(finding.error for finding in found):
-        raise Fault(f"{errors} to fix before anything is started; the lines that begin with FIX say how")
+    """Prints what `preflight` finds. Raises Fault when one is to fix. machine: this one where None."""
+    require(_against(recipe, start, machine or this_machine()))

@@ -1,79 +1,55 @@
-"""How much memory a training on test results needs, estimated from the model's shape and the recipe.
+"""How much memory and disk a training on test results needs, by the formulas of `swelab.checks.memory`.
 
-With P weights, s bytes a number, R ranks that share them (FSDP2), L tokens of the largest forward pass:
+L is `train.batch_tokens`, or `rollouts.context_length` where that is more, as a longer sequence goes alone. A
+logit of a trained token takes 16 bytes, 20 where entropy is rewarded; `LOGITS` of them are held at most. The
+engine holds the weights once more and, for each token of its cache, keys and values of each layer.
 
-    weights     P s / R, twice where a divergence from the start is trained on; with several ranks also two
-                layers, or the embedding, whole while they are used
-    optimizer   3 P s / R: gradients, and AdamW's two moments
-    activations L s x layers x width with activation checkpointing, and one layer's; else L s x layers x one
-                layer's, about 12 widths + 4 key-value widths + 4 feed-forward widths a token
-    logits      16 bytes for each logit of a trained token over the vocabulary, 20 where entropy is rewarded,
-                `LOGITS` of them at most
-    program     Python with torch and transformers
+On a CPU in fp32 the learner's estimate is 0.95 to 1.12 times the five peaks that it was fitted to: passes of
+512 and 4096 tokens, with and without activation checkpointing, divergence and entropy. `benchmarks.memory`
+holds it within a factor of 1.5. On GPUs, and for the engine, it was not measured.
 
-L is `train.batch_tokens`, or `rollouts.context_length` where that is more, as a longer sequence goes alone.
-The engine holds the weights once more and, for each token of its cache, keys and values of each layer.
+On verl, R GPUs train, T of them share each matrix (megatron), and L / T tokens are passed in bf16:
 
-On a CPU in fp32 the learner's estimate is 0.95 to 1.12 times the five peaks that it was fitted to (passes of
-512 and 4096 tokens, with and without activation checkpointing, divergence and entropy); a test holds it
-within a factor of 1.5. On GPUs, and for the engine, it was not measured.
+    fsdp2       weights 4 P / R in fp32, two layers or the embedding whole in bf16; gradients 4 P / R, moments
+                8 P / R
+    megatron    weights 2 P / T, gradients 4 P / T; weights in fp32 and moments 12 P / R, in main memory with
+                `offload: optimizer`
+    reference   the weights in bf16 once more, where a divergence from the start is trained on
+    logits      8 bytes each
+    checkpoint  the weights, and 12 bytes a weight of the optimizer; with fsdp2 weights in fp32 and bf16
+
+Nothing of that was measured on a GPU.
 """
 
 from dataclasses import dataclass
 
+from swelab.checks.memory import BYTES, Memory, activations, estimate, whole_weights
 from swelab.configs.kinds.rl import Rl
 from swelab.files.model_config import ModelConfig
+from swelab.machine import GIB
 from swelab.models.serving.engine import CPU_CACHE
-from swelab.sft.train.memory import BYTES, GIB, layer_weights, weights_of
 
 LOGITS = 1 << 27
 """Logits over the vocabulary that a learner holds at once; of more the backward pass makes each anew."""
-PROGRAM = 0.45 * GIB
-ENGINE = 1.5 * GIB
-"""Of a model server, without weights and cache."""
+PROGRAM, ENGINE = 0.45 * GIB, 1.5 * GIB
+"""Python with torch and transformers; a model server without weights and cache."""
+WIDTHS = (12, 4, 4)
+"""Of one layer's activations in transformers."""
 
 
-@dataclass(frozen=True)
-class Needs:
-    """Bytes of one rank of the learner, by what they hold."""
-
-    weights: float
-    optimizer: float
-    activations: float
-    logits: float
-    program: float
-
-    @property
-    def total(self) -> float:
-        """All together."""
-        return self.on_device + self.program
-
-    @property
-    def on_device(self) -> float:
-        """What lies in a GPU's memory, where it trains on one."""
-        return self.weights + self.optimizer + self.activations + self.logits
-
-    def text(self) -> str:
-        """The parts in GiB, without the program."""
-        parts = {name: size for name, size in vars(self).items() if name != "program"}
-        return ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts.items())
-
-
-def learner_needs(recipe: Rl, config: ModelConfig, dtype: str) -> Needs:
-    """Memory of one rank. dtype: "fp32" or "bf16"."""
-    train, size = recipe.train, BYTES[dtype]
-    every, layer, ranks = weights_of(config), layer_weights(config), train.ranks
-    whole = max(2 * layer, every - config.num_hidden_layers * layer) if ranks > 1 else 0
+def learner_needs(recipe: Rl, config: ModelConfig, dtype: str) -> Memory:
+    """Memory of one rank, without its program. dtype: "fp32" or "bf16"."""
+    train = recipe.train
     tokens = max(train.batch_tokens, recipe.rollouts.context_length)
-    one = 12 * config.hidden_size + 4 * config.key_width + 4 * config.intermediate_size
-    kept = config.num_hidden_layers * (config.hidden_size if train.activation_checkpointing else one)
-    kept += one * train.activation_checkpointing
-    return Needs(
-        weights=(every * (2 if recipe.method.kl else 1) / ranks + whole) * size,
-        optimizer=3 * every / ranks * size,
-        activations=tokens * kept * size,
-        logits=min(tokens * config.vocab_size, LOGITS) * (20 if recipe.method.entropy else 16),
-        program=PROGRAM,
+    return estimate(
+        config,
+        BYTES[dtype],
+        tokens,
+        min(tokens * config.vocab_size, LOGITS) * (20 if recipe.method.entropy else 16),
+        widths=WIDTHS,
+        ranks=train.ranks,
+        copies=2 if recipe.method.kl else 1,
+        checkpointing=train.activation_checkpointing,
     )
 
 
@@ -82,8 +58,64 @@ def engine_needs(recipe: Rl, config: ModelConfig) -> float:
 
     On a GPU without `rollouts.max_total_tokens` the cache takes what is left, and is not counted.
     """
-    asked, gpus = recipe.rollouts, recipe.job.gpus // recipe.job.servers
+    rollouts, gpus = recipe.rollouts, recipe.job.gpus // recipe.job.servers
     size = BYTES["bf16" if gpus else "fp32"]
-    cache = asked.max_total_tokens or (0 if gpus else max(CPU_CACHE, asked.context_length))
-    held = cache * 2 * config.num_hidden_layers * config.key_width
-    return (weights_of(config) + held) * size / max(1, gpus) + ENGINE
+    tokens = rollouts.max_total_tokens or (0 if gpus else max(CPU_CACHE, rollouts.context_length))
+    return (config.weights + tokens * cache_width(config)) * size / max(1, gpus) + ENGINE
+
+
+def cache_width(config: ModelConfig) -> int:
+    """Numbers that an engine's cache holds for each token: keys and values of all layers."""
+    return 2 * config.num_hidden_layers * config.key_width
+
+
+@dataclass(frozen=True)
+class TrainerMemory(Memory):
+    """Memory of one GPU that trains on verl. host: bytes of its node's main memory, for all its GPUs."""
+
+    host: float = 0.0
+
+
+def trainer_needs(recipe: Rl, config: ModelConfig) -> TrainerMemory:
+    """Memory of one GPU that trains."""
+    trainer, every = recipe.cluster.trainer, config.weights
+    ranks, split = trainer.nodes * recipe.cluster.gpus, trainer.tensor_parallel
+    tokens = recipe.train.batch_tokens / split
+    if megatron := trainer.backend == "megatron":
+        weights, gradients, moments = 2 * every / split, 4 * every / split, 12 * every / ranks
+    else:
+        gradients, moments = 4 * every / ranks, 8 * every / ranks
+        weights = gradients + 2 * whole_weights(config)
+    on_host = {"none": 0.0, "optimizer": moments, "all": weights + moments}[trainer.offload]
+    return TrainerMemory(
+        weights=weights + 2 * every / (split if megatron else ranks) * bool(recipe.method.kl),
+        gradients=gradients,
+        optimizer=0.0 if megatron and trainer.offload == "optimizer" else moments,
+        activations=2 * tokens * sum(activations(config, WIDTHS, recipe.train.activation_checkpointing)),
+        logits=8 * tokens * config.vocab_size,
+        host=on_host * recipe.cluster.gpus,
+    )
+
+
+@dataclass(frozen=True)
+class EngineRoom:
+    """An engine of the policy: bytes of its weights on each of its GPUs, and tokens that its cache holds."""
+
+    weights: float
+    tokens: int
+    count: int
+
+
+def engine_room(recipe: Rl, config: ModelConfig) -> EngineRoom:
+    """What the GPUs that serve hold; tokens is below 0 where not even the weights fit. count: of engines."""
+    verl, gpus = recipe.cluster, recipe.cluster.rollout.tensor_parallel
+    weights = 2 * config.weights / gpus
+    free = verl.rollout.memory * verl.gpu_gib * GIB - weights - ENGINE
+    tokens = int(free / (2 * cache_width(config) / gpus))
+    most = recipe.rollouts.max_total_tokens or tokens
+    return EngineRoom(weights, min(tokens, most), verl.serving_nodes * verl.gpus // gpus)
+
+
+def checkpoint_bytes(recipe: Rl, config: ModelConfig) -> float:
+    """Size of one checkpoint on disk."""
+    return config.weights * (4 + 8 + 2 if recipe.cluster.trainer.backend == "fsdp2" else 2 + 12)

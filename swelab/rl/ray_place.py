@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import httpx
-
 from swelab.agents.agent import loop_of
+from swelab.checks.probes import ask
 from swelab.configs import recipes
 from swelab.configs.kinds import SCAFFOLD
 from swelab.configs.kinds.rl import Rl
@@ -28,7 +27,7 @@ from swelab.models import ServingError
 from swelab.models.chat.served_tokens import ServedTokens
 from swelab.models.serving.server import Endpoint
 from swelab.outcomes import GradeEnd
-from swelab.records import InputError, Record
+from swelab.records import Fault, InputError, Record
 from swelab.rl.model_maker import model_maker
 from swelab.rl.rollouts import Place, RolledOut, RolloutRequest, StepJournal, read_result, write_result
 from swelab.rl.token_template import TokenTemplate
@@ -154,9 +153,9 @@ def journal_of(folder: Path, request: RolloutRequest) -> Path:
 def check_reached(url: str) -> None:
     """Raises ServingError where nothing answers at the address of the policy's servers."""
     try:
-        httpx.get(url.removesuffix("/v1") + "/health", timeout=REACH_SECONDS)
-    except httpx.HTTPError as error:
+        ask(url.removesuffix("/v1"), "/health", seconds=REACH_SECONDS)
+    except Fault as error:
         raise ServingError(
-            f"host {socket.gethostname()} does not reach the policy's servers at {url}: {error}; expected "
+            f"host {socket.gethostname()} does not reach the policy's servers: {error}; expected "
             "listen, an address of the training's machine that all hosts of the Ray cluster reach"
         ) from None

@@ -47,6 +47,7 @@ __all__ = [
     "SandboxLost",
     "Session",
     "Timeout",
+    "backend_name",
     "open_backend",
     "toolbox_path",
 ]
@@ -55,13 +56,18 @@ BACKENDS = ("bubblewrap", "docker", "apptainer", "remote")
 _DEFAULT_TOOLBOX = Path(__file__).resolve().parents[2] / ".venv-sandbox"
 
 
+def backend_name() -> str:
+    """The backend in use: $SWELAB_BACKEND, else bubblewrap."""
+    return os.environ.get("SWELAB_BACKEND") or "bubblewrap"
+
+
 def open_backend(name: str | None = None, *, toolbox: Path | None = None) -> Backend:
-    """The backend of that name (default $SWELAB_BACKEND, else bubblewrap), checked to work on this machine.
+    """The backend of that name (default the one in use), checked to work on this machine.
 
     `toolbox` is the venv seen at /opt/toolbox; default $SWELAB_TOOLBOX, else .venv-sandbox next to the
     package. Raises BackendMissing.
     """
-    name = name or os.environ.get("SWELAB_BACKEND") or "bubblewrap"
+    name = name or backend_name()
     if name == "docker":
         from swelab.sandbox.docker_backend import DockerBackend  # its client is slow to import
 

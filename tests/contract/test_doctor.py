@@ -8,7 +8,6 @@ import sys
 import pytest
 import yaml
 
-from swelab.cluster import slurm
 from tests.conftest import ROOT
 from tests.contract.attacks import until
 from tests.contract.slurm import needed_cluster
@@ -128,16 +127,6 @@ def test_gpus_are_looked_for_where_a_recipe_asks_for_them(examine, clone, count,
         assert code == 1 and any(fix in line for line in fixes), text
 
 
-def test_missing_tokens_are_named(examine, clone):
-    hosted = "kind: hosted\nscaffold: demo\nmodel: some/model\napi_key_env: SOME_KEY\n"
-    (clone / "configs/policies/large.yaml").write_text(hosted)
-    shutil.copy(clone / "configs/sft/demo.yaml", clone / "configs/sft/large.yaml")
-    (clone / "configs/experiments/large.yaml").write_text(EXPERIMENT)
-    code, fixes, text = examine(experiment="large")
-    assert code == 1 and fixes == ["policy large: its token is missing; export SOME_KEY=..."], text
-    assert examine(experiment="large", env={"SOME_KEY": "secret"})[0] == 0
-
-
 def test_a_faulty_file_is_refused_before_anything_is_asked(examine, tmp_path):
     code, fixes, text = examine(site={"networkk": True})
     assert code == 2 and not fixes and "unknown key site.networkk (did you mean 'network'?)" in text
@@ -163,14 +152,3 @@ def test_a_node_that_does_not_see_the_clone_is_found_out(examine, cluster, clone
     assert until(lambda: {cluster.states()[node] for node in ("c1", "c2")} == {"idle"}, 20)
     code, fixes, text = examine()
     assert code == 1 and any("it does not see" in fix and "shared file system" in fix for fix in fixes), text
-
-
-def test_what_the_controller_says_is_understood():
-    assert slurm.gpus_of("gpu:h100:8(S:0-1),nvme:1") == {"h100": 8}
-    assert slurm.gpus_of("gpu:4") == {"": 4}
-    assert slurm.gpus_of("gpu:a100:4,gpu:a100_3g.20gb:2") == {"a100": 4, "a100_3g.20gb": 2}
-    assert slurm.gpus_of("(null)") == {}
-    assert slurm.minutes_of("infinite") == slurm.UNLIMITED
-    assert [slurm.minutes_of(text) for text in ("30", "30:00", "1:30:00", "2-00:00:00", "1-12")] == [
-        30, 30, 90, 2880, 2160,
-    ]  # fmt: skip

@@ -72,7 +72,7 @@ def options(world, vendor, out, *further):
 
 @pytest.fixture
 def run(monkeypatch, capfd):
-    """The script in this process: its exit code, what it printed, and its last line of errors."""
+    """The script in this process: exit code, what it printed, its last line of errors; `errors` has all."""
     monkeypatch.setattr(thread_pool, "RETRY_SECONDS", ())
 
     def called(*arguments, key=KEY, script=evaluate):
@@ -82,6 +82,7 @@ def run(monkeypatch, capfd):
             run_script(script.main)
         told = capfd.readouterr()
         assert "Traceback" not in told.err
+        called.errors = told.err
         return end.value.code, told.out, told.err.splitlines()[-1] if told.err else ""
 
     return called
@@ -149,11 +150,12 @@ def test_each_paid_request_is_in_the_bill_of_all_runs_once(world, run, tmp_path)
 
 def test_what_cannot_work_is_said_before_anything_is_started(world, vendor, run, tmp_path):
     code, _, last = run(*options(world, vendor, tmp_path / "a"), key="sk-another")
-    assert code == 2 and last.startswith("error: nothing was started: completion: openai/toy/model:")
+    assert code == 2 and last.startswith("error: 1 to fix before anything is started")
+    assert "FIX  completion: openai/toy/model:" in run.errors
     assert not vendor.asked and not list((tmp_path / "a").glob("*__*"))
     tools = ("--scaffold", "configs/scaffolds/mini-swebench-tool.yaml")
-    code, _, last = run(*options(world, vendor, tmp_path / "b", *tools))
-    assert code == 2 and "tools: the model was asked to call bash and did not" in last
+    assert run(*options(world, vendor, tmp_path / "b", *tools))[0] == 2
+    assert "FIX  tools: the model was asked to call bash and did not" in run.errors
     code, _, last = run(*options(world, vendor, tmp_path / "c", "--filter", "nobody"))
     assert code == 2 and last.startswith("error: no task is left")
     assert not vendor.asked

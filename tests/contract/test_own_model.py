@@ -11,7 +11,6 @@ from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.files.weights import check_weights, header
 from swelab.records import InputError, write_jsonl
-from swelab.sft.train.memory import weights_of
 from swelab.sft.train.own_model import take_folder
 from swelab.sft.train.training import check_inputs, fine_tune
 from tests.conftest import run_python
@@ -66,7 +65,7 @@ def test_a_folder_is_fine_tuned(mine, tmp_path, family):
     assert all(path.is_symlink() and path.resolve().parent == folder.resolve() for path in linked.iterdir())
     config = check_weights(linked)
     shapes = [tensor["shape"] for tensor in header(linked / "model.safetensors").values()]
-    assert weights_of(config) == sum(torch.Size(shape).numel() for shape in shapes)
+    assert config.weights == sum(torch.Size(shape).numel() for shape in shapes)
     data = tmp_path / "data.jsonl"
     write_jsonl(data, conversations(16))
     manifest, loss = fine_tune(linked, data, sft("trl"), tmp_path / "work", tmp_path / "checkpoint")

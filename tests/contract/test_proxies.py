@@ -22,7 +22,8 @@ from swelab.configs.kinds.policy import HostedPolicy
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.chat.hosted import Talk
 from swelab.models.chat.open_hosted import open_service
-from swelab.models.serving.server import Endpoint, _answers
+from swelab.checks.probes import answers
+from swelab.models.serving.server import Endpoint
 from swelab.sandbox.docker_engine import DockerEngine
 from pathlib import Path
 url, folder = sys.argv[1], Path(sys.argv[2])
@@ -39,7 +40,7 @@ with open_service(policy, "p", scaffold, folder / "ledger") as service:
     said["litellm"] = service.answer(history, Talk(), lambda answer: None)["content"]
     with open_gateway(service, "p") as gateway:
         said["gateway"] = ChatModel(gateway, scaffold, {}).ask(history).content
-said["probe"] = any(_answers(sys.argv[4]) for _ in range(20))  # it waits for seconds only
+said["probe"] = any(answers(sys.argv[4], "/") for _ in range(20))  # it waits for seconds only
 said["generates"] = generates(Endpoint(sys.argv[4], "k", "toy"))
 os.environ["DOCKER_HOST"] = sys.argv[4].replace("http:", "tcp:")
 said["engine"] = DockerEngine().answers()

@@ -8,30 +8,44 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOUNDATION = {"outcomes", "records", "configs", "console", "files", "jobs", "lineage"}
+FOUNDATION = {"outcomes", "machine", "records", "configs", "console", "files", "jobs", "lineage"}
 MAY_USE = {
     "outcomes": {"outcomes"},
+    "machine": {"machine"},
     "records": {"outcomes", "records"},
     "files": {"records", "console", "files"},
-    "console": {"records", "console"},
+    "console": {"records", "console", "machine"},
     "jobs": {"records", "console", "files", "jobs"},
     "witness": {"records", "witness"},
     "lineage": {"records", "configs", "jobs", "lineage"},
-    "cluster": FOUNDATION | {"cluster", "sandbox"},
+    "checks": FOUNDATION | {"checks", "sandbox"},
+    "cluster": FOUNDATION | {"checks", "cluster"},
     "sandbox": {"records", "sandbox"},
     "pool": FOUNDATION | {"pool", "sandbox"},
     "images": FOUNDATION | {"images", "sandbox"},
-    "models": FOUNDATION | {"models", "cluster"},
+    "models": FOUNDATION | {"checks", "cluster", "models"},
     "tasks": FOUNDATION | {"tasks", "images", "models", "sandbox"},
     "agents": FOUNDATION | {"agents", "models", "sandbox"},
     "grading": FOUNDATION | {"grading", "images", "sandbox", "tasks", "witness"},
     "rollouts": FOUNDATION | {"agents", "images", "models", "rollouts", "sandbox", "tasks"},
     "evaluation": FOUNDATION
-    | {"agents", "cluster", "evaluation", "grading", "images", "models"}
+    | {"agents", "checks", "cluster", "evaluation", "grading", "images", "models"}
     | {"rollouts", "sandbox", "scores", "tasks"},
-    "sft": FOUNDATION | {"cluster", "models", "rollouts", "sft", "tasks"},
+    "sft": FOUNDATION | {"checks", "cluster", "models", "rollouts", "sft", "tasks"},
     "rl": FOUNDATION
-    | {"agents", "cluster", "grading", "models", "rl", "rollouts", "sandbox", "scores", "sft", "tasks"},
+    | {
+        "agents",
+        "checks",
+        "cluster",
+        "grading",
+        "models",
+        "rl",
+        "rollouts",
+        "sandbox",
+        "scores",
+        "sft",
+        "tasks",
+    },
     "service": FOUNDATION | {"service"},
     "sharing": FOUNDATION | {"evaluation", "grading", "scores", "sharing", "tasks"},
     "scores": FOUNDATION | {"grading", "rollouts", "scores", "tasks"},

@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
-
+from swelab.checks.probes import ask
 from swelab.jobs.child_process import Tethered, fault_line
 from swelab.jobs.proxies import bypass
 from swelab.models import ServingError
 from swelab.models.serving.server import free_port, is_free, open_log
+from swelab.records import Fault
 
 READY_SECONDS = 60
 POLL_SECONDS = 0.05
@@ -103,11 +103,9 @@ class GateProcess:
 
     def generating(self) -> int:
         """How many engines behind it generate; -1 while it does not answer."""
-        headers = {"Authorization": f"Bearer {self.settings.token}"}
         try:
-            answer = httpx.get(f"{self.url}/health", headers=headers, timeout=5)
-            return int(answer.json()["generating"])
-        except (httpx.HTTPError, ValueError, KeyError):
+            return int(ask(self.url, "/health", self.settings.token, seconds=5).json()["generating"])
+        except (Fault, ValueError, KeyError):
             return -1
 
     def stop(self) -> None:

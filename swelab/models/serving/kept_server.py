@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 
+from swelab.checks.probes import answers
 from swelab.jobs.child_process import fault_line
 from swelab.models import ServingError
 from swelab.models.serving.engine import Weights, open_engine
@@ -65,8 +66,8 @@ class Server(threading.Thread):
                 self._set_state(None, fault if lasting else None)
                 if lasting:
                     return
-                kept = self._keep_log()
-                print(f"{self.name}: {fault}; starting it again; log: {kept}", file=sys.stderr, flush=True)
+                former = self._keep_log()
+                print(f"{self.name}: {fault}; starting it again; log: {former}", file=sys.stderr, flush=True)
                 self._ending.wait(2 ** (failures - 1))
 
     def _open(self, endpoint: Endpoint) -> None:
@@ -74,20 +75,20 @@ class Server(threading.Thread):
         served = None
         while True:
             with self._changed:
-                wanted = self.weights
-                if wanted is served:
+                weights = self.weights
+                if weights is served:
                     self._set_state(endpoint, None)
                     return
-            assert wanted is not None
-            replace(endpoint, wanted)
-            served = wanted
+            assert weights is not None
+            replace(endpoint, weights)
+            served = weights
 
     def _keep_log(self) -> Path:
         """The log of the server that ended, out of the way of the next one's."""
-        kept = self.log.with_suffix(f".{self.starts}{self.log.suffix}")
+        former = self.log.with_suffix(f".{self.starts}{self.log.suffix}")
         with suppress(OSError):
-            self.log.replace(kept)
-        return kept
+            self.log.replace(former)
+        return former
 
     def _set_state(self, endpoint: Endpoint | None, fault: BaseException | None) -> None:
         with self._changed:
@@ -116,8 +117,8 @@ def watch(endpoint: Endpoint, log: Path, ending: threading.Event) -> None:
     mute, due = 0, time.monotonic() + CHECK_SECONDS
     while not ending.wait(min(1.0, CHECK_SECONDS)):
         if not endpoint.alive():
-            said = f": {fault_line(log)}" if log.is_file() else ""
-            raise ServingError(f"the model server has ended{said}")
+            reason = f": {fault_line(log)}" if log.is_file() else ""
+            raise ServingError(f"the model server has ended{reason}")
         if time.monotonic() >= due:
             mute = 0 if generates(endpoint) else mute + 1
             if mute >= MUTE_CHECKS:
@@ -127,9 +128,5 @@ def watch(endpoint: Endpoint, log: Path, ending: threading.Event) -> None:
 
 def generates(endpoint: Endpoint) -> bool:
     """Whether a server generates tokens; without requests of clients the check asks for one."""
-    headers = {"Authorization": f"Bearer {endpoint.api_key}"}
-    try:
-        address = endpoint.url.removesuffix("/v1") + open_engine(endpoint.engine).generates
-        return httpx.get(address, headers=headers, timeout=ANSWER_SECONDS).status_code == 200
-    except httpx.HTTPError:
-        return False
+    path = open_engine(endpoint.engine).generates
+    return answers(endpoint.url.removesuffix("/v1"), path, endpoint.api_key, ANSWER_SECONDS)

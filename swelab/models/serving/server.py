@@ -5,8 +5,6 @@ from a file that it alone can read (a command line is public in `ps`). It lives 
 with us, however we end (`swelab.jobs.child_process`).
 """
 
-import http.client
-import json
 import os
 import re
 import secrets
@@ -14,14 +12,15 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+import httpx
+
+from swelab.checks.probes import answers
 from swelab.files.model_config import ModelConfig
 from swelab.files.weights import check_weights
 from swelab.jobs.child_process import Tethered, fault_line, tail
@@ -93,15 +92,15 @@ def serve(
     with completed(weights, base) as folder:
         config = _check_sizes(folder, context_length, max_total_tokens)
         on_cpu = (find_device(python) if device == "auto" else device) == "cpu"
-        asked = ServerSettings(
+        settings = ServerSettings(
             folder, config, name, api_key or new_key(), admin_key or new_key(), host,
             context_length, max_total_tokens, max_running_requests,
             on_cpu, dtype, adapters or {}, extra_args, python,
         )  # fmt: skip
-        server, url = _start(open_engine(engine), asked, port, log, startup_seconds, ending)
+        server, url = _start(open_engine(engine), settings, port, log, startup_seconds, ending)
         try:
             alive = lambda: server.poll() is None  # noqa: E731
-            yield Endpoint(f"{url}/v1", asked.key, name, alive, engine, asked.admin_key)
+            yield Endpoint(f"{url}/v1", settings.key, name, alive, engine, settings.admin_key)
         finally:
             server.stop(drain_seconds)
 
@@ -129,24 +128,24 @@ def find_device(python: str) -> str:
 
 def _start(
     engine: Engine,
-    asked: ServerSettings,
+    settings: ServerSettings,
     port: int | None,
     log: Path,
     startup_seconds: float,
     ending: Callable[[], bool],
 ) -> tuple[Tethered, str]:
     """A ready server and its address; another free port is tried when one is taken in between."""
-    bypass(host := asked.host)
+    bypass(host := settings.host)
     if port is not None and not is_free(port, host):
         raise ServingError(f"port {port} of {host} is in use or not allowed; expected a free one")
     for attempt in range(PORT_ATTEMPTS):
         chosen = port if port is not None else free_port(host)
         url = f"http://{host}:{chosen}"
-        program = engine.program(asked, chosen)
+        program = engine.program(settings, chosen)
         with open_log(log) as stream:
             server = Tethered(program.arguments, env=program.environment, log=stream, files=program.files)
         try:
-            _wait_until_ready(server, engine, url, asked, log, startup_seconds, ending)
+            _wait_until_ready(server, engine, url, settings, log, startup_seconds, ending)
             return server, url
         except BaseException as error:
             server.stop(grace_seconds=0)
@@ -169,7 +168,7 @@ def _wait_until_ready(
     server: Tethered,
     engine: Engine,
     url: str,
-    asked: ServerSettings,
+    settings: ServerSettings,
     log: Path,
     startup_seconds: float,
     ending: Callable[[], bool],
@@ -178,35 +177,24 @@ def _wait_until_ready(
     while time.monotonic() < deadline and not ending():
         if (status := server.poll()) is not None:
             raise ServingError(f"the model server ended with {status}: {fault_line(log)}; log: {log}")
-        if _answers(url + engine.listens) and _generates(url, asked):
-            if (served := engine.weights(url, asked.key).folder) != asked.folder:
-                raise ServingError(f"{url} serves {served}; expected {asked.folder}")
+        if answers(url, engine.listens) and _generates(url, settings):
+            if (served := engine.weights(url, settings.key).folder) != settings.folder:
+                raise ServingError(f"{url} serves {served}; expected {settings.folder}")
             return
         time.sleep(POLL_SECONDS)
     raise ServingError(f"no model server in {startup_seconds:g} s: {fault_line(log)}; log: {log}")
 
 
-def _answers(url: str) -> bool:
+def _generates(url: str, settings: ServerSettings) -> bool:
+    body = {"model": settings.name, "prompt": "a", "max_tokens": 1, "temperature": 0}
+    headers = {"Authorization": f"Bearer {settings.key}"}
     try:
-        with urllib.request.urlopen(url, timeout=5) as response:
-            return bool(response.status == 200)
-    except (OSError, http.client.HTTPException):
+        status = httpx.post(f"{url}/v1/completions", headers=headers, json=body, timeout=60).status_code
+    except httpx.HTTPError:
         return False
-
-
-def _generates(url: str, asked: ServerSettings) -> bool:
-    body = {"model": asked.name, "prompt": "a", "max_tokens": 1, "temperature": 0}
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {asked.key}"}
-    request = urllib.request.Request(f"{url}/v1/completions", json.dumps(body).encode(), headers)
-    try:
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return bool(response.status == 200)
-    except urllib.error.HTTPError as error:
-        if error.code == 401:
-            raise ServingError(f"{url} belongs to another server; address already in use") from None
-        return False
-    except (OSError, http.client.HTTPException):
-        return False
+    if status == 401:
+        raise ServingError(f"{url} belongs to another server; address already in use")
+    return status == 200
 
 
 def new_key() -> str:

@@ -3,12 +3,12 @@
 import shutil
 from pathlib import Path
 
+from swelab.files.model_config import family_of
 from swelab.files.weights import check_weights, weight_digest
 from swelab.records import InputError, Record, sha256_file
 from swelab.records.training_records import RowMessage
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.lengths import ChatTokenizer, same_vocabulary
-from swelab.sft.train.families import family_of
 from swelab.sft.train.trainer import open_trainer, trainers_of
 
 CONVERSATION = [

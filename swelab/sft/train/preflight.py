@@ -1,34 +1,38 @@
 """Everything about a training that can be found wrong before a GPU is taken, all at once.
 
 Reads headers, sizes and vocabularies, never tensors, and each row only where there are no length statistics.
+
+The estimate of memory (`swelab.checks.memory`) is meant to be right within a factor of two; docs/training.md
+has measured peaks. A logit takes s + 4 bytes, or 2 s when compiled, and 8 bytes for each of one chunk of
+eight. DPO runs both sides at once, with 2 s + 4 bytes a logit in one chunk.
 """
 
 import math
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from swelab.configs.kinds.sft import Sft
+from swelab import machine
+from swelab.checks.finding import Finding, catch, fix, wrong
+from swelab.checks.memory import BYTES, Memory, estimate
+from swelab.configs.kinds.sft import Lora, Sft, Train
 from swelab.files.model_config import ModelConfig
 from swelab.files.weights import header, weight_paths
+from swelab.machine import GIB, gib
 from swelab.records import InputError, read_json, sha256_file
 from swelab.records.training_records import RowMessage
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.lengths import ChatTokenizer, LengthStats, check_stats, same_vocabulary
 from swelab.sft.train.check_settings import check_settings
 from swelab.sft.train.device import dtype_of
-from swelab.sft.train.families import check_trainer
-from swelab.sft.train.memory import BYTES, GIB, Memory, estimate, trained_weights, weights_of
 from swelab.sft.train.ranks import ranks_of, recipe_of, share, sharing
-from swelab.sft.train.trainer import open_trainer
+from swelab.sft.train.trainer import check_trainer, open_trainer
 
 ROOM = 1.1
 """Of the disk room that is counted: what must be there."""
-
-
-Faults = Iterator[InputError]
+WIDTHS, CHUNKS = (16, 6, 5), 8
+"""Of one layer's activations in torchtune; of its chunked cross-entropy."""
 
 
 @dataclass(frozen=True)
@@ -42,53 +46,43 @@ class Training:
     work: Path
 
 
-def faults(training: Training) -> list[str]:
-    """One line for each fault; [] when all is well."""
-    checks, found = list(CHECKS), []
+def findings(training: Training) -> Iterator[Finding]:
+    """One finding for each fault; none when all is well. What follows a fault in a check is not checked."""
+    checks = list(CHECKS)
     if not training.base.is_dir():
-        found.append(InputError("no such folder", training.base, "a checkpoint in Hugging Face layout"))
+        yield wrong("no such folder", training.base, "a checkpoint in Hugging Face layout")
         checks = [check for check in CHECKS if check not in OF_THE_BASE]
-    return [str(fault) for fault in (*found, *_found(*(partial(check, training) for check in checks)))]
+    yield from catch(*(partial(check, training) for check in checks))
 
 
-def _found(*checks: Callable[[], object]) -> Faults:
-    """The faults that checks yield, and the fault that each raises: what follows it cannot be checked."""
-    for check in checks:
-        try:
-            if isinstance(told := check(), Iterator):
-                yield from told
-        except InputError as error:
-            yield error
-
-
-def _settings(training: Training) -> Faults:
+def _settings(training: Training) -> Iterator[Finding]:
     recipe = training.recipe
     job, train = recipe.job, recipe.train
-    settings = (lambda: recipe_of(recipe), lambda: share(train, ranks_of(recipe)))
-    yield from _found(*settings, lambda: check_settings(recipe))
+    yield from catch(lambda: recipe_of(recipe), lambda: share(train, ranks_of(recipe)))
+    yield from catch(lambda: check_settings(recipe))
     if train.device == "cuda" and not job.gpus:
-        yield InputError("train.device is cuda, and job.gpus is 0", expected="job.gpus of at least 1")
+        yield wrong("train.device is cuda, and job.gpus is 0", expected="job.gpus of at least 1")
 
 
-def _weights(training: Training) -> Faults:
+def _weights(training: Training) -> Iterator[Finding]:
     """Every shard that the index lists is there, whole, and holds the tensors that the index says."""
     paths, index = weight_paths(training.base)
-    found: set[tuple[str, str]] = set()
+    tensors: set[tuple[str, str]] = set()
     for path in paths:
         try:
-            found |= {(name, path.name) for name in header(path)}
+            tensors |= {(name, path.name) for name in header(path)}
         except InputError as error:
-            yield error
+            yield fix(str(error))
     where = training.base / "model.safetensors.index.json"
     whole = all(path.is_file() for path in paths)
-    wrong = [name for name, file in index.items() if (name, file) not in found] if whole else []
-    if wrong:
-        yield InputError(
-            f"{len(wrong)} tensors are not in the files that the index names, such as {wrong[0]}", where
+    lost = [name for name, file in index.items() if (name, file) not in tensors] if whole else []
+    if lost:
+        yield wrong(
+            f"{len(lost)} tensors are not in the files that the index names, such as {lost[0]}", where
         )
 
 
-def _model(training: Training) -> Faults:
+def _model(training: Training) -> Iterator[Finding]:
     """config.json and weights describe the same model, and a trainer knows it."""
     path = training.base / "config.json"
     config = ModelConfig.of(read_json(path))
@@ -96,75 +90,73 @@ def _model(training: Training) -> Faults:
     check_trainer(config, path, training.recipe.trainer)
     rows = shapes.get("model.embed_tokens.weight", [config.vocab_size])[0]
     if rows != config.vocab_size:
-        yield InputError(f"vocab_size is {config.vocab_size}", path, f"the {rows} rows of the embedding")
+        yield wrong(f"vocab_size is {config.vocab_size}", path, f"the {rows} rows of the embedding")
     count = sum(math.prod(shape) for shape in shapes.values())
-    if shapes and count != weights_of(config):
-        yield InputError(f"describes {weights_of(config):,} weights", path, f"the {count:,} that are there")
+    if shapes and count != config.weights:
+        yield wrong(f"describes {config.weights:,} weights", path, f"the {count:,} that are there")
 
 
-def _tokenizer(training: Training) -> Faults:
+def _tokenizer(training: Training) -> Iterator[Finding]:
     """The tokenizer is ChatML, of one vocabulary in its two forms, and no larger than the embedding."""
     base = training.base
     tokenizer, config = ChatTokenizer(base), read_json(base / "config.json")
     if open_trainer(training.recipe.trainer).own_tokenizer:
-        yield from _found(lambda: same_vocabulary(base))
+        yield from catch(lambda: same_vocabulary(base))
     largest = max(read_json(base / "tokenizer.json")["model"]["vocab"].values(), default=0)
     largest = max(largest, *tokenizer.special_tokens.values())
     if largest >= config.get("vocab_size", 0):
         where = base / "tokenizer.json"
-        yield InputError(f"token {largest}", where, f"less than the vocab_size {config.get('vocab_size')}")
+        yield wrong(f"token {largest}", where, f"less than the vocab_size {config.get('vocab_size')}")
     ends = config.get("eos_token_id")
     for token in ends if isinstance(ends, list) else [] if ends is None else [ends]:
         if token not in tokenizer.special_tokens.values():
-            yield InputError(f"eos_token_id {token}", base / "config.json", "a special token's id")
+            yield wrong(f"eos_token_id {token}", base / "config.json", "a special token's id")
     example = [RowMessage(role="user", content="a"), RowMessage(role="assistant", content="b")]
-    yield from _found(lambda: ChatTemplate(base).plain(example, []))
+    yield from catch(lambda: ChatTemplate(base).plain(example, []))
 
 
-def _dataset(training: Training) -> Faults:
+def _dataset(training: Training) -> Iterator[Finding]:
     """Rows are those of the statistics, enough for a step, and none is longer than the model's context."""
     train, limit = training.recipe.train, training.recipe.selection.max_tokens
     over, stats = check_stats(training.dataset, training.stats, limit)
     if stats.sha256 and stats.sha256 != sha256_file(training.dataset):
-        yield InputError(
+        yield wrong(
             "was changed after it was measured", training.dataset, f"the file that {training.stats} is of"
         )
     if over and stats.over_long != "keep_truncate":
         what = f"{over} rows over {limit} tokens"
-        yield InputError(what, training.dataset, f"none ({stats.over_long})")
+        yield wrong(what, training.dataset, f"none ({stats.over_long})")
     rows = stats.num_samples
     need = train.batch_size * train.gradient_accumulation_steps
     if rows < need:
-        yield InputError(f"{rows} rows", training.dataset, f"at least the {need} of one optimizer step")
+        yield wrong(f"{rows} rows", training.dataset, f"at least the {need} of one optimizer step")
     bounds = {"the model's context": _config(training.base).get("max_position_embeddings", 0)}
     bounds |= {"train.max_seq_len": train.max_seq_len} if train.packed else {}
     for name, bound in bounds.items():
         if stats.max > bound > 0:
             what = f"a row of {stats.max} tokens"
-            yield InputError(what, training.dataset, f"at most {name} of {bound}")
+            yield wrong(what, training.dataset, f"at most {name} of {bound}")
 
 
-def _disk(training: Training) -> Faults:
+def _disk(training: Training) -> Iterator[Finding]:
     """Room for the last epoch, its copy, and two saved states: the last one stays until the next is whole."""
     need = disk_bytes(training)
-    folder = next(each for each in [training.work, *training.work.absolute().parents] if each.is_dir())
-    free = shutil.disk_usage(folder).free
+    free, folder = machine.disk(training.work)
     if free < ROOM * need:
-        what = f"{free / GIB:.1f} GiB free"
-        yield InputError(what, folder, f"{ROOM * need / GIB:.1f} GiB for weights and saved states")
+        yield wrong(f"{gib(free)} free", folder, f"{gib(ROOM * need)} for weights and saved states")
 
 
-def _memory(training: Training) -> Faults:
+def _memory(training: Training) -> Iterator[Finding]:
     """A rank fits into its GPU; without one, all ranks of a node into the job's memory."""
     needs, job = memory(training), training.recipe.job
     if needs is None:
         return
     if job.gpus and needs.total > job.gpu_gb * GIB:
-        what = f"about {needs.text()}"
-        yield InputError(what, "memory", f"at most job.gpu_gb = {job.gpu_gb:g} GiB")
+        what = f"about {a_rank(needs)}"
+        yield wrong(what, "memory", f"at most job.gpu_gb = {job.gpu_gb:g} GiB")
     if not job.gpus and job.ranks * needs.total > job.mem_mb * (1 << 20):
-        what = f"{job.ranks} × about {needs.text()}"
-        yield InputError(what, "memory", f"at most job.mem_mb = {job.mem_mb} MB")
+        what = f"{job.ranks} × about {a_rank(needs)}"
+        yield wrong(what, "memory", f"at most job.mem_mb = {job.mem_mb} MB")
 
 
 OF_THE_BASE = (_weights, _model, _tokenizer)
@@ -176,17 +168,58 @@ def memory(training: Training) -> Memory | None:
     recipe, config = training.recipe, _config(training.base)
     train, ranks = recipe.train, ranks_of(recipe)
     try:
-        mine = share(train, ranks).batch_size
+        batch = share(train, ranks).batch_size
         tokens = min(longest(training), config.max_position_embeddings)
         if train.packed:
             tokens = train.max_seq_len
         elif train.group_by_length:
-            mine, tokens = 1, max(tokens, train.max_batch_tokens)
-        return estimate(
-            config, train, sharing(recipe), mine, tokens, BYTES[dtype_of(train, bool(recipe.job.gpus))]
-        )
+            batch, tokens = 1, max(tokens, train.max_batch_tokens)
+        size = BYTES[dtype_of(train, bool(recipe.job.gpus))]
+        return rank_memory(config, train, sharing(recipe), batch, tokens, size)
     except (InputError, KeyError):
         return None
+
+
+def rank_memory(config: ModelConfig, train: Train, ranks: int, batch: int, tokens: int, size: int) -> Memory:
+    """Memory of one of `ranks` that share the weights and run `batch` conversations of `tokens` each at once.
+
+    size: bytes a number.
+    """
+    sides = 2 if train.dpo else 1
+    places = batch * tokens * sides
+    logit = 2 * size + 4 if train.dpo else (2 * size if train.compile else size + 4) + 8 / CHUNKS
+    return estimate(
+        config,
+        size,
+        places,
+        places * config.vocab_size * logit,
+        widths=WIDTHS,
+        ranks=ranks,
+        copies=sides,
+        trainable=trainable_weights(config, train),
+        in_backward=train.optimizer_in_bwd,
+        checkpointing=train.activation_checkpointing,
+        overlap=False,
+    )
+
+
+def a_rank(needs: Memory) -> str:
+    """An estimate in words."""
+    return f"{gib(needs.total)} a rank ({needs})"
+
+
+def trainable_weights(config: ModelConfig, train: Train) -> int:
+    """Number of weights that training changes."""
+    return adapter_weights(config, train.lora) if train.lora else config.weights
+
+
+def adapter_weights(config: ModelConfig, lora: Lora) -> int:
+    """Number of weights of the low-rank adapters."""
+    width, narrow, inner = config.hidden_size, config.key_width, config.intermediate_size
+    wide = 2 * width
+    sides = {"q_proj": wide, "output_proj": wide, "k_proj": width + narrow, "v_proj": width + narrow}
+    layer = sum(sides[name] for name in lora.attention) + lora.mlp * 3 * (width + inner)
+    return int(config.num_hidden_layers * lora.rank * layer)
 
 
 def longest(training: Training) -> int:
@@ -202,10 +235,10 @@ def disk_bytes(training: Training) -> int:
     """Bytes on disk while training ends: 2 × weights, and 2 × (what is trained and its two moments)."""
     config, train = _config(training.base), training.recipe.train
     try:
-        every, trained = weights_of(config), trained_weights(config, train)
+        every, trainable = config.weights, trainable_weights(config, train)
     except KeyError:
         return 0
-    return BYTES[dtype_of(train, bool(training.recipe.job.gpus))] * (2 * every + 6 * trained)
+    return BYTES[dtype_of(train, bool(training.recipe.job.gpus))] * (2 * every + 6 * trainable)
 
 
 def _config(base: Path) -> ModelConfig:

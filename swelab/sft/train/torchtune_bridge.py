@@ -15,11 +15,11 @@ from swelab.records import Record, write_bytes
 from swelab.sft.rows.chat_template import says_more
 from swelab.sft.rows.lengths import special_tokens
 from swelab.sft.train.device import device_of, dtype_of
-from swelab.sft.train.families import check_trainer
 from swelab.sft.train.ranks import command, ranks_of, recipe_of, share, sharing
 from swelab.sft.train.run_plan import PLAN, PLANNED, RunPlan
 from swelab.sft.train.schedule import torchtune_schedule
 from swelab.sft.train.step_log import STEPS
+from swelab.sft.train.trainer import check_trainer
 
 
 class Torchtune:
@@ -35,7 +35,7 @@ class Torchtune:
         states = ["--steps", str(work / "steps"), "--every", str(recipe.job.save_every_n_steps)]
         return command(ranks_of(recipe), recipe_of(recipe), ["--config", str(work / "config.yaml"), *states])
 
-    def own_configuration(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
+    def settings(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
         """All of it."""
         return torchtune_config(base, dataset, output, train)
 

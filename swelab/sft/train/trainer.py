@@ -1,8 +1,8 @@
 """The seam of trainers: the library that trains a model on rows, in processes of its own, over our plan.
 
 `training.py` checks, plans, runs and stages; a recipe's `trainer:` names the library that runs the steps.
-A further trainer is a file with a class like `trl_bridge.Trl` (and what its processes run, like
-`trl_worker`), an entry in TRAINERS, and its name in `trainer` of configs/kinds/sft.py.
+A further trainer is a file with a class like `trl_bridge.Trl`, and one of what its processes run, like
+`trl_worker`. It has an entry in TRAINERS, and its name in `trainer` of configs/kinds/sft.py.
 """
 
 from importlib import import_module
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from swelab.configs.kinds.sft import Sft, Train
+from swelab.files.model_config import Family, ModelConfig, family_of
 from swelab.records import InputError, Record
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Trainer(Protocol):
         """The command line that trains; writes its configuration. Raises InputError, SlurmError."""
         ...
 
-    def own_configuration(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
+    def settings(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
         """The part of its configuration that the checkpoint's config.yaml keeps."""
         ...
 
@@ -54,11 +55,20 @@ def open_trainer(name: str) -> Trainer:
     """The trainer of that name. Raises InputError."""
     if name not in TRAINERS:
         raise InputError(f"no trainer is called {name!r}", expected=" or ".join(TRAINERS))
-    module, _, made = TRAINERS[name].partition(":")
-    trainer: Trainer = getattr(import_module(module), made)()
+    module, _, kind = TRAINERS[name].partition(":")
+    trainer: Trainer = getattr(import_module(module), kind)()
     return trainer
 
 
 def trainers_of(architecture: str) -> list[str]:
     """Names of the trainers that train an architecture."""
     return [name for name in TRAINERS if architecture in open_trainer(name).architectures]
+
+
+def check_trainer(config: ModelConfig, where: Path, trainer: str) -> Family:
+    """The family of a config.json. Raises InputError where FAMILIES or the trainer lack it."""
+    family, architecture = family_of(config, where), config.architectures[0]
+    if trainer not in (trainers := trainers_of(architecture)):
+        what = f"architecture {architecture} with trainer: {trainer}"
+        raise InputError(what, where, f"trainer: {' or '.join(trainers)} in the SFT recipe")
+    return family

@@ -17,7 +17,6 @@ from swelab.sft.rows.preferences import sides_of
 from swelab.sft.train.batches import plan_batches
 from swelab.sft.train.check_settings import check_settings
 from swelab.sft.train.device import device_of, dtype_of
-from swelab.sft.train.families import check_trainer
 from swelab.sft.train.metrics import pass_cost, planned_steps
 from swelab.sft.train.peft_export import write_adapter
 from swelab.sft.train.ranks import ranks_of, recipe_of, share
@@ -25,7 +24,7 @@ from swelab.sft.train.run_log import keep_log
 from swelab.sft.train.run_plan import RunPlan
 from swelab.sft.train.step_log import STEPS, step_rows
 from swelab.sft.train.torchtune_bridge import base_model, tokenizer, write_config
-from swelab.sft.train.trainer import open_trainer, trainers_of
+from swelab.sft.train.trainer import check_trainer, open_trainer, trainers_of
 from swelab.sft.train.trainer_process import run_trainer
 
 MAKERS = ("torch", "torchtune", "trl", "accelerate", "transformers", "tokenizers", "datasets")
@@ -55,7 +54,7 @@ def fine_tune(
     if "torchtune" in trainers_of(shape.architectures[0]):
         # Adapters are merged into the weights, so their readers need the base's model.
         config = {"model": base_model(shape), "tokenizer": tokenizer(base)}
-        trained = open_trainer(recipe.trainer).own_configuration(base, dataset, work / "output", train)
+        trained = open_trainer(recipe.trainer).settings(base, dataset, work / "output", train)
         write_config(staged / "config.yaml", trained | config)
     parity = check_parity(staged, config, dataset)
     put_in_place(staged, checkpoint, work / "replaced")

@@ -51,6 +51,6 @@ class Trl:
         write_json(work / "config.json", run)
         return launch(ranks, ["-m", PROCESS, "--config", str(work / "config.json")], ranks.total == 1)
 
-    def own_configuration(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
+    def settings(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
         """Nothing: transformers needs none to read the checkpoint."""
         return {}

@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from swelab.console import terminal
-from swelab.console.job_runs import machine, read_runs
+from swelab.console.job_runs import machine_record, read_runs
 from swelab.console.terminal import Progress, clock, run_script
+from swelab.machine import this_machine
 from swelab.records import InputError
 
 
@@ -111,7 +112,10 @@ def test_every_run_of_a_job_is_noted_next_to_its_log(tmp_path):
     assert [run["code"] for *_, run in found] == [2, 0, 1]
     for *_, run in found:
         assert (run["started"], run["seconds"]) == ("2001-09-09T01:46:40+00:00", 2.5)
-        assert run["cpu_seconds"] > 0 and run["machine"] == machine() and machine()["cpus"] >= 1
+        assert run["cpu_seconds"] > 0 and run["machine"] == machine_record()
+    here = this_machine()
+    assert machine_record()["cpus"] == here.cores and machine_record()["processor"]
+    assert machine_record()["gpus"] == [gpu.name for gpu in here.gpus]
 
 
 def test_a_job_of_a_run_that_draws_tells_how_far_it_is(tmp_path, monkeypatch):

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import httpx
 import pytest
 
+from swelab.evaluation import preconditions
 from swelab.evaluation.benchmark_rows import Benchmark, Source
 from swelab.evaluation.command_line import parsed, plan_of
 from swelab.evaluation.evaluated import evaluated
@@ -126,7 +128,7 @@ def test_a_model_without_a_price_has_no_limit_in_dollars(tmp_path, monkeypatch):
 
 
 def test_weights_are_spread_over_the_gpus_that_are_there(tmp_path, monkeypatch):
-    from swelab.jobs import machine
+    from swelab import machine
 
     monkeypatch.setattr(machine, "gpus", lambda: [machine.Gpu("H", 100, 100)] * 8)
     (tmp_path / "mine").mkdir()
@@ -149,22 +151,33 @@ def test_images_are_looked_for_before_anything_is_started(tmp_path):
     ours, other = make_task(), make_task() | {"repo_recipe": "", "image_name": "a/b:1"}
     assert not list(images(plan(tmp_path), [ours]))
     (found,) = images(plan(tmp_path), [ours, other])
-    assert found.good and found.text.startswith("images: 1 are needed")
+    assert str(found).startswith("ok   images: 1 are needed")
     write_json(tmp_path / "images.json", {"images": {}, "failed": {}, "counts": {}})
     (found,) = images(plan(tmp_path, images=tmp_path / "images.json"), [other])
-    assert not found.good and found.required and "was not pulled" in found.text
+    assert found.severity == "FIX" and "was not pulled" in found.sentence
 
 
 def test_a_context_is_short_by_the_words_of_the_scaffold_and_the_task():
     words = {name: own_words(scaffold_of(name)[1]) for name in ("demo", "mini-swebench", "swe-agent-infer")}
     assert words["demo"] < 50 < 500 < words["mini-swebench"] < words["swe-agent-infer"] == 3000
     tasks = [make_task() | {"instance_id": "short"}, make_task() | {"problem_statement": "word " * 2000}]
-    assert context(2048, 96, words["demo"], tasks[:1]).good
-    assert "about 1 of 2 problem statements leave no room" in context(2048, 96, words["demo"], tasks).text
-    assert "about 2 of 2" in context(2048, 1500, words["mini-swebench"], tasks).text
+    assert context(2048, 96, words["demo"], tasks[:1]).severity == "ok"
+    assert "about 1 of 2 problem statements leave no room" in context(2048, 96, words["demo"], tasks).sentence
+    assert "about 2 of 2" in context(2048, 1500, words["mini-swebench"], tasks).sentence
 
 
 @pytest.mark.parametrize("model", ["openai/", "openai// ", "openai/ "])
 def test_a_service_without_a_model_is_refused(model):
     with pytest.raises(InputError, match="names no model of the service; expected openai/NAME"):
         policy_of(model, api_base="http://127.0.0.1:1/v1", sampling={})
+
+
+@pytest.mark.parametrize(("status", "severity"), [(429, "low"), (401, "FIX")])
+def test_a_service_that_is_busy_keeps_no_evaluation_from_starting(monkeypatch, status, severity):
+    def refuse(*_):
+        raise httpx.HTTPStatusError("", request=None, response=httpx.Response(status, text="not now"))
+
+    monkeypatch.setattr(preconditions, "complete", refuse)
+    _, policy = policy_of("openai/mine", api_base="http://h:1/v1", sampling={})
+    finding, answer = preconditions.completion(policy, None, preconditions.WORD, {})
+    assert (finding.severity, answer) == (severity, None) and "completion: openai/mine: " in finding.sentence

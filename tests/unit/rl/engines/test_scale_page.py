@@ -8,39 +8,23 @@ import pytest
 from swelab.agents.agent import loop_of
 from swelab.configs import recipes
 from swelab.configs.kinds import RL, SCAFFOLD
-from swelab.files.model_config import ModelConfig
+from swelab.machine import GIB
 from swelab.rl.engines.published_values import PUBLISHED
-from swelab.rl.engines.verl_needs import checkpoint_bytes, engine_room, trainer_needs
 from swelab.rl.engines.verl_records import NAMES
-from swelab.sft.train.memory import GIB
+from swelab.rl.memory_needs import checkpoint_bytes, engine_room, trainer_needs
 from tests.conftest import ROOT
+from tests.qwen3_shapes import qwen3
 
 TEXT = (ROOT / "docs/rl-scale.md").read_text()
 RATES = (33.5, 24, 11)
 """Rollouts per GPU-hour that others published."""
 IMAGES = (684 / 2294, 189 / 500)
 """GiB of an image, as published: of all of SWE-bench, of Verified."""
-QWEN3 = {
-    "architectures": ["Qwen3ForCausalLM"], "vocab_size": 151936, "num_key_value_heads": 8, "head_dim": 128,
-    "max_position_embeddings": 40960, "rms_norm_eps": 1e-6,
-}  # fmt: skip
-SHAPES = {
-    "4": (36, 32, 2560, 9728, True),
-    "8": (36, 32, 4096, 12288, False),
-    "14": (40, 40, 5120, 17408, False),
-    "32": (64, 64, 5120, 25600, False),
-}
-"""Of Qwen3 by its billions: layers, heads, width, intermediate width, tied embeddings."""
 
 
 def model(name):
     """The shape of the model that a recipe starts from."""
-    layers, heads, width, inner, tied = SHAPES[re.search(r"(\d+)b\b", name)[1]]
-    return ModelConfig.of(
-        QWEN3
-        | {"num_hidden_layers": layers, "num_attention_heads": heads, "hidden_size": width}
-        | {"intermediate_size": inner, "tie_word_embeddings": tied}
-    )
+    return qwen3(re.search(r"(\d+)b\b", name)[1])
 
 
 def table(first, second):

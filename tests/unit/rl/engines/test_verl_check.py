@@ -4,28 +4,15 @@ import pytest
 
 from swelab.configs import recipes
 from swelab.configs.kinds import RL
-from swelab.files.model_config import ModelConfig
-from swelab.jobs.machine import Gpu, Machine
+from swelab.machine import GIB, Gpu, Machine
 from swelab.records import Fault
 from swelab.rl.engines import verl_check, verl_machine
 from swelab.rl.engines.verl_check import cluster_findings
-from swelab.rl.engines.verl_needs import checkpoint_bytes, engine_room, trainer_needs
 from swelab.rl.machine_check import check_recipe, preflight
-from swelab.sft.train.memory import GIB, weights_of
+from swelab.rl.memory_needs import checkpoint_bytes, engine_room, trainer_needs
+from tests.qwen3_shapes import qwen3
 
-QWEN3_32B = ModelConfig.of({
-    "architectures": ["Qwen3ForCausalLM"],
-    "vocab_size": 151936,
-    "num_hidden_layers": 64,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "hidden_size": 5120,
-    "intermediate_size": 25600,
-    "max_position_embeddings": 40960,
-    "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": False,
-})  # fmt: skip
+QWEN3_32B = qwen3("32")
 LOGIN = Machine(cores=8, free=60 * GIB, total=64 * GIB)
 NODE = Machine(cores=64, free=900 * GIB, total=1000 * GIB, gpus=(Gpu("H100", 79 * GIB, 80 * GIB),) * 8)
 
@@ -35,7 +22,7 @@ def pool_and_disk(monkeypatch):
     """A pool with 270 places, room for checkpoints, and Megatron."""
     monkeypatch.setattr(verl_check, "has_megatron", lambda: True)
     monkeypatch.setattr(verl_check, "pool_places", lambda: 270)
-    monkeypatch.setattr(verl_check.shutil, "disk_usage", lambda path: Machine(1, 4000 * GIB, 0))
+    monkeypatch.setattr(verl_check, "disk", lambda folder: (4000 * GIB, folder))
 
 
 def shipped(name="swerl-32b-8nodes", **changes):
@@ -50,7 +37,7 @@ def shipped(name="swerl-32b-8nodes", **changes):
 
 
 def lines(recipe, machine=NODE, config=QWEN3_32B):
-    return [f"{each.mark} {each.text}" for each in cluster_findings(recipe, config, machine)]
+    return [str(each) for each in cluster_findings(recipe, config, machine)]
 
 
 def test_all_that_is_asked_of_a_cluster_is_told():
@@ -61,23 +48,23 @@ def test_all_that_is_asked_of_a_cluster_is_told():
     assert "8192 a GPU x 2 that share a sequence hold the longest, 16384" in tokens
     assert "a GPU that trains: about" in trains and "optimizer 0.0" in trains
     assert "8 engines of 4 GPUs" in engines
-    assert disk.startswith("ok  disk: 3 checkpoints of ") and "4000.0 GiB are free" in disk
-    assert pool == "ok  pool: 270 places for 128 rollouts at once"
+    assert disk.startswith("ok   disk: 3 checkpoints of ") and "4000.0 GiB are free" in disk
+    assert pool == "ok   pool: 270 places for 128 rollouts at once"
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"verl__trainer__tensor_parallel": 1}, "FIX a GPU that trains: about"),
-        ({"verl__rollout__memory": 0.2}, "FIX 8 engines of 4 GPUs: weights of"),
+        ({"verl__trainer__tensor_parallel": 1}, "FIX  a GPU that trains: about"),
+        ({"verl__rollout__memory": 0.2}, "FIX  8 engines of 4 GPUs: weights of"),
         (
             {"verl__rollout__tensor_parallel": 1},
             "leave a cache of 0 tokens, less than one conversation of 16384",
         ),
-        ({"rollouts__at_once": 300}, "FIX rollouts.at_once 300, but the pool has 270 places"),
-        ({"train__keep_checkpoints": 20}, "FIX disk: 21 checkpoints of"),
-        ({"job__mem_mb": 50000}, "FIX verl.trainer.offload optimizer: about"),
-        ({"verl__gpu_gib": 141}, "FIX verl.gpu_gib is 141, and the H100 here has 80.0 GiB"),
+        ({"rollouts__at_once": 300}, "FIX  rollouts.at_once 300, but the pool has 270 places"),
+        ({"train__keep_checkpoints": 20}, "FIX  disk: 21 checkpoints of"),
+        ({"job__mem_mb": 50000}, "FIX  verl.trainer.offload optimizer: about"),
+        ({"verl__gpu_gib": 141}, "FIX  verl.gpu_gib is 141, and the H100 here has 80.0 GiB"),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(changes, said):
@@ -93,7 +80,7 @@ def test_a_missing_megatron_is_told_where_it_is_asked_for(monkeypatch, tmp_path)
     monkeypatch.setattr(verl_check, "has_megatron", verl_machine.has_megatron)
     monkeypatch.setenv(verl_machine.PYTHON, str(python))
     (told,) = [line for line in lines(shipped()) if "Megatron" in line]
-    assert told.startswith("FIX verl.trainer.backend megatron: there is no Megatron in verl's environment")
+    assert told.startswith("FIX  verl.trainer.backend megatron: there is no Megatron in verl's environment")
     assert not any("Megatron" in line for line in lines(shipped("swepdb-8b")))
     monkeypatch.setenv(verl_machine.PYTHON, str(tmp_path / "none"))
     assert not any("Megatron" in line for line in lines(shipped()))
@@ -117,10 +104,12 @@ def test_what_is_only_likely_to_be_slow_is_a_warning(monkeypatch):
     assert "GPUs: 0 here, and a node of it has 8: start it where they are" in gpus
     crowded = lines(shipped(verl__rollout__memory=0.35))
     assert any(
-        line.startswith("low 8 engines") and "turns wait when many are long" in line for line in crowded
+        line.startswith("low  8 engines") and "turns wait when many are long" in line for line in crowded
     )
     monkeypatch.setattr(verl_check, "pool_places", lambda: None)
-    assert any(line.startswith("low rollouts.at_once 128, and no pool is named") for line in lines(shipped()))
+    assert any(
+        line.startswith("low  rollouts.at_once 128, and no pool is named") for line in lines(shipped())
+    )
 
 
 def test_a_pool_that_does_not_answer_is_told(monkeypatch):
@@ -128,7 +117,7 @@ def test_a_pool_that_does_not_answer_is_told(monkeypatch):
         raise Fault("the pool at http://p:1 cannot do /status now")
 
     monkeypatch.setattr(verl_check, "pool_places", silent)
-    assert lines(shipped())[-1] == "FIX pool: the pool at http://p:1 cannot do /status now"
+    assert lines(shipped())[-1] == "FIX  pool: the pool at http://p:1 cannot do /status now"
 
 
 def test_gpus_that_train_and_serve_in_turn_must_hold_what_stays():
@@ -140,7 +129,7 @@ def test_gpus_that_train_and_serve_in_turn_must_hold_what_stays():
 
 
 def test_needs_follow_the_formulas():
-    every = weights_of(QWEN3_32B)
+    every = QWEN3_32B.weights
     assert 32.7e9 < every < 32.9e9
     needs = trainer_needs(shipped(), QWEN3_32B)
     assert needs.weights == 2 * every / 8 and needs.gradients == 4 * every / 8
@@ -160,11 +149,11 @@ def test_needs_follow_the_formulas():
 def test_the_check_of_a_recipe_tells_it_where_the_start_is_there_and_where_not(tmp_path, monkeypatch):
     asked, both = shipped(), shipped(engine="embedded")
     monkeypatch.chdir(tmp_path)
-    told = [f"{each.mark} {each.text}" for each in check_recipe(asked)]
-    assert told[0] == "FIX start: no checkpoint in models/Qwen3-32B; expected one in Hugging Face layout"
+    told = [str(each) for each in check_recipe(asked)]
+    assert told[0] == "FIX  start: no checkpoint in models/Qwen3-32B; expected one in Hugging Face layout"
     assert any("8 of 8 GPUs" in line for line in told)
-    found = preflight(asked, ModelConfig.of({**QWEN3_32B, "max_position_embeddings": 8192}), NODE)
-    assert found[0].error and "the start's model has 8192 positions" in found[0].text
+    found = preflight(asked, QWEN3_32B | {"max_position_embeddings": 8192}, NODE)
+    assert found[0].severity == "FIX" and "the start's model has 8192 positions" in found[0].sentence
     assert any(
-        "engine embedded does not look at it" in each.text for each in preflight(both, QWEN3_32B, NODE)
+        "engine embedded does not look at it" in each.sentence for each in preflight(both, QWEN3_32B, NODE)
     )

@@ -9,7 +9,6 @@ import pytest
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
-from swelab.files.model_config import ModelConfig
 from swelab.records import InputError, write_json, write_jsonl
 from swelab.sft.train import boards
 from swelab.sft.train.check_settings import check_settings, check_wandb
@@ -18,19 +17,9 @@ from swelab.sft.train.plots import plot
 from swelab.sft.train.run_log import keep_log, publish_log
 from swelab.sft.train.step_log import StepLog
 from swelab.sft.train.training import check_inputs, plan_run
+from tests.e2e.test_full_size import QWEN_7B
 from tests.tensorboard_events import scalars
 from tests.toy_checkpoint import conversations, make_checkpoint
-
-QWEN_7B = ModelConfig.of(
-    {
-        "hidden_size": 3584,
-        "num_attention_heads": 28,
-        "num_key_value_heads": 4,
-        "intermediate_size": 18944,
-        "num_hidden_layers": 28,
-        "vocab_size": 152064,
-    }
-)
 
 
 def test_flops_of_qwen2_7b():

@@ -9,14 +9,14 @@ import sys
 import pytest
 import yaml
 
+from swelab import machine
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.files.weights import check_weights, header
+from swelab.machine import GIB
 from swelab.records import read_json, write_json, write_jsonl
 from swelab.sft.rows.lengths import ChatTokenizer, stats
-from swelab.sft.train import preflight
-from swelab.sft.train.memory import GIB, adapter_weights, estimate, weights_of
-from swelab.sft.train.preflight import Training, disk_bytes, faults, longest
+from swelab.sft.train.preflight import Training, adapter_weights, disk_bytes, findings, longest, rank_memory
 from swelab.sft.train.ranks import Ranks, recipe_of, share
 from tests.e2e.test_full_size import QWEN_7B
 from tests.toy_checkpoint import conversations, make_checkpoint
@@ -50,6 +50,10 @@ def folder(sound, tmp_path):
     told = read_json(tmp_path / "x/s.json")
     write_json(tmp_path / "x/s.json", told | {"file": str(tmp_path / "x/d.jsonl")})
     return tmp_path / "x"
+
+
+def faults(asked):
+    return [each.sentence for each in findings(asked)]
 
 
 def training(folder, **settings):
@@ -157,15 +161,10 @@ def test_each_fault_of_settings_is_found(folder, name):
 
 def test_a_full_disk_is_found(folder, monkeypatch):
     need = disk_bytes(training(folder))
-    assert need == 4 * 8 * weights_of(check_weights(folder / "toy"))
-    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: Usage(need))
+    assert need == 4 * 8 * check_weights(folder / "toy").weights
+    monkeypatch.setattr(machine, "disk", lambda folder: (need, folder))
     (found,) = faults(training(folder))
     assert "GiB free" in found and "saved states" in found
-
-
-class Usage:
-    def __init__(self, free):
-        self.free = free
 
 
 def test_the_script_tells_all_faults_at_once(folder):
@@ -181,13 +180,14 @@ def test_the_script_tells_all_faults_at_once(folder):
         capture_output=True,
         text=True,
     )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("FIX")]
-    assert done.returncode == 2 and len(lines) == 4 and not (folder / "report.json").exists(), done
-    assert done.stderr == "error: 4 to fix before r can be trained; the lines above say what\n"
+    assert done.returncode == 2 and not (folder / "report.json").exists(), done
+    *lines, last = done.stderr.splitlines()
+    assert [line[:5] for line in lines] == ["FIX  "] * 4
+    assert last == "error: 4 to fix before r can be trained; the lines that begin with FIX say how"
 
 
 def test_shapes_of_the_published_models():
-    assert weights_of(QWEN_7B) == 7_615_616_512 and weights_of(QWEN_32B) == 32_763_876_352
+    assert QWEN_7B.weights == 7_615_616_512 and QWEN_32B.weights == 32_763_876_352
     lora = recipes.named(SFT, "swesmith-7b-lora").train.lora
     # Per layer, with rank 64: 4 attention and 3 feed-forward projections.
     a_layer = 64 * (4 * 3584 + 2 * (3584 + 512) + 3 * (3584 + 18944))
@@ -201,7 +201,7 @@ def test_the_shipped_recipes_fit_into_the_gpus_that_they_name(name):
     job = recipe.job
     ranks = Ranks(job.nodes, job.gpus, job.gpus, 8)
     mine = share(recipe.train, ranks)["batch_size"]
-    needs = estimate(config, recipe.train, ranks.total, mine, recipe.selection.max_tokens, 2)
+    needs = rank_memory(config, recipe.train, ranks.total, mine, recipe.selection.max_tokens, 2)
     assert job.gpu_gb / 4 < needs.total / GIB < job.gpu_gb
     assert recipe_of(recipe).endswith("_distributed") or ranks.total == 1
 

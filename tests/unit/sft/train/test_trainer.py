@@ -5,9 +5,9 @@ import pytest
 from swelab.configs import recipes
 from swelab.configs.json_schemas import schema_of
 from swelab.configs.kinds import RECIPE_KINDS, SFT
+from swelab.files.model_config import FAMILIES
 from swelab.records import InputError
 from swelab.sft.train.check_settings import check_settings
-from swelab.sft.train.families import FAMILIES
 from swelab.sft.train.trainer import TRAINERS, open_trainer, trainers_of
 from tests.conftest import ROOT
 

@@ -1,8 +1,8 @@
-"""What a machine has, within the bounds of its control group and of CUDA_VISIBLE_DEVICES."""
+"""What a machine has, within its control group and CUDA_VISIBLE_DEVICES, and on the disk of a folder."""
 
 import pytest
 
-from swelab.jobs import machine
+from swelab import machine
 
 LISTED = "0, 80000, 81559, NVIDIA H100 80GB HBM3\n1, 10, 81559, NVIDIA H100 80GB HBM3\n"
 
@@ -52,3 +52,11 @@ def test_a_control_group_bounds_memory_and_cores(tmp_path, monkeypatch):
     (tmp_path / "memory.current").write_text("2000\n")
     (tmp_path / "cpu.max").write_text("50000 100000\n")
     assert machine.memory()[0] == 3000 and machine.cores() == 0.5
+
+
+def test_the_disk_of_a_folder_that_is_not_there_yet_is_that_of_the_nearest_one_above(tmp_path):
+    (tmp_path / "results").symlink_to(tmp_path / "elsewhere/results")
+    (tmp_path / "elsewhere").mkdir()
+    free, folder = machine.disk(tmp_path / "results/sft/demo")
+    assert free > 0 and folder == (tmp_path / "elsewhere").resolve()
+    assert machine.disk(tmp_path)[1] == tmp_path.resolve()

@@ -1,4 +1,4 @@
-"""What this machine has: cores, memory and GPUs that a program may use now."""
+"""What this machine has: the cores, memory, GPUs and disk that a program may use now."""
 
 import os
 import re
@@ -6,7 +6,10 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 CGROUP = Path("/sys/fs/cgroup")
+GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -36,41 +39,51 @@ def this_machine() -> Machine:
 
 def memory() -> tuple[int, int]:
     """Bytes that are free, and all of them."""
-    kib = {
-        key: int(rest.split()[0])
-        for key, _, rest in (line.partition(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    }
-    free, total = kib["MemAvailable"] * 1024, kib["MemTotal"] * 1024
+    facts = psutil.virtual_memory()
+    free = int(facts.available)
     if (limit := _number(CGROUP / "memory.max")) is not None:
         free = min(free, limit - (_number(CGROUP / "memory.current") or 0))
-    return free, total
+    return free, int(facts.total)
 
 
 def cores() -> float:
     """Cores that a program may use."""
-    found = float(len(os.sched_getaffinity(0)))
+    count = float(len(psutil.Process().cpu_affinity()))
     try:
         quota, period = (CGROUP / "cpu.max").read_text().split()
-        return min(found, int(quota) / int(period))
+        return min(count, int(quota) / int(period))
     except (OSError, ValueError):
-        return found  # no limit here
+        return count  # no limit here
 
 
 def gpus() -> tuple[Gpu, ...]:
     """The GPUs that NVIDIA's driver lists and CUDA_VISIBLE_DEVICES does not hide; none without a driver."""
-    asked = ["--query-gpu=index,memory.free,memory.total,name", "--format=csv,noheader,nounits"]
+    query = ["--query-gpu=index,memory.free,memory.total,name", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(["nvidia-smi", *asked], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["nvidia-smi", *query], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-    seen = None if shown is None or re.search("[A-Za-z]", shown) else re.findall(r"\d+", shown.split("-1")[0])
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    hides = value is not None and not re.search("[A-Za-z]", value)
+    visible = re.findall(r"\d+", (value or "").split("-1")[0])
     lines = re.findall(r"^(\d+), (\d+), (\d+), (.*)$", done.stdout, flags=re.M)
     return tuple(
         Gpu(name.strip(), int(free) << 20, int(total) << 20)
         for index, free, total, name in lines
-        if seen is None or index in seen
+        if not hides or index in visible
     )
+
+
+def disk(folder: Path) -> tuple[int, Path]:
+    """Bytes that are free where a folder lies or will lie, and the nearest folder above it that is there."""
+    place = folder.resolve()
+    nearest = next(each for each in (place, *place.parents) if each.is_dir())
+    return int(psutil.disk_usage(str(nearest)).free), nearest
+
+
+def gib(size: float) -> str:
+    """Bytes in words, such as "1.5 GiB"."""
+    return f"{size / GIB:.1f} GiB"
 
 
 def _number(path: Path) -> int | None:

@@ -1,0 +1,1 @@
+"""Checks before anything is started: what a machine, a service or a recipe lacks, one sentence each."""

@@ -1,0 +1,82 @@
+"""What a check says of one thing; how findings are printed, and when they stop a run."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TextIO
+
+from swelab.records import Fault, InputError
+
+
+class Severity(StrEnum):
+    """The first word of a finding's line."""
+
+    OK = "ok"
+    LOW = "low"
+    FIX = "FIX"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked: what it is like, and what to do where it is not as it must be.
+
+    With LOW a run works, but it may be slow or end early. With FIX nothing is started.
+    """
+
+    severity: Severity
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.severity:3}  {self.sentence}"
+
+
+def ok(sentence: str) -> Finding:
+    """A thing that is as it must be."""
+    return Finding(Severity.OK, sentence)
+
+
+def low(sentence: str) -> Finding:
+    """A thing that may make a run slow or end it early."""
+    return Finding(Severity.LOW, sentence)
+
+
+def fix(sentence: str) -> Finding:
+    """A thing that stops a run."""
+    return Finding(Severity.FIX, sentence)
+
+
+def wrong(what: str, where: str | Path = "", expected: str = "") -> Finding:
+    """A thing of a file or a recipe that stops a run, in the words of an InputError."""
+    return fix(str(InputError(what, where, expected)))
+
+
+def catch(*checks: Callable[[], object], label: str = "") -> Iterator[Finding]:
+    """What checks find, and the Fault that each raises as one to fix, after `label`."""
+    for check in checks:
+        try:
+            if isinstance(findings := check(), Iterator):
+                yield from findings
+        except Fault as fault:
+            yield fix(f"{label}{fault}")
+
+
+def show(findings: Iterable[Finding], stream: TextIO | None = None) -> int:
+    """Prints findings as they come, by default to standard output. Returns how many are to fix."""
+    count = 0
+    for finding in findings:
+        print(finding, file=stream, flush=True)
+        count += finding.severity == Severity.FIX
+    return count
+
+
+def refusal(count: int, purpose: str = "") -> str:
+    """The sentence that ends a check with `count` findings to fix. purpose: what they keep from happening."""
+    return f"{count} to fix{purpose and f' before {purpose}'}; the lines that begin with FIX say how"
+
+
+def require(findings: Iterable[Finding], purpose: str = "anything is started") -> None:
+    """Prints findings to standard error as they come. Raises Fault when one is to fix."""
+    if count := show(findings, sys.stderr):
+        raise Fault(refusal(count, purpose))

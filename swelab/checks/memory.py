@@ -1,0 +1,93 @@
+"""How much memory a training needs, estimated from a model's shape and the settings.
+
+With P weights, T of them trained, s bytes a number, R ranks that share them (FSDP), L tokens of the largest
+forward pass:
+
+    weights     P s / R, twice where a reference stays beside them (DPO, a divergence from the start); with
+                several ranks also two layers, or the embedding, whole while they are used
+    gradients   T s / R, or one layer's where the optimizer steps in the backward pass
+    optimizer   2 T s / R: the two moments of AdamW
+    activations L s x layers x one layer's; with activation checkpointing L s x layers x width, and one
+                layer's, which may take the place of logits that are gone by then
+    logits      L times the size of the vocabulary, and what the loss makes of them
+
+One layer's are `WIDTHS` times the model's width, its key-value width and its feed-forward width a token. The
+callers, `swelab.sft.train.preflight` and `swelab.rl.memory_needs`, say how near the estimates came.
+"""
+
+from dataclasses import dataclass, fields
+
+from swelab.files.model_config import ModelConfig
+from swelab.machine import GIB
+
+BYTES = {"fp32": 4, "bf16": 2}
+Widths = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one rank, by what they hold."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    logits: float
+
+    @property
+    def resident(self) -> float:
+        """What stays between two passes."""
+        return self.weights + self.gradients + self.optimizer
+
+    @property
+    def total(self) -> float:
+        """All together."""
+        return self.resident + self.activations + self.logits
+
+    def __str__(self) -> str:
+        return ", ".join(f"{part.name} {getattr(self, part.name) / GIB:.1f}" for part in fields(Memory))
+
+
+def whole_weights(config: ModelConfig) -> int:
+    """Weights that are whole on a rank for a while: two layers, or what no layer holds, as one piece."""
+    outside = config.weights - config.num_hidden_layers * config.layer_weights
+    return max(2 * config.layer_weights, outside)
+
+
+def activations(config: ModelConfig, widths: Widths, checkpointing: bool) -> tuple[int, int]:
+    """Numbers a token: those that stay of all layers, and those of one layer that are made again."""
+    shape = (config.hidden_size, config.key_width, config.intermediate_size)
+    layer = sum(count * width for count, width in zip(widths, shape, strict=True))
+    stay = config.hidden_size if checkpointing else layer
+    return config.num_hidden_layers * stay, layer * checkpointing
+
+
+def estimate(
+    config: ModelConfig,
+    size: int,
+    tokens: int,
+    logits: float,
+    *,
+    widths: Widths,
+    ranks: int = 1,
+    copies: int = 1,
+    trainable: int | None = None,
+    in_backward: bool = False,
+    checkpointing: bool = False,
+    overlap: bool = True,
+) -> Memory:
+    """Memory of one rank.
+
+    size: bytes a number. logits: bytes of all of them. copies: of the weights. trainable: weights that
+    training changes; None where it changes all. in_backward: the optimizer steps in the backward pass.
+    overlap: logits are still there when a layer's activations are made again.
+    """
+    numbers = (config.weights if trainable is None else trainable) * size / ranks
+    stay, again = (tokens * size * count for count in activations(config, widths, checkpointing))
+    return Memory(
+        weights=(config.weights * copies / ranks + whole_weights(config) * (ranks > 1)) * size,
+        gradients=config.layer_weights * size if in_backward else numbers,
+        optimizer=2 * numbers,
+        activations=stay + (again if overlap else max(0, again - logits)),
+        logits=logits,
+    )

@@ -1,0 +1,67 @@
+"""Whether what a run depends on works: a sandbox, a service, the keys of a policy."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+from swelab.checks.finding import Finding, fix, ok
+from swelab.configs.experiment import key_variables
+from swelab.configs.kinds.policy import Policy
+from swelab.jobs.proxies import bypass
+from swelab.records import Fault, shorten
+from swelab.sandbox import open_backend
+
+
+def sandbox_fault(name: str) -> str:
+    """Why no command runs in a sandbox of a backend; "" where one does."""
+    try:
+        backend = open_backend(name)
+        if backend.name != "bubblewrap":
+            return ""  # its images are there only after they were pulled
+        with tempfile.TemporaryDirectory() as tree, backend.start(Path(tree)) as sandbox:
+            done = sandbox.exec("/opt/toolbox/bin/python -m pytest --version")
+        return "" if done.returncode == 0 else shorten(done.output.decode(errors="replace"))
+    except (Fault, OSError) as error:
+        return str(error)
+
+
+def check_sandboxes(name: str, advice: str = "see docs/sandboxes.md") -> Finding:
+    """Whether a command runs in a sandbox of a backend (docker, remote: whether it answers)."""
+    if fault := sandbox_fault(name):
+        return fix(f"sandboxes ({name}): {fault}; {advice}")
+    return ok(f"sandboxes ({name}): {'a command ran in one' if name == 'bubblewrap' else 'it answers'}")
+
+
+def check_keys(name: str, policy: Policy) -> Iterator[Finding]:
+    """Whether the environment holds the keys that a policy names; they are not shown."""
+    for variable in key_variables(policy):
+        if os.environ.get(variable, "").strip(" :"):
+            yield ok(f"policy {name}: {variable} is set")
+        else:
+            yield fix(f"policy {name}: its token is missing; export {variable}=...")
+
+
+def ask(base: str, path: str, token: str | None = None, seconds: float = 10) -> httpx.Response:
+    """What a service answers to a GET, of any status; on this machine it is reached without a proxy.
+
+    base: its address. Raises Fault where nothing answers.
+    """
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        host = httpx.URL(base).host
+        if host.startswith("127."):  # names of this machine are exempt already
+            bypass(host)
+        return httpx.get(base.rstrip("/") + path, headers=headers, timeout=seconds)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise Fault(f"{base} does not answer ({shorten(str(error)) or type(error).__name__})") from None
+
+
+def answers(base: str, path: str, token: str | None = None, seconds: float = 5) -> bool:
+    """Whether a service answers a GET with 200."""
+    try:
+        return ask(base, path, token, seconds).status_code == 200
+    except Fault:
+        return False
