@@ -13,18 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from swelab.http.front_door import FrontDoor, Handler, guarded
 from swelab.pool import request_schemas
+from swelab.pool.answers import ERRORS, TextAnswer, bytes_answer, error_answer, json_answer, until_sent
 from swelab.pool.exit_verdicts import DIFF, check_script, evaluate, inside
-from swelab.pool.front_door import (
-    FrontDoor,
-    Handler,
-    TextAnswer,
-    answering,
-    bytes_answer,
-    guarded,
-    json_answer,
-    until_sent,
-)
 from swelab.pool.held_sandbox import Held
 from swelab.pool.host_sandboxes import SMALL_ANSWER, Host
 from swelab.pool.prometheus import Figures
@@ -63,9 +55,11 @@ def node_app(host: Host, token: str) -> FrontDoor:
         "/images": node.images,
         "/metrics": figures.page,
     }
-    routes = [Route(path, answering(each), methods=["POST"]) for path, each in posts.items()]
-    routes += [Route(path, answering(each), methods=["GET"]) for path, each in gets.items()]
-    node.door = guarded(routes, node.living, {"node": [token]}, figures.seen)
+    routes = [Route(path, each, methods=["POST"]) for path, each in posts.items()]
+    routes += [Route(path, each, methods=["GET"]) for path, each in gets.items()]
+    node.door = guarded(
+        routes, {"node": [token]}, error_answer, ERRORS, lifespan=node.living, count=figures.seen
+    )
     return node.door
 
 

@@ -12,13 +12,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from swelab.http.bodies import SMALL_BYTES, disconnect
+from swelab.http.front_door import FrontDoor, Handler, guarded
 from swelab.pool import request_schemas
-from swelab.pool.front_door import FrontDoor, Handler, answering, guarded, json_answer
+from swelab.pool.answers import ERRORS, error_answer, json_answer
+from swelab.pool.budget import Budget
 from swelab.pool.leases import WAITING, Lease
 from swelab.pool.membership import drain, join, leave
 from swelab.pool.pool import Pool
 from swelab.pool.prometheus import Figures
-from swelab.pool.request_bodies import JSON_BYTES, SMALL_BYTES, described, read_json, sender
+from swelab.pool.request_bodies import JSON_BYTES, described, read_json, sender
 from swelab.pool.request_schemas import FILE_BYTES, PoolRequest, tar_bytes
 from swelab.pool.status_page import page
 from swelab.records import Record, shorten
@@ -30,6 +33,7 @@ _BODIES = {"put": lambda limits: FILE_BYTES, "fill": tar_bytes}
 """Most bytes of a body, by the limits of its sandbox."""
 _JSON = dict.fromkeys(("exec", "evaluate", "session_start", "session_say"), JSON_BYTES)
 _FILE_SECONDS = 620.0
+_UPLOADS = 64  # at once
 _GRACE_SECONDS = 2.0
 
 
@@ -48,12 +52,12 @@ def pool_app(pool: Pool, tokens: Sequence[str], node_token: str) -> FrontDoor:
         **{f"/{verb}": server.act(verb) for verb in _ACTS if verb != "destroy"},
     }
     gets = {"/": server.page, "/metrics": figures.page}
-    routes = [Route(path, answering(_for(path, each)), methods=["POST"]) for path, each in posts.items()]
-    routes += [Route(path, answering(each), methods=["GET"]) for path, each in gets.items()]
+    routes = [Route(path, _for(path, each), methods=["POST"]) for path, each in posts.items()]
+    routes += [Route(path, each, methods=["GET"]) for path, each in gets.items()]
     both = {"/healthz": server.healthz, "/status": server.status}
-    routes += [Route(path, answering(each), methods=["GET", "POST"]) for path, each in both.items()]
+    routes += [Route(path, each, methods=["GET", "POST"]) for path, each in both.items()]
     roles = {"caller": tokens, "keeper": [node_token]}
-    server.door = guarded(routes, server.living, roles, figures.seen)
+    server.door = guarded(routes, roles, error_answer, ERRORS, lifespan=server.living, count=figures.seen)
     return server.door
 
 
@@ -74,6 +78,7 @@ class _Server:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
+        self.uploads = Budget("uploads that this server passes on", _UPLOADS)
 
     @asynccontextmanager
     async def living(self, app: Starlette) -> AsyncIterator[None]:
@@ -147,15 +152,15 @@ class _Server:
         asked = await read_json(request, request_schemas.ALLOCATE)
         asked.pop("timeout", None)
         asked.setdefault("request_id", secrets.token_hex(16))
-        asked["client"] = request.scope["who"]
+        asked["client"] = request.scope["token"]
         if not (asked.image or asked.tree):
             raise ValueError("a sandbox needs a tree or an image")
-        gone = asyncio.ensure_future(_gone(request))
+        leaving = asyncio.ensure_future(disconnect(request))
         began = time.monotonic()
         try:
-            lease = await self.pool.allocate(asked, asked.deadline_seconds, gone)
+            lease = await self.pool.allocate(asked, asked.deadline_seconds, leaving)
         finally:
-            gone.cancel()
+            leaving.cancel()
         self.figures.waited.observe(time.monotonic() - began)
         return json_answer(**lease.answer(self.pool.limits.ttl_seconds))
 
@@ -205,7 +210,7 @@ class _Server:
             async with AsyncExitStack() as stack:
                 stack.enter_context(lease.in_use(0.0 if lease.beats else seconds + ttl))
                 if verb in _BODIES:
-                    await stack.enter_async_context(self.door.uploads.hold(sender(request), 1))
+                    await stack.enter_async_context(self.uploads.hold(sender(request), 1))
                 answer = await _unless_over(lease, sent)
             if answer.status_code == 200:
                 lease.renew(ttl)
@@ -253,8 +258,3 @@ async def _unless_over(lease: Lease, sent: Coroutine[Any, Any, Response]) -> Res
     finally:
         sending.cancel()
         over.cancel()
-
-
-async def _gone(request: Request) -> Any:
-    while (await request.receive())["type"] != "http.disconnect":
-        continue

@@ -6,9 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from swelab.pool import lobby as lobbies
-from swelab.pool.connections import Connections
-from swelab.pool.lobby import Lobby
+from swelab.http import lobby as lobbies
+from swelab.http.connections import Connections
+from swelab.http.lobby import Lobby
 from tests.contract.attacks import PATIENCE
 from tests.loop_turns import one_turn
 

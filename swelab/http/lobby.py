@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from swelab.pool.connections import HEAD_SECONDS, Connections, network
+from swelab.http.connections import HEAD_SECONDS, Connections, network
 
 _AT_ONCE = 64  # that are accepted before others are served
 _SET_UP = 8  # each time round the loop
@@ -60,7 +60,7 @@ class Lobby:
                 self._loop.call_later(_LOOK_SECONDS, self._listen)
                 return
             taken.setblocking(False)
-            self._registry.accepted(taken, (str(peer[0]), int(peer[1])))
+            self._registry.add(taken, (str(peer[0]), int(peer[1])))
             self._silent[taken.fileno()] = taken, network(str(peer[0])), time.monotonic()
             self._heard.register(taken.fileno(), select.EPOLLIN)
 
