@@ -5,6 +5,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct, json
 
+from swelab.http.refusal import Refused
+from swelab.http.shapes import check_form
 from swelab.models.serving.request_shapes import (
     MOST_PROMPTS,
     Alternatives,
@@ -13,7 +15,6 @@ from swelab.models.serving.request_shapes import (
     Limits,
     Name,
     Penalty,
-    Refused,
     Repetition,
     Seed,
     Shape,
@@ -24,7 +25,6 @@ from swelab.models.serving.request_shapes import (
     TokenId,
     Tokens,
     TopK,
-    check_form,
 )
 
 MOST_MESSAGES = 100_000

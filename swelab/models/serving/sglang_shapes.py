@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from swelab.http.refusal import Refused
 from swelab.models.serving.openai_shapes import OPENAI_SHAPES, pieces
 from swelab.models.serving.request_shapes import (
     Alternatives,
@@ -12,7 +13,6 @@ from swelab.models.serving.request_shapes import (
     Fraction,
     Limits,
     Penalty,
-    Refused,
     Repetition,
     Shape,
     Share,
