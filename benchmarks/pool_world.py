@@ -125,9 +125,9 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING)
     limits = HostLimits(args.max_containers, int(args.memory_gib * (1 << 30)))
     host = Host(cast(DockerBackend, Folders(args.root)), limits, AllowedImages(args.images))
-    bound = listen("127.0.0.1", args.port)
-    told = f"exec server at {address(bound, False)}"
-    run(node_app(host, find_token(args.token)), bound, on_ready=lambda: print(told, flush=True))
+    listener = listen("127.0.0.1", args.port)
+    told = f"exec server at {address(listener, False)}"
+    run(node_app(host, find_token(args.token)), listener, on_ready=lambda: print(told, flush=True))
 
 
 if __name__ == "__main__":

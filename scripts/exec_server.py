@@ -34,9 +34,9 @@ def main() -> None:
     token, allowed = find_token(args.token), AllowedImages(args.images)
     limits = HostLimits(args.max_containers, int(args.memory_gib * (1 << 30)), args.ttl)
     host = Host(DockerBackend(), limits, allowed)
-    bound = listen(args.host, args.port)
-    told = f"exec server at {address(bound, bool(args.certificate))}"
-    run(node_app(host, token), bound, args.certificate, args.key, lambda: print(told, flush=True))
+    listener = listen(args.host, args.port)
+    told = f"exec server at {address(listener, bool(args.certificate))}"
+    run(node_app(host, token), listener, args.certificate, args.key, lambda: print(told, flush=True))
 
 
 if __name__ == "__main__":

@@ -50,10 +50,10 @@ def main() -> None:
         logging.info("%s: %s", args.state, kept)
     limits = PoolLimits(args.ttl, args.max_leases, args.max_waiting)
     pool = Pool(store, limits, lambda url: Link(url, node_token, trust))
-    bound = listen(args.host, args.port)
-    told = f"pool server at {address(bound, bool(args.certificate))}"
+    listener = listen(args.host, args.port)
+    told = f"pool server at {address(listener, bool(args.certificate))}"
     app = pool_app(pool, tokens, node_token)
-    run(app, bound, args.certificate, args.key, lambda: print(told, flush=True))
+    run(app, listener, args.certificate, args.key, lambda: print(told, flush=True))
 
 
 if __name__ == "__main__":

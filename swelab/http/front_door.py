@@ -71,7 +71,7 @@ class FrontDoor:
         self._running[token] += 1
         try:
             if refusal := self._refusal(scope, token):
-                await closing(self._error_answer(refusal), refusal)(scope, receive, counted)
+                await _closing(self._error_answer(refusal), refusal)(scope, receive, counted)
             else:
                 await self._app(scope, receive, counted)
         finally:
@@ -120,7 +120,7 @@ def _token(shown: bytes) -> bytes:
     return password if scheme.lower() == b"basic" else b""
 
 
-def closing(answer: Response, refusal: Refused) -> Response:
+def _closing(answer: Response, refusal: Refused) -> Response:
     """The answer to a refused request; it closes the connection, on which an unread body may follow."""
     answer.headers["Connection"] = "close"
     if refusal.status == 401:
@@ -151,7 +151,7 @@ def guarded(
         elif isinstance(error, ClientDisconnect):
             error = Refused("the client went away")
         shown = error_answer(error)
-        return closing(shown, error) if isinstance(error, Refused) else shown
+        return _closing(shown, error) if isinstance(error, Refused) else shown
 
     kinds = (HTTPException, ClientDisconnect, Refused, Exception, *errors)
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=dict.fromkeys(kinds, answer))

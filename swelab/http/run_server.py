@@ -85,10 +85,10 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._door, self._on_ready = door, on_ready
 
-    def run_at(self, bound: socket.socket) -> None:
+    def run_at(self, listener: socket.socket) -> None:
         """Serve at a socket until a signal, or until `should_exit` is set."""
         with asyncio.Runner(loop_factory=lambda: _Loop(self._door.connections)) as runner:
-            runner.run(self.serve(sockets=[bound]))
+            runner.run(self.serve(sockets=[listener]))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn; calls `on_ready` once it serves."""
@@ -105,7 +105,7 @@ class _Server(uvicorn.Server):
 
 def run(
     door: FrontDoor,
-    bound: socket.socket,
+    listener: socket.socket,
     certificate: Path | None = None,
     key: Path | None = None,
     on_ready: Callable[[], None] = lambda: None,
@@ -123,18 +123,18 @@ def run(
         raise InputError(f"certificate or key: {error}", certificate or "") from None
     _give_memory_back()
     _collect_seldom()
-    server.run_at(bound)
+    server.run_at(listener)
 
 
 @contextlib.contextmanager
 def in_background(door: FrontDoor) -> Iterator[str]:
     """The URL of a server on the loopback that a thread runs; its end waits for requests under way."""
     ready = threading.Event()
-    bound, server = listen("127.0.0.1", 0), _Server(door, ready.set)
+    listener, server = listen("127.0.0.1", 0), _Server(door, ready.set)
 
     def serve() -> None:
         try:
-            server.run_at(bound)
+            server.run_at(listener)
         finally:
             ready.set()
 
@@ -142,7 +142,7 @@ def in_background(door: FrontDoor) -> Iterator[str]:
     thread.start()
     ready.wait()
     try:
-        yield address(bound)
+        yield address(listener)
     finally:
         server.should_exit = True
         thread.join()

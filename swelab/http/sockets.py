@@ -24,18 +24,18 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket that listens (port 0: any). Raises InputError."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        bound = socket.create_server((host, port), family=family, backlog=1024)
+        listener = socket.create_server((host, port), family=family, backlog=1024)
     except (OSError, OverflowError) as error:
         raise InputError(
             f"cannot listen: {error}", f"{host} port {port}", "a free port of this machine"
         ) from None
     for option in _SERVER:
-        bound.setsockopt(*option)
+        listener.setsockopt(*option)
     # With the protocol TCP named, asyncio makes the connections send small pieces at once.
-    return socket.socket(bound.family, bound.type, socket.IPPROTO_TCP, fileno=bound.detach())
+    return socket.socket(listener.family, listener.type, socket.IPPROTO_TCP, fileno=listener.detach())
 
 
-def address(bound: socket.socket, secure: bool = False) -> str:
+def address(listener: socket.socket, secure: bool = False) -> str:
     """The URL of a socket."""
-    host, port = bound.getsockname()[:2]
+    host, port = listener.getsockname()[:2]
     return f"http{'s' if secure else ''}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -22,14 +22,14 @@ _PIECE = 64 << 10
 
 def error_answer(error: Exception) -> Response:
     """{"ok": false, "error": one line, "error_type", "retryable"}."""
-    shown = error
+    cause = error
     if isinstance(error, refusal.Refused):
-        shown = (NotReached if error.status == 503 else Refused)(str(error))
+        cause = (NotReached if error.status == 503 else Refused)(str(error))
     elif isinstance(error, InputError):
-        shown = Refused(str(error))
+        cause = Refused(str(error))
     elif not isinstance(error, ERRORS):
-        shown = Refused("a fault of this server: see its log")
-    status, record = error_record(shown)
+        cause = Refused("a fault of this server: see its log")
+    status, record = error_record(cause)
     status = getattr(error, "status", status) if isinstance(error, ERRORS) else 500
     return _Ascii(record, status, headers={"Connection": "close"} if status == 400 else None)
 
@@ -70,23 +70,25 @@ class TextAnswer(Response):
         self.headers["content-length"] = str(len(self.body))
 
 
-def until_sent(answer: Response, held: AsyncExitStack, unread: set[asyncio.Task[None]]) -> Response:
-    """The answer, sent piece by piece as the client reads it; then `held` is given back.
+def release_when_sent(
+    answer: Response, resources: AsyncExitStack, unread: set[asyncio.Task[None]]
+) -> Response:
+    """The answer, sent piece by piece as the client reads it; then `resources` is given back.
 
     While it is being sent, its task is in `unread`: cancelling the task ends the answer.
     """
-    return _Holding(answer, held.pop_all(), unread)
+    return _MeteredAnswer(answer, resources.pop_all(), unread)
 
 
-class _Holding(Response):
-    def __init__(self, answer: Response, held: AsyncExitStack, unread: set[asyncio.Task[None]]) -> None:
+class _MeteredAnswer(Response):
+    def __init__(self, answer: Response, resources: AsyncExitStack, unread: set[asyncio.Task[None]]) -> None:
         super().__init__(status_code=answer.status_code)
         self.body, self.raw_headers = answer.body, answer.raw_headers
-        self._held, self._unread = held, unread
+        self._resources, self._unread = resources, unread
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        async with self._held:
+        async with self._resources:
             sending = asyncio.ensure_future(self._send(send, scope["door"].turns))
             self._unread.add(sending)
             sending.add_done_callback(self._unread.discard)

@@ -37,18 +37,18 @@ def sender(request: Request) -> str:
     return f"{request.scope['token']} {request.client.host if request.client else ''}"
 
 
-def described(request: Request, shape: type[Struct]) -> PoolRequest:
+def read_header(request: Request, shape: type[Struct]) -> PoolRequest:
     """The fields in the header of a request whose body is bytes. Raises Refused."""
     if request.headers.get("content-type") != BYTES:
         raise Refused(f"the body is not declared as {BYTES}")
-    shown = request.headers.getlist(REQUEST)
-    if len(shown) != 1:
+    values = request.headers.getlist(REQUEST)
+    if len(values) != 1:
         raise Refused(f"not one header {REQUEST}")
-    return read_request(shown[0].encode("latin-1"), shape)
+    return read_request(values[0].encode("latin-1"), shape)
 
 
 @asynccontextmanager
-async def spooled(
+async def spool_body(
     request: Request, most: int, room: Budget, key: str
 ) -> AsyncIterator[tuple[IO[bytes], str, int]]:
     """(the body as a file at its start, its SHA-256, its bytes), as long as the block lasts.
@@ -74,6 +74,6 @@ async def _reach(grant: Grant, size: int, most: int) -> None:
 
 
 def fingerprint(record: Record, *more: str) -> str:
-    """SHA-256 (hex) of what was asked, without the request's id."""
+    """SHA-256 (hex) of a request, without the request's id."""
     text = json.dumps({**record, "request_id": None}, sort_keys=True)
     return hashlib.sha256("\0".join((text, *more)).encode()).hexdigest()

@@ -41,8 +41,8 @@ def main() -> None:
     def start() -> None:
         tasks.extend(asyncio.ensure_future(each) for each in (gate.watch(), _follow(workers)))
 
-    bound = listen(settings["host"], settings["port"])
-    run(gate.app(settings["token"]), bound, on_ready=start, drain_seconds=settings["drain_seconds"])
+    listener = listen(settings["host"], settings["port"])
+    run(gate.app(settings["token"]), listener, on_ready=start, drain_seconds=settings["drain_seconds"])
 
 
 if __name__ == "__main__":

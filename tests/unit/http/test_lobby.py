@@ -124,10 +124,10 @@ def test_without_free_files_it_waits_and_goes_on(monkeypatch):
                 return hall.listening.fileno()
 
             def accept(self):
-                hall.lobby._listening = hall.listening
+                hall.lobby._listener = hall.listening
                 raise OSError(24, "Too many open files")
 
-        hall.lobby._listening = Full()
+        hall.lobby._listener = Full()
         hall.come(said=b"G")
         await hall.pass_time(lambda: hall.set_up)
 
