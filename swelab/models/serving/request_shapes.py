@@ -75,6 +75,24 @@ class Limits:
             self.check_ids(each, f"{where}[{number}]")
 
 
+class Sampler(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """How an answer is sampled."""
+
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    top_k: TopK | None = None
+    min_p: Fraction | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    repetition_penalty: Repetition | None = None
+    n: Answers | None = None
+    stop: Stop = None
+    stop_token_ids: StopIds = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    no_stop_trim: bool | None = None
+
+
 class Shape(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """A request of one path. A field that is null counts as absent."""
 
