@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from benchmarks.pool_commands import Commands
+from swelab.http.run_server import run
+from swelab.http.sockets import address, listen
 from swelab.pool.exec_server import node_app
 from swelab.pool.held_sandbox import HostLimits
 from swelab.pool.host_sandboxes import Host
 from swelab.pool.image_allowlist import AllowedImages
-from swelab.pool.run_server import address, listen, run
 from swelab.sandbox.docker_backend import DockerBackend
 from swelab.sandbox.protocol import ExecResult, Limits, PathRefused, SandboxLost
 from swelab.sandbox.remote_protocol import find_token
@@ -124,9 +125,9 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING)
     limits = HostLimits(args.max_containers, int(args.memory_gib * (1 << 30)))
     host = Host(cast(DockerBackend, Folders(args.root)), limits, AllowedImages(args.images))
-    bound = listen("127.0.0.1", args.port)
-    told = f"exec server at {address(bound, False)}"
-    run(node_app(host, find_token(args.token)), bound, on_ready=lambda: print(told, flush=True))
+    listener = listen("127.0.0.1", args.port)
+    told = f"exec server at {address(listener, False)}"
+    run(node_app(host, find_token(args.token)), listener, on_ready=lambda: print(told, flush=True))
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from swelab.console.option_types import at_least, number, whole
 from swelab.console.terminal import run_script
+from swelab.http.run_server import positive, run
+from swelab.http.sockets import address, listen
 from swelab.pool.exec_server import node_app
 from swelab.pool.held_sandbox import HostLimits
 from swelab.pool.host_sandboxes import Host
 from swelab.pool.image_allowlist import AllowedImages
-from swelab.pool.run_server import address, listen, positive, run
 from swelab.sandbox.docker_backend import DockerBackend
 from swelab.sandbox.remote_protocol import find_token
 
@@ -33,9 +34,9 @@ def main() -> None:
     token, allowed = find_token(args.token), AllowedImages(args.images)
     limits = HostLimits(args.max_containers, int(args.memory_gib * (1 << 30)), args.ttl)
     host = Host(DockerBackend(), limits, allowed)
-    bound = listen(args.host, args.port)
-    told = f"exec server at {address(bound, bool(args.certificate))}"
-    run(node_app(host, token), bound, args.certificate, args.key, lambda: print(told, flush=True))
+    listener = listen(args.host, args.port)
+    told = f"exec server at {address(listener, bool(args.certificate))}"
+    run(node_app(host, token), listener, args.certificate, args.key, lambda: print(told, flush=True))
 
 
 if __name__ == "__main__":

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from swelab.console.option_types import at_least, number, whole
 from swelab.console.terminal import run_script
+from swelab.http.run_server import positive, run
+from swelab.http.sockets import address, listen
 from swelab.pool.lease_store import LeaseStore
 from swelab.pool.membership import take_in
 from swelab.pool.node_client import Link
 from swelab.pool.pool import Pool, PoolLimits
 from swelab.pool.pool_server import pool_app
-from swelab.pool.run_server import address, listen, positive, run
 from swelab.records import InputError
 from swelab.sandbox.remote_protocol import find_token, find_tokens
 
@@ -49,11 +50,10 @@ def main() -> None:
         logging.info("%s: %s", args.state, kept)
     limits = PoolLimits(args.ttl, args.max_leases, args.max_waiting)
     pool = Pool(store, limits, lambda url: Link(url, node_token, trust))
-    bound = listen(args.host, args.port)
-    told = f"pool server at {address(bound, bool(args.certificate))}"
-    run(
-        pool_app(pool, tokens, node_token), bound, args.certificate, args.key, lambda: print(told, flush=True)
-    )
+    listener = listen(args.host, args.port)
+    told = f"pool server at {address(listener, bool(args.certificate))}"
+    app = pool_app(pool, tokens, node_token)
+    run(app, listener, args.certificate, args.key, lambda: print(told, flush=True))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from swelab.pool.front_door import Conflict
+from swelab.pool.idempotency import Conflict
 from swelab.pool.leases import Lease
 from swelab.pool.request_bodies import fingerprint
 from swelab.pool.request_schemas import PoolRequest

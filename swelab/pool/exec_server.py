@@ -13,22 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from swelab.http.front_door import FrontDoor, Handler, guarded
 from swelab.pool import request_schemas
+from swelab.pool.answers import ERRORS, TextAnswer, bytes_answer, error_answer, json_answer, release_when_sent
 from swelab.pool.exit_verdicts import DIFF, check_script, evaluate, inside
-from swelab.pool.front_door import (
-    FrontDoor,
-    Handler,
-    TextAnswer,
-    answering,
-    bytes_answer,
-    guarded,
-    json_answer,
-    until_sent,
-)
 from swelab.pool.held_sandbox import Held
 from swelab.pool.host_sandboxes import SMALL_ANSWER, Host
 from swelab.pool.prometheus import Figures
-from swelab.pool.request_bodies import JSON_BYTES, described, fingerprint, read_json, spooled
+from swelab.pool.request_bodies import JSON_BYTES, fingerprint, read_header, read_json, spool_body
 from swelab.pool.request_schemas import FILE_BYTES, PoolRequest, tar_bytes
 from swelab.records import Record
 from swelab.sandbox.protocol import DEFAULT_LIMITS, WORKDIR, EngineDown, ExecResult
@@ -63,9 +55,11 @@ def node_app(host: Host, token: str) -> FrontDoor:
         "/images": node.images,
         "/metrics": figures.page,
     }
-    routes = [Route(path, answering(each), methods=["POST"]) for path, each in posts.items()]
-    routes += [Route(path, answering(each), methods=["GET"]) for path, each in gets.items()]
-    node.door = guarded(routes, node.living, {"node": [token]}, figures.seen)
+    routes = [Route(path, each, methods=["POST"]) for path, each in posts.items()]
+    routes += [Route(path, each, methods=["GET"]) for path, each in gets.items()]
+    node.door = guarded(
+        routes, {"node": [token]}, error_answer, ERRORS, lifespan=node.lifespan, count=figures.seen
+    )
     return node.door
 
 
@@ -77,7 +71,7 @@ class _Node:
         self.host = host
 
     @asynccontextmanager
-    async def living(self, app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Tends the sandboxes while the server runs, and ends all of them with it."""
         tending = asyncio.ensure_future(self.host.tend())
         yield
@@ -130,167 +124,169 @@ class _Node:
 
     async def renew(self, request: Request) -> Response:
         """Sets seconds to live of a pool's sandboxes; which are `unknown` here, which `extra`."""
-        asked = await read_json(request, request_schemas.RENEW, JSON_BYTES)
+        fields = await read_json(request, request_schemas.RENEW, JSON_BYTES)
         healthy = await self.host.engine_answers()
-        told = self.host.renew(asked.owner, asked.containers)
-        return json_answer(healthy=healthy, **told, **self._place())
+        state = self.host.renew(fields.owner, fields.containers)
+        return json_answer(healthy=healthy, **state, **self._place())
 
     # -- sandboxes
 
     async def create(self, request: Request) -> Response:
         """Makes a sandbox; one `request_id` makes one. Raises NoPlace, Refused, ImageMissing."""
-        asked = await read_json(request, request_schemas.CREATE)
-        asked.pop("timeout", None)
-        limits = request_schemas.limits_of(asked, DEFAULT_LIMITS)
+        fields = await read_json(request, request_schemas.CREATE)
+        fields.pop("timeout", None)
+        limits = request_schemas.limits_of(fields, DEFAULT_LIMITS)
         began = time.monotonic()
-        container, name = await self.host.create(asked, limits, fingerprint(asked))
+        container, name = await self.host.create(fields, limits, fingerprint(fields))
         self.figures.waited.observe(time.monotonic() - began)
         return json_answer(container_id=container, name=name, boot=self.host.boot)
 
     async def destroy(self, request: Request) -> Response:
         """Ends a sandbox; `found` is false where there was none."""
-        asked = await read_json(request, _ACTS["destroy"])
-        return json_answer(found=await self.host.destroy(asked.container_id))
+        fields = await read_json(request, _ACTS["destroy"])
+        return json_answer(found=await self.host.destroy(fields.container_id))
 
     async def _once(
         self,
-        asked: PoolRequest,
+        fields: PoolRequest,
         work: Callable[[Held], Awaitable[T]],
         answer: Callable[[T], Response],
         seconds: float = 0.0,
     ) -> Response:
-        """The answer to what the work with the sandbox told, which is done once for its request id."""
+        """The answer to what the work with the sandbox gave, which is done once for its request id."""
         async with AsyncExitStack() as stack:
-            held = stack.enter_context(self.host.taken(asked, seconds))
-            told = await held.once.run(asked.request_id, fingerprint(asked), lambda: work(held))
-            made = answer(told)
-            if isinstance(made, TextAnswer):
-                await made.write(self.door.turns)
-            if len(made.body) > SMALL_ANSWER:
-                self.host.find(held.id)
-            stack.enter_context(held.command(len(made.body)))  # it takes memory until it has been sent
-            return until_sent(made, stack, held.unread)
+            sandbox = stack.enter_context(self.host.taken(fields, seconds))
+            result = await sandbox.once.run(fields.request_id, fingerprint(fields), lambda: work(sandbox))
+            response = answer(result)
+            if isinstance(response, TextAnswer):
+                await response.write(self.door.turns)
+            if len(response.body) > SMALL_ANSWER:
+                self.host.find(sandbox.id)
+            stack.enter_context(sandbox.command(len(response.body)))  # it takes memory until it has been sent
+            return release_when_sent(response, stack, sandbox.unread)
 
     async def exec(self, request: Request) -> Response:
         """Runs a line of bash; its output as bytes where the caller accepts them."""
-        asked = await read_json(request, _ACTS["exec"], JSON_BYTES)
-        limits = request_schemas.limits_of(asked, self.host.find(asked.container_id).limits)
+        fields = await read_json(request, _ACTS["exec"], JSON_BYTES)
+        limits = request_schemas.limits_of(fields, self.host.find(fields.container_id).limits)
         self.host.limits.check(limits)
         as_bytes = BYTES in request.headers.get("accept", "")
         if not as_bytes:  # JSON may take six times as many bytes
             limits = replace(limits, output_bytes=min(limits.output_bytes, JSON_BYTES))
-        command = asked.command
-        if asked.cwd != WORKDIR:
-            command = f"cd -- {shlex.quote(asked.cwd)} || exit 1\n{command}"
+        command = fields.command
+        if fields.cwd != WORKDIR:
+            command = f"cd -- {shlex.quote(fields.cwd)} || exit 1\n{command}"
 
         def answer(result: ExecResult) -> Response:
-            told = {name: value for name, value in vars(result).items() if name != "output"}
+            facts = {name: value for name, value in vars(result).items() if name != "output"}
             if as_bytes:
-                return bytes_answer(result.output, told)
-            return TextAnswer("output", result.output, told)
+                return bytes_answer(result.output, facts)
+            return TextAnswer("output", result.output, facts)
 
         return await self._once(
-            asked,
-            lambda held: self.host.exec(held, command, asked.env, limits),
+            fields,
+            lambda sandbox: self.host.exec(sandbox, command, fields.env, limits),
             answer,
             limits.wall_seconds,
         )
 
     async def session_start(self, request: Request) -> Response:
         """Starts a program that stays and is spoken to; its name."""
-        asked = await read_json(request, _ACTS["session_start"], JSON_BYTES)
-        limits = request_schemas.limits_of(asked, self.host.find(asked.container_id).limits)
+        fields = await read_json(request, _ACTS["session_start"], JSON_BYTES)
+        limits = request_schemas.limits_of(fields, self.host.find(fields.container_id).limits)
         self.host.limits.check(limits)
         return await self._once(
-            asked,
-            lambda held: self.host.open_session(held, asked.command, asked.env, limits),
+            fields,
+            lambda sandbox: self.host.open_session(sandbox, fields.command, fields.env, limits),
             lambda name: json_answer(session=name),
             limits.wall_seconds,
         )
 
     async def session_say(self, request: Request) -> Response:
         """Says a line to a session and answers with what it wrote, as bytes, until prompt or silence."""
-        asked = await read_json(request, _ACTS["session_say"], JSON_BYTES)
-        told: Record = {name: asked[name] for name in ("timeout", "quiet") if name in asked}
-        told["until"] = asked.until.encode("utf-8", "surrogateescape")
+        fields = await read_json(request, _ACTS["session_say"], JSON_BYTES)
+        settings: Record = {name: fields[name] for name in ("timeout", "quiet") if name in fields}
+        settings["until"] = fields.until.encode("utf-8", "surrogateescape")
         return await self._once(
-            asked,
-            lambda held: self.host.say(held, asked.session, asked.line, told),
+            fields,
+            lambda sandbox: self.host.say(sandbox, fields.session, fields.line, settings),
             lambda got: bytes_answer(got.output, {k: v for k, v in vars(got).items() if k != "output"}),
-            asked.timeout,
+            fields.timeout,
         )
 
     async def session_end(self, request: Request) -> Response:
         """Kills a session's processes; `found` is false where there was none."""
-        asked = await read_json(request, _ACTS["session_end"])
+        fields = await read_json(request, _ACTS["session_end"])
         return await self._once(
-            asked,
-            lambda held: self.host.end_session(held, asked.session),
-            lambda found: json_answer(found=found),
+            fields,
+            lambda sandbox: self.host.end_session(sandbox, fields.session),
+            lambda existed: json_answer(found=existed),
         )
 
     async def put(self, request: Request) -> Response:
         """Writes the body, at most FILE_BYTES, to a file of the sandbox."""
-        asked, host = described(request, _ACTS["put"]), self.host
+        fields, host = read_header(request, _ACTS["put"]), self.host
         async with AsyncExitStack() as stack:
-            held = stack.enter_context(host.taken(asked))
-            spool = spooled(request, FILE_BYTES, host.spool, held.client)
+            sandbox = stack.enter_context(host.taken(fields))
+            spool = spool_body(request, FILE_BYTES, host.spool, sandbox.client)
             file, digest, size = await stack.enter_async_context(spool)
-            await stack.enter_async_context(host.answers.hold(held.id, size))
+            await stack.enter_async_context(host.answers.hold(sandbox.id, size))
             data = await host.thread(file.read)
-            work = lambda: host.thread(held.box.put, asked.path, data)  # noqa: E731
-            await held.once.run(asked.request_id, fingerprint(asked, digest), work)
-            return until_sent(json_answer(), stack, held.unread)
+            work = lambda: host.thread(sandbox.box.put, fields.path, data)  # noqa: E731
+            await sandbox.once.run(fields.request_id, fingerprint(fields, digest), work)
+            return release_when_sent(json_answer(), stack, sandbox.unread)
 
     async def fill(self, request: Request) -> Response:
         """Unpacks the body, a tar that fits the sandbox's disk and TREE_BYTES, as its repository."""
-        asked, host = described(request, _ACTS["fill"]), self.host
+        fields, host = read_header(request, _ACTS["fill"]), self.host
         async with AsyncExitStack() as stack:
-            held = stack.enter_context(host.taken(asked))
-            spool = spooled(request, tar_bytes(held.limits), host.spool, held.client)
+            sandbox = stack.enter_context(host.taken(fields))
+            spool = spool_body(request, tar_bytes(sandbox.limits), host.spool, sandbox.client)
             file, digest, _ = await stack.enter_async_context(spool)
-            work = lambda: host.fill(held, file)  # noqa: E731
-            await held.once.run(asked.request_id, fingerprint(asked, digest), work)
-            return until_sent(json_answer(), stack, held.unread)
+            work = lambda: host.fill(sandbox, file)  # noqa: E731
+            await sandbox.once.run(fields.request_id, fingerprint(fields, digest), work)
+            return release_when_sent(json_answer(), stack, sandbox.unread)
 
     async def get(self, request: Request) -> Response:
         """The bytes of a file. Raises PathRefused, FileNotFoundError.
 
         Reading may be done again, so its answer is not kept.
         """
-        asked = await read_json(request, _ACTS["get"])
-        asked.pop("request_id", None)
+        fields = await read_json(request, _ACTS["get"])
+        fields.pop("request_id", None)
         async with AsyncExitStack() as stack:
-            held = stack.enter_context(self.host.taken(asked))
-            data = await stack.enter_async_context(self.host.read(held, asked.path, asked.max_bytes))
-            return until_sent(bytes_answer(data), stack, held.unread)
+            sandbox = stack.enter_context(self.host.taken(fields))
+            data = await stack.enter_async_context(self.host.read(sandbox, fields.path, fields.max_bytes))
+            return release_when_sent(bytes_answer(data), stack, sandbox.unread)
 
     async def diff(self, request: Request) -> Response:
         """What changed since the last commit, new files included. Raises Refused where git fails."""
-        asked = await read_json(request, _ACTS["diff"])
-        command = inside(asked) + DIFF
+        fields = await read_json(request, _ACTS["diff"])
+        command = inside(fields) + DIFF
 
         def answer(result: ExecResult) -> Response:
             if result.returncode or result.limit:
-                told = f"exit {result.returncode} {result.limit}".rstrip()
-                raise Refused(f"git could not tell the changes: {told}")
+                end = f"exit {result.returncode} {result.limit}".rstrip()
+                raise Refused(f"git could not tell the changes: {end}")
             return TextAnswer("patch", result.output, {"returncode": 0, "error": ""})
 
-        async def work(held: Held) -> ExecResult:
-            limits = replace(held.limits, wall_seconds=120, cpu_seconds=60, output_bytes=_PATCH_BYTES)
-            return await self.host.exec(held, command, {}, limits)
+        async def work(sandbox: Held) -> ExecResult:
+            limits = replace(sandbox.limits, wall_seconds=120, cpu_seconds=60, output_bytes=_PATCH_BYTES)
+            return await self.host.exec(sandbox, command, {}, limits)
 
-        return await self._once(asked, work, answer, 120)
+        return await self._once(fields, work, answer, 120)
 
     async def evaluate(self, request: Request) -> Response:
         """Applies a patch and runs a script that must use `set -e`: resolved if both end with 0."""
-        asked = await read_json(request, _ACTS["evaluate"], JSON_BYTES)
-        check_script(asked.eval_script)
-        start = self.host.find(asked.container_id).limits
-        limits = self.host.limits.check(replace(start, wall_seconds=asked.timeout, cpu_seconds=28800))
+        fields = await read_json(request, _ACTS["evaluate"], JSON_BYTES)
+        check_script(fields.eval_script)
+        start = self.host.find(fields.container_id).limits
+        limits = self.host.limits.check(replace(start, wall_seconds=fields.timeout, cpu_seconds=28800))
 
-        async def work(held: Held) -> Record:
-            with held.command(self.host.room(held, limits)):
-                return await self.host.thread(evaluate, held, asked, limits)
+        async def work(sandbox: Held) -> Record:
+            with sandbox.command(self.host.room(sandbox, limits)):
+                return await self.host.thread(evaluate, sandbox, fields, limits)
 
-        return await self._once(asked, work, lambda told: json_answer(**told), limits.wall_seconds + 120)
+        return await self._once(
+            fields, work, lambda verdict: json_answer(**verdict), limits.wall_seconds + 120
+        )

@@ -8,13 +8,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from swelab.pool.front_door import Conflict
 from swelab.sandbox.protocol import SandboxLost
+from swelab.sandbox.remote_protocol import Refused
 
 _KEPT_BYTES = 128 << 20
 _KEPT_SECONDS = 900.0
 _MOST = 20_000
 T = TypeVar("T")
+
+
+class Conflict(Refused):
+    """The id of another request, or a request that the state does not allow."""
+
+    status = 409
 
 
 @dataclass(frozen=True)

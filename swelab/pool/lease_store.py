@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from swelab.pool.request_schemas import KEPT_LEASE, NODE, PoolRequest, first_fault
+from swelab.pool.request_schemas import LEASE, NODE, PoolRequest, first_fault
 from swelab.records import InputError, Record, shorten
 
 _TABLES = """
@@ -132,7 +132,7 @@ class LeaseStore:
             row = dict(zip(_COLUMNS, values))
             try:
                 kept = {**row, "asked": json.loads(row["asked"])}
-                fault = first_fault(KEPT_LEASE, kept)
+                fault = first_fault(LEASE, kept)
             except (ValueError, TypeError, RecursionError) as error:
                 fault = f"field asked: {error}"
             if fault:

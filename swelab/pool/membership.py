@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from swelab.pool.front_door import Conflict
+from swelab.pool.idempotency import Conflict
 from swelab.pool.lease_store import LeaseStore
 from swelab.pool.leases import ACTIVE
 from swelab.pool.node_health import renew

@@ -8,10 +8,11 @@ import httpx
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from swelab.pool.budget import Turns
-from swelab.pool.request_bodies import pieces
+from swelab.http.bodies import pieces
+from swelab.http.pace import Turns
+from swelab.http.sockets import KEEPALIVE
 from swelab.records import Record
-from swelab.sandbox.remote_protocol import BYTES, KEEPALIVE, REQUEST, RESULT, NotReached, header, told_error
+from swelab.sandbox.remote_protocol import BYTES, REQUEST, RESULT, NotReached, header, told_error
 
 _CONNECT_SECONDS = 5.0
 _PIECE = 16 << 10

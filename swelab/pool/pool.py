@@ -14,7 +14,7 @@ from typing import Any
 
 from swelab.pool.create_sandbox import make
 from swelab.pool.ended_leases import GIVEN_BACK, EndedLeases
-from swelab.pool.front_door import Conflict
+from swelab.pool.idempotency import Conflict
 from swelab.pool.lease_store import LeaseStore
 from swelab.pool.leases import ACTIVE, ENDED, ENDING, MAKING, PLACED, WAITING, Lease
 from swelab.pool.node_client import Link

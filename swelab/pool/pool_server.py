@@ -12,13 +12,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from swelab.http.bodies import SMALL_BYTES, disconnect
+from swelab.http.front_door import FrontDoor, Handler, guarded
 from swelab.pool import request_schemas
-from swelab.pool.front_door import FrontDoor, Handler, answering, guarded, json_answer
+from swelab.pool.answers import ERRORS, error_answer, json_answer
+from swelab.pool.budget import Budget
 from swelab.pool.leases import WAITING, Lease
 from swelab.pool.membership import drain, join, leave
 from swelab.pool.pool import Pool
 from swelab.pool.prometheus import Figures
-from swelab.pool.request_bodies import JSON_BYTES, SMALL_BYTES, described, read_json, sender
+from swelab.pool.request_bodies import JSON_BYTES, read_header, read_json, sender
 from swelab.pool.request_schemas import FILE_BYTES, PoolRequest, tar_bytes
 from swelab.pool.status_page import page
 from swelab.records import Record, shorten
@@ -30,6 +33,7 @@ _BODIES = {"put": lambda limits: FILE_BYTES, "fill": tar_bytes}
 """Most bytes of a body, by the limits of its sandbox."""
 _JSON = dict.fromkeys(("exec", "evaluate", "session_start", "session_say"), JSON_BYTES)
 _FILE_SECONDS = 620.0
+_UPLOADS = 64  # at once
 _GRACE_SECONDS = 2.0
 
 
@@ -48,24 +52,24 @@ def pool_app(pool: Pool, tokens: Sequence[str], node_token: str) -> FrontDoor:
         **{f"/{verb}": server.act(verb) for verb in _ACTS if verb != "destroy"},
     }
     gets = {"/": server.page, "/metrics": figures.page}
-    routes = [Route(path, answering(_for(path, each)), methods=["POST"]) for path, each in posts.items()]
-    routes += [Route(path, answering(each), methods=["GET"]) for path, each in gets.items()]
+    routes = [Route(path, _for(path, each), methods=["POST"]) for path, each in posts.items()]
+    routes += [Route(path, each, methods=["GET"]) for path, each in gets.items()]
     both = {"/healthz": server.healthz, "/status": server.status}
-    routes += [Route(path, answering(each), methods=["GET", "POST"]) for path, each in both.items()]
+    routes += [Route(path, each, methods=["GET", "POST"]) for path, each in both.items()]
     roles = {"caller": tokens, "keeper": [node_token]}
-    server.door = guarded(routes, server.living, roles, figures.seen)
+    server.door = guarded(routes, roles, error_answer, ERRORS, lifespan=server.lifespan, count=figures.seen)
     return server.door
 
 
 def _for(path: str, endpoint: Handler) -> Handler:
     role = "keeper" if path.startswith("/nodes/") else "caller"
 
-    async def checked(request: Request) -> Response:
+    async def check(request: Request) -> Response:
         if role not in request.scope["roles"]:
             raise Refused(f"this needs the token of a {role}")
         return await endpoint(request)
 
-    return checked
+    return check
 
 
 class _Server:
@@ -74,9 +78,10 @@ class _Server:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
+        self.uploads = Budget("uploads that this server passes on", _UPLOADS)
 
     @asynccontextmanager
-    async def living(self, app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Runs the pool's own tasks while the server runs."""
         self.pool.start()
         yield
@@ -86,16 +91,16 @@ class _Server:
         """Values for /metrics: leases by state, events, places of each node."""
         pool = self.pool
         states = [lease.state for lease in pool.leases.values()]
-        found: dict[str, float] = {f"leases/state={state}": states.count(state) for state in set(states)}
-        found |= {f"lease_events_total/event={name}": count for name, count in pool.counts.items()}
+        values: dict[str, float] = {f"leases/state={state}": states.count(state) for state in set(states)}
+        values |= {f"lease_events_total/event={name}": count for name, count in pool.counts.items()}
         for url, node in pool.nodes.items():
-            found[f"node_up/node={url}"] = node.room.healthy
-            found[f"node_leases/node={url}"] = len(pool.placed(url))
-            found[f"node_places/node={url}"] = node.room.most_places
-        found |= self.door.connections.counts()
-        return found | {"waiting": states.count(WAITING), "nodes": len(pool.nodes)}
+            values[f"node_up/node={url}"] = node.room.healthy
+            values[f"node_leases/node={url}"] = len(pool.placed(url))
+            values[f"node_places/node={url}"] = node.room.most_places
+        values |= self.door.connections.counts()
+        return values | {"waiting": states.count(WAITING), "nodes": len(pool.nodes)}
 
-    # -- what is told
+    # -- the pool
 
     async def healthz(self, request: Request) -> Response:
         """How many nodes there are, and how many answer."""
@@ -144,33 +149,33 @@ class _Server:
 
     async def allocate(self, request: Request) -> Response:
         """Waits at most `deadline_seconds` for a place and lends it. Raises NoPlace, Refused."""
-        asked = await read_json(request, request_schemas.ALLOCATE)
-        asked.pop("timeout", None)
-        asked.setdefault("request_id", secrets.token_hex(16))
-        asked["client"] = request.scope["who"]
-        if not (asked.image or asked.tree):
+        fields = await read_json(request, request_schemas.ALLOCATE)
+        fields.pop("timeout", None)
+        fields.setdefault("request_id", secrets.token_hex(16))
+        fields["client"] = request.scope["token"]
+        if not (fields.image or fields.tree):
             raise ValueError("a sandbox needs a tree or an image")
-        gone = asyncio.ensure_future(_gone(request))
+        leaving = asyncio.ensure_future(disconnect(request))
         began = time.monotonic()
         try:
-            lease = await self.pool.allocate(asked, asked.deadline_seconds, gone)
+            lease = await self.pool.allocate(fields, fields.deadline_seconds, leaving)
         finally:
-            gone.cancel()
+            leaving.cancel()
         self.figures.waited.observe(time.monotonic() - began)
         return json_answer(**lease.answer(self.pool.limits.ttl_seconds))
 
     async def cancel(self, request: Request) -> Response:
         """Takes back a request for a place, or ends the lease that it got."""
-        asked = await read_json(request, request_schemas.CANCEL)
-        return json_answer(found=self.pool.cancel(asked.request_id))
+        fields = await read_json(request, request_schemas.CANCEL)
+        return json_answer(found=self.pool.cancel(fields.request_id))
 
     async def heartbeat(self, request: Request) -> Response:
         """Renews leases; `lost` says of each that is over why it ended."""
-        asked = await read_json(request, request_schemas.HEARTBEAT, JSON_BYTES)
-        if "lease_ids" not in asked:
-            self._renew(asked.lease_id)
+        fields = await read_json(request, request_schemas.HEARTBEAT, JSON_BYTES)
+        if "lease_ids" not in fields:
+            self._renew(fields.lease_id)
         lost = {}
-        for lease_id in (*asked.lease_ids, *([asked.lease_id] if "lease_id" in asked else [])):
+        for lease_id in (*fields.lease_ids, *([fields.lease_id] if "lease_id" in fields else [])):
             try:
                 self._renew(lease_id)
             except SandboxLost as error:
@@ -184,61 +189,61 @@ class _Server:
 
     async def close(self, request: Request) -> Response:
         """Ends a lease and its sandbox; `found` is false where there was none."""
-        asked = await read_json(request, _ACTS["destroy"])
-        return json_answer(found=await self.pool.close(asked.lease_id))
+        fields = await read_json(request, _ACTS["destroy"])
+        return json_answer(found=await self.pool.close(fields.lease_id))
 
     def act(self, verb: str) -> Handler:
         """The endpoint that passes `verb` on to the sandbox's node."""
 
-        async def forwarded(request: Request) -> Response:
+        async def forward(request: Request) -> Response:
             if verb in _BODIES:
-                asked = described(request, _ACTS[verb])
+                fields = read_header(request, _ACTS[verb])
             else:
-                asked = await read_json(request, _ACTS[verb], _JSON.get(verb, SMALL_BYTES))
-            lease = self.pool.find(asked.pop("lease_id"))
-            seconds, ttl = _seconds(verb, lease, asked), self.pool.limits.ttl_seconds
-            asked["container_id"] = lease.container
+                fields = await read_json(request, _ACTS[verb], _JSON.get(verb, SMALL_BYTES))
+            lease = self.pool.find(fields.pop("lease_id"))
+            seconds, ttl = _seconds(verb, lease, fields), self.pool.limits.ttl_seconds
+            fields["container_id"] = lease.container
             link = self.pool.nodes[lease.node].link
             most = _BODIES[verb](lease.limits) if verb in _BODIES else 0
-            sent = link.forward(f"/container/{verb}", asked, request, most, seconds + 2 * LATE_SECONDS)
+            sent = link.forward(f"/container/{verb}", fields, request, most, seconds + 2 * LATE_SECONDS)
             # A request that its host refuses leaves the lease as it was.
             async with AsyncExitStack() as stack:
                 stack.enter_context(lease.in_use(0.0 if lease.beats else seconds + ttl))
                 if verb in _BODIES:
-                    await stack.enter_async_context(self.door.uploads.hold(sender(request), 1))
+                    await stack.enter_async_context(self.uploads.hold(sender(request), 1))
                 answer = await _unless_over(lease, sent)
             if answer.status_code == 200:
                 lease.renew(ttl)
             return answer
 
-        return forwarded
+        return forward
 
     # -- nodes
 
     async def join(self, request: Request) -> Response:
         """Adds a node, once it answers with the pool's token for nodes."""
-        asked = await read_json(request, request_schemas.NODE)
-        await join(self.pool, asked.url)
+        fields = await read_json(request, request_schemas.NODE)
+        await join(self.pool, fields.url)
         return json_answer()
 
     async def drain(self, request: Request) -> Response:
         """Lends nothing more on a node; how many leases are left there."""
-        asked = await read_json(request, request_schemas.NODE)
-        return json_answer(leases=drain(self.pool, asked.url))
+        fields = await read_json(request, request_schemas.NODE)
+        return json_answer(leases=drain(self.pool, fields.url))
 
     async def leave(self, request: Request) -> Response:
         """Removes a node without leases; with `force`, ends its leases first."""
-        asked = await read_json(request, request_schemas.LEAVE)
-        await leave(self.pool, asked.url, asked.force)
+        fields = await read_json(request, request_schemas.LEAVE)
+        await leave(self.pool, fields.url, fields.force)
         return json_answer()
 
 
-def _seconds(verb: str, lease: Lease, asked: PoolRequest) -> float:
+def _seconds(verb: str, lease: Lease, fields: PoolRequest) -> float:
     if verb == "exec":
-        return request_schemas.limits_of(asked, lease.limits).wall_seconds
+        return request_schemas.limits_of(fields, lease.limits).wall_seconds
     if verb == "session_say":
-        return asked.timeout
-    return asked.timeout + 120 if verb == "evaluate" else _FILE_SECONDS
+        return fields.timeout
+    return fields.timeout + 120 if verb == "evaluate" else _FILE_SECONDS
 
 
 async def _unless_over(lease: Lease, sent: Coroutine[Any, Any, Response]) -> Response:
@@ -253,8 +258,3 @@ async def _unless_over(lease: Lease, sent: Coroutine[Any, Any, Response]) -> Res
     finally:
         sending.cancel()
         over.cancel()
-
-
-async def _gone(request: Request) -> Any:
-    while (await request.receive())["type"] != "http.disconnect":
-        continue

@@ -1,28 +1,37 @@
 """What may be asked of the exec server and of the pool server: fields, and by path the shape of a request."""
 
-from collections.abc import Callable
-from typing import Annotated, Any
+import functools
+import json
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
 
+import msgspec
+from msgspec import UNSET, Meta, Struct
+
+from swelab.http.refusal import Refused
+from swelab.http.shapes import decode
 from swelab.records import Record, shorten
-from swelab.records.typed import Bounds, TypedRecord, field, schema
+from swelab.records.typed import TypedRecord, field
 from swelab.sandbox.docker_images import IMAGE_NAME
 from swelab.sandbox.live_session import LINE_BYTES, PROMPT_BYTES
 from swelab.sandbox.protocol import WORKDIR, Limits
 
-Name = Annotated[str, Bounds(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.:@/+=-]*)?\Z", maxLength=300)]
-Id = Annotated[str, Bounds(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}\Z")]
-RequestId = Annotated[str, Bounds(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{7,63}\Z")]
-ImageName = Annotated[str, Bounds(pattern=rf"^({IMAGE_NAME})\Z", minLength=1, maxLength=300)]
-Digest = Annotated[str, Bounds(pattern=r"^sha256:[0-9a-f]{64}\Z")]
-Folder = Annotated[str, Bounds(pattern=r"^/[^\u0000-\u001f]*\Z", maxLength=1000)]
-Url = Annotated[str, Bounds(pattern=r"^https?://[A-Za-z0-9.\[\]:-]+\Z", maxLength=200)]
-Seconds = Annotated[float, Bounds(exclusiveMinimum=0, maximum=86400)]
+Name = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.:@/+=-]*)?\Z", max_length=300)]
+Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}\Z")]
+RequestId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{7,63}\Z")]
+ImageName = Annotated[str, Meta(pattern=rf"^({IMAGE_NAME})\Z", min_length=1, max_length=300)]
+Digest = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]
+Folder = Annotated[str, Meta(pattern=r"^/[^\u0000-\u001f]*\Z", max_length=1000)]
+Path = Annotated[str, Meta(min_length=1, max_length=4096)]
+Url = Annotated[str, Meta(pattern=r"^https?://[A-Za-z0-9.\[\]:-]+\Z", max_length=200)]
+Seconds = Annotated[float, Meta(gt=0, le=86400)]
+Count = Annotated[int, Meta(ge=1, le=1 << 50)]
 TREE_BYTES = 7 << 30
 FILE_BYTES = 256 << 20
 _TAR_BYTES = 64 << 20  # heads and padding of 40,000 files
-_SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 86400}
-_COUNT = {"type": "integer", "minimum": 1, "maximum": 1 << 50}
-_LIMITS = {name: _SECONDS if name == "wall_seconds" else _COUNT for name in vars(Limits())}
+_FORM_BYTES = 512 << 10
+_MOST_BYTES = {"containers": 2 << 20}
+"""Longest value that is no text, and by field where it is another: it is parsed only if it is no longer."""
 
 
 class PoolRequest(TypedRecord):
@@ -31,15 +40,15 @@ class PoolRequest(TypedRecord):
     request_id: RequestId = field("the same where the same request is sent again", default="")
     container_id: Id = field("a sandbox of a host", default="")
     lease_id: Id = field("a lease of a pool", default="")
-    lease_ids: list[Any] = field("leases of a pool, each looked at alone", default=(), maxItems=10_000)
+    lease_ids: Annotated[list[Any], Meta(max_length=10_000)] = field(
+        "leases, each looked at alone", default=()
+    )
     image: ImageName = field("the image's name", default="")
     digest: Digest = field("of the image", default="")
     cwd: Folder = field("where the repository lies, or where a command starts", default=WORKDIR)
     tree: bool = field("whether a tree follows that takes the repository's place", default=False)
     forgets: bool = field("whether what it brings into the host's memory goes with it", default=False)
-    limits: Record = field(
-        "of the sandbox or of a command", default={}, properties=_LIMITS, additionalProperties=False
-    )
+    limits: Record = field("of the sandbox or of a command", default={})
     owner: Id = field("the pool that a host's sandbox is for", default="")
     ttl_seconds: Seconds = field("how long a sandbox lives unless it is renewed", default=0.0)
     name: Name = field("what the host calls the sandbox", default="")
@@ -47,24 +56,24 @@ class PoolRequest(TypedRecord):
     run: Name = field("the run, for who looks at the status page", default="")
     client: str = field("whose token it came with; a pool says this to its hosts", default="")
     heartbeats: bool = field("whether the caller renews its lease also while a command runs", default=False)
-    deadline_seconds: float = field("how long to wait for a place", default=3600.0, minimum=0, maximum=86400)
-    containers: dict[str, Any] = field(
-        "seconds to live by sandbox, each looked at alone", default={}, maxProperties=20_000
+    deadline_seconds: Annotated[float, Meta(ge=0, le=86400)] = field("to wait for a place", default=3600.0)
+    containers: Annotated[dict[str, Any], Meta(max_length=20_000)] = field(
+        "seconds to live by sandbox, each looked at alone", default={}
     )
     url: Url = field("a host", default="")
     force: bool = field("whether to end first what runs there", default=False)
     command: str = field("a line of bash", default="")
-    env: dict[str, str] = field("variables", default={}, maxProperties=1000)
+    env: Annotated[dict[str, str], Meta(max_length=1000)] = field("variables; null for none", default={})
     timeout: Seconds = field("seconds; an allocation takes it and does not need it", default=3600.0)
-    path: str = field("a file", default="", minLength=1, maxLength=4096)
-    max_bytes: int = field("of the file", default=64 << 20, minimum=0, maximum=256 << 20)
+    path: Path = field("a file", default="")
+    max_bytes: Annotated[int, Meta(ge=0, le=256 << 20)] = field("of the file", default=64 << 20)
     patch: str = field("a diff to apply first", default="")
-    eval_script: str = field("bash that decides by its exit code", default="", minLength=1)
+    eval_script: Annotated[str, Meta(min_length=1)] = field("bash that decides by its exit code", default="")
     session: Id = field("a session in the sandbox", default="")
-    line: str | None = field(
-        "what to say; where it is absent, only wait", default=None, type="string", maxLength=LINE_BYTES
+    line: Annotated[str, Meta(max_length=LINE_BYTES)] | None = field(
+        "what to say; where it is absent, only wait", default=None
     )
-    until: str = field("the prompt to wait for", default="", maxLength=PROMPT_BYTES)
+    until: Annotated[str, Meta(max_length=PROMPT_BYTES)] = field("the prompt to wait for", default="")
     quiet: Seconds = field("seconds of silence that end an answer", default=0.0)
 
 
@@ -83,38 +92,39 @@ class HostState(TypedRecord):
     max_limits: dict[str, float] = field("the highest limits of one sandbox", default={})
 
 
-_FIELDS: Record = schema(PoolRequest)["properties"]
+def _struct(name: str, kinds: Mapping[str, Any], required: Iterable[str]) -> type[Struct]:
+    fields = [(each, kind) if each in required else (each, kind, UNSET) for each, kind in kinds.items()]
+    return msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
 
 
-def _shape(fields: str, required: str = "") -> Record:
-    return {
-        "type": "object",
-        "properties": {name: _FIELDS[name] for name in fields.split()},
-        "required": required.split(),
-        "additionalProperties": False,
-    }
+_COUNTS = {name: Seconds if name == "wall_seconds" else Count for name in vars(Limits())}
+_KINDS = {name: kind for name, (kind, _) in PoolRequest.declared.items()}
+_KINDS |= {"limits": _struct("Limits", _COUNTS, ()), "env": _KINDS["env"] | None}
+
+
+def _shape(fields: str, required: str = "") -> type[Struct]:
+    return _struct("Request", {name: _KINDS[name] for name in fields.split()}, required.split())
 
 
 _SANDBOX = "image digest cwd tree forgets limits timeout request_id"
 CREATE = _shape(f"{_SANDBOX} owner client ttl_seconds name")
 ALLOCATE = _shape(f"{_SANDBOX} instance_id run heartbeats deadline_seconds")
 CANCEL = _shape("request_id", "request_id")
-HEARTBEAT = {**_shape("lease_id lease_ids"), "minProperties": 1}
+HEARTBEAT = _shape("lease_id lease_ids")
 RENEW = _shape("owner containers", "owner containers")
 NODE = _shape("url", "url")
 LEAVE = _shape("url force", "url")
-_TEXT = {"type": "string", "maxLength": 1000}
-_KEPT = {
-    "id": {"type": "string", "pattern": r"^swe-lease-[0-9a-f]{32}\Z"},
-    "request_id": _FIELDS["request_id"],
+_LEASE = {
+    "id": Annotated[str, Meta(pattern=r"^swe-lease-[0-9a-f]{32}\Z")],
+    "request_id": RequestId,
     "asked": _shape(f"{_SANDBOX} instance_id run client heartbeats deadline_seconds"),
-    "state": {"enum": ["making", "active", "ending", "ended"]},
-    "node": {"type": "string", "pattern": r"^https?://|^\Z", "maxLength": 200},
-    "attempt": {"type": "integer", "minimum": 0},
-    "container": _TEXT,
-    "reason": {"type": "string"},
+    "state": Literal["making", "active", "ending", "ended"],
+    "node": Annotated[str, Meta(pattern=r"^https?://|^\Z", max_length=200)],
+    "attempt": Annotated[int, Meta(ge=0)],
+    "container": Annotated[str, Meta(max_length=1000)],
+    "reason": str,
 }
-KEPT_LEASE = {**_shape(""), "properties": _KEPT, "required": list(_KEPT)}
+LEASE = _struct("Lease", _LEASE, _LEASE)
 """A lease as a pool writes it down."""
 _ACTS = {
     "exec": ("command cwd env timeout limits", "command"),
@@ -131,10 +141,7 @@ _ACTS = {
 """By verb, the fields of a request about one sandbox besides those that name it; and the required ones."""
 
 
-_CHECKS: dict[int, tuple[Record, Callable[[Any], Any]]] = {}
-
-
-def acts(which: str) -> dict[str, Record]:
+def acts(which: str) -> dict[str, type[Struct]]:
     """Shapes of what is done with one sandbox, by verb; `which` is container_id or lease_id."""
     return {
         verb: _shape(f"{which} request_id {fields}", f"{which} {required}")
@@ -142,17 +149,45 @@ def acts(which: str) -> dict[str, Record]:
     }
 
 
-def first_fault(shape: Record, found: Any) -> str:
-    """The first field in which a request departs from its shape, and how; "" for none."""
-    import fastjsonschema
+@functools.cache
+def _outline(shape: type[Struct]) -> type[Struct]:
+    return _struct("Request", dict.fromkeys(shape.__struct_fields__, msgspec.Raw), ())
 
-    if id(shape) not in _CHECKS:
-        _CHECKS[id(shape)] = shape, fastjsonschema.compile(shape, use_default=False)
+
+def read_request(data: bytes, shape: type[Struct]) -> PoolRequest:
+    """The request of that shape in a JSON text. Raises Refused.
+
+    Texts may hold lone surrogates, which msgspec reads in no JSON: it bounds what `json` then reads.
+    """
+    paired = data.replace(b"\\ud", b"\\u0").replace(b"\\uD", b"\\u0")
+    values = msgspec.structs.asdict(decode(paired, _outline(shape)))
+    sizes = {name: len(bytes(value)) for name, value in values.items() if value is not UNSET}
+    texts = {name for name in sizes if bytes(values[name]).startswith(b'"')}
+    for name, size in {**sizes, "what is between fields": len(data) - sum(sizes.values())}.items():
+        if name not in texts and size > (most := _MOST_BYTES.get(name, _FORM_BYTES)):
+            raise Refused(f"{name} has {size} bytes; expected at most {most}")
     try:
-        _CHECKS[id(shape)][1](found)
-    except fastjsonschema.JsonSchemaValueException as error:
-        where = ".".join(str(part) for part in error.path[1:]) or "(top level)"
-        return f"field {shorten(where)}: {shorten(error.message)}"
+        found = json.loads(data, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        raise Refused("the request is not JSON, is nested too deeply, or names a field twice") from None
+    if fault := first_fault(shape, found):
+        raise Refused(fault)
+    return PoolRequest.of({name: value for name, value in found.items() if value is not None})
+
+
+def _once(pairs: list[tuple[str, Any]]) -> Record:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a field is given twice")
+    return found
+
+
+def first_fault(shape: type[Struct], value: Any) -> str:
+    """The first field in which a request departs from its shape, and how; "" for none."""
+    try:
+        msgspec.convert(value, shape)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        return shorten(str(error), 400)
     return ""
 
 

@@ -13,7 +13,7 @@ from swelab.configs.kinds.policy import CheckpointPolicy, HostedPolicy
 from swelab.configs.kinds.scaffold import SweAgentScaffold
 from swelab.models import ServingError
 from swelab.models.billing.paid_turns import PaidRun
-from swelab.models.chat.gateway import listed_as, open_gateway
+from swelab.models.chat.gateway import litellm_registry, open_gateway
 from swelab.models.chat.open_hosted import open_service
 from swelab.models.policy_models import open_endpoint
 from swelab.models.serving.server import Endpoint
@@ -75,7 +75,7 @@ class Runner:
             named = (self.policy, self.policy_name, self.scaffold)
             with open_service(*named, ledger) as service, open_gateway(service, self.policy_name) as served:
                 model = swe_agent.hosted_model(served, self.policy, self.scaffold)
-                yield served, model, listed_as(service, self.policy_name), lambda: service.spent
+                yield served, model, litellm_registry(service, self.policy_name), lambda: service.spent
             return
         log = self.progress.with_suffix(".server.log")
         with open_endpoint(self.policy, self.policy_name, log) as served:

@@ -8,8 +8,9 @@ from typing import Any
 
 import httpx
 
+from swelab.http.sockets import KEEPALIVE
 from swelab.sandbox.protocol import BackendMissing, EngineDown
-from swelab.sandbox.remote_protocol import BYTES, KEEPALIVE, REQUEST, NotReached, header, told_error
+from swelab.sandbox.remote_protocol import BYTES, REQUEST, NotReached, header, told_error
 
 _CONNECT_SECONDS = 10.0
 _SHORT_SECONDS = 60.0

@@ -7,7 +7,6 @@ not UTF-8 as escaped lone surrogates, so that nothing is lost).
 import errno
 import json
 import os
-import socket
 import stat
 from pathlib import Path
 from typing import Any
@@ -30,13 +29,6 @@ LATE_SECONDS = 15.0
 """Seconds after a command's wall time within which its end is reported; every hop adds as many again."""
 CREATE_SECONDS = 180.0
 """A host makes a sandbox in so long; preparing an image takes longer, and is asked for again."""
-# A machine at the other end that went away without a word is noticed after a minute, also while we only wait.
-KEEPALIVE = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-)
 
 
 class Granted(TypedRecord):

@@ -169,7 +169,7 @@ def wrong_fields(shapes, good, token):
     """From requests that are good, by path: each field left out, unknown, of another type, too great."""
     found = {}
     for path, body in good.items():
-        shape = shapes[path]
+        shape, parts = shapes[path]["$defs"]["Request"], shapes[path]["$defs"]
         wrong = {
             "a field more": {**body, "privileged": True},
             "upper case": {k.upper(): v for k, v in body.items()},
@@ -177,6 +177,8 @@ def wrong_fields(shapes, good, token):
         for name in shape.get("required", ()):
             wrong[f"no {name}"] = {key: value for key, value in body.items() if key != name}
         for name, kind in shape["properties"].items():
+            kind = kind.get("anyOf", [kind])[0]
+            kind = parts[kind["$ref"].rpartition("/")[2]] if "$ref" in kind else kind
             for label, value in _wrong_values(kind):
                 wrong[f"{name} {label}"] = {**body, name: value}
         for label, each in wrong.items():

@@ -12,12 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from swelab.models.serving import gate as gates
 from swelab.models.serving import gate_process
 from swelab.models.serving.gate_process import GateProcess, GateSettings
-from swelab.models.serving.request_shapes import Limits
-from swelab.models.serving.sglang_shapes import SHAPES
-from swelab.models.serving.workers import Workers
 from tests.contract.attacks import PATIENCE, until
 from tests.contract.standin_engine import KEY, StandinEngine
 
@@ -362,64 +358,6 @@ def test_five_hundred_long_requests_at_once(front):
     assert [answer.json()["asked"]["n"] for answer in answers] == [n % 9 + 1 for n in range(500)]
     loads = [engine.most for engine in front.engines]
     assert sum(loads) == 500 and min(loads) >= 200
-
-
-@pytest.mark.full
-def test_strangers_do_not_keep_clients_out(front):
-    address = ("127.0.0.1", int(front.url.rpartition(":")[2]))
-    idle = []
-    try:
-        for _ in range(900):
-            idle.append(socket.create_connection(address))
-        assert front.ask().status_code == 200
-        idle[0].settimeout(5)
-        with pytest.raises(ConnectionError):
-            assert idle[0].recv(1) == b""
-            raise ConnectionError
-    finally:
-        for each in idle:
-            each.close()
-
-
-class Peers:
-    def __init__(self):
-        self.told = []
-
-    def known(self, peer):
-        self.told.append(("known", peer))
-
-    def cut(self, peer):
-        self.told.append(("cut", peer))
-
-    def rests(self, peer):
-        self.told.append(("rests", peer))
-
-
-@pytest.mark.full
-def test_a_client_that_takes_nothing_is_cut_off_and_its_request_ends(front, monkeypatch):
-    monkeypatch.setattr(gates, "SILENCE_SECONDS", 0.3)
-    for engine in front.engines:
-        engine.seconds = 30
-    peers, peer = Peers(), ("127.0.0.1", 5)
-    headers = [(b"authorization", f"Bearer {TOKEN}".encode())]
-    scope = {"type": "http", "method": "POST", "path": CHAT, "headers": headers, "query_string": b""}
-    came = iter([{"type": "http.request", "body": json.dumps({"messages": SAID, "stream": True}).encode()}])
-
-    async def receive():
-        return next(came, None) or await asyncio.Event().wait()
-
-    async def send(message):
-        if message["type"] == "http.response.body":
-            await asyncio.Event().wait()
-
-    async def ask():
-        workers = Workers([engine.url for engine in front.engines], "/health_generate", KEY)
-        served = gates.Served(["toy"], Limits(CONTEXT, VOCABULARY), SHAPES)
-        await gates.Gate(served, workers, TOKEN, KEY, peers)({**scope, "client": peer}, receive, send)
-
-    asyncio.run(asyncio.wait_for(ask(), 10))
-    assert peers.told == [("known", peer), ("cut", peer), ("rests", peer)]
-    assert until(lambda: sum(engine.cut for engine in front.engines) == 1)
 
 
 def test_a_body_that_is_too_long_is_a_full_context(front):

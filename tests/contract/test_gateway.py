@@ -14,7 +14,7 @@ from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.billing import api_keys
 from swelab.models.billing.ledger import Ledger
 from swelab.models.chat import gateway, hosted
-from swelab.models.chat.gateway import listed_as, open_gateway
+from swelab.models.chat.gateway import litellm_registry, open_gateway
 from swelab.models.chat.litellm_calls import quiet_litellm
 from swelab.models.chat.open_hosted import open_service
 from tests.contract.hosted_service import PRICE, Fault, Service
@@ -102,7 +102,7 @@ def test_calls_are_those_of_the_policy_and_are_charged_once(service, behind, tmp
     keys_used = {request["key"] for request in service.requests}
     assert len(keys_used) == 1 and keys_used <= {"secret-a", "secret-b"}
     litellm = quiet_litellm()
-    litellm.register_model(listed_as(opened, "expert"))
+    litellm.register_model(litellm_registry(opened, "expert"))
     told = sum(litellm.completion_cost(answer, model="openai/expert") for answer in (first, second))
     ledger = Ledger(tmp_path / "ledger", None)
     assert (

@@ -8,19 +8,21 @@ them.
 
 import asyncio
 import hashlib
-import hmac
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import httpx
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from swelab.models.serving.gate_bodies import SILENCE_SECONDS, Bodies, Cut
-from swelab.models.serving.request_shapes import Limits, Refused, Shape, engine_body, read_request
+from swelab.http.bodies import disconnect
+from swelab.http.front_door import FrontDoor, guarded
+from swelab.http.refusal import Refused
+from swelab.models.serving.request_shapes import Limits, Shape, engine_body, read_request
 from swelab.models.serving.workers import Worker, Workers
 
 REQUEST_SECONDS = 3600.0
@@ -33,7 +35,8 @@ LOSSES, LOSS_SECONDS, LOST = 3, 600.0, 10_000
 such requests are remembered."""
 FREE_BYTES, BYTES_PER_TOKEN = 1 << 20, 64
 """Longest body: FREE_BYTES, and BYTES_PER_TOKEN for each token of the context."""
-MOST_REQUESTS = 4096
+BODIES_BYTES, BODIES = 256 << 20, 4
+"""Bytes of all bodies that are in memory at a time; there is always room for BODIES of the longest."""
 MODELS, HEALTH = "/v1/models", ("/health", "/health_generate")
 
 
@@ -51,143 +54,97 @@ class Served:
         return FREE_BYTES + BYTES_PER_TOKEN * self.limits.context_length
 
 
-class Peers(Protocol):
-    """The connections of a server, by the address of their peer."""
-
-    def known(self, peer: tuple[str, int] | None) -> None:
-        """A connection has shown the token: a request of it begins."""
-        ...
-
-    def rests(self, peer: tuple[str, int] | None) -> None:
-        """A request of a connection has ended."""
-        ...
-
-    def cut(self, peer: tuple[str, int] | None) -> None:
-        """End a connection without waiting for what its peer does not take."""
-        ...
-
-
 class Gate:
-    """An ASGI application in front of `workers`. Clients show `token`, engines are shown `key`."""
+    """The paths of a server in front of `workers`, which are shown `key`."""
 
-    def __init__(self, served: Served, workers: Workers, token: str, key: str, peers: Peers):
-        self._served, self._workers, self._peers = served, workers, peers
-        self._token = hashlib.sha256(token.encode()).digest()
+    def __init__(self, served: Served, workers: Workers, key: str):
+        self._served, self._workers = served, workers
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=2)
         timeout = httpx.Timeout(QUIET_SECONDS, connect=10)
         self._client = httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False)
-        self._running, self._bodies = 0, Bodies(served.body_bytes)
         self._lost: OrderedDict[bytes, list[float]] = OrderedDict()
-        self._began = int(time.time())
+        self._start = int(time.time())
+
+    def app(self, token: str) -> FrontDoor:
+        """The server; clients show `token`."""
+        routes = [
+            Route(path, self._generate(path, shape), methods=["POST"])
+            for path, shape in self._served.shapes.items()
+        ]
+        routes += [Route(MODELS, self._models), *(Route(path, self._health) for path in HEALTH)]
+        most = max(BODIES_BYTES, BODIES * self._served.body_bytes)
+        return guarded(routes, {"client": [token]}, error_answer, body_bytes=most)
 
     async def watch(self) -> None:
         """Asks the engines to generate, for as long as it runs."""
         await self._workers.watch(self._client)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
-        if scope["type"] != "http":
-            return
-        self._running += 1
-        try:
-            await self._answer(scope, receive, _patient(send))
-        except Refused as error:
-            await refusal(str(error), error.status)(scope, receive, _patient(send))
-        except (Cut, TimeoutError):
-            self._peers.cut(scope.get("client"))
-        finally:
-            self._running -= 1
-            self._peers.rests(scope.get("client"))
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method, path = scope["method"], scope["path"]
-        self._admit(scope)
-        asked = self._served.shapes.get(path)
-        wanted = "POST" if asked else "GET" if path == MODELS or path in HEALTH else ""
-        if not wanted:
-            known = ", ".join((*self._served.shapes, MODELS, HEALTH[0]))
-            raise Refused(f"no such path here; expected one of {known}", 404)
-        if method != wanted:
-            raise Refused(f"{path} takes {wanted} only", 405)
-        if asked:
-            await self._generate(path, asked, scope, receive, send)
-        else:
-            await (self._models() if path == MODELS else self._health())(scope, receive, send)
-
-    def _admit(self, scope: Scope) -> None:
-        """Raises Refused for a request without the token, or in a form that is not understood."""
-        headers: dict[bytes, list[bytes]] = {}
-        for name, value in scope["headers"]:
-            headers.setdefault(name.lower(), []).append(value)
-        shown = headers.get(b"authorization", [])
-        scheme, _, value = shown[0].partition(b" ") if len(shown) == 1 else (b"", b"", b"")
-        right = hmac.compare_digest(hashlib.sha256(value.strip()).digest(), self._token)
-        if scheme.lower() != b"bearer" or not right:
-            raise Refused("a token is required: Authorization: Bearer ...", 401)
-        self._peers.known(scope.get("client"))
-        if scope["query_string"]:
-            raise Refused("query strings are not accepted; expected all fields in the body")
-        if headers.get(b"content-encoding", [b"identity"]) != [b"identity"]:
-            raise Refused("compressed bodies are not accepted; expected no Content-Encoding", 415)
-        if self._running > MOST_REQUESTS and not self._bodies.end_oldest():
-            raise Refused(f"over {MOST_REQUESTS} requests at once; try again", 503)
-
-    def _models(self) -> Response:
-        facts = {"object": "model", "created": self._began, "owned_by": "swelab"}
+    async def _models(self, request: Request) -> Response:
+        facts = {"object": "model", "created": self._start, "owned_by": "swelab"}
         facts |= {"max_model_len": self._served.limits.context_length}
         return JSONResponse(
             {"object": "list", "data": [{"id": name, **facts} for name in self._served.names]}
         )
 
-    def _health(self) -> Response:
-        found = self._workers.generating()
-        record = {"servers": len(self._workers.each), "generating": found}
-        return JSONResponse(record, 200 if found else 503)
+    async def _health(self, request: Request) -> Response:
+        count = self._workers.generating()
+        return JSONResponse({"servers": len(self._workers.each), "generating": count}, 200 if count else 503)
 
-    async def _generate(
-        self, path: str, shape: type[Shape], scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    def _generate(self, path: str, shape: type[Shape]) -> Callable[[Request], Awaitable[ASGIApp]]:
+        """The handler of a path: an engine's answer is sent on piece by piece as it comes."""
+
+        async def answer(request: Request) -> ASGIApp:
+            async def send_on(scope: Scope, receive: Receive, send: Send) -> None:
+                await self._answer(request, path, shape, send)
+
+            return send_on
+
+        return answer
+
+    async def _answer(self, request: Request, path: str, shape: type[Shape], send: Send) -> None:
         """Reads a request, has an engine answer it, and gives up when the client goes away."""
-        with self._bodies.room() as room:
-            body = await self._bodies.read(scope, receive, room)
-            request = read_request(body, shape, self._served.limits)
-            del body
-            content = engine_body(request)
-            beginning = request.beginning() if len(self._workers.each) > 1 else ()
-            del request
+        bodies = request.scope["door"].bodies
+        with bodies.room() as room:
+            fields = read_request(
+                await bodies.read(request, self._served.body_bytes, room), shape, self._served.limits
+            )
+            content = engine_body(fields)
+            beginning = fields.beginning() if len(self._workers.each) > 1 else ()
+            del fields
             forward = asyncio.ensure_future(self._forward(path, content, beginning, send))
-            gone = asyncio.ensure_future(_gone(receive))
+            leaving = asyncio.ensure_future(disconnect(request))
             try:
-                async with asyncio.timeout(REQUEST_SECONDS):
-                    await asyncio.wait((forward, gone), return_when=asyncio.FIRST_COMPLETED)
+                tasks = (forward, leaving)
+                await asyncio.wait(tasks, timeout=REQUEST_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if forward.done():
                     forward.result()
             finally:
-                for task in (forward, gone):
+                for task in (forward, leaving):
                     task.cancel()
-                await asyncio.gather(forward, gone, return_exceptions=True)
+                await asyncio.gather(forward, leaving, return_exceptions=True)
 
     async def _forward(self, path: str, content: bytes, beginning: Sequence[bytes], send: Send) -> None:
         """Has a worker answer; if it is lost before its answer began, another one."""
-        tried: list[Worker] = []
+        failed: list[Worker] = []
         name = hashlib.blake2b(content, digest_size=16).digest()
         for attempt in range(ATTEMPTS):
             if len(self._losses(name)) >= LOSSES:
                 raise Refused(f"{LOSSES} model servers ended while they answered this request", 500)
-            worker = self._workers.choose(beginning, tried)
-            if worker and await self._carried(worker, path, content, name, send):
+            worker = self._workers.choose(beginning, failed)
+            if worker and await self._send_to(worker, path, content, name, send):
                 return
-            tried += [worker] if worker else []
+            failed += [worker] if worker else []
             await asyncio.sleep(AGAIN_SECONDS * attempt)
         raise Refused("no model server is up; try again", 503)
 
     def _losses(self, name: bytes) -> list[float]:
         """When engines were lost during a request, within LOSS_SECONDS."""
-        found = [at for at in self._lost.get(name, ()) if at > time.monotonic() - LOSS_SECONDS]
+        since = time.monotonic() - LOSS_SECONDS
+        losses = [moment for moment in self._lost.get(name, ()) if moment > since]
         if name in self._lost:
-            self._lost[name] = found
-        return found
+            self._lost[name] = losses
+        return losses
 
     def _lose(self, name: bytes) -> None:
         self._lost[name] = [*self._losses(name), time.monotonic()]
@@ -195,9 +152,9 @@ class Gate:
         while len(self._lost) > LOST:
             self._lost.popitem(last=False)
 
-    async def _carried(self, worker: Worker, path: str, content: bytes, name: bytes, send: Send) -> bool:
-        """Whether a worker answered. Raises Cut when it was lost in the middle of its answer."""
-        began = False
+    async def _send_to(self, worker: Worker, path: str, content: bytes, name: bytes, send: Send) -> bool:
+        """Whether a worker answered. If it is lost in the middle, the server ends the client's connection."""
+        has_begun = False
         worker.load += 1
         try:
             async with self._client.stream(
@@ -210,7 +167,7 @@ class Gate:
                 head = [(b"content-type", kind.encode("latin-1"))]
                 if "content-length" in answer.headers and "content-encoding" not in answer.headers:
                     head.append((b"content-length", answer.headers["content-length"].encode()))
-                began = True
+                has_begun = True
                 await send({"type": "http.response.start", "status": answer.status_code, "headers": head})
                 async for piece in answer.aiter_bytes():
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -222,31 +179,15 @@ class Gate:
             worker.generates = False
             if not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
                 self._lose(name)
-            if began:
-                raise Cut from error
-            return False
+            return has_begun
         finally:
             worker.load -= 1
 
 
-def refusal(text: str, status: int) -> Response:
+def error_answer(error: Exception) -> Response:
     """An answer that says why a request is refused, in OpenAI's form."""
+    status, text = (error.status, str(error)) if isinstance(error, Refused) else (500, "a fault: see the log")
+    text += ": longer than the model's maximum context length" if status == 413 else ""
     kind = "server_error" if status >= 500 else "invalid_request_error"
-    error = {"message": " ".join(text.split()), "type": kind, "param": None, "code": status}
-    return JSONResponse({"error": error}, status, headers={"Connection": "close"})
-
-
-async def _gone(receive: Receive) -> None:
-    """Waits until the client goes away."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def _patient(send: Send) -> Send:
-    """`send`, which gives up on a client that takes nothing for SILENCE_SECONDS."""
-
-    async def within(message: Message) -> None:
-        async with asyncio.timeout(SILENCE_SECONDS):
-            await send(message)
-
-    return within
+    record = {"message": " ".join(text.split()), "type": kind, "param": None, "code": status}
+    return JSONResponse({"error": record}, status)

@@ -5,26 +5,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct, json
 
+from swelab.http.refusal import Refused
+from swelab.http.shapes import check_form
 from swelab.models.serving.request_shapes import (
     MOST_PROMPTS,
     Alternatives,
-    Answers,
-    Fraction,
     Limits,
     Name,
-    Penalty,
-    Refused,
-    Repetition,
+    Sampler,
     Seed,
     Shape,
-    Share,
-    Stop,
-    StopIds,
-    Temperature,
     TokenId,
     Tokens,
-    TopK,
-    check_form,
 )
 
 MOST_MESSAGES = 100_000
@@ -104,29 +96,16 @@ class Tool(Strict, kw_only=True):
     function: Function
 
 
-class Sampled(Shape, kw_only=True):
+class Sampled(Sampler, Shape, kw_only=True):
     """What both kinds of requests have in common."""
 
     UNHEARD: ClassVar[tuple[str, ...]] = ("user",)
 
     model: Name | None = None
-    temperature: Temperature | None = None
-    top_p: Share | None = None
-    top_k: TopK | None = None
-    min_p: Fraction | None = None
-    frequency_penalty: Penalty | None = None
-    presence_penalty: Penalty | None = None
-    repetition_penalty: Repetition | None = None
     logit_bias: Bias | None = None
     max_tokens: Tokens | None = None
     min_tokens: Tokens | None = None
-    n: Answers | None = None
     seed: Seed | None = None
-    stop: Stop = None
-    stop_token_ids: StopIds = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
-    no_stop_trim: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     response_format: Format | None = None

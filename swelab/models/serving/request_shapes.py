@@ -5,17 +5,17 @@ written anew from the structure, so both sides read the same. Here are the value
 have in common; `openai_shapes` has OpenAI's requests, an engine's own are beside it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta, Struct
 
-from swelab.records import Fault, shorten
+from swelab.http.refusal import Refused
+from swelab.http.shapes import decode
+from swelab.records import shorten
 
-DEEPEST, MOST_PARTS = 32, 10_000
-"""Lists and objects within each other in a value of any form, and values on one level of it."""
 MOST_PROMPTS = 64
 
 Temperature = Annotated[float, Meta(ge=0, le=100)]
@@ -33,14 +33,6 @@ Name = Annotated[str, Meta(max_length=256)]
 StopText = Annotated[str, Meta(min_length=1, max_length=1024)]
 Stop = StopText | Annotated[list[StopText], Meta(max_length=16)] | None
 StopIds = Annotated[list[TokenId], Meta(max_length=64)] | None
-
-
-class Refused(Fault):
-    """A request that no engine is given. `status` is that of the answer."""
-
-    def __init__(self, text: str, status: int = 400):
-        super().__init__(text)
-        self.status = status
 
 
 @dataclass(frozen=True)
@@ -83,6 +75,24 @@ class Limits:
             self.check_ids(each, f"{where}[{number}]")
 
 
+class Sampler(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """How an answer is sampled."""
+
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    top_k: TopK | None = None
+    min_p: Fraction | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    repetition_penalty: Repetition | None = None
+    n: Answers | None = None
+    stop: Stop = None
+    stop_token_ids: StopIds = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    no_stop_trim: bool | None = None
+
+
 class Shape(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """A request of one path. A field that is null counts as absent."""
 
@@ -100,33 +110,13 @@ class Shape(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
 
 def read_request(body: bytes, shape: type[Shape], limits: Limits) -> Shape:
     """The request in a body. Raises Refused, with what is wrong, where, and what is expected."""
-    try:
-        found = msgspec.json.decode(body, type=shape)
-    except msgspec.ValidationError as error:
-        raise Refused(shorten(str(error), 400)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-        raise Refused(f"the body is not JSON: {shorten(str(error), 200)}") from None
-    except RecursionError:
-        raise Refused(f"the body is nested too deeply; expected at most {DEEPEST} levels") from None
-    found.check(limits)
-    for name in found.UNHEARD:
-        setattr(found, name, None)
-    return found
+    request = decode(body, shape)
+    request.check(limits)
+    for name in request.UNHEARD:
+        setattr(request, name, None)
+    return request
 
 
 def engine_body(request: Shape) -> bytes:
     """What an engine is sent."""
     return msgspec.json.encode(request)
-
-
-def check_form(value: Any, where: str) -> None:
-    """Raises Refused for lists and objects deeper within each other than DEEPEST, or more than MOST_PARTS."""
-    level = [value]
-    for _ in range(DEEPEST):
-        if len(level) + sum(map(len, level)) > MOST_PARTS:
-            raise Refused(f"{where} has too many values; expected at most {MOST_PARTS} on one level")
-        parts = [each.values() if isinstance(each, Mapping) else each for each in level]
-        level = [inner for part in parts for inner in part if isinstance(inner, dict | list)]
-        if not level:
-            return
-    raise Refused(f"{where} is nested too deeply; expected at most {DEEPEST} levels")

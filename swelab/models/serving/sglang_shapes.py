@@ -3,46 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
-
+from swelab.http.refusal import Refused
 from swelab.models.serving.openai_shapes import OPENAI_SHAPES, pieces
-from swelab.models.serving.request_shapes import (
-    Alternatives,
-    Answers,
-    Fraction,
-    Limits,
-    Penalty,
-    Refused,
-    Repetition,
-    Shape,
-    Share,
-    Stop,
-    StopIds,
-    Temperature,
-    Tokens,
-    TopK,
-)
+from swelab.models.serving.request_shapes import Alternatives, Limits, Sampler, Shape, Tokens
 
 
-class Sampling(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+class Sampling(Sampler, kw_only=True):
     """How an answer is sampled."""
 
     max_new_tokens: Tokens | None = None
     min_new_tokens: Tokens | None = None
-    temperature: Temperature | None = None
-    top_p: Share | None = None
-    top_k: TopK | None = None
-    min_p: Fraction | None = None
-    frequency_penalty: Penalty | None = None
-    presence_penalty: Penalty | None = None
-    repetition_penalty: Repetition | None = None
-    n: Answers | None = None
-    stop: Stop = None
-    stop_token_ids: StopIds = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
-    no_stop_trim: bool | None = None
 
 
 class Generate(Shape, kw_only=True):

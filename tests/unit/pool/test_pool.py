@@ -12,8 +12,7 @@ import pytest
 from swelab.pool import ended_leases, idempotency
 from swelab.pool.budget import Budget
 from swelab.pool.ended_leases import EndedLeases
-from swelab.pool.front_door import Conflict
-from swelab.pool.idempotency import Once, Shelf
+from swelab.pool.idempotency import Conflict, Once, Shelf
 from swelab.pool.lease_store import LeaseStore
 from swelab.pool.leases import Lease
 from swelab.pool.membership import drain, join, leave, take_in

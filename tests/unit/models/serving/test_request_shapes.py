@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swelab.models.serving.request_shapes import Limits, Refused, engine_body, read_request
+from swelab.http.refusal import Refused
+from swelab.models.serving.request_shapes import Limits, engine_body, read_request
 from swelab.models.serving.sglang_shapes import SHAPES
 
 LIMITS = Limits(64, 100)

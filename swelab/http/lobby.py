@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from swelab.pool.connections import HEAD_SECONDS, Connections, network
+from swelab.http.connections import HEAD_SECONDS, Connections, network
 
 _AT_ONCE = 64  # that are accepted before others are served
 _SET_UP = 8  # each time round the loop
@@ -24,19 +24,19 @@ _log = logging.getLogger(__name__)
 
 
 class Lobby:
-    """Accepts at a listening socket that does not block; `set_up` makes a connection of what was accepted."""
+    """Accepts at a listener that does not block; `set_up` makes a connection of what was accepted."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        listening: socket.socket,
+        listener: socket.socket,
         registry: Connections,
         set_up: Callable[[socket.socket], Awaitable[Any]],
     ) -> None:
-        self._loop, self._listening, self._registry, self._set_up = loop, listening, registry, set_up
+        self._loop, self._listener, self._registry, self._set_up = loop, listener, registry, set_up
         self._silent: dict[int, tuple[socket.socket, str, float]] = {}  # by file: address, and since when
-        self._heard = select.epoll()  # costs a fraction of the loop's own readers
-        loop.add_reader(self._heard.fileno(), self._hear)
+        self._poll = select.epoll()  # costs a fraction of the loop's own readers
+        loop.add_reader(self._poll.fileno(), self._look_for_bytes)
         self._ready: dict[str, deque[socket.socket]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._later: asyncio.TimerHandle | None = None
@@ -46,35 +46,35 @@ class Lobby:
 
     def _listen(self) -> None:
         if self._open:
-            self._loop.add_reader(self._listening, self._accept)
+            self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
         for _ in range(_AT_ONCE):
             try:
-                taken, peer = self._listening.accept()
+                client, peer = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # no more files or memory
                 _log.error("no connection can be accepted: %s", error)
-                self._loop.remove_reader(self._listening)
+                self._loop.remove_reader(self._listener)
                 self._loop.call_later(_LOOK_SECONDS, self._listen)
                 return
-            taken.setblocking(False)
-            self._registry.accepted(taken, (str(peer[0]), int(peer[1])))
-            self._silent[taken.fileno()] = taken, network(str(peer[0])), time.monotonic()
-            self._heard.register(taken.fileno(), select.EPOLLIN)
+            client.setblocking(False)
+            self._registry.add(client, (str(peer[0]), int(peer[1])))
+            self._silent[client.fileno()] = client, network(str(peer[0])), time.monotonic()
+            self._poll.register(client.fileno(), select.EPOLLIN)
 
-    def _hear(self) -> None:
-        for file, _ in self._heard.poll(0, _AT_ONCE):
-            self._heard.unregister(file)
-            taken, address, _ = self._silent.pop(file)
+    def _look_for_bytes(self) -> None:
+        for file, _ in self._poll.poll(0, _AT_ONCE):
+            self._poll.unregister(file)
+            client, address, _ = self._silent.pop(file)
             with contextlib.suppress(OSError):
-                if taken.recv(1, socket.MSG_PEEK):
+                if client.recv(1, socket.MSG_PEEK):
                     if not self._ready:
                         self._loop.call_soon(self._by_turns)
-                    self._ready.setdefault(address, deque()).append(taken)
+                    self._ready.setdefault(address, deque()).append(client)
                     continue
-            taken.close()
+            client.close()
 
     def _by_turns(self) -> None:
         """Set up a few of those that are ready, of each address one, and then of each another."""
@@ -91,9 +91,9 @@ class Lobby:
         if self._ready:
             self._loop.call_soon(self._by_turns)
 
-    async def _connect(self, taken: socket.socket) -> None:
+    async def _connect(self, client: socket.socket) -> None:
         with contextlib.suppress(OSError, ssl.SSLError):
-            await self._set_up(taken)
+            await self._set_up(client)
 
     def _look(self) -> None:
         """Close those that have been silent for too long."""
@@ -107,13 +107,13 @@ class Lobby:
         if not self._open:
             return
         self._open = False
-        self._loop.remove_reader(self._listening)
-        self._listening.close()
-        self._loop.remove_reader(self._heard.fileno())
-        self._heard.close()
-        silent = (taken for taken, _, _ in self._silent.values())
-        for taken in (*silent, *(each for own in self._ready.values() for each in own)):
-            taken.close()
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        self._loop.remove_reader(self._poll.fileno())
+        self._poll.close()
+        silent = (client for client, _, _ in self._silent.values())
+        for client in (*silent, *(each for own in self._ready.values() for each in own)):
+            client.close()
         self._silent.clear()
         self._ready.clear()
         if self._later is not None:

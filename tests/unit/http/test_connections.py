@@ -1,10 +1,10 @@
-"""Who makes way when a server has too many connections: outsiders, then who is idle; never who is served."""
+"""Too many connections: those without a token make way, then idle ones; never one that is served."""
 
 import socket
 
 import pytest
 
-from swelab.pool.connections import Connections, network
+from swelab.http.connections import Connections, network
 
 FAR = "192.0.2.1"
 
@@ -22,7 +22,7 @@ def pairs():
 def connect(pairs):
     def connect(registry, address, port):
         pairs.append(socket.socketpair())
-        registry.accepted(pairs[-1][0], (address, port))
+        registry.add(pairs[-1][0], (address, port))
         return pairs[-1][1]
 
     return connect
@@ -36,7 +36,7 @@ def is_cut(end):
         return False
 
 
-def test_outsiders_of_one_address_make_way_for_each_other(connect):
+def test_strangers_of_one_address_make_way_for_each_other(connect):
     registry = Connections(40)
     other = connect(registry, "192.0.2.2", 1)
     many = [connect(registry, FAR, port) for port in range(30)]
@@ -44,18 +44,18 @@ def test_outsiders_of_one_address_make_way_for_each_other(connect):
     assert registry.counts() == {"connections": 11, "connections_outside": 11, "connections_cut_total": 20}
 
 
-def test_outsiders_of_many_addresses_make_way_too(connect):
+def test_strangers_of_many_addresses_make_way_too(connect):
     registry = Connections(40)
     many = [connect(registry, f"192.0.2.{n}", 1) for n in range(60)]
     assert sum(map(is_cut, many)) == 40 and registry.counts()["connections"] == 20
 
 
-def test_who_has_shown_a_token_stays_whatever_outsiders_do(connect):
+def test_who_has_shown_a_token_stays_whatever_others_do(connect):
     registry = Connections(40)
     known = [connect(registry, FAR, port) for port in range(9)]
     for port in range(9):
-        assert registry.began((FAR, port), "token")
-        registry.ended((FAR, port))
+        assert registry.start_request((FAR, port), "token")
+        registry.end_request((FAR, port))
     for port in range(100, 400):
         connect(registry, f"192.0.2.{port % 50}", port)
     assert not any(map(is_cut, known))
@@ -67,25 +67,25 @@ def test_a_token_has_a_part_of_all_connections(connect):
     ends = {}
     for port in range(6):
         ends[port] = connect(registry, FAR, port)
-        assert registry.began((FAR, port), "token")
+        assert registry.start_request((FAR, port), "token")
     connect(registry, FAR, 6)
-    assert not registry.began((FAR, 6), "token"), "it got more than its part"
-    assert registry.began((FAR, 6), "token") is False
-    registry.ended((FAR, 0))
-    assert registry.began((FAR, 6), "token") and is_cut(ends[0]) and not is_cut(ends[1])
+    assert not registry.start_request((FAR, 6), "token"), "it got more than its part"
+    assert registry.start_request((FAR, 6), "token") is False
+    registry.end_request((FAR, 0))
+    assert registry.start_request((FAR, 6), "token") and is_cut(ends[0]) and not is_cut(ends[1])
     connect(registry, FAR, 7)
-    assert registry.began((FAR, 7), "another")
+    assert registry.start_request((FAR, 7), "another")
 
 
 def test_what_is_closed_is_forgotten(connect, pairs):
     registry = Connections(40)
     connect(registry, FAR, 1)
     connect(registry, FAR, 2)
-    registry.began((FAR, 2), "token")
-    registry.left((FAR, 1))
-    registry.left((FAR, 1))
-    registry.left((FAR, 2))
-    registry.ended((FAR, 2))
+    registry.start_request((FAR, 2), "token")
+    registry.end((FAR, 1))
+    registry.end((FAR, 1))
+    registry.end((FAR, 2))
+    registry.end_request((FAR, 2))
     assert registry.counts()["connections"] == 0 == registry.counts()["connections_outside"]
     connect(registry, FAR, 3)
     connect(registry, FAR, 4)

@@ -6,9 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from swelab.pool import lobby as lobbies
-from swelab.pool.connections import Connections
-from swelab.pool.lobby import Lobby
+from swelab.http import lobby as lobbies
+from swelab.http.connections import Connections
+from swelab.http.lobby import Lobby
 from tests.contract.attacks import PATIENCE
 from tests.loop_turns import one_turn
 
@@ -124,10 +124,10 @@ def test_without_free_files_it_waits_and_goes_on(monkeypatch):
                 return hall.listening.fileno()
 
             def accept(self):
-                hall.lobby._listening = hall.listening
+                hall.lobby._listener = hall.listening
                 raise OSError(24, "Too many open files")
 
-        hall.lobby._listening = Full()
+        hall.lobby._listener = Full()
         hall.come(said=b"G")
         await hall.pass_time(lambda: hall.set_up)
 

@@ -1,49 +1,29 @@
-"""Runs one of the two servers: opens its socket, sets its time limits, ends it."""
+"""Runs a server: sets its time limits, ends it."""
 
 import argparse
 import asyncio
 import contextlib
 import ctypes
 import gc
+import math
 import socket
 import ssl
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
-from swelab.pool.connections import HEAD_SECONDS, Connections, Prompt
-from swelab.pool.front_door import FrontDoor
-from swelab.pool.lobby import Lobby
+from swelab.http.connections import HEAD_SECONDS, Connections, Prompt
+from swelab.http.front_door import FrontDoor
+from swelab.http.lobby import Lobby
+from swelab.http.sockets import address, listen
 from swelab.records import InputError
-from swelab.sandbox.remote_protocol import KEEPALIVE
 
 _KEEP_SECONDS = 75
-_UNREAD_BYTES = 256 << 10  # that the kernel takes for a client that does not read; it would take megabytes
 _COLLECT_TICKS = 600  # of a tenth of a second; it took 130 ms beside rude clients
 _MMAP_THRESHOLD = -3  # of mallopt(3)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens (port 0: any). Raises InputError."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        bound = socket.create_server((host, port), family=family, backlog=1024)
-    except (OSError, OverflowError) as error:
-        raise InputError(
-            f"cannot listen: {error}", f"{host} port {port}", "a free port of this machine"
-        ) from None
-    for option in (*KEEPALIVE, (socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD_BYTES)):
-        bound.setsockopt(*option)
-    # With the protocol TCP named, asyncio makes the connections send small pieces at once.
-    return socket.socket(bound.family, bound.type, socket.IPPROTO_TCP, fileno=bound.detach())
-
-
-def address(bound: socket.socket, secure: bool) -> str:
-    """The URL of a socket."""
-    host, port = bound.getsockname()[:2]
-    return f"http{'s' if secure else ''}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def positive(args: argparse.Namespace, **most: float) -> None:
@@ -88,9 +68,27 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+    def __init__(self, door: FrontDoor, on_ready: Callable[[], None], **settings: Any) -> None:
+        config = uvicorn.Config(
+            door,
+            http=Prompt,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_SECONDS,
+            **settings,
+        )
+        config.load()
         super().__init__(config)
-        self._on_ready = on_ready
+        self._door, self._on_ready = door, on_ready
+
+    def run_at(self, listener: socket.socket) -> None:
+        """Serve at a socket until a signal, or until `should_exit` is set."""
+        with asyncio.Runner(loop_factory=lambda: _Loop(self._door.connections)) as runner:
+            runner.run(self.serve(sockets=[listener]))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn; calls `on_ready` once it serves."""
@@ -107,31 +105,44 @@ class _Server(uvicorn.Server):
 
 def run(
     door: FrontDoor,
-    bound: socket.socket,
+    listener: socket.socket,
     certificate: Path | None = None,
     key: Path | None = None,
     on_ready: Callable[[], None] = lambda: None,
+    drain_seconds: float = 5,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `on_ready` is called when it serves. Raises InputError (certificate)."""
-    config = uvicorn.Config(
-        door,
-        http=Prompt,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=_KEEP_SECONDS,
-        timeout_graceful_shutdown=5,
-        ssl_certfile=str(certificate) if certificate else None,
-        ssl_keyfile=str(key) if key else None,
-    )
+    """Serve until SIGTERM or SIGINT, then for at most `drain_seconds` to those who wait for an answer.
+
+    `on_ready` is called in the event loop once it serves. Raises InputError (certificate).
+    """
+    files = {"ssl_certfile": certificate, "ssl_keyfile": key}
+    secure = {name: str(path) for name, path in files.items() if path}
     try:
-        config.load()
+        server = _Server(door, on_ready, timeout_graceful_shutdown=math.ceil(drain_seconds), **secure)
     except (OSError, ssl.SSLError) as error:
         raise InputError(f"certificate or key: {error}", certificate or "") from None
     _give_memory_back()
     _collect_seldom()
-    with asyncio.Runner(loop_factory=lambda: _Loop(door.connections)) as runner:
-        runner.run(_Server(config, on_ready).serve(sockets=[bound]))
+    server.run_at(listener)
+
+
+@contextlib.contextmanager
+def in_background(door: FrontDoor) -> Iterator[str]:
+    """The URL of a server on the loopback that a thread runs; its end waits for requests under way."""
+    ready = threading.Event()
+    listener, server = listen("127.0.0.1", 0), _Server(door, ready.set)
+
+    def serve() -> None:
+        try:
+            server.run_at(listener)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    ready.wait()
+    try:
+        yield address(listener)
+    finally:
+        server.should_exit = True
+        thread.join()

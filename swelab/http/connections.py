@@ -1,0 +1,197 @@
+"""The connections of a server: bounded by address and by token, in time, and in unread bytes.
+
+A connection is unauthenticated until a request on it shows a token. When there are too many of those, the
+oldest of them are closed; one that has shown a token keeps its place.
+"""
+
+import contextlib
+import ipaddress
+import resource
+import socket
+import weakref
+from collections import Counter
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_SECONDS = 10.0
+WRITE_SECONDS = 60.0
+_MOST = 8192
+_OWN_FILES = 256
+Peer = tuple[str, int]
+
+
+class _Connection:
+    def __init__(self, accepted: socket.socket, peer: Peer, registry: "Connections") -> None:
+        self.peer, self.address, self.token = peer, network(peer[0]), ""
+        self.socket = weakref.ref(accepted, lambda _: registry.forget(self))
+
+    def is_closed(self) -> bool:
+        own = self.socket()
+        return own is None or own.fileno() < 0
+
+    def shut_down(self) -> None:
+        own = self.socket()
+        with contextlib.suppress(OSError):
+            if own is not None:
+                own.shutdown(socket.SHUT_RDWR)
+
+
+def network(address: str) -> str:
+    """An IPv4 address as it is; of an IPv6 address the network of 64 bits, which one machine may own."""
+    try:
+        read = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(ipaddress.ip_network((read, 64), strict=False)) if read.version == 6 else str(read)
+
+
+class Connections:
+    """The open connections: at most `most`; half may be unauthenticated, a quarter those of one address."""
+
+    def __init__(self, most: int = 0) -> None:
+        self.most = most or _room_for_files()
+        self._all: dict[Peer, _Connection] = {}
+        self._strangers: dict[str, dict[Peer, _Connection]] = {}  # unauthenticated, by address
+        self._stranger_count = 0
+        self._idle: dict[str, dict[Peer, _Connection]] = {}  # by token
+        self._tokens: Counter[str] = Counter()
+        self.closed_early = 0
+
+    def add(self, accepted: socket.socket, peer: Peer) -> None:
+        """Count a new connection. Where there are too many, the oldest of its kind is closed."""
+        new = _Connection(accepted, peer, self)
+        self._all[peer] = new
+        own = self._strangers.setdefault(new.address, {})
+        own[peer] = new
+        self._stranger_count += 1
+        if len(own) > self.most // 4:
+            self._close(own)
+        elif self._stranger_count > self.most // 2:
+            self._close(max(self._strangers.values(), key=len))
+        if len(self._all) > self.most:
+            # The newest is unauthenticated: where it is the only such one, an idle one makes way for it.
+            idle = max((each for each in self._idle.values() if each), key=len, default=None)
+            fullest = max(self._strangers.values(), key=len)
+            self._close(fullest if self._stranger_count > 1 or not idle else idle)
+
+    def start_request(self, peer: Peer | None, token: str) -> bool:
+        """A request with that token begins on a connection; False: the token has too many."""
+        connection = self._all.get(peer) if peer else None
+        if connection is None:
+            return True  # of a test, or closed meanwhile
+        if not connection.token:
+            self._remove_stranger(connection)
+            connection.token = token
+            self._tokens[token] += 1
+        self._idle.get(connection.token, {}).pop(connection.peer, None)
+        if self._tokens[token] > self.most * 3 // 4:
+            idle = self._idle.get(token)
+            if not idle:
+                return False
+            self._close(idle)
+        return True
+
+    def end_request(self, peer: Peer | None) -> None:
+        """Its answer has been sent."""
+        connection = self._all.get(peer) if peer else None
+        if connection is not None and connection.token:
+            self._idle.setdefault(connection.token, {})[connection.peer] = connection
+
+    def _remove_stranger(self, connection: _Connection) -> None:
+        own = self._strangers.get(connection.address, {})
+        if own.pop(connection.peer, None) is not None:
+            self._stranger_count -= 1
+        if not own:
+            self._strangers.pop(connection.address, None)
+
+    def _close(self, some: dict[Peer, _Connection]) -> None:
+        """Close the oldest of these."""
+        oldest = next(iter(some.values()))
+        self.closed_early += 1
+        self.forget(oldest)
+        oldest.shut_down()
+
+    def forget(self, connection: _Connection | None) -> None:
+        """Count a connection no more."""
+        if connection is not None and self._all.get(connection.peer) is connection:
+            del self._all[connection.peer]
+            self._remove_stranger(connection)
+            if connection.token:
+                self._idle.get(connection.token, {}).pop(connection.peer, None)
+                self._tokens[connection.token] -= 1
+
+    def end(self, peer: Peer | None) -> None:
+        """A connection has ended."""
+        self.forget(self._all.get(peer) if peer else None)
+
+    def counts(self) -> dict[str, float]:
+        """Values for /metrics."""
+        for connection in list(self._all.values()):
+            if connection.is_closed():  # before its keys were exchanged: no protocol is notified of that
+                self.forget(connection)
+        counts = {"connections": len(self._all), "connections_outside": self._stranger_count}
+        return {**counts, "connections_cut_total": self.closed_early}
+
+
+def _room_for_files() -> int:
+    """How many connections this process can have open; raises its limit of open files as far as allowed.
+
+    A request may have another connection to a server behind this one, so as many files are left for those.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 2 * _MOST + _OWN_FILES
+    if soft != resource.RLIM_INFINITY and soft < most:
+        soft = most if hard == resource.RLIM_INFINITY else min(hard, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return _MOST if soft == resource.RLIM_INFINITY else max(16, min(_MOST, (soft - _OWN_FILES) // 2))
+
+
+class Prompt(H11Protocol):
+    """Closes connections that do not send the head of a request in time, or do not read their answer."""
+
+    _late: Any = None
+    _unread: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        """See asyncio.Protocol."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._unwait()
+        elif self._late is None and not self.transport.is_closing():
+            self._wait()
+
+    def pause_writing(self) -> None:
+        """See asyncio.Protocol."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """See asyncio.Protocol."""
+        self._read()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._unwait()
+        self._read()
+        self.config.loaded_app.connections.end(self.client)
+        super().connection_lost(exc)
+
+    def _read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _wait(self) -> None:
+        self._late = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _unwait(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
