@@ -63,7 +63,7 @@ class _Loop(asyncio.SelectorEventLoop):
         sock.setblocking(False)
         secure: dict[str, Any] = {"ssl": ssl, "ssl_handshake_timeout": HEAD_SECONDS} if ssl else {}
         return Lobby(
-            self, sock, self._registry, lambda taken: self.connect_accepted_socket(protocol, taken, **secure)
+            self, sock, self._registry, lambda sock: self.connect_accepted_socket(protocol, sock, **secure)
         )
 
 

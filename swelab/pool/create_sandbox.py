@@ -24,11 +24,11 @@ async def make(pool: "Pool", lease: Lease) -> None:
     try:
         if node is None:
             raise NotReached(f"{lease.node} has left the pool")
-        answer = await _made(pool, lease, node)
+        answer = await _make(pool, lease, node)
     except Exception as error:
-        _not_made(pool, lease, node, error)
+        _not_make(pool, lease, node, error)
         return
-    if lease.asked.image or lease.asked.digest:
+    if lease.request.image or lease.request.digest:
         node.room.warm.add(lease.image)
     lease.container, lease.state = str(answer["container_id"]), ACTIVE
     lease.ends = time.monotonic() + pool.limits.ttl_seconds
@@ -39,11 +39,11 @@ async def make(pool: "Pool", lease: Lease) -> None:
         pool.end(lease, "the request was cancelled")
 
 
-async def _made(pool: "Pool", lease: Lease, node: PoolNode) -> Record:
+async def _make(pool: "Pool", lease: Lease, node: PoolNode) -> Record:
     names = ("image", "digest", "cwd", "tree", "forgets", "limits")
-    asked = {name: lease.asked[name] for name in names if name in lease.asked}
+    asked = {name: lease.request[name] for name in names if name in lease.request}
     asked |= {"request_id": lease.attempt_id(), "owner": pool.id, "ttl_seconds": pool.limits.ttl_seconds}
-    asked |= {"name": lease.asked.instance_id, "client": lease.client}
+    asked |= {"name": lease.request.instance_id, "client": lease.client}
     ends = time.monotonic() + _MAKE_SECONDS
     while True:
         try:
@@ -53,7 +53,7 @@ async def _made(pool: "Pool", lease: Lease, node: PoolNode) -> Record:
                 raise NotReached(f"{node.room.url} cannot make the sandbox") from None
 
 
-def _not_made(pool: "Pool", lease: Lease, node: PoolNode | None, error: Exception) -> None:
+def _not_make(pool: "Pool", lease: Lease, node: PoolNode | None, error: Exception) -> None:
     """Let the lease wait for another place, unless its request is at fault."""
     now = time.monotonic()
     again = isinstance(error, NotReached | NoPlace | EngineDown | ImageMissing | OSError)

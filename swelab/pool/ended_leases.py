@@ -11,7 +11,7 @@ from swelab.records import shorten
 from swelab.sandbox.protocol import SandboxLost
 
 GIVEN_BACK = "that request's sandbox was given back"
-_KEPT = 10_000
+_MOST = 10_000
 _SECONDS = 900.0
 
 
@@ -29,8 +29,8 @@ class EndedLease:
 class EndedLeases:
     """Leases that ended in the last 15 minutes, 10,000 at most, by name and by request."""
 
-    def __init__(self, kept: int = _KEPT, seconds: float = _SECONDS) -> None:
-        self._kept, self._seconds = kept, seconds
+    def __init__(self, most: int = _MOST, seconds: float = _SECONDS) -> None:
+        self._most, self._seconds = most, seconds
         self._all: dict[str, EndedLease] = {}
         self._requests: dict[str, EndedLease] = {}
 
@@ -40,12 +40,12 @@ class EndedLeases:
     def add(self, lease: Lease) -> list[str]:
         """Remember a lease; returns the names of older ones that are forgotten."""
         reason = shorten(lease.reason, 500)
-        ended = EndedLease(lease.id, lease.request_id, fingerprint(lease.asked), reason, time.monotonic())
+        ended = EndedLease(lease.id, lease.request_id, fingerprint(lease.request), reason, time.monotonic())
         self._all[ended.id] = self._requests[ended.request_id] = ended
         forgotten = []
         while True:
             oldest = next(iter(self._all.values()))
-            if len(self._all) <= self._kept and oldest.at >= ended.at - self._seconds:
+            if len(self._all) <= self._most and oldest.at >= ended.at - self._seconds:
                 break
             forgotten.append(self._all.pop(oldest.id).id)
             if self._requests.get(oldest.request_id) is oldest:
@@ -61,10 +61,10 @@ class EndedLeases:
         if ended := self._all.get(lease_id):
             raise SandboxLost(ended.reason or "the sandbox is closed")
 
-    def check_request(self, asked: PoolRequest) -> None:
+    def check_request(self, request: PoolRequest) -> None:
         """Raises SandboxLost for a request whose lease ended, Conflict for another with its id."""
-        if ended := self._requests.get(asked.request_id):
-            if ended.fingerprint != fingerprint(asked):
+        if ended := self._requests.get(request.request_id):
+            if ended.fingerprint != fingerprint(request):
                 raise Conflict("request_id was used by another request")
             raise SandboxLost(ended.reason or GIVEN_BACK)
 

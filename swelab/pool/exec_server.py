@@ -17,7 +17,7 @@ from swelab.http.front_door import FrontDoor, Handler, guarded
 from swelab.pool import request_schemas
 from swelab.pool.answers import ERRORS, TextAnswer, bytes_answer, error_answer, json_answer, release_when_sent
 from swelab.pool.exit_verdicts import DIFF, check_script, evaluate, inside
-from swelab.pool.held_sandbox import Held
+from swelab.pool.held_sandbox import HostSandbox
 from swelab.pool.host_sandboxes import SMALL_ANSWER, Host
 from swelab.pool.prometheus import Figures
 from swelab.pool.request_bodies import JSON_BYTES, fingerprint, read_header, read_json, spool_body
@@ -58,7 +58,7 @@ def node_app(host: Host, token: str) -> FrontDoor:
     routes = [Route(path, each, methods=["POST"]) for path, each in posts.items()]
     routes += [Route(path, each, methods=["GET"]) for path, each in gets.items()]
     node.door = guarded(
-        routes, {"node": [token]}, error_answer, ERRORS, lifespan=node.lifespan, count=figures.seen
+        routes, {"node": [token]}, error_answer, ERRORS, lifespan=node.lifespan, count=figures.count_answer
     )
     return node.door
 
@@ -88,13 +88,13 @@ class _Node:
         """Places and memory of the host, taken and in all. Raises EngineDown."""
         if not await self.host.engine_answers():
             raise EngineDown(f"the engine at {self.host.backend.engine.address} does not answer")
-        return json_answer(running_containers=str(len(self.host.held)), **self._place())
+        return json_answer(running_containers=str(len(self.host.sandboxes)), **self._place())
 
     def _place(self) -> Record:
         host = self.host
         return {
             "boot": host.boot,
-            "active_containers": len(host.held) + len(host.making),
+            "active_containers": len(host.sandboxes) + len(host.making),
             "max_containers": host.limits.containers,
             "memory_bytes": host.memory(),
             "max_memory_bytes": host.limits.memory_bytes,
@@ -112,7 +112,7 @@ class _Node:
                 "expires_in": round(each.until() - now, 3),
                 "running": each.running,
             }
-            for each in self.host.held.values()
+            for each in self.host.sandboxes.values()
         }
         return json_answer(**{**self._place(), "active_containers": len(containers)}, containers=containers)
 
@@ -149,13 +149,13 @@ class _Node:
     async def _once(
         self,
         fields: PoolRequest,
-        work: Callable[[Held], Awaitable[T]],
+        work: Callable[[HostSandbox], Awaitable[T]],
         answer: Callable[[T], Response],
         seconds: float = 0.0,
     ) -> Response:
         """The answer to what the work with the sandbox gave, which is done once for its request id."""
         async with AsyncExitStack() as stack:
-            sandbox = stack.enter_context(self.host.taken(fields, seconds))
+            sandbox = stack.enter_context(self.host.using(fields, seconds))
             result = await sandbox.once.run(fields.request_id, fingerprint(fields), lambda: work(sandbox))
             response = answer(result)
             if isinstance(response, TextAnswer):
@@ -227,7 +227,7 @@ class _Node:
         """Writes the body, at most FILE_BYTES, to a file of the sandbox."""
         fields, host = read_header(request, _ACTS["put"]), self.host
         async with AsyncExitStack() as stack:
-            sandbox = stack.enter_context(host.taken(fields))
+            sandbox = stack.enter_context(host.using(fields))
             spool = spool_body(request, FILE_BYTES, host.spool, sandbox.client)
             file, digest, size = await stack.enter_async_context(spool)
             await stack.enter_async_context(host.answers.hold(sandbox.id, size))
@@ -240,7 +240,7 @@ class _Node:
         """Unpacks the body, a tar that fits the sandbox's disk and TREE_BYTES, as its repository."""
         fields, host = read_header(request, _ACTS["fill"]), self.host
         async with AsyncExitStack() as stack:
-            sandbox = stack.enter_context(host.taken(fields))
+            sandbox = stack.enter_context(host.using(fields))
             spool = spool_body(request, tar_bytes(sandbox.limits), host.spool, sandbox.client)
             file, digest, _ = await stack.enter_async_context(spool)
             work = lambda: host.fill(sandbox, file)  # noqa: E731
@@ -255,7 +255,7 @@ class _Node:
         fields = await read_json(request, _ACTS["get"])
         fields.pop("request_id", None)
         async with AsyncExitStack() as stack:
-            sandbox = stack.enter_context(self.host.taken(fields))
+            sandbox = stack.enter_context(self.host.using(fields))
             data = await stack.enter_async_context(self.host.read(sandbox, fields.path, fields.max_bytes))
             return release_when_sent(bytes_answer(data), stack, sandbox.unread)
 
@@ -270,7 +270,7 @@ class _Node:
                 raise Refused(f"git could not tell the changes: {end}")
             return TextAnswer("patch", result.output, {"returncode": 0, "error": ""})
 
-        async def work(sandbox: Held) -> ExecResult:
+        async def work(sandbox: HostSandbox) -> ExecResult:
             limits = replace(sandbox.limits, wall_seconds=120, cpu_seconds=60, output_bytes=_PATCH_BYTES)
             return await self.host.exec(sandbox, command, {}, limits)
 
@@ -283,7 +283,7 @@ class _Node:
         start = self.host.find(fields.container_id).limits
         limits = self.host.limits.check(replace(start, wall_seconds=fields.timeout, cpu_seconds=28800))
 
-        async def work(sandbox: Held) -> Record:
+        async def work(sandbox: HostSandbox) -> Record:
             with sandbox.command(self.host.room(sandbox, limits)):
                 return await self.host.thread(evaluate, sandbox, fields, limits)
 

@@ -5,7 +5,7 @@ import re
 import shlex
 from dataclasses import replace
 
-from swelab.pool.held_sandbox import Held
+from swelab.pool.held_sandbox import HostSandbox
 from swelab.pool.request_schemas import PoolRequest
 from swelab.records import Record
 from swelab.sandbox.protocol import Limits
@@ -24,9 +24,9 @@ def check_script(script: str) -> None:
         )
 
 
-def inside(asked: PoolRequest) -> str:
+def inside(request: PoolRequest) -> str:
     """Bash that changes into the requested folder; a command follows it."""
-    return f"cd -- {shlex.quote(asked.cwd)} && "
+    return f"cd -- {shlex.quote(request.cwd)} && "
 
 
 def as_text(data: bytes) -> str:
@@ -34,18 +34,18 @@ def as_text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def evaluate(held: Held, asked: PoolRequest, limits: Limits) -> Record:
+def evaluate(sandbox: HostSandbox, request: PoolRequest, limits: Limits) -> Record:
     """Apply a patch to the last commit and run a script: resolved when both end with 0."""
-    name = f"/tmp/.swelab-{hashlib.sha256(asked.eval_script.encode()).hexdigest()[:16]}"
-    held.box.put(f"{name}.diff", asked.patch.encode("utf-8", "surrogateescape"))
-    held.box.put(f"{name}.sh", asked.eval_script.encode("utf-8", "surrogateescape"))
-    clean = f"{inside(asked)} git reset -q --hard HEAD"
+    name = f"/tmp/.swelab-{hashlib.sha256(request.eval_script.encode()).hexdigest()[:16]}"
+    sandbox.box.put(f"{name}.diff", request.patch.encode("utf-8", "surrogateescape"))
+    sandbox.box.put(f"{name}.sh", request.eval_script.encode("utf-8", "surrogateescape"))
+    clean = f"{inside(request)} git reset -q --hard HEAD"
     apply = f"{clean} && {{ test ! -s {name}.diff || git apply {name}.diff; }}"
-    applied = held.box.exec(apply, limits=replace(limits, wall_seconds=120))
+    applied = sandbox.box.exec(apply, limits=replace(limits, wall_seconds=120))
     if applied.returncode:
         shown = as_text(applied.output)[-_SHOWN:]
         return {"resolved": False, "error": "the patch does not apply", "output": shown}
-    result = held.box.exec(f"{inside(asked)} exec bash {name}.sh", limits=limits)
+    result = sandbox.box.exec(f"{inside(request)} exec bash {name}.sh", limits=limits)
     if result.limit not in ("", "output"):
         error = f"limit: {result.limit}"
         return {"resolved": False, "error": error, "returncode": result.returncode, "output": ""}

@@ -45,7 +45,7 @@ class HostLimits:
 
 
 @dataclass
-class Held(Living):
+class HostSandbox(Living):
     """A sandbox and who it is for. `ends` is of time.monotonic(); a client with `beats` renews it in time.
 
     client: whose token it is for, as its pool says; its own id where no pool says so.

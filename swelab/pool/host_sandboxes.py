@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import secrets
 import time
@@ -10,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, TypeVar
 
 from swelab.pool.budget import Budget
-from swelab.pool.held_sandbox import Held, HostLimits, answer_bytes, command_bytes
+from swelab.pool.held_sandbox import HostLimits, HostSandbox, answer_bytes, command_bytes
 from swelab.pool.idempotency import Once, Shelf
 from swelab.pool.image_allowlist import AllowedImages
 from swelab.pool.lifetime import LONGEST_SECONDS
@@ -42,12 +43,12 @@ class Host:
     def __init__(self, backend: DockerBackend, limits: HostLimits, allowed: AllowedImages) -> None:
         self.backend, self.limits, self.allowed = backend, limits, allowed
         self.boot = secrets.token_hex(16)
-        self.held: dict[str, Held] = {}
+        self.sandboxes: dict[str, HostSandbox] = {}
         self.making: list[int] = []  # memory of each sandbox that is being made
         self.expired = 0
         self.spool = Budget("this host's disk for uploads", limits.spool_bytes)
         self.answers = Budget("this host's memory for answers", limits.answer_bytes)
-        self._creating = Once(kept=10_000, keep_errors=False, known_seconds=_MAKE_SECONDS)
+        self._creating = Once(most=10_000, keep_errors=False, known_seconds=_MAKE_SECONDS)
         self.shelf = Shelf()
         self._threads = ThreadPoolExecutor(
             limits.containers * (_COMMANDS + 2) + 16, thread_name_prefix="host"
@@ -60,42 +61,41 @@ class Host:
 
     # -- life
 
-    async def create(self, asked: PoolRequest, limits: Limits, fingerprint: str) -> tuple[str, str]:
+    async def create(self, request: PoolRequest, limits: Limits, fingerprint: str) -> tuple[str, str]:
         """(id, name) of a sandbox as it is asked for.
 
         Raises NoPlace, Refused, ImageMissing, SandboxLost, OSError.
         """
         self.limits.check(limits)
-        if footprint(limits) > self.limits.memory_bytes:
-            raise Refused(
-                f"the sandbox's limits need {footprint(limits)} bytes of memory: this host has fewer"
-            )
-        return await self._creating.run(asked.request_id, fingerprint, lambda: self._create(asked, limits))
+        if (need := footprint(limits)) > self.limits.memory_bytes:
+            raise Refused(f"the sandbox's limits need {need} bytes of memory: this host has fewer")
+        make = functools.partial(self._create, request, limits)
+        return await self._creating.run(request.request_id, fingerprint, make)
 
-    async def _create(self, asked: PoolRequest, limits: Limits) -> tuple[str, str]:
+    async def _create(self, request: PoolRequest, limits: Limits) -> tuple[str, str]:
         with self._place(footprint(limits)):
-            box, image = await self.thread(self._start, asked, limits)
-            ttl = asked.ttl_seconds or self.limits.ttl_seconds
-            held = Held(
+            box, image = await self.thread(self._start, request, limits)
+            ttl = request.ttl_seconds or self.limits.ttl_seconds
+            held = HostSandbox(
                 id=box.containers()[0],
-                name=asked.name or f"swe-{secrets.token_hex(6)}",
+                name=request.name or f"swe-{secrets.token_hex(6)}",
                 box=box,
                 image=image,
-                owner=asked.owner,
-                client=asked.client or box.containers()[0],
-                request_id=asked.request_id,
+                owner=request.owner,
+                client=request.client or box.containers()[0],
+                request_id=request.request_id,
                 limits=limits,
-                beats="ttl_seconds" in asked,
+                beats="ttl_seconds" in request,
                 ttl=ttl,
                 ends=time.monotonic() + ttl,
                 once=Once(answer_bytes, shelf=self.shelf),
             )
-            self.held[held.id] = held
+            self.sandboxes[held.id] = held
         return held.id, held.name
 
     @contextlib.contextmanager
     def _place(self, memory: int) -> Iterator[None]:
-        if len(self.held) + len(self.making) >= self.limits.containers:
+        if len(self.sandboxes) + len(self.making) >= self.limits.containers:
             raise NoPlace(f"this host already has its {self.limits.containers} sandboxes")
         if self.memory() + memory > self.limits.memory_bytes:
             raise NoPlace(f"this host has no {memory} bytes of memory left to give")
@@ -107,16 +107,16 @@ class Host:
 
     def memory(self) -> int:
         """Bytes that sandboxes may use by their limits."""
-        return sum(each.memory() for each in self.held.values()) + sum(self.making)
+        return sum(each.memory() for each in self.sandboxes.values()) + sum(self.making)
 
     def gauges(self) -> dict[str, float]:
         """Values for /metrics: sandboxes, commands that run, bytes of memory and disk."""
         return {
-            "sandboxes": len(self.held),
+            "sandboxes": len(self.sandboxes),
             "sandboxes_being_made": len(self.making),
             "sandboxes_most": self.limits.containers,
             "sandboxes_expired_total": self.expired,
-            "commands_running": sum(each.running for each in self.held.values()),
+            "commands_running": sum(each.running for each in self.sandboxes.values()),
             "memory_bytes": self.memory(),
             "memory_most_bytes": self.limits.memory_bytes,
             "answers_bytes": self.answers.used,
@@ -124,19 +124,18 @@ class Host:
             "kept_bytes": self.shelf.size(),
         }
 
-    def _start(self, asked: PoolRequest, limits: Limits) -> tuple[DockerSandbox, str]:
+    def _start(self, request: PoolRequest, limits: Limits) -> tuple[DockerSandbox, str]:
         image: Image | None = None
-        if asked.image:
-            image = self.allowed.found(self.backend.engine, asked.image, asked.digest, asked.cwd)
-        elif not asked.tree:
+        if request.image:
+            image = self.allowed.find(self.backend.engine, request.image, request.digest, request.cwd)
+        elif not request.tree:
             raise ValueError("a sandbox needs a tree or an image")
-        if asked.tree:
-            return self.backend.start_empty(image=image, limits=limits, forgets=asked.forgets), asked.image
-        return self.backend.start(None, image=image, limits=limits, forgets=asked.forgets), asked.image
+        start = self.backend.start_empty if request.tree else functools.partial(self.backend.start, None)
+        return start(image=image, limits=limits, forgets=request.forgets), request.image
 
-    def find(self, container: str) -> Held:
+    def find(self, container: str) -> HostSandbox:
         """The sandbox with that id. Raises SandboxLost."""
-        held = self.held.get(container)
+        held = self.sandboxes.get(container)
         if held is None:
             raise SandboxLost(
                 "this host has no such sandbox: it was ended, it expired, or the host restarted"
@@ -145,7 +144,7 @@ class Host:
 
     async def destroy(self, container: str) -> bool:
         """End a sandbox; False if there is none. Returns when its containers are gone."""
-        held = self.held.get(container)
+        held = self.sandboxes.get(container)
         if held is None:
             return False
         held.closing = True
@@ -154,7 +153,7 @@ class Host:
         except BaseException:
             held.closing = False
             raise
-        self.held.pop(container, None)
+        self.sandboxes.pop(container, None)
         self.shelf.leave(held.once)
         for sending in held.unread:
             sending.cancel()
@@ -168,7 +167,7 @@ class Host:
         now = time.monotonic()
         unknown, refused = [], []
         for container, left in seconds.items():
-            held = self.held.get(container)
+            held = self.sandboxes.get(container)
             if held is None or held.owner != owner or held.closing:
                 unknown.append(container)
             elif isinstance(left, bool) or not isinstance(left, int | float) or left <= 0:
@@ -177,7 +176,7 @@ class Host:
                 held.ends = now + min(left, LONGEST_SECONDS)
         own = {
             each.id: each.request_id
-            for each in self.held.values()
+            for each in self.sandboxes.values()
             if each.owner == owner and not each.closing
         }
         extra = {key: value for key, value in own.items() if key not in seconds}
@@ -188,7 +187,7 @@ class Host:
         clearing = asyncio.ensure_future(self.thread(self.backend.clear))
         while True:
             now = time.monotonic()
-            for each in list(self.held.values()):
+            for each in list(self.sandboxes.values()):
                 if each.until() < now and not each.closing:
                     self.expired += 1
                     each.ends = now + _AGAIN_SECONDS  # a task of its own: it may take long
@@ -203,8 +202,8 @@ class Host:
     def close(self) -> None:
         """End all sandboxes."""
         with ThreadPoolExecutor(16) as threads:
-            list(threads.map(lambda each: each.box.close(), list(self.held.values())))
-        self.held.clear()
+            list(threads.map(lambda each: each.box.close(), list(self.sandboxes.values())))
+        self.sandboxes.clear()
 
     async def engine_answers(self) -> bool:
         """Whether the engine is there now; one question at a time."""
@@ -218,14 +217,14 @@ class Host:
     # -- use
 
     @contextlib.contextmanager
-    def taken(self, asked: PoolRequest, seconds: float = 0.0) -> Iterator[Held]:
+    def using(self, request: PoolRequest, seconds: float = 0.0) -> Iterator[HostSandbox]:
         """The sandbox, and one of the requests that it takes at once, until the answer has been sent.
 
         `seconds`: how long it may take. A sandbox without heartbeats lives so long and its time to live.
         Raises SandboxLost, Refused.
         """
-        held = self.find(asked.container_id)
-        most = 2 * _COMMANDS if held.once.knows(asked.request_id) else _COMMANDS
+        held = self.find(request.container_id)
+        most = 2 * _COMMANDS if held.once.knows(request.request_id) else _COMMANDS
         if held.running >= most:
             raise Refused(f"{_COMMANDS} requests at once are the most in one sandbox")
         held.running += 1
@@ -237,63 +236,65 @@ class Host:
         finally:
             held.running -= 1
 
-    async def exec(self, held: Held, command: str, env: dict[str, str], limits: Limits) -> ExecResult:
+    async def exec(self, place: HostSandbox, command: str, env: dict[str, str], limits: Limits) -> ExecResult:
         """See protocol.Sandbox.exec. Raises Refused."""
-        with held.command(self.room(held, limits)):
-            return await self.thread(lambda: held.box.exec(command, env=env, limits=limits))
+        with place.command(self.room(place, limits)):
+            return await self.thread(lambda: place.box.exec(command, env=env, limits=limits))
 
-    def room(self, held: Held, limits: Limits) -> int:
+    def room(self, place: HostSandbox, limits: Limits) -> int:
         """Bytes that a command may take, if the host has them. Raises Refused."""
         more = command_bytes(self.limits.check(limits))
-        if self.memory() - held.memory() + held.memory(more) > self.limits.memory_bytes:
+        if self.memory() - place.memory() + place.memory(more) > self.limits.memory_bytes:
             raise Refused(f"this host has no {more} bytes of memory left to give")
         return more
 
-    async def open_session(self, held: Held, command: str, env: dict[str, str], limits: Limits) -> str:
+    async def open_session(
+        self, place: HostSandbox, command: str, env: dict[str, str], limits: Limits
+    ) -> str:
         """See protocol.Sandbox.session; the session's name. Raises Refused."""
-        size = self.room(held, limits)
-        if len(held.sessions) >= _SESSIONS:
+        size = self.room(place, limits)
+        if len(place.sessions) >= _SESSIONS:
             raise Refused(f"{_SESSIONS} sessions at once in one sandbox are the most")
-        with held.command(size):
-            session = await self.thread(lambda: held.box.session(command, env=env, limits=limits))
+        with place.command(size):
+            session = await self.thread(lambda: place.box.session(command, env=env, limits=limits))
         name = secrets.token_hex(8)
-        held.sessions[name] = session, size
+        place.sessions[name] = session, size
         return name
 
-    async def say(self, held: Held, name: str, line: str | None, told: Record) -> SessionAnswer:
+    async def say(self, place: HostSandbox, name: str, line: str | None, limits: Record) -> SessionAnswer:
         """See protocol.Session.say. Raises Refused (no such session)."""
-        if name not in held.sessions:
+        if name not in place.sessions:
             raise Refused(f"this sandbox has no session {name}: it was ended")
-        session, _ = held.sessions[name]
-        return await self.thread(lambda: session.say(line, **told))
+        session, _ = place.sessions[name]
+        return await self.thread(lambda: session.say(line, **limits))
 
-    async def end_session(self, held: Held, name: str) -> bool:
+    async def end_session(self, place: HostSandbox, name: str) -> bool:
         """Kill what runs in a session; False if there is none."""
-        found = held.sessions.pop(name, None)
+        found = place.sessions.pop(name, None)
         if found is not None:
             await self.thread(found[0].close)
         return found is not None
 
     @contextlib.asynccontextmanager
-    async def read(self, held: Held, path: str, most: int) -> AsyncIterator[bytes]:
+    async def read(self, place: HostSandbox, path: str, most: int) -> AsyncIterator[bytes]:
         """See protocol.Sandbox.get; its bytes count as an answer's until the block ends.
 
         Most files are small. Large ones are read one at a time, when room is free, and sent before the next.
         """
         async with contextlib.AsyncExitStack() as stack:
-            grant = await stack.enter_async_context(self.answers.hold(held.id, min(most, SMALL_ANSWER)))
+            grant = await stack.enter_async_context(self.answers.hold(place.id, min(most, SMALL_ANSWER)))
             try:
-                data = await self.thread(held.box.get, path, grant.size)
+                data = await self.thread(place.box.get, path, grant.size)
             except PathRefused:
                 if most <= grant.size:
                     raise
-                await stack.enter_async_context(held.large)
+                await stack.enter_async_context(place.large)
                 await grant.reach(most)
-                data = await self.thread(held.box.get, path, most)
-                self.find(held.id)  # else nothing would cut off its answer
+                data = await self.thread(place.box.get, path, most)
+                self.find(place.id)  # else nothing would cut off its answer
             grant.keep(len(data))
             yield data
 
-    async def fill(self, held: Held, archive: IO[bytes]) -> None:
+    async def fill(self, place: HostSandbox, archive: IO[bytes]) -> None:
         """Unpack a tar file to /testbed. Raises SandboxLost, OSError."""
-        await self.thread(held.box.fill, iter(lambda: archive.read(1 << 20), b""))
+        await self.thread(place.box.fill, iter(lambda: archive.read(1 << 20), b""))

@@ -33,7 +33,7 @@ class _Verdict:
     size: int
     ended: float
 
-    def told(self) -> Any:
+    def outcome(self) -> Any:
         if self.error is not None:
             raise copy.copy(self.error)
         return self.answer
@@ -81,23 +81,23 @@ class Once:
     def __init__(
         self,
         size: Callable[[Any], int] = lambda answer: 0,
-        kept: int = 8,
+        most: int = 8,
         keep_errors: bool = True,
         shelf: Shelf | None = None,
         known_seconds: float = math.inf,
     ) -> None:
-        self._measure, self._kept, self._keep_errors = size, kept, keep_errors
+        self._measure, self._most, self._keep_errors = size, most, keep_errors
         self._known_seconds = known_seconds
         self._shelf = shelf or Shelf()
         self._shelf.enter(self)
         self._running: dict[str, tuple[str, asyncio.Task[Any]]] = {}
         self._verdicts: dict[str, _Verdict] = {}
-        self._gone: dict[str, float] = {}  # when its answer was given up
+        self._abandoned: dict[str, float] = {}  # when its answer was given up
         self.size = 0
 
     def knows(self, key: str) -> bool:
         """Whether that request was asked before."""
-        return key in self._running or key in self._verdicts or key in self._gone
+        return key in self._running or key in self._verdicts or key in self._abandoned
 
     async def run(self, key: str, fingerprint: str, work: Callable[[], Awaitable[T]]) -> T:
         """What the work answers or raises; without a key it is done each time.
@@ -106,14 +106,14 @@ class Once:
         """
         if not key:
             return await asyncio.shield(asyncio.ensure_future(work()))
-        if key in self._gone:
+        if key in self._abandoned:
             raise SandboxLost("the answer to that request is not kept any more")
         verdict = self._verdicts.get(key)
         known = verdict.fingerprint if verdict else self._running.get(key, (fingerprint,))[0]
         if known != fingerprint:
             raise Conflict("request_id was used by another request")
         if verdict is not None:
-            answer: T = verdict.told()
+            answer: T = verdict.outcome()
             return answer
         if key not in self._running:
             task = asyncio.ensure_future(work())
@@ -131,7 +131,7 @@ class Once:
         # A copy of an error is without the frames that it came through, and the objects that they hold.
         self._verdicts[key] = _Verdict(fingerprint, answer, copy.copy(error), size, time.monotonic())
         self.size += size
-        while len(self._verdicts) > self._kept:
+        while len(self._verdicts) > self._most:
             self.forget_oldest()
         self._shelf.clear()
 
@@ -139,10 +139,10 @@ class Once:
         """Keep of the oldest answer that there was one."""
         key = next(iter(self._verdicts))
         self.size -= self._verdicts.pop(key).size
-        self._gone[key] = time.monotonic()
+        self._abandoned[key] = time.monotonic()
         before = time.monotonic() - self._known_seconds
-        while len(self._gone) > _MOST or next(iter(self._gone.values())) < before:
-            del self._gone[next(iter(self._gone))]
+        while len(self._abandoned) > _MOST or next(iter(self._abandoned.values())) < before:
+            del self._abandoned[next(iter(self._abandoned))]
 
     def forget_before(self, moment: float) -> None:
         """The same of all that ended before a moment of time.monotonic()."""

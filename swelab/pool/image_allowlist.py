@@ -31,7 +31,7 @@ class AllowedImages:
         lines = (line.partition("#")[0].strip() for line in read_text(self._path).splitlines())
         return [line for line in lines if line]
 
-    def found(self, engine: DockerEngine, name: str, digest: str, workdir: str) -> Image:
+    def find(self, engine: DockerEngine, name: str, digest: str, workdir: str) -> Image:
         """The image that a caller names, if it is allowed. Raises ImageMissing, SandboxLost."""
         self._check(name, _told_names(name, digest))
         if not digest:
@@ -46,8 +46,8 @@ class AllowedImages:
         self._check(name, known)
         return image
 
-    def _check(self, name: str, known: set[str]) -> None:
-        if not _matched(known, self.patterns()):
+    def _check(self, name: str, names: set[str]) -> None:
+        if not _matched(names, self.patterns()):
             raise ImageMissing(f"image {name} is not on this host's list of allowed images")
 
     def listed(self, engine: DockerEngine) -> list[str]:

@@ -47,8 +47,8 @@ class LeaseStore:
         self._path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._held = _private(path.with_name(path.name + ".lock"))
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = _private(path.with_name(path.name + ".lock"))
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.close(_private(path))
             self._base = sqlite3.connect(path, isolation_level=None)
             self._base.text_factory = lambda text: text.decode("utf-8", "replace")
@@ -151,7 +151,7 @@ class LeaseStore:
     def close(self) -> None:
         """Give the file back."""
         self._base.close()
-        os.close(self._held)
+        os.close(self._lock)
 
 
 def _private(path: Path) -> int:

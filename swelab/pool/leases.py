@@ -20,10 +20,10 @@ PLACED = (MAKING, ACTIVE, ENDING)
 
 @dataclass
 class Lease(Living):
-    """`asked` is the request (request_schemas.ALLOCATE); `ends` is of time.monotonic(), for active ones."""
+    """A place for one request (request_schemas.ALLOCATE). `ends` is of time.monotonic(), for active ones."""
 
     request_id: str
-    asked: PoolRequest
+    request: PoolRequest
     id: str = field(default_factory=lambda: f"swe-lease-{secrets.token_hex(16)}")
     state: str = WAITING
     node: str = ""
@@ -37,13 +37,13 @@ class Lease(Living):
     passed: int = 0
     keeps: str = ""
     unwanted: bool = False
-    made: asyncio.Future[Any] | None = None
+    outcome: asyncio.Future[Any] | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
     @functools.cached_property
     def limits(self) -> Limits:
         """The limits of its sandbox."""
-        return limits_of(self.asked, DEFAULT_LIMITS)
+        return limits_of(self.request, DEFAULT_LIMITS)
 
     @functools.cached_property
     def memory(self) -> int:
@@ -53,26 +53,31 @@ class Lease(Living):
     @property
     def image(self) -> str:
         """The key of its image: digest (or name) and working folder."""
-        return f"{self.asked.digest or self.asked.image} {self.asked.get('cwd', '')}"
+        return f"{self.request.digest or self.request.image} {self.request.get('cwd', '')}"
 
     @property
     def client(self) -> str:
         """The token that asked for it: places are shared evenly among tokens."""
-        return self.asked.client
+        return self.request.client
 
     @property
     def beats(self) -> bool:
         """Whether its caller sends heartbeats, also while a command runs."""
-        return self.asked.heartbeats
+        return self.request.heartbeats
 
     def attempt_id(self) -> str:
         """The request id under which the node knows this attempt to make the sandbox."""
         return f"{self.id}.{self.attempt}"
 
-    def kept(self) -> Record:
-        """The fields that survive a restart of the server."""
-        names = ("id", "request_id", "asked", "state", "node", "attempt", "container", "reason")
-        return {name: getattr(self, name) for name in names}
+    def stored(self) -> Record:
+        """The fields that survive a restart of the server, by their names on disk."""
+        names = ("id", "request_id", "state", "node", "attempt", "container", "reason")
+        return {"asked": self.request, **{name: getattr(self, name) for name in names}}
+
+    @classmethod
+    def read(cls, row: Record) -> "Lease":
+        """A lease as `stored` wrote it."""
+        return cls(request=row["asked"], **{name: value for name, value in row.items() if name != "asked"})
 
     def answer(self, ttl: float) -> Granted:
         """The answer to the caller."""

@@ -51,18 +51,16 @@ class Link:
             raise NotReached(f"{self.url} cannot be reached: {type(error).__name__}") from None
         return _record(answer)
 
-    async def forward(
-        self, path: str, asked: Record, request: Request, most: int, seconds: float
-    ) -> Response:
+    async def forward(self, path: str, body: Record, request: Request, most: int, seconds: float) -> Response:
         """Pass a caller's request on and its answer back, bytes as a stream. Raises NotReached."""
         timeout = httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
         if request.headers.get("content-type") == BYTES:
             content: Any = pieces(request, most)
-            headers = {"Content-Type": BYTES, REQUEST: header(asked)}
+            headers = {"Content-Type": BYTES, REQUEST: header(body)}
             if "content-length" in request.headers:
                 headers["Content-Length"] = request.headers["content-length"]
         else:
-            content = header(asked)
+            content = header(body)
             headers = {"Content-Type": "application/json", "Accept": request.headers.get("accept", "")}
         sent = self._client.build_request("POST", path, content=content, headers=headers, timeout=timeout)
         try:

@@ -31,13 +31,13 @@ class PoolNode:
     def __init__(self, url: str, link: Link, draining: bool) -> None:
         self.room, self.link = Room(url, draining), link
         self.boot = ""
-        self.seen = time.monotonic()
+        self.last_answer = time.monotonic()
         self.strikes = 0
         self.watching: asyncio.Task[Any] | None = None
 
     def silent_seconds(self) -> float:
         """Since it answered last (or since this server started)."""
-        return time.monotonic() - self.seen
+        return time.monotonic() - self.last_answer
 
     async def watch(self, pool: "Pool") -> None:
         """Renew, count, and find what is lost or left over, until cancelled."""
@@ -64,7 +64,7 @@ class PoolNode:
             for container, lease in live.items()
         }
         told = await renew(self.link, pool.id, left, seconds)
-        self.seen, self.strikes = time.monotonic(), 0
+        self.last_answer, self.strikes = time.monotonic(), 0
         self.boot = told.boot
         for container in told.unknown:
             lease = live.get(container)
@@ -74,27 +74,27 @@ class PoolNode:
             _log.error("node %s did not renew %s: it does not take its time", self.room.url, container[:12])
         self._measure(pool, told)
         for container, request_id in told.extra.items():
-            if not self._known(pool, container, request_id):
+            if not self._is_leased(pool, container, request_id):
                 _log.warning("node %s has sandbox %s of no lease", self.room.url, container[:12])
                 await self.link.ask("/container/destroy", {"container_id": container}, 40.0)
 
-    def _known(self, pool: "Pool", container: str, request_id: str) -> bool:
+    def _is_leased(self, pool: "Pool", container: str, request_id: str) -> bool:
         """Whether a sandbox that was not renewed belongs to a lease, or is being made for one."""
         lease = pool.leases.get(request_id.partition(".")[0])
         if lease is None or lease.attempt_id() != request_id:
             return False
         return lease.state == MAKING or lease.container == container
 
-    def _measure(self, pool: "Pool", told: HostState) -> None:
+    def _measure(self, pool: "Pool", state: HostState) -> None:
         room = self.room
         here = pool.placed(room.url)
-        room.most_places, room.most_memory = told.max_containers, told.max_memory_bytes
-        room.most_limits = told.max_limits
-        room.foreign_places = max(0, told.active_containers - len(here))
-        room.foreign_memory = max(0, told.memory_bytes - sum(each.memory for each in here))
-        if told.healthy != room.healthy:
-            _log.warning("node %s is %s", room.url, "healthy" if told.healthy else "without its engine")
-        room.healthy = told.healthy
+        room.most_places, room.most_memory = state.max_containers, state.max_memory_bytes
+        room.most_limits = state.max_limits
+        room.foreign_places = max(0, state.active_containers - len(here))
+        room.foreign_memory = max(0, state.memory_bytes - sum(each.memory for each in here))
+        if state.healthy != room.healthy:
+            _log.warning("node %s is %s", room.url, "healthy" if state.healthy else "without its engine")
+        room.healthy = state.healthy
         pool.pump()
 
     def _lose(self, pool: "Pool") -> None:

@@ -43,7 +43,7 @@ class Room:
         """Why it can have no sandbox of these limits, however empty it is; "" where it can."""
         if 0 < self.most_memory < lease.memory:
             return f"no host gives a sandbox {lease.memory} bytes of memory"
-        asked = lease.asked.limits
+        asked = lease.request.limits
         names = (name for name, most in self.most_limits.items() if asked.get(name, 0) > most)
         told = (f"limits.{name}: {asked[name]}; expected at most {self.most_limits[name]}" for name in names)
         return next(told, "")
@@ -69,13 +69,13 @@ def uses(leases: Iterable[Lease]) -> dict[str, Use]:
 
 
 def fair(
-    waiting: Sequence[Lease], held: Mapping[str, int], served: Mapping[str, int] = NOBODY
+    waiting: Sequence[Lease], leases: Mapping[str, int], served: Mapping[str, int] = NOBODY
 ) -> list[Lease]:
     """Waiting leases in the order of serving: those of the token with the fewest leases first.
 
     Then of the one that was `served` longest ago (token -> a number that grows), then the oldest.
     """
-    before: Counter[str] = Counter(held)
+    before: Counter[str] = Counter(leases)
     ranked = []
     for number, lease in enumerate(waiting):
         ranked.append((before[lease.client], served.get(lease.client, 0), number, lease))

@@ -61,8 +61,8 @@ class Pool:
         """Take up what the store holds."""
         for url, draining in self.store.nodes().items():
             self.add(url, draining)
-        for kept in self.store.leases():
-            lease = Lease(**kept)
+        for row in self.store.leases():
+            lease = Lease.read(row)
             self._enter(lease)
             if lease.state == ENDED:
                 lease.over.set()
@@ -95,14 +95,14 @@ class Pool:
 
     # -- leases
 
-    async def allocate(self, asked: PoolRequest, seconds: float, gone: asyncio.Future[Any]) -> Lease:
-        """The lease that is asked for, of one request id always the same; `gone` ends with the caller.
+    async def allocate(self, request: PoolRequest, seconds: float, client_gone: asyncio.Future[Any]) -> Lease:
+        """The lease that is asked for, of one request id always the same; `client_gone` ends with the caller.
 
         Raises NoPlace (not in these seconds), ImageMissing, Refused, Conflict, SandboxLost, OSError.
         """
-        self.ended.check_request(asked)
-        lease = self.requests.get(asked.request_id) or self._queue(asked)
-        if fingerprint(lease.asked) != fingerprint(asked):
+        self.ended.check_request(request)
+        lease = self.requests.get(request.request_id) or self._queue(request)
+        if fingerprint(lease.request) != fingerprint(request):
             raise Conflict("request_id was used by another request")
         lease.unwanted = False
         if lease.state in (ENDING, ENDED):
@@ -110,22 +110,24 @@ class Pool:
         made = self.future(lease)
         lease.waiters += 1
         try:
-            await asyncio.wait({made, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if lease.state == MAKING and not gone.done():
-                await asyncio.wait({made, gone}, timeout=CREATE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({made, client_gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if lease.state == MAKING and not client_gone.done():
+                await asyncio.wait(
+                    {made, client_gone}, timeout=CREATE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
         finally:
             lease.waiters -= 1
             if not made.done() and lease.state == WAITING and not lease.waiters:
                 self._forget(lease)
         if not made.done():
-            lease.unwanted = lease.unwanted or not (gone.done() or lease.waiters)
+            lease.unwanted = lease.unwanted or not (client_gone.done() or lease.waiters)
             raise NoPlace(f"no host had room in {seconds:g} s")
         return await asyncio.shield(made)
 
-    def _queue(self, asked: PoolRequest) -> Lease:
+    def _queue(self, request: PoolRequest) -> Lease:
         if sum(each.state == WAITING for each in self.leases.values()) >= self.limits.waiting:
             raise NoPlace(f"{self.limits.waiting} requests are waiting already")
-        lease = Lease(asked.request_id, asked)
+        lease = Lease(request.request_id, request)
         self._enter(lease)
         self.pump()
         return lease
@@ -135,9 +137,9 @@ class Pool:
 
     def future(self, lease: Lease) -> asyncio.Future[Any]:
         """Ends when the lease has its sandbox, or cannot get one."""
-        if lease.made is None:
-            lease.made = asyncio.get_running_loop().create_future()
-        return lease.made
+        if lease.outcome is None:
+            lease.outcome = asyncio.get_running_loop().create_future()
+        return lease.outcome
 
     def _forget(self, lease: Lease) -> None:
         """Forget a lease that has no place, as if it had never been asked for."""
@@ -222,7 +224,7 @@ class Pool:
     def write(self, lease: Lease) -> bool:
         """Write a lease for the next server. A full disk stops only the lending of more."""
         try:
-            self.store.set_lease(lease.kept())
+            self.store.set_lease(lease.stored())
         except sqlite3.Error as error:
             self.counts["unwritten"] += 1
             _log.error("lease %s could not be written down: %s", lease.id, error)

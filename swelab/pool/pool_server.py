@@ -57,7 +57,9 @@ def pool_app(pool: Pool, tokens: Sequence[str], node_token: str) -> FrontDoor:
     both = {"/healthz": server.healthz, "/status": server.status}
     routes += [Route(path, each, methods=["GET", "POST"]) for path, each in both.items()]
     roles = {"caller": tokens, "keeper": [node_token]}
-    server.door = guarded(routes, roles, error_answer, ERRORS, lifespan=server.lifespan, count=figures.seen)
+    server.door = guarded(
+        routes, roles, error_answer, ERRORS, lifespan=server.lifespan, count=figures.count_answer
+    )
     return server.door
 
 
@@ -133,9 +135,9 @@ class _Server:
         leases = [
             {
                 "lease": lease.id[-8:],
-                "run": lease.asked.run,
-                "instance": lease.asked.instance_id,
-                "image": lease.asked.image,
+                "run": lease.request.run,
+                "instance": lease.request.instance_id,
+                "image": lease.request.image,
                 "state": lease.state,
                 "node": lease.node,
                 "age_seconds": round(now - lease.since),

@@ -32,7 +32,7 @@ class Figures:
         )
         self._registry.register(self)
 
-    def seen(self, path: str, status: int) -> None:
+    def count_answer(self, path: str, status: int) -> None:
         """Count an answer."""
         self._requests.labels(path, str(status)).inc()
 

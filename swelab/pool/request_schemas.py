@@ -201,11 +201,11 @@ def tar_bytes(limits: Limits) -> int:
     return min(TREE_BYTES, limits.disk_bytes + _TAR_BYTES)
 
 
-def limits_of(asked: PoolRequest, start: Limits) -> Limits:
+def limits_of(request: PoolRequest, start: Limits) -> Limits:
     """The limits that a request names, the others as in `start`."""
     named: dict[str, Any] = {
-        name: value if name == "wall_seconds" else int(value) for name, value in asked.limits.items()
+        name: value if name == "wall_seconds" else int(value) for name, value in request.limits.items()
     }
-    if "timeout" in asked:
-        named.setdefault("wall_seconds", asked.timeout)
+    if "timeout" in request:
+        named.setdefault("wall_seconds", request.timeout)
     return Limits(**{**vars(start), **named})

@@ -378,7 +378,7 @@ def test_a_killed_gate_comes_back_at_its_address(front):
     ]
     os.kill(pid, signal.SIGKILL)
     assert until(lambda: not front.gate.alive())
-    front.gate.start(wanted=2)
+    front.gate.start(port=2)
     assert front.ask().status_code == 200
 
 

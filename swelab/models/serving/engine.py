@@ -81,7 +81,7 @@ class Engine(Protocol):
     shapes: Mapping[str, type[Shape]]
     """What clients may ask: the shape of a request by path. All else is refused before the engine sees it."""
 
-    def program(self, asked: ServerSettings, port: int) -> Program:
+    def program(self, settings: ServerSettings, port: int) -> Program:
         """How a server is started at a port. Raises InputError (an adapter), ServingError (not installed)."""
         ...
 

@@ -40,14 +40,18 @@ class Sglang:
     refused_options = ("--api-key", "--admin-api-key", "--config", "--host", "--port")
     shapes = SHAPES
 
-    def program(self, asked: ServerSettings, port: int) -> Program:
+    def program(self, settings: ServerSettings, port: int) -> Program:
         """How a server is started at a port; see `Engine.program`."""
-        flags = [*device_flags(asked.on_cpu, asked.dtype), *adapter_flags(asked), *asked.extra_args]
-        module = [asked.python, "-m", "sglang.launch_server", "--config"]
-        recipe = {**_settings(asked), "port": port}
+        flags = [
+            *device_flags(settings.on_cpu, settings.dtype),
+            *adapter_flags(settings),
+            *settings.extra_args,
+        ]
+        module = [settings.python, "-m", "sglang.launch_server", "--config"]
+        recipe = {**_settings(settings), "port": port}
         return Program(
             lambda folder: [*module, f"{folder}/server.yaml", *flags],
-            environment(asked.on_cpu, asked.config, asked.python),
+            environment(settings.on_cpu, settings.config, settings.python),
             {"server.yaml": json.dumps(recipe).encode()},
         )
 
@@ -119,13 +123,13 @@ class Sglang:
             raise ServingError(f"{url} does not take weights: {type(error).__name__}: {error}") from None
 
 
-def _settings(asked: ServerSettings) -> Record:
-    sizes = {"context-length": asked.context_length, "max-running-requests": asked.max_running_requests}
-    on_cpu = max(CPU_CACHE, asked.context_length) if asked.on_cpu else None
-    bound = asked.max_total_tokens or on_cpu
+def _settings(settings: ServerSettings) -> Record:
+    sizes = {"context-length": settings.context_length, "max-running-requests": settings.max_running_requests}
+    on_cpu = max(CPU_CACHE, settings.context_length) if settings.on_cpu else None
+    bound = settings.max_total_tokens or on_cpu
     sizes |= {"max-total-tokens": bound} if bound else {}
-    names = {"host": asked.host, "model-path": str(asked.folder), "served-model-name": asked.name}
-    return SETTINGS | names | {"api-key": asked.key, "admin-api-key": asked.admin_key} | sizes
+    names = {"host": settings.host, "model-path": str(settings.folder), "served-model-name": settings.name}
+    return SETTINGS | names | {"api-key": settings.key, "admin-api-key": settings.admin_key} | sizes
 
 
 def device_flags(on_cpu: bool, dtype: str) -> list[str]:
@@ -135,13 +139,13 @@ def device_flags(on_cpu: bool, dtype: str) -> list[str]:
     return ["--dtype", dtype]
 
 
-def adapter_flags(asked: ServerSettings) -> list[str]:
+def adapter_flags(settings: ServerSettings) -> list[str]:
     """Options for LoRA adapters. Raises InputError on one that is not whole."""
-    if not asked.adapters:
+    if not settings.adapters:
         return []
-    check_adapters(asked.adapters)
-    paths = [f"{name}={Path(folder).absolute()}" for name, folder in asked.adapters.items()]
-    backend = ["--lora-backend", "torch_native"] if asked.on_cpu else []
+    check_adapters(settings.adapters)
+    paths = [f"{name}={Path(folder).absolute()}" for name, folder in settings.adapters.items()]
+    backend = ["--lora-backend", "torch_native"] if settings.on_cpu else []
     return ["--lora-paths", *paths, *backend]
 
 

@@ -45,7 +45,7 @@ class Workers:
     def __init__(self, urls: Sequence[str], health: str, key: str):
         self.each = [Worker(url) for url in urls]
         self._health, self._headers = health, {"Authorization": f"Bearer {key}"}
-        self._known: OrderedDict[bytes, int] = OrderedDict()
+        self._prefixes: OrderedDict[bytes, int] = OrderedDict()
 
     def set_up(self, up: Sequence[bool]) -> None:
         """Sets which workers are up."""
@@ -77,17 +77,17 @@ class Workers:
     def _cached(self, marks: Sequence[bytes]) -> Worker | None:
         """The worker that has seen at least half of a prompt."""
         for mark in reversed(marks[len(marks) // 2 :]):
-            if mark in self._known:
-                return self.each[self._known[mark]]
+            if mark in self._prefixes:
+                return self.each[self._prefixes[mark]]
         return None
 
     def _remember(self, marks: Sequence[bytes], worker: Worker) -> None:
         number = self.each.index(worker)
         for mark in marks:
-            self._known[mark] = number
-            self._known.move_to_end(mark)
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+            self._prefixes[mark] = number
+            self._prefixes.move_to_end(mark)
+        while len(self._prefixes) > REMEMBERED:
+            self._prefixes.popitem(last=False)
 
     async def watch(self, client: httpx.AsyncClient) -> None:
         """Asks every worker to generate now and then, for as long as it runs."""

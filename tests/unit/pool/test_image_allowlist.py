@@ -47,7 +47,7 @@ def allowed(tmp_path):
 def test_a_name_that_is_none_reaches_no_engine(allowed, name):
     engine = Engine()
     with pytest.raises(ImageMissing):
-        allowed.found(engine, name, "", "/testbed")
+        allowed.find(engine, name, "", "/testbed")
     assert engine.asked_for == []
     assert first_fault(CREATE, {"image": name}) != ""
     with pytest.raises(ImageMissing):
@@ -65,11 +65,11 @@ def test_an_image_that_is_not_on_the_list_reaches_no_engine(allowed):
     ):
         assert first_fault(CREATE, {"image": name}) == ""
         with pytest.raises(ImageMissing, match="not on this host's list"):
-            allowed.found(engine, name, digest, "/testbed")
+            allowed.find(engine, name, digest, "/testbed")
     assert engine.asked_for == []
-    assert allowed.found(engine, "swebench/good", "", "/testbed").digest == DIGEST
+    assert allowed.find(engine, "swebench/good", "", "/testbed").digest == DIGEST
     with pytest.raises(ImageMissing, match="not on this host's list"):  # the engine knows it by another name
-        allowed.found(Engine({"Id": DIGEST, "RepoTags": ["other/x:1"]}), "swebench/good", "", "/testbed")
+        allowed.find(Engine({"Id": DIGEST, "RepoTags": ["other/x:1"]}), "swebench/good", "", "/testbed")
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_an_image_that_is_not_on_the_list_reaches_no_engine(allowed):
 def test_an_image_of_docker_hub_has_two_names(tmp_path, line, name, tag):
     (tmp_path / "images").write_text(f"{line}\n")
     allowed = AllowedImages(tmp_path / "images")
-    assert allowed.found(Engine({"Id": DIGEST, "RepoTags": [tag]}), name, "", "/testbed").digest == DIGEST
+    assert allowed.find(Engine({"Id": DIGEST, "RepoTags": [tag]}), name, "", "/testbed").digest == DIGEST
     for other in ("ghcr.io/swebench/good", "localhost/swebench/good", "h:5000/python:3.11", DIGEST):
         with pytest.raises(ImageMissing, match="not on this host's list"):
-            allowed.found(Engine({"Id": DIGEST, "RepoTags": [other]}), other, "", "/testbed")
+            allowed.find(Engine({"Id": DIGEST, "RepoTags": [other]}), other, "", "/testbed")
 
 
 @pytest.mark.parametrize("told", [[], {}, {"Id": 7}, "text"])
@@ -95,7 +95,7 @@ def test_an_engine_that_answers_something_else(allowed, told):
     engine = Engine()
     engine.told = told
     with pytest.raises(ImageMissing):
-        allowed.found(engine, "swebench/good", "", "/testbed")
+        allowed.find(engine, "swebench/good", "", "/testbed")
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_what_counts_as_a_place():
 
 def test_a_name_that_a_client_invents_changes_nothing():
     waiting = [lease(0, "one"), lease(1, "one"), lease(2, "one")]
-    waiting[2].asked["run"] = "another"
+    waiting[2].request["run"] = "another"
     assert fair(waiting, Counter({"one": 5})) == waiting
 
 
@@ -102,8 +102,8 @@ def test_what_can_never_be_placed_is_said():
 def test_limits_beyond_those_of_every_host_are_refused_at_once_and_others_find_their_host():
     small, large = room("a", most_limits={"processes": 64}), room("b", most_limits={"processes": 512})
     waiting = [lease(0), lease(1)]
-    waiting[0].asked["limits"] = {**waiting[0].asked.limits, "processes": 4096}
-    waiting[1].asked["limits"] = {**waiting[1].asked.limits, "processes": 256}
+    waiting[0].request["limits"] = {**waiting[0].asked.limits, "processes": 4096}
+    waiting[1].request["limits"] = {**waiting[1].asked.limits, "processes": 256}
     held = [lease(9, state=ACTIVE, node="a"), lease(8, state=ACTIVE, node="b")]
     small.most_places = large.most_places = 1
     going, never = where(waiting, [small, large], held)

@@ -35,7 +35,7 @@ from tests.loop_turns import one_turn
 
 def test_work_is_done_once_for_an_id_also_when_who_asked_goes_away():
     async def main():
-        once, count, go = Once(size=len, kept=2), [], asyncio.Event()
+        once, count, go = Once(size=len, most=2), [], asyncio.Event()
 
         async def work():
             await go.wait()
@@ -67,7 +67,7 @@ def test_of_ended_leases_names_and_reasons_stay(monkeypatch):
         made = Lease(f"request-{number}", PoolRequest(tree=True), reason=f"because {number}")
         return made, ended.add(made)
 
-    ended = EndedLeases(kept=2, seconds=900)
+    ended = EndedLeases(most=2, seconds=900)
     made = [end(number)[0] for number in range(2)]
     assert ended.find(made[0].id).reason == "because 0" and ended.of_request("request-1").id == made[1].id
     third, forgotten = end(2)
@@ -113,7 +113,7 @@ def test_that_there_was_an_answer_is_known_for_a_while(monkeypatch):
     monkeypatch.setattr(idempotency, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     async def main():
-        once = Once(kept=1, known_seconds=10)
+        once = Once(most=1, known_seconds=10)
 
         async def work():
             return "x"
@@ -124,7 +124,7 @@ def test_that_there_was_an_answer_is_known_for_a_while(monkeypatch):
         now[0] = 11
         await once.run("another", "f", work)
         await once.run("one more", "f", work)
-        assert len(once._gone) <= 2 and not once.knows("request-198") and once.knows("another")
+        assert len(once._abandoned) <= 2 and not once.knows("request-198") and once.knows("another")
 
     asyncio.run(main())
 
