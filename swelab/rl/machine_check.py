@@ -14,7 +14,7 @@ from swelab.files.model_config import FAMILIES, ModelConfig
 from swelab.files.weights import check_weights
 from swelab.lineage import Wildcards, weights_paths
 from swelab.machine import GIB, Machine, gib, this_machine
-from swelab.records import read_json
+from swelab.records import InputError, read_json
 from swelab.rl.engines.verl_check import cluster_findings
 from swelab.rl.engines.verl_keys import unheard
 from swelab.rl.engines.verl_machine import python_of_verl
@@ -110,15 +110,18 @@ def _sandboxes(recipe: Rl, machine: Machine) -> Iterator[Finding]:
 
 def check_recipe(recipe: Rl) -> list[Finding]:
     """All that stands against a recipe on this machine, with what is there of its start and of its tasks."""
-    start = Path(weights_paths(recipe.start)[0])
+    start, machine = Path(weights_paths(recipe.start)[0]), this_machine()
     if (start / "config.json").is_file():
-        findings = [*_whole(start), *_against(recipe, start, this_machine())]
+        findings = [*_whole(start)]
+    elif ":" in recipe.start:
+        findings = [low(f"start {recipe.start}: {start} is not made yet, so memory was not looked at")]
     else:
-        absent = fix(f"start: no checkpoint in {start}; expected one in Hugging Face layout")
-        if ":" in recipe.start:
-            absent = low(f"start {recipe.start}: {start} is not made yet, so memory was not looked at")
-        findings = [absent, *preflight(recipe, None, this_machine())]
-    findings += [*_names(recipe), *_tasks(recipe)]
+        findings = [fix(f"start: no checkpoint in {start}; expected one in Hugging Face layout")]
+    try:
+        findings += _against(recipe, start, machine)
+    except InputError:  # the line above says why config.json cannot be read
+        findings += preflight(recipe, None, machine)
+    findings += catch(partial(_names, recipe), partial(_tasks, recipe))
     return findings or [ok("start, tasks, GPUs, memory and sandboxes: it fits")]
 
 

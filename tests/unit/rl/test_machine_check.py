@@ -121,6 +121,16 @@ def test_what_is_not_made_yet_is_told(tmp_path, monkeypatch):
     write_json(tmp_path / "results/tasks/drill-practice.kept.json", [make_task() | {"function": "a.py::one"}])
     fit = recipe({"context_length": 512, "prompts": 1, "at_once": 1}, start=str(tmp_path / "weights"))
     assert [each.severity for each in check_recipe(fit)] == ["ok"]
+    for name in ("weights/config.json", "results/tasks/drill-practice.kept.json"):
+        (tmp_path / name).write_text("{")
+    broken = [
+        str(each)
+        for each in check_recipe(
+            recipe({"context_length": 512, "prompts": 1}, job={"gpus": 1}, start=fit.start)
+        )
+    ]
+    assert [line[:5] for line in broken] == ["FIX  "] * 3
+    assert "config.json" in broken[0] and "job.gpus is 1" in broken[1] and "kept.json" in broken[2]
 
 
 def test_all_that_is_missing_is_told_at_once(tmp_path, monkeypatch):
