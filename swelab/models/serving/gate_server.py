@@ -8,6 +8,7 @@ import asyncio
 import json
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from swelab.http.run_server import run
@@ -47,6 +48,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     try:
-        main()
+        with suppress(KeyboardInterrupt):
+            main()
     except InputError as error:
         sys.exit(f"InputError: {error}")
