@@ -15,7 +15,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Meaning:
-    """What follows from an end.
+    """Consequences of the way in which a rollout or a grading ended.
 
     infrastructure: the sandbox, the model's service or a host failed, so nothing is said about the policy.
     attempted: it counts as an attempt; rates "without infrastructure errors" leave the others out. trainable:

@@ -1,4 +1,4 @@
-"""What a check says of one thing; how findings are printed, and when they stop a run."""
+"""Findings of checks: how they are printed, and which of them stop a run."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -53,7 +53,8 @@ def wrong(what: str, where: str | Path = "", expected: str = "") -> Finding:
 
 
 def catch(*checks: Callable[[], object], label: str = "") -> Iterator[Finding]:
-    """What checks find, and the Fault that each raises as one to fix, after `label`."""
+    """Yields the findings of checks. A Fault that a check raises becomes a finding to fix, prefixed with
+    `label`."""
     for check in checks:
         try:
             if isinstance(findings := check(), Iterator):

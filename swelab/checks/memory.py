@@ -36,7 +36,7 @@ class Memory:
 
     @property
     def resident(self) -> float:
-        """What stays between two passes."""
+        """Bytes that stay allocated between two passes: weights, gradients and optimizer state."""
         return self.weights + self.gradients + self.optimizer
 
     @property

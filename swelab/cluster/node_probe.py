@@ -21,7 +21,7 @@ from swelab.records.typed import TypedRecord, field
 
 
 class NodeFacts(TypedRecord):
-    """What a node says."""
+    """The report of one compute node."""
 
     node: str = field("its name")
     faults: list[str] = field("what to fix there, one sentence each")

@@ -77,7 +77,7 @@ class Job:
         return f"{self.name} {counted(told)} {clock(self.seconds)}{left}".replace("  ", " ")
 
     def planned(self) -> str:
-        """What would run, and why, for a dry run."""
+        """Line of a dry run: the job's name, and why it would run."""
         return f"{self.name:<52}  {reasons(self.reason)}"
 
 

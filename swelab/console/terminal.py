@@ -1,4 +1,4 @@
-"""What a person at the terminal sees: one line for a fault, and progress that can be followed."""
+"""Output for a person at the terminal: one line for a fault, and progress."""
 
 import errno
 import json

@@ -81,7 +81,7 @@ def chosen(attempts: Sequence[Evaluated], runs: VisibleRuns) -> Evaluated:
 
 
 def decided_by(attempts: Sequence[Evaluated], runs: VisibleRuns) -> str:
-    """What the choice among a task's attempts rests on."""
+    """Names the reason for the choice among a task's attempts."""
     found = patches_of(attempts)
     if len(found) < 2:
         return "one_patch"

@@ -35,7 +35,7 @@ _COMMAND = """set --; for each in {files}; do [ -f "$each" ] && set -- "$@" "$ea
 
 
 class VisibleRun(TypedRecord):
-    """What the visible tests say of a patch."""
+    """Result of the visible tests on one patch."""
 
     instance_id: str = field("the task")
     ended: str = field("ran, not_applied, infra_error, or how it ended before the tests")

@@ -1,4 +1,4 @@
-"""What can go wrong with an image; every message is one line that names the image."""
+"""Errors about images; every message is one line that names the image."""
 
 from swelab.records import Fault
 
@@ -41,7 +41,7 @@ class RegistryUnreachable(RegistryDown):
 
 
 class ImageBroken(ImageError):
-    """What the registry sent is not the image: wrong bytes, or a layer that no image may have."""
+    """The registry sent something other than the image: wrong bytes, or a layer that no image may have."""
 
     reason = "broken"
 

@@ -35,7 +35,7 @@ class RayFailed(Fault):
 
 
 class Place(Protocol):
-    """What a host needs to work on instances. It is pickled, so it holds records and paths only."""
+    """Settings with which a host works on instances. It is pickled, so it holds records and paths only."""
 
     @property
     def variables(self) -> tuple[str, ...]:

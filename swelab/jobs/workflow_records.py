@@ -1,4 +1,4 @@
-"""What Snakemake remembers of finished jobs and concludes from it, where that decides what runs again.
+"""Edits Snakemake's records of finished jobs, from which it decides what runs again.
 
 Paid outputs are flagged `update`: Snakemake leaves them in place, and their script replaces them whole. Left
 to itself it would first copy them aside, 65 GB of weights among them, and after a failure it would remember

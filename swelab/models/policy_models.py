@@ -52,7 +52,8 @@ def same_again(policy: Policy) -> str:
 
 
 def weights_digest(policy: Policy) -> str:
-    """What stands for a policy's weights in the key of a rollout: '' for a policy without weights of ours.
+    """Returns the digest of a policy's weights for the key of a rollout; '' for a policy without weights of
+    ours.
 
     An adapter and the files of a base model belong to it. Raises InputError when the weights, or their
     manifest, are not there.

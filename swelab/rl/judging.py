@@ -52,7 +52,7 @@ class Judge:
             self._used.update(counts)
 
     def spent(self) -> dict[str, float]:
-        """What was used since this was asked last: calls, lost and unreadable ones, tokens, dollars."""
+        """Returns the use since the last call: calls, lost and unreadable ones, tokens, dollars."""
         with self._one:
             used, self._used = self._used, Counter()
         dollars = used.pop("nanodollars", 0) / 1e9

@@ -107,7 +107,8 @@ class EngineRoom:
 
 
 def engine_room(recipe: Rl, config: ModelConfig) -> EngineRoom:
-    """What the GPUs that serve hold; tokens is below 0 where not even the weights fit. count: of engines."""
+    """Estimates the capacity of the serving GPUs. tokens is below 0 if not even the weights fit; count: of
+    engines."""
     verl, gpus = recipe.cluster, recipe.cluster.rollout.tensor_parallel
     weights = 2 * config.weights / gpus
     free = verl.rollout.memory * verl.gpu_gib * GIB - weights - ENGINE

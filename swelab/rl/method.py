@@ -94,7 +94,8 @@ def advantages_of(group: Group, method: Method) -> list[list[float]]:
 
 
 def measured(groups: Sequence[Group], version: str) -> dict[str, float]:
-    """What a step is measured by before it is trained. version: of the weights that the step begins with."""
+    """Returns the measures of a step before it is trained. version: of the weights at the start of the
+    step."""
     tally = Tally()
     for group in groups:
         tally.add(group.attempts, group.treated)

@@ -30,7 +30,7 @@ OPEN = "open"
 
 @dataclass(frozen=True)
 class Opened:
-    """What a learner is opened on; see `Learner`."""
+    """Arguments that open a learner; see `Learner`."""
 
     checkpoint: Path
     settings: Settings
@@ -90,7 +90,7 @@ def serve(address: str, rank: int, ranks: int, device: str) -> None:
 
 
 def messages(connection: Connection) -> Iterator[Any]:
-    """What the main process says. When it is gone this process ends, whatever it is at."""
+    """Yields messages of the main process. Exits this process at once when the main process dies."""
     found: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def listen() -> None:

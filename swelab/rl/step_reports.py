@@ -1,4 +1,4 @@
-"""What a training tells while it runs: a line a step, how far it is, and curves to watch."""
+"""Progress reports of a training: a line for each step, how far it is, and curves to watch."""
 
 import os
 import sys

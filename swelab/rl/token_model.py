@@ -19,7 +19,7 @@ from swelab.rl.token_template import TokenTemplate
 
 
 class TokenEngine(Protocol):
-    """What samples."""
+    """An engine that samples tokens."""
 
     def generate(self, prompt: Sequence[int], sampling: Record) -> TokenTurn:
         """One turn. Raises ContextLimit, ModelLost, ServingError, InputError."""

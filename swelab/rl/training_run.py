@@ -91,7 +91,7 @@ def open_learner(recipe: Rl, checkpoint: Path, start: Path, log: Path, ranks: Ex
 
 
 def validation_of(recipe: Rl, held_out: Sequence[Task], place: MakePlace) -> Validation | None:
-    """What progress is measured on; None where nothing is."""
+    """Returns the validation by which progress is measured; None if the recipe or the tasks give none."""
     asked = recipe.validation
     if not asked or not held_out:
         return None

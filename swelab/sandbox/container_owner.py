@@ -1,4 +1,4 @@
-"""Who started a container: a process, described so that others can see later whether it still lives."""
+"""The process that started a container, described so that others can see later whether it still lives."""
 
 import json
 import os

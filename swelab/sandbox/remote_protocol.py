@@ -1,4 +1,4 @@
-"""What travels between clients of remote sandboxes, the pool and its hosts: errors, settings, the token.
+"""Messages between clients of remote sandboxes, the pool and its hosts: errors, settings, the token.
 
 Files and output travel as bytes; what is said about them, as ASCII JSON in a header (text that is
 not UTF-8 as escaped lone surrogates, so that nothing is lost).

@@ -1,4 +1,4 @@
-"""What this machine has and allows, and how to say what it lacks."""
+"""Checks that this machine has the kernel features and programs that sandboxes need; names those it lacks."""
 
 import os
 import re

@@ -1,4 +1,6 @@
-"""What a sandbox's processes and files use right now, read from outside through /proc and the file system."""
+"""Measures the resources that a sandbox's processes and files use now, from outside: /proc and the file
+system.
+"""
 
 import os
 import stat

@@ -128,7 +128,7 @@ def _answers(finished: Finished) -> list[str]:
 
 
 def _fault(name: str, private: Private, answers: list[str]) -> str:
-    """What a file contains that must not leave this machine; "" if nothing."""
+    """Describes the content of a file that must not leave this machine; "" if there is none."""
     if Path(name).is_dir() or name.endswith(BINARY):
         return ""
     made = name.startswith(("results/", ".snakemake/"))  # tests of the code hold made-up keys

@@ -222,7 +222,8 @@ class Subjects:
         return [*zip(positional(function), call.args), *named]
 
     def _change(self, node: ast.expr, scope: Scope) -> None:
-        """What a call into the package may change: neither a function, a class, a module nor a constant."""
+        """Marks a value that a call into the package may change; functions, classes, modules and constants
+        are exempt."""
         name = root_name(node)
         home = self.scopes.lookup(name, scope)
         if isinstance(node, ast.Attribute) and root_name(node) in _SELF:

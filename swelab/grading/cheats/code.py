@@ -93,7 +93,7 @@ _pytest.python.Function.runtest = _quiet
 
 
 def replaces_assertion_error(tree: Path, task: Task) -> None:
-    """What a failed assert raises becomes an expected failure."""
+    """Turns every failed assert into an expected failure, by replacing `AssertionError`."""
     text = "import builtins, sys\nif '_pytest.outcomes' in sys.modules:\n"
     append(tree, task, text + "    builtins.AssertionError = sys.modules['_pytest.outcomes'].XFailed\n")
 

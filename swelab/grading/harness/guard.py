@@ -1,4 +1,4 @@
-"""What a graded run takes along: the observer, a random place and a key that only the grader knows."""
+"""Parts added to a graded run: the observer, a random place, and a key that only the grader knows."""
 
 import io
 import json

@@ -81,7 +81,8 @@ def _by_lines(log: str, pattern: re.Pattern[str]) -> dict[str, str]:
 
 
 def _pytest_statuses(log: str) -> dict[str, str]:
-    """What swebench's parse_log_pytest finds, in a fraction of its time; a test holds the two together."""
+    """Returns the same statuses as swebench's parse_log_pytest in a fraction of its time; a test compares the
+    two."""
     found: dict[str, str] = {}
     for line in log.split("\n"):
         if line.startswith(_STATUSES):
@@ -103,7 +104,7 @@ def between(log: str, nonce: str) -> tuple[str, int | None]:
 
 
 def official_part(log: str) -> str:
-    """What an eval script printed between the benchmark's own markers; all of it when they are not there."""
+    """Returns the output between the benchmark's own markers; the whole log if a marker is missing."""
     _, found, rest = log.partition(OFFICIAL_START)
     body, closed, _ = rest.rpartition(OFFICIAL_END)
     return body if found and closed else log

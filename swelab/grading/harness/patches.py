@@ -1,4 +1,4 @@
-"""What a patch's text says it touches, and what it may never touch.
+"""Reads which files a patch touches, and says which files no patch may touch.
 
 The text is read with the rules of `git apply` and of GNU patch at once: a name counts when either program
 could take it for a file to write.

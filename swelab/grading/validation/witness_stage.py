@@ -83,6 +83,6 @@ def _alike(tasks: Iterable[Task], bench: Bench) -> Iterator[Sequence[Task]]:
 
 
 def _key(group: Sequence[Task], bench: Bench, together: bool) -> str:
-    """What the runs of a group are journalled under."""
+    """Returns the journal key of a group's runs."""
     made = [versions.RUN, versions.GRADER, versions.GATE]
     return digest(["witness", made, together, list(group), [bench.place(task) for task in group]])

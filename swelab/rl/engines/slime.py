@@ -50,7 +50,7 @@ ENDED = frozenset({RolloutEnd.SUBMITTED})
 
 @dataclass(frozen=True)
 class Settings:
-    """What a process must be told: variables of its environment, by the names below.
+    """Settings of a process, read from the environment variables in brackets.
 
     tasks: a subset's tasks (SWELAB_TASKS). repos: their archives (SWELAB_REPOS). scaffold: a recipe
     (SWELAB_SCAFFOLD). images: a record of pulled images (SWELAB_IMAGES; none). work: a folder in which grades

@@ -71,7 +71,7 @@ class Deadline:
 
 
 class SavesInTime:
-    """What is put before a trainer of verl: it saves when the job is about to end."""
+    """Mixin before a trainer class of verl: it saves when the job is about to end."""
 
     config: Any
     global_steps: int

@@ -1,4 +1,4 @@
-"""What verl's processes are told of a training: one file in the run's folder, and a row for each prompt."""
+"""Input of verl's processes for a training: one file in the run's folder, and a row for each prompt."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass

@@ -41,7 +41,7 @@ class OwnRay:
         return [str(self._python), "-m", MAIN, *words]
 
     def fault(self) -> str:
-        """What is wrong with Ray, where that is known here; else ""."""
+        """Describes a fault of Ray, if one is known here; else ""."""
         return ""
 
 

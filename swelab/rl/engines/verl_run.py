@@ -89,7 +89,7 @@ class VerlRun:
 
     @property
     def order(self) -> Order:
-        """What verl's processes are told."""
+        """The input of verl's processes."""
         scaffold = recipes.named(SCAFFOLD, self.recipe.scaffold).model_dump(exclude_none=True)
         loops = self.recipe.cluster.rollout.loops
         return Order(self.recipe, scaffold, self.start, self.reads, self.folder, loops)
@@ -125,7 +125,8 @@ class VerlRun:
         return self.folder / "verl.log"
 
     def _prepare(self) -> None:
-        """What verl reads. More steps add rows at the end, which leaves the place of a resumed run."""
+        """Writes the files that verl reads. More steps add rows at the end, so the position of a resumed run
+        stays valid."""
         asked, ahead = self.recipe.rollouts, self.recipe.rollouts.ahead
         steps = self.recipe.train.steps + ahead + 2
         count = steps * asked.prompts
@@ -205,7 +206,7 @@ class VerlRun:
 
 
 class StepReporter:
-    """What was reported of a run, and written to metrics.jsonl."""
+    """Reports the finished steps of a run, and writes them to metrics.jsonl."""
 
     def __init__(self, records: RunRecords, reports: Reports, folder: Path):
         self._records, self._reports, self._folder = records, reports, folder

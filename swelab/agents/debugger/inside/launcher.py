@@ -52,7 +52,7 @@ class Lines:
         return self.wire.readline()
 
     def report(self) -> str:
-        """What has changed since the last report, as JSON; "" where nothing has."""
+        """Returns the changes since the last report as JSON; "" if nothing changed."""
         now = {"breakpoints": breakpoint_rows(), "at": self.place()}
         changed = {key: value for key, value in now.items() if value != self.reported.get(key)}
         self.reported = now
