@@ -20,7 +20,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was checked: what it is like, and what to do where it is not as it must be.
+    """Result of one check: the state of the thing checked, and the remedy if it is faulty.
 
     With LOW a run works, but it may be slow or end early. With FIX nothing is started.
     """

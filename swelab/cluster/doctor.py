@@ -162,7 +162,8 @@ def check_account(site: Site) -> Finding:
 
 @contextmanager
 def shared_folder() -> Iterator[tuple[Path, str]]:
-    """A folder under results/ with a token in it and a lock of ours, for a node to look at; and the token."""
+    """Makes a folder under results/ that holds a token and a lock of ours, for a node to inspect; yields it
+    and the token."""
     Path("results").mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir="results")).absolute()
     try:

@@ -259,7 +259,7 @@ def rl_slice(rl: Rl, configs: Path = recipes.CONFIGS) -> Record:
 
 
 def local_files(path: str | None) -> list[str]:
-    """A file of one's own, or the files in a folder and below it; [] where there is nothing."""
+    """The user's own file, or all files in and below the user's folder; [] if there is none."""
     found = Path(path or os.devnull).expanduser()
     listed = found.rglob("*") if found.is_dir() else [found]
     return sorted(str(each) for each in listed if each.is_file())

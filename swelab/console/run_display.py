@@ -2,7 +2,7 @@
 result.
 
 It takes the place of the handler with which Snakemake writes to the terminal, and gets the same messages.
-Jobs tell how far they are in a file next to their log (`console.Progress`). With --verbose, --quiet, or
+Jobs report their progress in a file next to their log (`console.Progress`). With --verbose, --quiet, or
 another --logger, Snakemake's own output stays; its log under .snakemake/log/ always has everything.
 """
 

@@ -46,11 +46,11 @@ class Job:
 
     @property
     def shared(self) -> Path | None:
-        """The file in which it tells how far it is."""
+        """The file in which the job reports its progress; None without a log."""
         return Path(self.log.removesuffix(".log") + SUFFIX) if self.log else None
 
     def progress(self) -> JobProgress:
-        """Its own report of its progress, empty while it tells nothing."""
+        """The job's own report of its progress; empty while there is none."""
         try:
             told = json.loads(self.shared.read_text(encoding="utf-8")) if self.shared else {}
             known = isinstance(told, dict) and {"done", "total", "good", "left"} <= told.keys()
@@ -147,7 +147,7 @@ def last_words(logs: Sequence[str]) -> str:
 
 
 def result_lines(targets: set[str], results: Path) -> Iterator[str]:
-    """Of each experiment that a run was asked for: its name, the resolve rates, and where its page is."""
+    """Lines for each experiment that was requested: its name, the resolve rates, and the path of its page."""
     asked = {Path(target).parent for target in targets if Path(target).name in (SCORE, REPORT)}
     if not targets or "all" in targets:
         asked.add(results)

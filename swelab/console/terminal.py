@@ -108,7 +108,7 @@ def fail(message: str, code: int = 2) -> None:
 
 
 class JobProgress(TypedRecord):
-    """How far a job is, as it tells in a file next to its log."""
+    """Progress of a job, which the job reports in a file next to its log."""
 
     label: str = field("what it does", default="")
     done: int = field("instances that are done")

@@ -1,7 +1,7 @@
-"""Tests that the agent could see, run on its patch: what is known of a patch without the hidden tests.
+"""Runs the tests that the agent could see on its patch, for facts about a patch without hidden tests.
 
-The patch goes into a sandbox that is what the agent's was at its start: files of hidden tests are not in it,
-and no test patch is put on. Nothing is asked but pytest's own log.
+The patch is applied in a sandbox like the agent's at its start: it has no files of hidden tests, and no test
+patch is applied. Only pytest's own log is read.
 """
 
 import shlex

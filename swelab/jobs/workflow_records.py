@@ -25,11 +25,11 @@ def keep_paid_outputs() -> None:
     write = FilePersistence._write_record
 
     def begin(self: Any, path: Path) -> None:
-        """In place of copying an output aside, and of removing the copy: does neither."""
+        """Replaces Snakemake's backup of an output and its removal; does neither."""
         kept.discard(path.as_posix())
 
     def keep(self: Any, path: Path) -> bool:
-        """In place of restoring the copy: whether the output still lies where it was."""
+        """Replaces the restoring of the backup; returns whether the output still exists."""
         if path.exists():
             kept.add(path.as_posix())
         return path.exists()
@@ -69,7 +69,7 @@ def ask_manifests(digest: Callable[[str], str]) -> None:
         return remembers(self, job) or bool(against(job))
 
     def params_changed(self: Any, job: Any, file: Any = None) -> Any:
-        """Where there is no record, what the manifest says has changed."""
+        """Returns the changes that the manifest shows, if there is no record."""
         if remembers(self, job) or not against(job):
             return changed(self, job, file)
         return ParamsChange(only_new={against(job)}, files=set(map(str, job.output)))

@@ -95,7 +95,7 @@ def pattern(file: str) -> str:
 
 
 def find(path: str) -> tuple[str, dict[str, str]] | None:
-    """The kind of a file and its names by wildcard; None of a file that is no artifact."""
+    """The kind of a file and its names by wildcard; None if the file is no artifact."""
     matched = list[tuple[str, dict[str, str]]]()
     for name, kind in KINDS.items():
         for each in kind.files.values():

@@ -93,10 +93,10 @@ def _own_digest(policy: CheckpointPolicy) -> str:
 def open_policy(
     policy: Policy, name: str, scaffold: MiniLoop, log: Path, paid: PaidRun
 ) -> Iterator[ModelFor]:
-    """A function from a task to the model that acts in its rollout.
+    """Yields a function that returns the model for a task's rollout.
 
-    A checkpoint is served for as long as the block lasts, as its `job` says. What a hosted model is
-    paid is kept in `paid`. Raises InputError, ServingError, BudgetSpent.
+    A checkpoint is served for as long as the block lasts, as its `job` says. `paid` records the cost of a
+    hosted model's calls. Raises InputError, ServingError, BudgetSpent.
     """
     if policy.kind == "scripted":
         repairs, script = read_repairs(policy), ScriptedDebugger if scaffold.debugger else ScriptedModel

@@ -127,5 +127,5 @@ class Grade(TypedRecord):
 
     @property
     def evidence(self) -> str:
-        """How well a resolved patch is witnessed; not_witnessed where nobody asked."""
+        """How well a resolved patch is witnessed; not_witnessed if the questions were not run."""
         return self.witness.standing if self.witness else UNASKED

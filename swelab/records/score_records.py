@@ -70,7 +70,7 @@ class Spread(TypedRecord):
 
 
 class Estimate(TypedRecord):
-    """Of one k."""
+    """An estimate for one k."""
 
     is_open = False
     rate: Rate = field("the estimate")

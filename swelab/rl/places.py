@@ -1,4 +1,4 @@
-"""Where the rollouts of a training are made: in this process, or on the hosts of a Ray cluster."""
+"""Places that make the rollouts of a training: this process, or the hosts of a Ray cluster."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """The processes that train a policy together: one command starts them all, on one machine.
 
-Each is told by the training's main process what to do, and answers it, over a socket of its own. When that
-end of the socket is closed, be it by a kill, each ends at once.
+Each gets commands from the training's main process, and answers, over a socket of its own. When the main
+process closes its end, or is killed, each process exits at once.
 """
 
 import argparse

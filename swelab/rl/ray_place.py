@@ -103,7 +103,7 @@ class HostRollouts:
 
 @dataclass(frozen=True)
 class RayPlace:
-    """Where rollouts are made on hosts: has the methods of `rollouts.Place` that a training asks for."""
+    """Makes rollouts on hosts; has the methods of `rollouts.Place` that a training calls."""
 
     call: Callable[[str, RayRequest], Done]
     folder: Path

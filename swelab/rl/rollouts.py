@@ -132,7 +132,7 @@ class Maker(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where rollouts are made and graded."""
+    """Makes and grades rollouts in this process."""
 
     bench: Bench
     scaffold: MiniLoop

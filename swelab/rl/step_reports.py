@@ -16,7 +16,7 @@ from swelab.sft.train.check_settings import check_wandb
 
 
 class Reports:
-    """Is told what a training does, and says nothing."""
+    """Receives the events of a training, and shows nothing."""
 
     def begin(self, steps: int, done: int, rollouts: int, finished: int) -> None:
         """A run of `steps` steps begins: `done` are there, and `finished` of its `rollouts`."""

@@ -28,7 +28,7 @@ class TokenEngine(Protocol):
 
 @dataclass(frozen=True)
 class Watched:
-    """An engine, and a meter of when it is asked."""
+    """An engine, with a meter of the times at which it generates."""
 
     engine: TokenEngine
     meter: Busy

@@ -22,7 +22,7 @@ def this_run() -> str:
 
 
 class Owner(TypedRecord):
-    """A process, told apart from every other one on every machine."""
+    """Identity of a process, unique among all processes on all machines."""
 
     host: str = field("name of its machine")
     machine: str = field("id of its machine")

@@ -1,4 +1,4 @@
-"""A process in a sandbox that is spoken to line by line: what all local backends share of it.
+"""A process in a sandbox that reads and answers line by line: the part that all local backends share.
 
 A thread of its own runs the command as `exec` would, under the same limits. What the process writes is kept
 bounded until somebody asks for it. Where it comes through a pipe, the one who asks reads it, without a thread

@@ -78,7 +78,7 @@ _STATUS = {
 
 
 def error_record(error: Exception) -> tuple[int, dict[str, Any]]:
-    """(HTTP status, JSON object) that tells an error to the other side."""
+    """Returns (HTTP status, JSON object), which reports an error to the other side."""
     if isinstance(error, OSError):
         code = error.errno or errno.EIO
         status = {errno.ENOENT: 404, errno.ENOSPC: 507}.get(code, 500)
@@ -90,7 +90,7 @@ def error_record(error: Exception) -> tuple[int, dict[str, Any]]:
 
 
 def told_error(status: int, record: Any) -> Exception:
-    """The error that an answer other than 200 tells."""
+    """The error that a response other than 200 reports."""
     if not isinstance(record, dict) or not isinstance(record.get("error"), str):
         return NotReached(f"the server answered {status} and no reason")
     if record.get("error_type") == "OSError" and isinstance(record.get("errno"), int):

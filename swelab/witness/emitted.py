@@ -94,8 +94,8 @@ def written(cases: Iterable[list[Data]]) -> bytes:
 
 
 def needs(raw: bytes) -> tuple[list[str], list[str]] | None:
-    """(names of files of tests, files and folders that it opened) of a gold run that was asked for them; None
-    where it does not say."""
+    """Returns (names of test files, files and folders opened) of a gold run that reports them; None if it
+    does not."""
     for text in reversed(raw.split(b"\n")[-3:]):
         event = json.loads(text) if text.startswith(b"[") else None
         if event and event[1] == "needs":

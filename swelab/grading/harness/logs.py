@@ -1,4 +1,4 @@
-"""From a test command's log to a status per test.
+"""Parses a test command's log into a status for each test.
 
 The parsers are swebench's (its registry, pinned in `envs/`), and one of ours for SWE-smith's logs; what
 counts as the log is ours: only the text between two marker lines that carry a nonce of this very run.

@@ -78,7 +78,7 @@ class ScriptedDebugger(TextModel):
         return steps[turn] if turn < len(steps) else self._end()
 
     def _defined(self) -> Call:
-        """Where the function stands: right before the view, which starts at the line that this tells."""
+        """Returns the call that prints the function's line, right before the view, which starts there."""
         return ("grep", {"pattern": f"def {self._name()}"}) if self._name() else ("eval", {})
 
     def _view(self, edit: Edit) -> Call:

@@ -4,8 +4,8 @@
     --custom-rm-path swelab.rl.engines.slime.reward_func
     --dynamic-sampling-filter-path swelab.rl.engines.slime.whole_group
 
-Nothing of either is imported: a sample is known by its fields. What is set in the environment of each process
-that makes rollouts is told in `Settings`.
+Neither program is imported: a sample is recognised by its fields. `Settings` lists the environment variables
+of each process that makes rollouts.
 """
 
 import asyncio
@@ -166,7 +166,7 @@ _ONE = threading.Lock()
 
 
 def workplace() -> Workplace:
-    """That of this process, made when it is asked for first. Raises InputError, BackendMissing."""
+    """The workplace of this process, made at the first call. Raises InputError, BackendMissing."""
     with _ONE:
         return _workplace()
 

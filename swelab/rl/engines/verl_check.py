@@ -1,4 +1,4 @@
-"""A recipe for verl against a cluster, before anything is asked of it: a line for each thing looked at."""
+"""Checks a recipe for verl against a cluster before requesting resources: a line for each thing checked."""
 
 import os
 from collections.abc import Iterator

@@ -80,7 +80,7 @@ class SavesInTime:
 
     @property
     def deadline(self) -> Deadline:
-        """Made with the first step."""
+        """The job's deadline, read at the first step."""
         self._deadline = self._deadline or Deadline()
         return self._deadline
 

@@ -56,7 +56,7 @@ class Order:
         return max(1, self.recipe.rollouts.at_once // self.loops)
 
     def journal(self, request: RolloutRequest) -> Path:
-        """Where the turns and the result of a rollout are kept."""
+        """Path of the journal of a rollout's turns and result."""
         step = request.prompt // self.recipe.rollouts.prompts
         return self.folder / "journals" / f"{step:05d}" / f"{request.name}.jsonl"
 
@@ -67,7 +67,7 @@ class Order:
         return self.folder / f"validation-{name}" / f"{steps:05d}"
 
     def validation_journal(self, request: RolloutRequest, steps: int) -> Path:
-        """Where an attempt of the validation after so many steps is kept."""
+        """Path of the journal of an attempt in the validation after so many steps."""
         return self.validation_folder(steps) / f"{request.name}.jsonl"
 
 

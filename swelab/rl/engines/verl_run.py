@@ -162,7 +162,7 @@ class VerlRun:
                 verl.stop(GRACE_SECONDS if sys.exc_info()[0] is None else 0)
 
     def _validates_first(self) -> bool:
-        """Whether a validation belongs where the run begins, or goes on, and is not there yet."""
+        """True if a validation is due where the run begins or resumes, and was not made yet."""
         asked, done = self.recipe.validation, newest_step(self.own)
         if not asked or done % asked.every:
             return False
@@ -174,7 +174,8 @@ class VerlRun:
             shutil.rmtree((self.own / "private").read_text(), ignore_errors=True)
 
     def overrides(self, private: str, address: str) -> list[str]:
-        """All that verl is told. private: a short path of a folder that ends with it; address: Ray's."""
+        """The overrides of verl's settings. private: a short path of a folder that ends with it; address:
+        Ray's."""
         (self.own / "private").write_text(private)
         files = RunFiles(
             self.folder.name, self.start, self.own / "train.jsonl", self.own / "held-out.jsonl",

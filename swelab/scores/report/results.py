@@ -242,7 +242,7 @@ def outcomes(evidence: ReportData) -> str:
 
 
 def resolved_by(evidence: ReportData) -> str:
-    """How well the resolved attempts are witnessed, as a table; nothing where nobody asked."""
+    """How well the resolved attempts are witnessed, as a table; '' if the questions were not run."""
     if not any(run.report.witness for run in evidence.runs):
         return ""
     words = {str(name): name.replace("_", " ") for name in RESOLVED_BY}

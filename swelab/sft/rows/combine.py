@@ -15,7 +15,7 @@ from swelab.records import InputError, Record, atomic, parse_line
 
 
 class Place(NamedTuple):
-    """Where a row is: number of its file, offset of its first byte."""
+    """Place of a row: number of its file, offset of its first byte."""
 
     file: int
     offset: int

@@ -52,5 +52,5 @@ class Trl:
         return launch(ranks, ["-m", PROCESS, "--config", str(work / "config.json")], ranks.total == 1)
 
     def settings(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
-        """Nothing: transformers needs none to read the checkpoint."""
+        """Returns {}: transformers needs no settings to read the checkpoint."""
         return {}

@@ -1,4 +1,4 @@
-"""A repository of one's own: a commit of a git repository, with the packages that its tests need.
+"""The user's own repository: a commit of a git repository, with the packages that its tests need.
 
 These packages lie in `.swelab/site-packages` of the checkout. The sandbox's Python finds them there, after
 everything else: see SITE_FILE.

@@ -1,4 +1,4 @@
-"""The null run: what a task's tests say of its code as it is, which is all that is known without a repair.
+"""The null run: runs a task's tests on its unchanged code, which is the only evidence without a repair.
 
 The tests are counted in a run in which their imports work. Where the code cannot be imported, a stand-in
 takes its place for the collection alone: a module that has every name. All its tests then count as failing.

@@ -2,7 +2,7 @@
 
 Its source is executed by the sandbox's Python with the arguments MARK BREAKPOINTS PROGRAM [ARGUMENT...].
 Before pdb reads a line, by whatever prompt, it writes a report: MARK, one line of JSON, MARK. The debugged
-program reads its own stdin from /dev/null, so that it cannot take what is said to pdb.
+program reads its own stdin from /dev/null, so that it cannot read the input meant for pdb.
 """
 
 from __future__ import annotations
