@@ -44,7 +44,8 @@ def tasks_slice(subset: Subset) -> Record:
 
 
 def validation_slice(subset: Subset) -> Record:
-    """How tasks are validated and judged; {} of a part of a subset, whose tasks were validated there."""
+    """The fields of a subset's recipe that validation depends on; {} for a part of another subset, which
+    validated its tasks."""
     if subset.source == "attempted":
         return {}
     return subset.validation.plain() | ({"guard": subset.guard} if subset.guard != "whole" else {})

@@ -82,7 +82,8 @@ class Job:
 
 
 class Forecast:
-    """How long a run will take, from how long jobs of the same rules took, now and in earlier runs."""
+    """Estimates the duration of a run from the durations of jobs of the same rules, now and in earlier
+    runs."""
 
     def __init__(self, logs: Path):
         self.durations: dict[str, list[float]] = {}
@@ -119,7 +120,7 @@ def counted(progress: JobProgress) -> str:
 
 
 def reasons(text: str) -> str:
-    """Why a job runs, shorter than Snakemake says it: of several files the first."""
+    """The reasons why a job runs, shorter than Snakemake's: only the first of several files."""
     parts = []
     for what, files in _REASON.findall(text):
         first, *others = files.split(", ") if files and not what.startswith("Params") else [""]

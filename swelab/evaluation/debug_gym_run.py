@@ -42,7 +42,7 @@ BACKEND = "SWELAB_BACKEND"
 
 
 class Force(StrEnum):
-    """Which finished problems are done again."""
+    """Selects the finished problems that are repeated."""
 
     NONE = "none"
     FAILED = "failed"

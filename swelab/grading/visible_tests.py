@@ -57,8 +57,8 @@ def visible_key(task: Task, patch: str, bench: Bench) -> str:
 
 
 def visible_spec(task: Task) -> RunSpec | None:
-    """How the visible tests of a task are run: the files of its tests that the agent's checkout has, or all
-    tests where it has none of them.
+    """Settings for the visible tests of a task: the files of its tests in the agent's checkout, or all tests
+    if it has none of them.
 
     None where pytest does not run them. Raises InputError (a task that does not say how to test).
     """

@@ -37,7 +37,7 @@ class RegistryDown(ImageError):
 
 
 class RegistryUnreachable(RegistryDown):
-    """No request to that host was ever answered: no other image of it will come either."""
+    """The host answered no request; none of its other images can be pulled either."""
 
 
 class ImageBroken(ImageError):

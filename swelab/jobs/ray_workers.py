@@ -111,7 +111,8 @@ class _Seat:
 
 
 class RayWorkers:
-    """At most `count` instances at once over all hosts of the cluster at `address` ($RAY_ADDRESS)."""
+    """Works on at most `count` instances at once, over all hosts of the cluster at `address`
+    ($RAY_ADDRESS)."""
 
     def __init__(self, count: int, address: str | None = None):
         self.count = count

@@ -65,7 +65,7 @@ def ask_manifests(digest: Callable[[str], str]) -> None:
     against = cache(lambda job: digest(str(job.output[0])) if job.output else "")
 
     def has_metadata(self: Any, job: Any) -> bool:
-        """Also true where there is no record but the manifest says that the output is out of date."""
+        """Returns True also if there is no record but the manifest shows that the output is out of date."""
         return remembers(self, job) or bool(against(job))
 
     def params_changed(self: Any, job: Any, file: Any = None) -> Any:

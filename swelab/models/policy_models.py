@@ -1,4 +1,4 @@
-"""From a policy recipe to models: one per rollout, all behind mini-swe-agent's Model protocol."""
+"""Makes models from a policy's recipe: one per rollout, all behind mini-swe-agent's Model protocol."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -55,7 +55,7 @@ class Run(TypedRecord):
 
 
 class Spread(TypedRecord):
-    """How far several runs lie apart."""
+    """Spread of the results of several runs."""
 
     is_open = False
     sd: Number = field("standard deviation of the runs' rates")

@@ -8,7 +8,7 @@ Sha256 = Annotated[str, Bounds(pattern="^[0-9a-f]{64}$")]
 
 
 class Code(TypedRecord):
-    """Which code ran."""
+    """Version of the code that ran."""
 
     is_open = False
     commit: str = field("git commit; empty where git does not say")

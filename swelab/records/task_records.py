@@ -268,7 +268,7 @@ class PulledImage(HeldImage):
 
 
 class FailedImage(TypedRecord):
-    """Why an image could not be had."""
+    """An image that could not be pulled, and the reason."""
 
     is_open = False
     reason: str = field("the word it is counted under")

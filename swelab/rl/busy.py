@@ -1,4 +1,4 @@
-"""How long something had work, from several threads: for the shares of a step in which it had none."""
+"""Measures how long something was busy, from several threads, for its idle shares of a step."""
 
 import threading
 import time

@@ -34,7 +34,7 @@ class NotFinite(Fault):
 
 @dataclass(frozen=True)
 class Settings:
-    """How the policy is trained.
+    """Training settings of the policy.
 
     temperature: that of the rollouts. warmup: steps in which the learning rate rises to `lr`. batch_tokens:
     tokens of a forward pass, padding included; a longer sample goes alone. minibatches: optimizer steps a

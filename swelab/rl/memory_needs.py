@@ -1,4 +1,4 @@
-"""How much memory and disk a training on test results needs, by the formulas of `swelab.checks.memory`.
+"""Estimates the memory and disk that an RL training needs, by the formulas of `swelab.checks.memory`.
 
 L is `train.batch_tokens`, or `rollouts.context_length` where that is more, as a longer sequence goes alone. A
 logit of a trained token takes 16 bytes, 20 where entropy is rewarded; `LOGITS` of them are held at most. The

@@ -1,4 +1,4 @@
-"""How rollouts become what is trained: the method of a recipe, and what it makes of a group of rollouts.
+"""Turns rollouts into training samples: the method of a recipe, and its result for a group of rollouts.
 
 Needs neither an engine nor a learner, so that each engine trains by the same words.
 """

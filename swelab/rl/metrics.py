@@ -102,7 +102,8 @@ def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
 
 
 def of_groups(groups: Iterable[Sequence[Attempt]]) -> dict[str, float]:
-    """How many tasks of a step none, all or some of the attempts resolved that infrastructure did not lose.
+    """Counts a step's tasks that none, all or some of the attempts resolved; infrastructure losses are no
+    attempts.
 
     A task whose attempts are all lost is counted apart.
     """

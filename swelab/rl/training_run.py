@@ -156,7 +156,7 @@ def history_note(template: TokenTemplate) -> str:
 
 
 def settings_of(recipe: Rl) -> Settings:
-    """How the learner is set."""
+    """Returns the settings of the learner."""
     method, train = recipe.method, recipe.train
     return Settings(
         lr=train.lr,

@@ -65,7 +65,7 @@ def is_gone(label: str) -> bool:
 
 
 def _start_time(pid: int) -> int:
-    """In ticks since boot; 0 when there is no such process, or it is dead and only not yet waited for."""
+    """Start time of a process in ticks since boot; 0 if there is no such process or it is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:

@@ -33,7 +33,7 @@ def check_kernel() -> None:
 
 
 def diagnosis(message: str, *, as_root: bool) -> str:
-    """Why bwrap does not work here, in one line: its own words and what commonly lies behind them."""
+    """The reason why bwrap does not work here, in one line: its own message and the common cause."""
     if "Unknown option" in message:
         return f"bubblewrap 0.8 or newer is needed: {message}"
     if as_root and "not permitted" in message:

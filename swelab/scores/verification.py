@@ -47,7 +47,8 @@ class Verification:
 
     @classmethod
     def here(cls) -> "Verification":
-        """In the working folder, with what was withheld from it. Raises InputError."""
+        """Returns a verification of the working folder, with the list of withheld files. Raises
+        InputError."""
         told = read_json(WITHHELD) if Path(WITHHELD).is_file() else {}
         if not isinstance(told, dict) or not all(isinstance(each, str) for each in told.values()):
             raise InputError("is no object of hashes", WITHHELD, "the file as its archive has it")

@@ -1,4 +1,4 @@
-"""From tasks to the images that they run in."""
+"""Finds the images in which tasks run."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Which expressions of a test hold what the package under test made; all others are what the test expects.
+"""Finds the expressions of a test whose values come from the package under test; all others are expected
+values.
 
 A name holds it when anything that was assigned to it does, whatever the order of statements. An argument of a
 call into the package may be changed there, so it counts as the package's from then on.

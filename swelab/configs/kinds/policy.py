@@ -70,7 +70,7 @@ class Price(Recipe):
 
 
 class Sampling(Recipe):
-    """How the model is sampled."""
+    """Sampling settings of the model."""
 
     temperature: float = Field(0, ge=0, description="0 is greedy")
     top_p: float = Field(1, gt=0, le=1, description="nucleus")
@@ -79,7 +79,7 @@ class Sampling(Recipe):
 
 
 class ServedSampling(Sampling):
-    """How a model is sampled that an OpenAI-compatible server of ours or of the user has."""
+    """Sampling settings of a model on an OpenAI-compatible server, ours or the user's."""
 
     thinking: OrAbsent[bool] = Field(
         None,

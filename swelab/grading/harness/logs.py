@@ -129,8 +129,8 @@ def official_statuses(log: str, parser: str) -> dict[str, str]:
 
 
 def official_refusal(log: str, marked: bool) -> str:
-    """Why swebench does not read a log at all, or "": a line that says that the run came to nothing, or
-    missing markers of a script that prints them (`marked`)."""
+    """The reason why swebench rejects a log, or "": a line that reports a failed run, or missing markers of a
+    script that prints them (`marked`)."""
     for marker in OFFICIAL_FAILURES:
         if marker in log:
             return f"the log says {marker!r}"

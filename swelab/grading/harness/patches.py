@@ -40,7 +40,7 @@ def touched_paths(patch: str) -> list[str]:
 
 
 def refusal(patch: str) -> str:
-    """Why a patch is not even tried: it would write outside the repository or into .git; else ""."""
+    """The reason why a patch is refused: it would write outside the repository or into .git; else ""."""
     headers = list(header_lines(patch))
     for name in _names(headers):
         parts = name.split("/")

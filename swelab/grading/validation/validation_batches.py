@@ -1,4 +1,4 @@
-"""Which tasks can share a run when they are validated."""
+"""Groups tasks that can share a run at validation."""
 
 import shlex
 from collections.abc import Iterator

@@ -61,7 +61,7 @@ class Order:
         return self.folder / "journals" / f"{step:05d}" / f"{request.name}.jsonl"
 
     def validation_folder(self, steps: int) -> Path:
-        """Where the validation after so many steps is kept. Other tasks or sampling have another folder."""
+        """Folder of the validation after so many steps. Other tasks or sampling have another folder."""
         asked = self.recipe.validation
         name = digest([asked.temperature if asked else 0, list(self.held_out)])[:16]
         return self.folder / f"validation-{name}" / f"{steps:05d}"

@@ -50,7 +50,7 @@ def caveat(evidence: ReportData) -> str:
 
 
 def several_runs(evidence: ReportData) -> str:
-    """How far runs of a policy lie apart, and pass@k; '' where every policy has one run."""
+    """Spread of the runs of each policy, and pass@k; '' if every policy has one run."""
     several = [row for row in scored(evidence) if runs_of(row[1]) > 1]
     if not several:
         return ""

@@ -1,4 +1,4 @@
-"""From our recipe and a checkpoint folder to TRL's trainer (`swelab.sft.train.trl_worker`)."""
+"""Runs TRL's trainer on our recipe and a checkpoint folder (`swelab.sft.train.trl_worker`)."""
 
 from pathlib import Path
 from typing import Any
