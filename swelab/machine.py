@@ -1,4 +1,4 @@
-"""What this machine has: the cores, memory, GPUs and disk that a program may use now."""
+"""Resources of this machine: the cores, memory, GPUs and disk that a program may use now."""
 
 import os
 import re

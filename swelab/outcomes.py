@@ -1,4 +1,4 @@
-"""How a rollout ends and how a grade ends: the one table of these words and of what each means.
+"""The ends of rollouts and of grades: the only table of these words and their meanings.
 
 A record holds the word. Adapters map the words of other programs to it: `agents.exit_status` (mini-swe-agent
 and SWE-agent, live or recorded), `service.verdicts` (sb-cli), `scores.statistics.other_harnesses` (reports).
@@ -15,7 +15,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Meaning:
-    """What follows from an end.
+    """Consequences of the way in which a rollout or a grading ended.
 
     infrastructure: the sandbox, the model's service or a host failed, so nothing is said about the policy.
     attempted: it counts as an attempt; rates "without infrastructure errors" leave the others out. trainable:

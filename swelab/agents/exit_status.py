@@ -1,4 +1,4 @@
-"""How a run of mini-swe-agent or SWE-agent ended, from the `exit_status` that the program leaves.
+"""Maps the `exit_status` that mini-swe-agent or SWE-agent writes to the way in which a rollout ended.
 
 Live and recorded runs go through the same functions. Both programs have one word for the limit on steps and
 the one on cost; the figures of the run tell them apart.
@@ -72,7 +72,7 @@ def swe_agent_end(info: Record, settings: Any, patch: str, last_words: str) -> R
 
 
 def _limit_met(info: Record, step_limit: Any, cost_limit: Any, usual: RolloutEnd) -> RolloutEnd:
-    """Which limit a run met; `usual` where its figures do not tell. A limit of 0 is none."""
+    """The limit that a run reached; `usual` if its figures do not show one. A limit of 0 means no limit."""
     spent = _part(info, "model_stats")
     if 0 < _number(cost_limit) <= _number(spent.get("instance_cost")):
         return RolloutEnd.COST_LIMIT

@@ -78,12 +78,12 @@ class SandboxEnvironment:
 
     @staticmethod
     def printed(result: ExecResult) -> str:
-        """What follows the marker, byte for byte; '' when the output was cut."""
+        """Returns the output after the marker line, byte for byte; '' if the output was truncated."""
         text = result.output.decode("utf-8", "surrogateescape").lstrip()
         return "" if result.dropped_bytes else text.partition("\n")[2]
 
     def diff(self) -> str:
-        """What changed since the base commit, new files included. Raises SandboxError."""
+        """Returns the diff against the base commit, new files included. Raises SandboxError."""
         limits = Limits(output_bytes=PATCH_BYTES, wall_seconds=120)
         result = self.sandbox.exec(DIFF.format(base=self.base), limits=limits)
         if result.returncode or result.dropped_bytes:
@@ -102,7 +102,8 @@ class SandboxEnvironment:
         """Ends what still runs. Raises SandboxLost."""
 
     def serialize(self) -> Record:
-        """What a trajectory says of its environment: the protocol's name, in mini-swe-agent's layout."""
+        """Returns the trajectory's facts about its environment, in mini-swe-agent's layout: the protocol's
+        name."""
         # The backend is a setting, and no part of the result.
         return {"info": {"config": {"environment_type": "swelab.sandbox.Sandbox"}}}
 

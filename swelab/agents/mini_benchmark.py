@@ -1,7 +1,7 @@
 """mini-swe-agent at its benchmark settings: prompts and limits as the installed package has them.
 
 They are read from the package's `config/benchmarks/`, so that they are those of the pinned version word for
-word, and become a scaffold of kind `mini`. What differs, with why, stands in docs/mini.md.
+word, and become a scaffold of kind `mini`. docs/mini.md lists the differences and their reasons.
 """
 
 from importlib.util import find_spec

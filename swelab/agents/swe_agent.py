@@ -1,8 +1,8 @@
-"""The `swe-agent` scaffold: what SWE-agent is told, in the form that its version 1.1.0 reads.
+"""The `swe-agent` scaffold: writes SWE-agent's configuration in the format of its version 1.1.0.
 
 Its prompts and tools stand in a configuration file of its own kind, whose section `agent` is used. Model,
-limits and instances come from us: a policy is the same whichever scaffold it acts in. No secret is in what is
-written; a token for the model's address goes by a variable of the environment.
+limits and instances come from us: a policy is the same whichever scaffold it acts in. No secret is written to
+a file; the token for the model's address is passed in an environment variable.
 """
 
 import base64

@@ -119,7 +119,7 @@ def _watch(
 
 
 def _newest(folder: Path) -> float:
-    """When anything in a run's folder, or in the folders of its instances, last changed."""
+    """Time of the last change in a run's folder or in the folders of its instances."""
     newest = 0.0
     for place in (folder, *(path for path in _entries(folder) if path.is_dir())):
         for path in _entries(place):

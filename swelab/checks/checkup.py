@@ -114,7 +114,7 @@ def check_disk(folder: Path) -> Finding:
 
 
 def check_memory() -> Finding:
-    """How much memory a run may take."""
+    """Reports the memory that a run may use."""
     free, total = machine.memory()
     text = f"memory: {gib(free)} free of {total / GIB:.1f}"
     if free < MEMORY_GIB * GIB:
@@ -125,7 +125,7 @@ def check_memory() -> Finding:
 
 
 def check_cores() -> Finding:
-    """How many cores a run may use."""
+    """Reports the number of cores that a run may use."""
     cores = machine.cores()
     slow = "; a run takes twice as long as on two"
     return low(f"cores: {cores:g}{slow}") if cores < CORES else ok(f"cores: {cores:g}")

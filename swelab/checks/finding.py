@@ -1,4 +1,4 @@
-"""What a check says of one thing; how findings are printed, and when they stop a run."""
+"""Findings of checks: how they are printed, and which of them stop a run."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +20,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was checked: what it is like, and what to do where it is not as it must be.
+    """Result of one check: the state of the thing checked, and the remedy if it is faulty.
 
     With LOW a run works, but it may be slow or end early. With FIX nothing is started.
     """
@@ -53,7 +53,8 @@ def wrong(what: str, where: str | Path = "", expected: str = "") -> Finding:
 
 
 def catch(*checks: Callable[[], object], label: str = "") -> Iterator[Finding]:
-    """What checks find, and the Fault that each raises as one to fix, after `label`."""
+    """Yields the findings of checks. A Fault that a check raises becomes a finding to fix, prefixed with
+    `label`."""
     for check in checks:
         try:
             if isinstance(findings := check(), Iterator):

@@ -1,4 +1,4 @@
-"""How much memory a training needs, estimated from a model's shape and the settings.
+"""Estimates the memory that a training needs, from the model's shape and the settings.
 
 With P weights, T of them trained, s bytes a number, R ranks that share them (FSDP), L tokens of the largest
 forward pass:
@@ -36,7 +36,7 @@ class Memory:
 
     @property
     def resident(self) -> float:
-        """What stays between two passes."""
+        """Bytes that stay allocated between two passes: weights, gradients and optimizer state."""
         return self.weights + self.gradients + self.optimizer
 
     @property

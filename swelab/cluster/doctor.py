@@ -128,7 +128,7 @@ SMALLER = {
 
 
 def gpu_fault(count: int, site: Site, part: slurm.Partition) -> str:
-    """What is wrong with the GPUs that jobs ask of a partition; '' if nothing."""
+    """Describes why a partition cannot give jobs the GPUs that they request; '' if it can."""
     kind = site.gpu_type
     if not part.gpus:
         return f"site.partitions.gpu: nodes of {part.name} have no GPUs (sinfo -o '%P %G')"
@@ -162,7 +162,8 @@ def check_account(site: Site) -> Finding:
 
 @contextmanager
 def shared_folder() -> Iterator[tuple[Path, str]]:
-    """A folder under results/ with a token in it and a lock of ours, for a node to look at; and the token."""
+    """Makes a folder under results/ that holds a token and a lock of ours, for a node to inspect; yields it
+    and the token."""
     Path("results").mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir="results")).absolute()
     try:
@@ -227,7 +228,7 @@ def trial(site: Site, name: str) -> str:
 
 
 def environment_fault(name: str, output: str, need: Job) -> str:
-    """What has to be fixed in an environment, by what its trial printed; "" if nothing."""
+    """Describes the fault of an environment, from the output of its trial run; "" if there is none."""
     lines = [line.removeprefix(f"{name} ") for line in output.splitlines() if line.startswith(f"{name} ")]
     result = shorten(lines[-1]) if lines and lines[-1].strip() else "it printed nothing"
     if result not in ("cuda", "cpu"):

@@ -1,4 +1,4 @@
-"""Looks at a compute node from there, and prints what it sees as one line of JSON.
+"""Inspects the compute node on which it runs, and prints the result as one line of JSON.
 
 The doctor runs `python -m swelab.cluster.node_probe FOLDER TOKEN GPUS NETWORK`. FOLDER is one that the doctor
 made on the shared file system. It holds `token`, and `lock`, which the doctor locks; the node answers in it
@@ -21,7 +21,7 @@ from swelab.records.typed import TypedRecord, field
 
 
 class NodeFacts(TypedRecord):
-    """What a node says."""
+    """The report of one compute node."""
 
     node: str = field("its name")
     faults: list[str] = field("what to fix there, one sentence each")

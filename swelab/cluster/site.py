@@ -1,4 +1,4 @@
-"""What the site file says of a cluster, as jobs need it: `site` in configs/site.yaml."""
+"""Settings of a cluster, as jobs need them: `site` in configs/site.yaml."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -74,8 +74,8 @@ def on_nodes(site: Site | None) -> str:
 
 
 def shell_setup(site: Site | None) -> str:
-    """What stands before every rule's shell lines: set-up on nodes, and functions by which a rule enters its
-    environment there: `in_training`, `with_servers`."""
+    """Returns the prefix of every rule's shell lines. It sets up the node, and defines the functions that
+    enter a rule's environment: `in_training`, `with_servers`."""
     functions = {"in_training": "train", "with_servers": "serve"}
     defined = [f"{name}() {{ {environment(site, of)}:; }}; " for name, of in functions.items()]
     return on_nodes(site) + "".join(defined)

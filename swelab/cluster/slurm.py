@@ -1,4 +1,4 @@
-"""What SLURM's own commands say of a cluster."""
+"""Queries a cluster through SLURM's own commands."""
 
 import os
 import re
@@ -33,7 +33,7 @@ class Partition:
 
 
 def ask(*command: str, **env: str) -> str:
-    """What a command prints; env: further variables of its environment. Raises SlurmError."""
+    """Runs a command and returns its output; env: further environment variables. Raises SlurmError."""
     if not shutil.which(command[0]):
         raise SlurmError(f"no program {command[0]}; expected a login node of a SLURM cluster")
     try:

@@ -34,29 +34,31 @@ SELECTION = ("selection", "rows", "pairs")
 
 
 def rollout_slice(policy: Policy) -> Record:
-    """What a rollout depends on in its policy's recipe."""
+    """The fields of a policy's recipe that its rollouts depend on."""
     return without(policy, *NO_RESULT)
 
 
 def tasks_slice(subset: Subset) -> Record:
-    """What tasks depend on in their subset's recipe: neither their validation nor who judges them."""
+    """The fields of a subset's recipe that its tasks depend on: all but those for validation and grading."""
     return without(subset, "validate", "guard", "scorer", "service")
 
 
 def validation_slice(subset: Subset) -> Record:
-    """How tasks are validated and judged; {} of a part of a subset, whose tasks were validated there."""
+    """The fields of a subset's recipe that validation depends on; {} for a part of another subset, which
+    validated its tasks."""
     if subset.source == "attempted":
         return {}
     return subset.validation.plain() | ({"guard": subset.guard} if subset.guard != "whole" else {})
 
 
 def selection_slice(sft: Sft) -> Record:
-    """What a dataset depends on in its SFT recipe: a changed learning rate selects nothing anew."""
+    """The fields of an SFT recipe that its dataset depends on; the learning rate, for one, is not among
+    them."""
     return {key: getattr(sft, key).plain() for key in SELECTION}
 
 
 def training_slice(sft: Sft) -> Record:
-    """What a training depends on in its SFT recipe, besides its dataset."""
+    """The fields of an SFT recipe that its training depends on, besides the dataset."""
     return without(sft, *SELECTION, "sources", "job", "wandb")
 
 
@@ -237,7 +239,8 @@ PLACING = ("wandb", "job", "listen", "verl")
 
 
 def learning_slice(rl: Rl) -> Record:
-    """What weights depend on in a recipe of reinforcement learning; an engine where it is no default."""
+    """The fields of an RL recipe that the trained weights depend on; the engine only if it is not the
+    default."""
     used = without(rl, *PLACING)
     if rl.engine == "embedded":
         del used["engine"]
@@ -247,7 +250,7 @@ def learning_slice(rl: Rl) -> Record:
 
 
 def rl_slice(rl: Rl, configs: Path = recipes.CONFIGS) -> Record:
-    """What reinforcement learning depends on in recipes: its own, its scaffold's and its judge's."""
+    """The fields that an RL training depends on: those of its own recipe, its scaffold's and its judge's."""
     judge = recipes.named(POLICY, rl.judge.policy, configs) if rl.judge else None
     return {
         "recipe": learning_slice(rl),
@@ -257,7 +260,7 @@ def rl_slice(rl: Rl, configs: Path = recipes.CONFIGS) -> Record:
 
 
 def local_files(path: str | None) -> list[str]:
-    """A file of one's own, or the files in a folder and below it; [] where there is nothing."""
+    """The user's own file, or all files in and below the user's folder; [] if there is none."""
     found = Path(path or os.devnull).expanduser()
     listed = found.rglob("*") if found.is_dir() else [found]
     return sorted(str(each) for each in listed if each.is_file())

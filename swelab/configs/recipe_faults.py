@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, as one line: from pydantic's errors to a sentence that names the field."""
+"""Turns pydantic's errors about a recipe into one line that names the field."""
 
 import math
 from pathlib import Path
@@ -71,7 +71,7 @@ def _field(error: ErrorDetails, settings: Any) -> list[str]:
 
 
 def _words(error: ErrorDetails, all_here: list[ErrorDetails]) -> str:
-    """What is wrong with a value, in the words of JSON Schema."""
+    """Describes the fault of a value, in the words of JSON Schema."""
     kind, given, facts = error["type"], error["input"], error.get("ctx", {})
     if kind in TYPES:
         types = dict.fromkeys(repr(TYPES[each["type"]]) for each in all_here if each["type"] in TYPES)
@@ -92,7 +92,7 @@ def _words(error: ErrorDetails, all_here: list[ErrorDetails]) -> str:
 
 
 def _choice(error: ErrorDetails, key: str, settings: Record) -> str:
-    """What is wrong with the key that chooses among the models of a kind."""
+    """Describes the fault of the key that chooses among the models of a kind."""
     if key not in settings:
         return f"{key!r} is a required property"
     known = error.get("ctx", {}).get("expected_tags")

@@ -1,4 +1,4 @@
-"""What every recipe is: a strict, frozen model whose dump is what the recipe says, defaults filled in."""
+"""The base class of recipes: a strict, frozen model. Its dump is the recipe with the defaults filled in."""
 
 import difflib
 from typing import Annotated, Any, Self, TypeVar

@@ -104,7 +104,7 @@ def load_as(model: type[R], kind: RecipeKind[Any], path: str | Path) -> R:
 
 
 def _version(path: str | Path) -> tuple[int, ...]:
-    """What tells a file from itself after an edit; () of none."""
+    """Returns (mtime in ns, size in bytes, inode) of a file, to notice edits; () if it cannot be read."""
     try:
         written = os.stat(path)
     except OSError:

@@ -56,7 +56,7 @@ def with_variants(words: Sequence[str], rules: Iterable[Sequence[str]]) -> list[
 
 
 def _unknown_recipe(target: str, find: Find) -> str:
-    """Which part of a target is no recipe, where the rest of it has the shape of an output."""
+    """Names the part of a target that is no recipe, if the rest has the form of an output."""
     for kind, name in (find(target) or ("", {}))[1].items():
         if kind in recipes.FOLDERS and name not in (known := recipes.names(kind)):
             folder = recipes.CONFIGS / recipes.FOLDERS[kind]

@@ -1,4 +1,4 @@
-"""What policies were trained on: SFT recipes, those below them, and the runs that they learn from."""
+"""Training data of policies: SFT recipes, those below them, and the runs that they learn from."""
 
 import contextlib
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def _require_model(folder: Path, where: str, expected: str) -> None:
 
 
 def start_of(rl: str, find: Callable[[str], object], configs: Path = recipes.CONFIGS) -> str:
-    """What an RL recipe starts from: `start` of the recipe.
+    """Returns the weights that an RL recipe starts from: its field `start`.
 
     find: `lineage.find`; a folder that a rule makes may be absent yet. Raises InputError: the recipe that
     `start` names is not there, or its folder is not, or has no config.json.

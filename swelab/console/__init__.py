@@ -1,1 +1,1 @@
-"""What a person at a terminal sees: one line for a fault, progress, the display of a workflow run."""
+"""Output for a person at a terminal: one line for a fault, progress, the display of a workflow run."""

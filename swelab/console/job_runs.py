@@ -1,4 +1,4 @@
-"""When, where and for how long each job of the workflow ran: one line a run, next to the job's log.
+"""Records start, host and duration of each run of a workflow job: one line a run, next to the job's log.
 
 A job that was killed and started again has several lines. A run that was killed with SIGKILL has none.
 """

@@ -14,7 +14,8 @@ Rows = Callable[[], tuple[list[Job], str]]
 
 
 class LiveArea:
-    """Lines above, bars below. Without a terminal, with TERM=dumb or without rich, lines alone."""
+    """Shows lines above and bars below. Shows only lines without a terminal, with TERM=dumb, or without
+    rich."""
 
     def __init__(self, stream: TextIO):
         self.stream, self.started = stream, False

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """What reads an option's whole number. It raises ArgumentTypeError."""
+    """Returns the argparse type of a whole number of at least `least`. The type raises ArgumentTypeError."""
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit()) or int(text) < least:
@@ -18,14 +18,14 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def whole(text: str) -> int:
-    """What reads an option's whole number, also a negative one. Raises ArgumentTypeError."""
+    """Parses an option's whole number, also a negative one. Raises ArgumentTypeError."""
     if not re.fullmatch(r"-?[0-9]+", text):
         raise argparse.ArgumentTypeError(f"{text!r}; expected a whole number")
     return int(text)
 
 
 def title(text: str) -> str:
-    """What reads an option's name that stands in tables and file names. Raises ArgumentTypeError."""
+    """Checks an option's name that is used in tables and file names. Raises ArgumentTypeError."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._+:=@-]{0,99}", text):
         expected = "up to 100 letters, digits, spaces and . _ + : = @ -, a letter or digit first"
         raise argparse.ArgumentTypeError(f"{text!r}; expected {expected}")
@@ -33,7 +33,7 @@ def title(text: str) -> str:
 
 
 def number(text: str) -> float:
-    """What reads an option's number. Raises ArgumentTypeError."""
+    """Parses an option's finite number. Raises ArgumentTypeError."""
     try:
         read = float(text)
     except ValueError:

@@ -1,7 +1,8 @@
-"""What a person sees of a run of the workflow: a line a finished job, a bar a running one, and the result.
+"""Shows a workflow run at the terminal: a line for each finished job, a bar for each running one, and the
+result.
 
 It takes the place of the handler with which Snakemake writes to the terminal, and gets the same messages.
-Jobs tell how far they are in a file next to their log (`console.Progress`). With --verbose, --quiet, or
+Jobs report their progress in a file next to their log (`console.Progress`). With --verbose, --quiet, or
 another --logger, Snakemake's own output stays; its log under .snakemake/log/ always has everything.
 """
 
@@ -148,7 +149,7 @@ class Display(logging.Handler):
         job.forget()
 
     def _rows(self) -> tuple[list[Job], str]:
-        """What the live area shows: running jobs, and the run as a whole."""
+        """Returns the content of the live area: running jobs, and a line about the run as a whole."""
         seconds, jobs = time.monotonic() - self.started, list(self.jobs.values())
         left = self.forecast.left(jobs, seconds)
         return jobs, f"{self.finished} of {self.total} jobs, {clock(seconds)}{ends(left)}"

@@ -46,11 +46,11 @@ class Job:
 
     @property
     def shared(self) -> Path | None:
-        """The file in which it tells how far it is."""
+        """The file in which the job reports its progress; None without a log."""
         return Path(self.log.removesuffix(".log") + SUFFIX) if self.log else None
 
     def progress(self) -> JobProgress:
-        """Its own report of its progress, empty while it tells nothing."""
+        """The job's own report of its progress; empty while there is none."""
         try:
             told = json.loads(self.shared.read_text(encoding="utf-8")) if self.shared else {}
             known = isinstance(told, dict) and {"done", "total", "good", "left"} <= told.keys()
@@ -77,12 +77,13 @@ class Job:
         return f"{self.name} {counted(told)} {clock(self.seconds)}{left}".replace("  ", " ")
 
     def planned(self) -> str:
-        """What would run, and why, for a dry run."""
+        """Line of a dry run: the job's name, and why it would run."""
         return f"{self.name:<52}  {reasons(self.reason)}"
 
 
 class Forecast:
-    """How long a run will take, from how long jobs of the same rules took, now and in earlier runs."""
+    """Estimates the duration of a run from the durations of jobs of the same rules, now and in earlier
+    runs."""
 
     def __init__(self, logs: Path):
         self.durations: dict[str, list[float]] = {}
@@ -119,7 +120,7 @@ def counted(progress: JobProgress) -> str:
 
 
 def reasons(text: str) -> str:
-    """Why a job runs, shorter than Snakemake says it: of several files the first."""
+    """The reasons why a job runs, shorter than Snakemake's: only the first of several files."""
     parts = []
     for what, files in _REASON.findall(text):
         first, *others = files.split(", ") if files and not what.startswith("Params") else [""]
@@ -147,7 +148,7 @@ def last_words(logs: Sequence[str]) -> str:
 
 
 def result_lines(targets: set[str], results: Path) -> Iterator[str]:
-    """Of each experiment that a run was asked for: its name, the resolve rates, and where its page is."""
+    """Lines for each experiment that was requested: its name, the resolve rates, and the path of its page."""
     asked = {Path(target).parent for target in targets if Path(target).name in (SCORE, REPORT)}
     if not targets or "all" in targets:
         asked.add(results)

@@ -1,4 +1,4 @@
-"""What a person at the terminal sees: one line for a fault, and progress that can be followed."""
+"""Output for a person at the terminal: one line for a fault, and progress."""
 
 import errno
 import json
@@ -108,7 +108,7 @@ def fail(message: str, code: int = 2) -> None:
 
 
 class JobProgress(TypedRecord):
-    """How far a job is, as it tells in a file next to its log."""
+    """Progress of a job, which the job reports in a file next to its log."""
 
     label: str = field("what it does", default="")
     done: int = field("instances that are done")

@@ -35,7 +35,7 @@ class AttemptFolders:
             self._names[done.instance_id, done.sample] = done.run_dir
 
     def begin(self, instance: str, sample: int) -> None:
-        """An attempt begins, or goes on. Nothing is written before it is over."""
+        """Called when an attempt begins or continues. Writes nothing before the attempt is over."""
 
     def name(self, instance: str, sample: int) -> str:
         """The folder of an attempt; the same for each try at it."""

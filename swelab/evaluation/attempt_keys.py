@@ -33,7 +33,7 @@ class Item:
 
     @property
     def name(self) -> str:
-        """What it is called on the terminal."""
+        """The attempt's name on the terminal: the task's id, with `#sample` from the second sample on."""
         return f"{self.instance_id}#{self.sample}" if self.sample else self.instance_id
 
     @property

@@ -59,7 +59,7 @@ class FinishedRollouts:
 
 @dataclass
 class Desk:
-    """What the attempts of an evaluation share."""
+    """Resources that the attempts of an evaluation share."""
 
     plan: Plan
     keys: Keys
@@ -170,7 +170,10 @@ def attempts(
 
 @contextmanager
 def open_desk(plan: Plan, images: Mapping[str, Image], folders: AttemptFolders) -> Iterator[Desk]:
-    """What the attempts share, while the block lasts. Raises InputError (no witness file), BackendMissing."""
+    """Opens the resources that the attempts share, and closes them when the block ends.
+
+    Raises InputError (no witness file), BackendMissing.
+    """
     backend, witnesses = open_backend(), Witnesses(plan.witness)
     with ExitStack() as stack:
         scratch = stack.enter_context(scratch_folder())

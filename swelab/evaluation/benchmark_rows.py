@@ -27,7 +27,7 @@ NEEDED = {"empty_patch": "field patch is empty", "empty_FAIL_TO_PASS": "field FA
 
 @dataclass(frozen=True)
 class Source:
-    """Where rows come from. images: naming convention for images of rows without image_name.
+    """A source of rows. images: naming convention for images of rows without image_name.
 
     entrypoint, test_seconds: of debugging tasks; the command that runs the tests of those that name none, and
     the wall time of tests.

@@ -81,7 +81,7 @@ def chosen(attempts: Sequence[Evaluated], runs: VisibleRuns) -> Evaluated:
 
 
 def decided_by(attempts: Sequence[Evaluated], runs: VisibleRuns) -> str:
-    """What the choice among a task's attempts rests on."""
+    """Names the reason for the choice among a task's attempts."""
     found = patches_of(attempts)
     if len(found) < 2:
         return "one_patch"
@@ -92,7 +92,8 @@ def decided_by(attempts: Sequence[Evaluated], runs: VisibleRuns) -> str:
 
 
 def best_of(done: Sequence[Evaluated], runs: VisibleRuns, samples: int) -> Record:
-    """How many tasks the chosen attempts resolve, with the interval over tasks; and what chose them.
+    """Counts the tasks that the chosen attempts resolve, with the interval over tasks, and the reasons for
+    the choices.
 
     decided: tasks by what the choice rests on; repair_tests_seen: tasks whose tests to be repaired are
     visible, so that the choice knows a part of the verdict.

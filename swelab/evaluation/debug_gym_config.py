@@ -50,7 +50,7 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What the command line says besides the file; 0 and "" where it says nothing."""
+    """Options of the command line that override the file; 0, "" and -1 if not given."""
 
     config: Path
     agent: str = ""

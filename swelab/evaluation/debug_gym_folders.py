@@ -96,7 +96,7 @@ def write_status(
 
 
 def status_path(runs: Path, problem: str) -> Path:
-    """Where a problem's status record is."""
+    """Path of a problem's status record."""
     return runs / problem / f"{problem}_status.json"
 
 
@@ -108,7 +108,7 @@ def read_status(runs: Path, problem: str) -> Record:
 
 
 def steps(messages: Sequence[Record]) -> Iterator[Record]:
-    """Each turn of the policy: its thought, the call, and what it was told after it."""
+    """The turns of the policy: for each its thought, the call, and the observation after it."""
     number = 0
     for place, message in enumerate(messages):
         if message["role"] != "assistant":

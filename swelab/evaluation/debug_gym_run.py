@@ -42,7 +42,7 @@ BACKEND = "SWELAB_BACKEND"
 
 
 class Force(StrEnum):
-    """Which finished problems are done again."""
+    """Selects the finished problems that are repeated."""
 
     NONE = "none"
     FAILED = "failed"
@@ -82,7 +82,7 @@ def list_problems(request: RunRequest, root: Path, most: int = 0) -> list[str]:
 
 
 def _problems(settings: Settings, source: Source, where: Path, most: int) -> tuple[list[str], list[str]]:
-    """(all names of the set, those that are asked for)."""
+    """Returns (all names of the set, those that are requested)."""
     names = task_names(source)
     problems = selected_problems(settings, names, where)[: most or None]
     if not problems:

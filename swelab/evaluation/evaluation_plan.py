@@ -53,7 +53,7 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """What stands for the evaluation in predictions, report and score, and in tables made of these."""
+        """Name of the evaluation in predictions, report, score, and tables made of these."""
         return self.label or self.policy_name
 
     @property

@@ -1,4 +1,6 @@
-"""What a submission to SWE-bench's leaderboard may claim, and what must be said instead."""
+"""Claims that a submission to SWE-bench's leaderboard may make, and the statements required in place of
+others.
+"""
 
 import re
 from collections.abc import Collection, Iterable

@@ -113,7 +113,8 @@ def listing(base: str, model: str, key: str | None) -> tuple[Finding, Record]:
 def completion(
     policy: HostedPolicy, key: str | None, messages: list[Record], offer: Record
 ) -> tuple[Finding, Any]:
-    """One real completion, and the answer; None where there is none. offer: what a request says of tools."""
+    """Makes one real completion; returns a finding, and the answer or None. offer: a request's fields for
+    tools."""
     most = min(policy.sampling.max_tokens, 256)
     try:
         answer = complete(policy.model, messages, key, policy.api_base, {"max_tokens": most, **offer})

@@ -143,7 +143,7 @@ def _as_before(mine: Sequence[Evaluated], earlier: Sequence[Evaluated]) -> Recor
 
 
 def _of_several(plan: Plan, mine: Sequence[Evaluated], scored: Score | None) -> Record:
-    """What only several attempts a task tell."""
+    """The figures that exist only with several attempts a task."""
     several: Record = dict(scored or {})
     found = {name: several[name] for name in SEVERAL if name in several}
     return found | ({"run_to_run": run_to_run(_counts(mine), plan.samples)} if "runs" in several else {})
@@ -158,7 +158,7 @@ def witnessed(plan: Plan, mine: Sequence[Evaluated]) -> Record:
 
 
 def loss(done: Evaluated) -> str:
-    """What an attempt was lost to, in words."""
+    """Names the cause of a lost attempt, in words."""
     if done.is_final:
         return "row that cannot be used"
     if done.is_paused:

@@ -1,4 +1,4 @@
-"""How long all runs of an evaluation took together, also those that were killed."""
+"""Total duration of all runs of an evaluation, also of those that were killed."""
 
 import threading
 import time

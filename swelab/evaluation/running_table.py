@@ -77,7 +77,7 @@ class Running:
         ]
 
     def words(self) -> str:
-        """How many have ended, and how."""
+        """Counts of finished attempts, by how they ended."""
         with self._lock:
             ends = dict(self.ends)
         counts = ", ".join(f"{count} {status}" for status, count in sorted(ends.items(), key=lambda e: -e[1]))

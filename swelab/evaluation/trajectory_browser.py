@@ -85,7 +85,7 @@ def pages(entry: Entry) -> list[str]:
 
 
 def _turn(message: Record) -> str:
-    """Who says what, and the commands of a turn that calls tools."""
+    """Text of a message: its role, its content, and the commands of its tool calls."""
     content = message.get("content")
     if isinstance(content, list):
         content = "\n".join(str(part.get("text", part)) for part in content if isinstance(part, dict))

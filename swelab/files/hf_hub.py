@@ -137,7 +137,8 @@ class HubRepository:
             raise HubError(f"{self}: {room} in {folder}; expected room")
 
     def _download(self, entry: Entry, path: Path) -> None:
-        """One file, whole. Bytes that are not those listed are thrown away, and asked for once more."""
+        """Downloads one whole file. Bytes with another hash than the listed one are deleted, and requested
+        once more."""
         part = _part(path, entry)
         part.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(2):
@@ -233,7 +234,7 @@ def is_whole(path: Path, entry: Entry) -> bool:
 
 
 def _part(path: Path, entry: Entry) -> Path:
-    """Where a file grows: another content of the same name grows elsewhere."""
+    """Path of a partial download; another content of the same name has another path."""
     return path.with_name(f".{path.name}.{(entry.sha256 or entry.blob)[:16]}.part")
 
 

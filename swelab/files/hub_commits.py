@@ -1,4 +1,4 @@
-"""Which commit a repository on the Hugging Face hub is at now."""
+"""Looks up the current commit of a repository on the Hugging Face hub."""
 
 import json
 import os

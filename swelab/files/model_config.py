@@ -10,7 +10,7 @@ from swelab.records.typed import TypedRecord, field
 
 @dataclass(frozen=True)
 class Family:
-    """What a layer of a kind of model has besides its matrices.
+    """Parameters of a model family's layers besides their matrices.
 
     bias: biases of query, key and value. head_norms: norms of queries and keys, of a head's width each.
     """

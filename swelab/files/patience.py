@@ -38,7 +38,7 @@ class Patience:
         self.renew()
 
     def renew(self) -> None:
-        """There was progress: the time without any, and the pauses, begin anew."""
+        """Restarts the time without progress, and the pauses, after progress was made."""
         self._began, self._pause = time.monotonic(), 1.0
 
     def next_pause(self, limit: float, wish: float = 0.0) -> float | None:

@@ -89,12 +89,12 @@ def share_axis(title: str = "") -> str:
 
 
 def quarters() -> tuple[float, ...]:
-    """Where the axis of shares has its ticks."""
+    """Positions of the ticks on the axis of shares."""
     return (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def anchor(share: float) -> str:
-    """Which end of a tick's label sits on the tick, so that the outer labels stay inside."""
+    """The `text-anchor` of a tick's label, so that the outer labels stay inside."""
     return "start" if share <= 0 else "end" if share >= 1 else "middle"
 
 

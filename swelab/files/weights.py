@@ -65,7 +65,7 @@ def check_safetensors(path: Path) -> None:
 
 
 def header(path: Path) -> Record:
-    """What a safetensors file says of its tensors, by name: {"dtype", "shape", "data_offsets"}.
+    """Reads a safetensors file's header: for each tensor by name, {"dtype", "shape", "data_offsets"}.
 
     Raises InputError when it is missing, its header is not readable, or its tensors are cut off.
     """

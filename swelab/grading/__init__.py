@@ -1,4 +1,4 @@
-"""From a patch to a verdict.
+"""Grading: gives a verdict on a patch.
 
 `harness` runs one patch in one sandbox and judges it, `inside` runs in the sandbox, `validation`
 decides which tasks are usable, `cheats` tries the grader with forged patches. Modules of this folder are the

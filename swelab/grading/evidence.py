@@ -7,7 +7,7 @@ from swelab.records.typed import TypedRecord, field
 
 
 class Observed(TypedRecord):
-    """What the observer in the test runner's process reported (`inside.observer`)."""
+    """Report of the observer in the test runner's process (`inside.observer`)."""
 
     exit: int = field("exit code of pytest")
     outcomes: dict[str, Any] = field("pytest's word by test id: the worst that was reported of it")
@@ -49,7 +49,7 @@ class RunEvidence(TypedRecord):
 
 
 class GateRun(TypedRecord):
-    """What the validation gate keeps of one run, in its journal."""
+    """Journal row of one run of the validation gate."""
 
     status: str = field("a GradeEnd, or ran")
     reason: str = field("one line")
@@ -64,7 +64,7 @@ class GateRun(TypedRecord):
 
 
 class WitnessRun(TypedRecord):
-    """What the validation gate keeps of the runs that make tasks' witnesses, in its journal."""
+    """Journal row of the validation gate about the runs that make tasks' witnesses."""
 
     lost: str = field("why the runs were lost to infrastructure, or an empty text", default="")
     seconds: float = field("wall time", default=0.0)

@@ -27,7 +27,7 @@ from swelab.tasks.task_images import task_images
 
 @dataclass
 class Bench:
-    """What runs of patches need: repositories, images, sandboxes, and the archive of kept runs."""
+    """Resources for runs of patches: repositories, images, sandboxes, and the archive of kept runs."""
 
     store: RepoStore
     backend: Backend | None
@@ -46,11 +46,13 @@ class Bench:
         return image.digest if image else self.store.digest(task)
 
     def key(self, task: Task, patch: str) -> str:
-        """What a run of a patch on a task is kept under. Raises InputError (no such archive or image)."""
+        """Returns the archive key of a patch's run on a task. Raises InputError (no such archive or
+        image)."""
         return run_key(task, patch, self.ground(task))
 
     def ground(self, task: Task) -> str:
-        """What a grade depends on beside task, patch and grader: where it runs, and what witnesses it.
+        """Returns the place of a task's runs and the digest of its witness, joined. With task, patch and
+        grader, they determine a grade.
 
         Raises InputError (no such archive or image).
         """

@@ -81,7 +81,7 @@ def graded(results: Path, name: str, policy: str = "*", subset: str = "*") -> It
 
 
 def validated(results: Path, name: str, subset: str = "*") -> Iterator[KeptAttempt]:
-    """Runs of the gate that tell about an instance, numbered from 1 within their kind."""
+    """Yields the gate's runs that cover an instance, numbered from 1 within their kind."""
     for path in sorted((results / "progress/validate_tasks").glob(f"{subset}.jsonl")):
         counts: dict[str, int] = {}
         for row in _lines(path, name):

@@ -1,4 +1,4 @@
-"""What `scripts.show` does: picks the attempt that is meant, prints it, or runs it again."""
+"""Implements `scripts.show`: picks one attempt, prints it, or runs it again."""
 
 import argparse
 import json

@@ -87,7 +87,8 @@ def read_grades(
 
 
 def witness_counts(instances: Iterable[ReportedInstance]) -> Record:
-    """{"witness": count of the resolved by how well they are witnessed}; {} where nobody asked."""
+    """{"witness": count of resolved instances by how well they are witnessed}; {} if the questions were not
+    run."""
     resolved = [row.witness for row in instances if row.status == GradeEnd.RESOLVED]
     if not any(resolved):
         return {}

@@ -1,7 +1,7 @@
-"""Tests that the agent could see, run on its patch: what is known of a patch without the hidden tests.
+"""Runs the tests that the agent could see on its patch, for facts about a patch without hidden tests.
 
-The patch goes into a sandbox that is what the agent's was at its start: files of hidden tests are not in it,
-and no test patch is put on. Nothing is asked but pytest's own log.
+The patch is applied in a sandbox like the agent's at its start: it has no files of hidden tests, and no test
+patch is applied. Only pytest's own log is read.
 """
 
 import shlex
@@ -35,7 +35,7 @@ _COMMAND = """set --; for each in {files}; do [ -f "$each" ] && set -- "$@" "$ea
 
 
 class VisibleRun(TypedRecord):
-    """What the visible tests say of a patch."""
+    """Result of the visible tests on one patch."""
 
     instance_id: str = field("the task")
     ended: str = field("ran, not_applied, infra_error, or how it ended before the tests")
@@ -57,8 +57,8 @@ def visible_key(task: Task, patch: str, bench: Bench) -> str:
 
 
 def visible_spec(task: Task) -> RunSpec | None:
-    """How the visible tests of a task are run: the files of its tests that the agent's checkout has, or all
-    tests where it has none of them.
+    """Settings for the visible tests of a task: the files of its tests in the agent's checkout, or all tests
+    if it has none of them.
 
     None where pytest does not run them. Raises InputError (a task that does not say how to test).
     """

@@ -46,7 +46,7 @@ class _Laying:
             self._link(name, target)
 
     def _find(self, name: str) -> Path | None:
-        """Where a path of the image lies, its links followed inside the root; None: nowhere."""
+        """Resolves a path of the image, following links inside the root; None if it does not exist."""
         return inside(self.root, name)
 
     def _merge(self, source: Path, target: Path, name: PurePosixPath) -> None:

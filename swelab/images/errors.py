@@ -1,4 +1,4 @@
-"""What can go wrong with an image; every message is one line that names the image."""
+"""Errors about images; every message is one line that names the image."""
 
 from swelab.records import Fault
 
@@ -37,11 +37,11 @@ class RegistryDown(ImageError):
 
 
 class RegistryUnreachable(RegistryDown):
-    """No request to that host was ever answered: no other image of it will come either."""
+    """The host answered no request; none of its other images can be pulled either."""
 
 
 class ImageBroken(ImageError):
-    """What the registry sent is not the image: wrong bytes, or a layer that no image may have."""
+    """The registry sent something other than the image: wrong bytes, or a layer that no image may have."""
 
     reason = "broken"
 

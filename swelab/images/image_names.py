@@ -32,7 +32,7 @@ class Name:
 
     @property
     def host(self) -> str:
-        """Where the registry answers, with its port if it has one."""
+        """Host name of the registry, with its port if it has one."""
         return DEFAULT_HOST if self.registry == DEFAULT else self.registry
 
     @property

@@ -47,7 +47,7 @@ class ImageStore:
             prune(folder / name)
 
     def root(self, digest: str) -> Path:
-        """Where the image of that digest lies, or would lie."""
+        """Path of the image with that digest, whether it exists or not."""
         return self.folder / "roots" / _hex(digest)
 
     def holds(self, digest: str) -> bool:

@@ -30,7 +30,7 @@ _MOST_ENTRIES, _MOST_BYTES = 20_000_000, 1 << 40
 
 @dataclass
 class Notes:
-    """What a layer says about the layers below it. Paths are relative, without a leading slash."""
+    """Facts in a layer about the layers below it. Paths are relative, without a leading slash."""
 
     whiteouts: list[str] = field(default_factory=list)  # lower paths that this layer removes
     opaque: list[str] = field(default_factory=list)  # folders of which nothing lower is seen

@@ -32,7 +32,7 @@ class Puller(Protocol):
     """A way to have images: a folder of unpacked ones, an engine, a folder of apptainer files."""
 
     def pull(self, name: Name, source: Name, on_bytes: Callable[[int], None]) -> HeldImage:
-        """Has the image `name`, fetched as `source`; tells the bytes of each part. Raises ImageError."""
+        """Has the image `name`, fetched as `source`; reports the bytes of each part. Raises ImageError."""
 
 
 class Elsewhere:

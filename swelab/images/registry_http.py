@@ -101,7 +101,8 @@ class Transport:
             time.sleep(wait + random.uniform(0, 0.1))
 
     def get(self, name: Name, path: str, headers: dict[str, str], read: Callable[[httpx.Response], T]) -> T:
-        """One request below the image's repository, with a token when asked for. Raises ImageError, Again."""
+        """Sends one GET below the image's repository, with a token if the registry demands one. Raises
+        ImageError, Again."""
         url = f"{_scheme(name.host)}://{name.host}/v2/{name.repository}/{path}"
         key = (name.host, name.repository)
         for last in (False, True):
@@ -165,7 +166,7 @@ def _scheme(host: str) -> str:
 
 
 def check_response(response: httpx.Response, name: Name, what: str) -> None:
-    """Nothing for an answer that holds the content. Raises ImageError, or Again when waiting may help."""
+    """Returns if a response holds the content. Raises ImageError, or Again when waiting may help."""
     code, host = response.status_code, name.host
     if code in (200, 206):
         return

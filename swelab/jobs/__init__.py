@@ -1,1 +1,1 @@
-"""How a job of the workflow works: shard, journal, threads or Ray, child processes, manifest."""
+"""Parts of a workflow job: shard, journal, threads or Ray, child processes, manifest."""

@@ -1,4 +1,4 @@
-"""How long instances took, so that the long ones are begun first: the last to end decides when a shard ends.
+"""Durations of instances, so that long ones begin first: the last one to end decides when a shard ends.
 
 A small table lies next to each journal (`<shard>.seconds.tsv`: instance id, wall seconds). It decides the
 order of work and nothing else; a damaged line, or none, costs no more than time.

@@ -81,7 +81,8 @@ PLACE = {
 
 
 def run_place() -> dict[str, str]:
-    """Where this process runs things; what is not known is left out. None of it re-runs anything."""
+    """Facts about the place where this process runs; unknown ones are left out. None of them triggers a
+    rerun."""
     return {name: os.environ[variable] for name, variable in PLACE.items() if os.environ.get(variable)}
 
 

@@ -35,7 +35,7 @@ class RayFailed(Fault):
 
 
 class Place(Protocol):
-    """What a host needs to work on instances. It is pickled, so it holds records and paths only."""
+    """Settings with which a host works on instances. It is pickled, so it holds records and paths only."""
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -111,7 +111,8 @@ class _Seat:
 
 
 class RayWorkers:
-    """At most `count` instances at once over all hosts of the cluster at `address` ($RAY_ADDRESS)."""
+    """Works on at most `count` instances at once, over all hosts of the cluster at `address`
+    ($RAY_ADDRESS)."""
 
     def __init__(self, count: int, address: str | None = None):
         self.count = count

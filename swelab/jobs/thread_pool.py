@@ -85,7 +85,7 @@ class _Queue:
 
 
 class Threads:
-    """At most `count` instances at once, in threads of this process."""
+    """Works on at most `count` instances at once, in threads of this process."""
 
     def __init__(self, count: int):
         self.count = count

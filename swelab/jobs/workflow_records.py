@@ -1,4 +1,4 @@
-"""What Snakemake remembers of finished jobs and concludes from it, where that decides what runs again.
+"""Edits Snakemake's records of finished jobs, from which it decides what runs again.
 
 Paid outputs are flagged `update`: Snakemake leaves them in place, and their script replaces them whole. Left
 to itself it would first copy them aside, 65 GB of weights among them, and after a failure it would remember
@@ -25,11 +25,11 @@ def keep_paid_outputs() -> None:
     write = FilePersistence._write_record
 
     def begin(self: Any, path: Path) -> None:
-        """In place of copying an output aside, and of removing the copy: does neither."""
+        """Replaces Snakemake's backup of an output and its removal; does neither."""
         kept.discard(path.as_posix())
 
     def keep(self: Any, path: Path) -> bool:
-        """In place of restoring the copy: whether the output still lies where it was."""
+        """Replaces the restoring of the backup; returns whether the output still exists."""
         if path.exists():
             kept.add(path.as_posix())
         return path.exists()
@@ -65,11 +65,11 @@ def ask_manifests(digest: Callable[[str], str]) -> None:
     against = cache(lambda job: digest(str(job.output[0])) if job.output else "")
 
     def has_metadata(self: Any, job: Any) -> bool:
-        """Also true where there is no record but the manifest says that the output is out of date."""
+        """Returns True also if there is no record but the manifest shows that the output is out of date."""
         return remembers(self, job) or bool(against(job))
 
     def params_changed(self: Any, job: Any, file: Any = None) -> Any:
-        """Where there is no record, what the manifest says has changed."""
+        """Returns the changes that the manifest shows, if there is no record."""
         if remembers(self, job) or not against(job):
             return changed(self, job, file)
         return ParamsChange(only_new={against(job)}, files=set(map(str, job.output)))

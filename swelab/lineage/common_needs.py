@@ -36,7 +36,7 @@ def images(at: Wildcards) -> list[str]:
 
 
 def base(at: Wildcards) -> list[str]:
-    """What an SFT recipe starts from."""
+    """The manifest of the base model that an SFT recipe starts from."""
     return [base_manifest(at.recipe(kinds.SFT))]
 
 

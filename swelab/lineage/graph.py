@@ -1,4 +1,4 @@
-"""What a kind of artifact is, how its files are named, and what lies behind a file."""
+"""Kinds of artifacts: the names of their files, and the inputs behind each file."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -95,7 +95,7 @@ def pattern(file: str) -> str:
 
 
 def find(path: str) -> tuple[str, dict[str, str]] | None:
-    """The kind of a file and its names by wildcard; None of a file that is no artifact."""
+    """The kind of a file and its names by wildcard; None if the file is no artifact."""
     matched = list[tuple[str, dict[str, str]]]()
     for name, kind in KINDS.items():
         for each in kind.files.values():
@@ -137,11 +137,13 @@ def base_manifest(sft: kinds.Sft) -> str:
 
 
 def policy_sources(policy: kinds.Policy) -> list[str]:
-    """What a policy's rollouts are made from: manifests of weights, or folders and files without one."""
+    """Returns the inputs of a policy's rollouts: manifests of weights, or folders and files without a
+    manifest."""
     known = map(weights_paths, kinds.policy.folders_of(policy))
     return [manifest or path for path, manifest in known if manifest or Path(path).exists()]
 
 
 def policy_files(policy: kinds.Policy) -> list[str]:
-    """What the rollouts of a policy wait for: manifests of its weights, and files of one's own."""
+    """Returns the files that must exist before a policy's rollouts: manifests of weights, and the user's own
+    files."""
     return [path for source in policy_sources(policy) for path in (local_files(source) or [source])]

@@ -19,7 +19,7 @@ def _subsets_taught(at: Wildcards) -> list[str]:
 
 
 def _start(at: Wildcards) -> list[str]:
-    """The weights that reinforcement learning starts from: files of one's own, or a manifest."""
+    """The weights that reinforcement learning starts from: the user's own files, or a manifest."""
     start = start_of(at.names["rl"], find, at.configs)
     return local_files(start) or [weights_paths(start)[1] or start]
 

@@ -13,7 +13,7 @@ def _expert_runs(at: Wildcards) -> list[str]:
 
 
 def _scores(at: Wildcards) -> list[str]:
-    """Of every policy on every benchmark."""
+    """The scores of every policy on every benchmark."""
     plan = at.recipe(kinds.EXPERIMENT)
     return [
         at.path("score", policy=policy, subset=benchmark)

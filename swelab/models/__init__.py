@@ -1,4 +1,4 @@
-"""Who acts in a rollout: chat models, hosted models, scripted experts, and servers of weights."""
+"""Models that act in rollouts: chat models, hosted models, scripted experts, and servers of weights."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""From a policy recipe to models: one per rollout, all behind mini-swe-agent's Model protocol."""
+"""Makes models from a policy's recipe: one per rollout, all behind mini-swe-agent's Model protocol."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -52,7 +52,8 @@ def same_again(policy: Policy) -> str:
 
 
 def weights_digest(policy: Policy) -> str:
-    """What stands for a policy's weights in the key of a rollout: '' for a policy without weights of ours.
+    """Returns the digest of a policy's weights for the key of a rollout; '' for a policy without weights of
+    ours.
 
     An adapter and the files of a base model belong to it. Raises InputError when the weights, or their
     manifest, are not there.
@@ -92,10 +93,10 @@ def _own_digest(policy: CheckpointPolicy) -> str:
 def open_policy(
     policy: Policy, name: str, scaffold: MiniLoop, log: Path, paid: PaidRun
 ) -> Iterator[ModelFor]:
-    """A function from a task to the model that acts in its rollout.
+    """Yields a function that returns the model for a task's rollout.
 
-    A checkpoint is served for as long as the block lasts, as its `job` says. What a hosted model is
-    paid is kept in `paid`. Raises InputError, ServingError, BudgetSpent.
+    A checkpoint is served for as long as the block lasts, as its `job` says. `paid` records the cost of a
+    hosted model's calls. Raises InputError, ServingError, BudgetSpent.
     """
     if policy.kind == "scripted":
         repairs, script = read_repairs(policy), ScriptedDebugger if scaffold.debugger else ScriptedModel

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TokenTurn:
-    """What an engine was given and what it sampled.
+    """One turn of an engine: the prompt and the sampled tokens.
 
     prompt: all token ids that it was given. sampled: the ids that it answered with, the end of its turn
     included where it ended it. logprobs: of each sampled id, natural logarithm, after temperature and before

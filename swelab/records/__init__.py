@@ -135,7 +135,7 @@ decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def not_json(error: ValueError | RecursionError) -> str:
-    """What is wrong with a text, from the error that `decoder` raised."""
+    """Describes the fault of a text, from the error that `decoder` raised."""
     if isinstance(error, json.JSONDecodeError):
         return f"not JSON: {error.msg}"
     if isinstance(error, RecursionError):

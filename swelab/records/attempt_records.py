@@ -22,7 +22,7 @@ class Message(TypedRecord):
 
 
 class Rollout(TypedRecord):
-    """What one attempt at a task left."""
+    """The result of one attempt at a task."""
 
     instance_id: str = field("the task", minLength=1)
     outcome: Annotated[str, one_of("RolloutEnd")] = field(
@@ -64,7 +64,7 @@ class Prediction(TypedRecord):
 
 
 class Usage(TypedRecord):
-    """What one trajectory took; null is not known, and never 0."""
+    """Calls, tokens and dollars that one trajectory used; null if not known, and never 0."""
 
     is_open = False
     calls: Count = field("answers of the model")
@@ -90,7 +90,7 @@ class TestVerdicts(TypedRecord):
 
 
 class GradeWitness(TypedRecord):
-    """What the tests in question form say about a patch: see docs/grading.md."""
+    """Verdict of the tests in question form on a patch: see docs/grading.md."""
 
     is_open = False
     standing: Witnessed = field("what the patch's values make of it")
@@ -127,5 +127,5 @@ class Grade(TypedRecord):
 
     @property
     def evidence(self) -> str:
-        """How well a resolved patch is witnessed; not_witnessed where nobody asked."""
+        """How well a resolved patch is witnessed; not_witnessed if the questions were not run."""
         return self.witness.standing if self.witness else UNASKED

@@ -55,7 +55,7 @@ class Run(TypedRecord):
 
 
 class Spread(TypedRecord):
-    """How far several runs lie apart."""
+    """Spread of the results of several runs."""
 
     is_open = False
     sd: Number = field("standard deviation of the runs' rates")
@@ -70,7 +70,7 @@ class Spread(TypedRecord):
 
 
 class Estimate(TypedRecord):
-    """Of one k."""
+    """An estimate for one k."""
 
     is_open = False
     rate: Rate = field("the estimate")

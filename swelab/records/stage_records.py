@@ -1,4 +1,4 @@
-"""What every stage writes about itself: its manifest."""
+"""The manifest that every stage writes about itself."""
 
 from typing import Annotated, Any
 
@@ -8,7 +8,7 @@ Sha256 = Annotated[str, Bounds(pattern="^[0-9a-f]{64}$")]
 
 
 class Code(TypedRecord):
-    """Which code ran."""
+    """Version of the code that ran."""
 
     is_open = False
     commit: str = field("git commit; empty where git does not say")
@@ -24,7 +24,7 @@ class UsedRecipe(TypedRecord):
 
 
 class Manifest(TypedRecord):
-    """What a stage wrote about itself: what its outputs were made by, from and with; then facts
+    """A stage's account of itself: the code, inputs, recipes and packages that made its outputs; then facts
     of its own."""
 
     rule: str = field("the rule that made the outputs")

@@ -24,7 +24,7 @@ class TaskFile(TypedRecord):
 
 
 class NullRun(TypedRecord):
-    """What the tests of a task without a repair said of its code as it is."""
+    """Result of the tests of a task without a repair on its unchanged code."""
 
     is_open = False
     collected: int = field("tests that pytest collects in a run in which the imports work", minimum=1)
@@ -268,7 +268,7 @@ class PulledImage(HeldImage):
 
 
 class FailedImage(TypedRecord):
-    """Why an image could not be had."""
+    """An image that could not be pulled, and the reason."""
 
     is_open = False
     reason: str = field("the word it is counted under")

@@ -22,7 +22,7 @@ class ToolCall(TypedRecord):
 
 
 class ToolFunction(TypedRecord):
-    """What a tool is called by."""
+    """Name and parameters of a tool."""
 
     name: str = field("which tool")
     parameters: dict[str, Any] = field("JSON Schema of its arguments", default={})
@@ -59,7 +59,7 @@ class SftRow(TypedRecord):
 
 
 class LossRow(TypedRecord):
-    """What one optimizer step of a training left in its loss curve."""
+    """Row of a loss curve: one optimizer step of a training."""
 
     step: int = field("number, from 1")
     loss: float = field("mean over the step's tokens with loss")

@@ -1,4 +1,4 @@
-"""What a typed record is: a JSON object whose fields are attributes. Its class makes its JSON Schema.
+"""Typed records: JSON objects whose fields are attributes. The class makes the JSON Schema.
 
 A record is a dict, so that what other programs put into a row (further fields, their order, null where a
 field could be absent) is written again as it was read. Dataclasses, msgspec's structs and pydantic's models
@@ -100,7 +100,7 @@ def _attribute(key: str, default: Any) -> property:
 
 
 def _reader(kind: Any) -> Callable[[Any], Any] | None:
-    """What makes the records inside a value of this type; None where there are none."""
+    """Returns the function that makes the records inside a value of this type; None if it contains none."""
     if isinstance(kind, type) and issubclass(kind, TypedRecord):
         return kind.of
     arguments = get_args(kind)

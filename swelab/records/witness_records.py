@@ -26,7 +26,7 @@ class Slot(TypedRecord):
 
 
 class WitnessManifest(TypedRecord):
-    """What was cut from the tests of a task. It stays on the host."""
+    """The parts cut from the tests of a task. They stay on the host."""
 
     is_open = False
     tests: dict[str, str] = field(
@@ -46,7 +46,7 @@ class WitnessManifest(TypedRecord):
 
 
 class GoldValue(TypedRecord):
-    """What the gold patch says at one occurrence of an assertion, the same in each run."""
+    """Value of the gold patch at one occurrence of an assertion, the same in each run."""
 
     is_open = False
     slot: Count = field("the assertion")
@@ -64,7 +64,7 @@ class GoldValue(TypedRecord):
 
 
 class GoldTest(TypedRecord):
-    """What the gold patch says in one test."""
+    """Values of the gold patch in one test."""
 
     is_open = False
     case: Count = field("the number of the test among those of its function")
@@ -75,7 +75,7 @@ class GoldTest(TypedRecord):
 
 
 class GoldValues(TypedRecord):
-    """What the gold patch says in the question of a task. It stays on the host."""
+    """Values of the gold patch in the question of a task. They stay on the host."""
 
     is_open = False
     tests: dict[str, GoldTest] = field("by node id")
@@ -84,7 +84,7 @@ class GoldValues(TypedRecord):
 
 
 class TestTestimony(TypedRecord):
-    """What the run of a patch says about one test."""
+    """Verdict on one test from the run of a patch."""
 
     __test__ = False
     is_open = False
@@ -99,7 +99,7 @@ class TestTestimony(TypedRecord):
 
 
 class Testimony(TypedRecord):
-    """What the run of a patch says about the tests of a task."""
+    """Verdict on the tests of a task from the run of a patch."""
 
     __test__ = False
     is_open = False

@@ -1,4 +1,4 @@
-"""How much better each rollout of a group did than the group: the advantages that a policy is trained with.
+"""Advantages: by how much each rollout of a group did better than the group. The policy is trained on them.
 
 A group is several rollouts of one prompt. A reward of None leaves the group: it enters no baseline and its
 advantage is 0.

@@ -61,7 +61,7 @@ class Ahead:
         return [each.result() for each in self._waiting.pop(number)]
 
     def done_before(self, number: int) -> None:
-        """No group below `number` is asked for any more."""
+        """Closes the journals of groups below `number`, which are not requested any more."""
         self._close(number // self._per_file)
 
     def _journal(self, number: int) -> StepJournal:

@@ -1,4 +1,4 @@
-"""How long something had work, from several threads: for the shares of a step in which it had none."""
+"""Measures how long something was busy, from several threads, for its idle shares of a step."""
 
 import threading
 import time
@@ -54,11 +54,12 @@ class StepClock:
         return time.monotonic() - self._began
 
     def idle(self, trained: float, published: float) -> dict[str, float]:
-        """Shares of the step: the learner did not train, the engine was not asked, places were empty.
+        """Idle shares of the step, 0..1: of the learner, the engine and the rollout slots.
 
-        That of an engine that is asked from elsewhere is not known, and left out.
+        The engine's share is left out when other processes use the engine too.
 
-        trained, published: seconds that the learner worked, and that servers took new weights before.
+        trained: seconds that the learner worked. published: seconds that the servers loaded new weights
+        before.
         """
         whole = max(self.seconds() + published, 1e-9)
         occupied = self._places.read()[1] - self._before[0]

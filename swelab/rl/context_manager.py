@@ -1,4 +1,4 @@
-"""Which turns of a long history a policy is shown: the first ones, the last ones, and a line for the rest.
+"""Shortens a long history for the policy: its first turns, its last turns, and a line for the rest.
 
 Counts only tokens, so that it works on exactly the ids that an engine saw. Source of the idea and of its
 numbers: OpenClaw-RL's context manager (head 30 %, tail 70 %). Unlike that one: the newest turn is never

@@ -1,4 +1,4 @@
-"""What a rollout that did not end well means for training: three switches, by how it ended.
+"""Effect on training of a rollout that did not end well: three switches, set by how it ended.
 
 * mask: its tokens are not trained;
 * leave_baseline: its reward enters no mean and no deviation of its group;
@@ -18,7 +18,7 @@ from swelab.rl.advantages import is_constant
 
 @dataclass(frozen=True)
 class Attempt:
-    """What is known of a rollout when its group is complete. `reward` is None where nothing could be graded.
+    """Facts about a rollout when its group is complete. `reward` is None if nothing could be graded.
 
     `trained_tokens` are those that the policy sampled and that may be trained.
     """

@@ -52,7 +52,7 @@ class Judge:
             self._used.update(counts)
 
     def spent(self) -> dict[str, float]:
-        """What was used since this was asked last: calls, lost and unreadable ones, tokens, dollars."""
+        """Returns the use since the last call: calls, lost and unreadable ones, tokens, dollars."""
         with self._one:
             used, self._used = self._used, Counter()
         dollars = used.pop("nanodollars", 0) / 1e9
@@ -110,9 +110,9 @@ def steps_of(messages: Sequence[Record]) -> list[Step]:
 
 @contextmanager
 def open_judge(policy: Policy, name: str, votes: int, workers: int, folder: Path) -> Iterator[Judge]:
-    """A judge that is served, or asked at its service, while the block lasts.
+    """Opens a judge, served here or hosted, until the block ends.
 
-    folder: of its server's log and of what is paid. Raises InputError, ServingError, BudgetSpent.
+    folder: for its server's log and the journal of paid calls. Raises InputError, ServingError, BudgetSpent.
     """
     paid = PaidRun(folder / "judge", lambda task: task.instance_id)
     with open_policy(policy, name, WHOLE, folder / "judge.log", paid) as model_for:

@@ -34,7 +34,7 @@ class NotFinite(Fault):
 
 @dataclass(frozen=True)
 class Settings:
-    """How the policy is trained.
+    """Training settings of the policy.
 
     temperature: that of the rollouts. warmup: steps in which the learning rate rises to `lr`. batch_tokens:
     tokens of a forward pass, padding included; a longer sample goes alone. minibatches: optimizer steps a
@@ -172,7 +172,7 @@ class Learner:
         return f"the sum of {len(step)} micro-batches, none of them alone"
 
     def _gathered(self, values: Any) -> list[Any]:
-        """What each rank says."""
+        """Gathers one value of each rank, in the order of ranks."""
         if self.mesh is None:
             return [values]
         found: list[Any] = [None] * self.mesh.size()
@@ -250,7 +250,8 @@ class Learner:
 
 
 def broken(losses: Tensor, rows: Sequence[TrainingSample], place: str) -> str:
-    """What is wrong in a forward pass whose losses are not all numbers; else "". losses: [rows]."""
+    """Names the rows whose losses are not finite after a forward pass; "" if all are finite. losses:
+    [rows]."""
     wrong = [row for row, good in zip(rows, torch.isfinite(losses).tolist(), strict=True) if not good]
     return f"the loss of {names(wrong)} is no number, in {place} ({names(rows)})" if wrong else ""
 

@@ -1,4 +1,5 @@
-"""What training needs to go on, apart from the weights: alike whether one rank wrote it or several."""
+"""State from which training resumes, apart from the weights; the same whether one rank or several wrote
+it."""
 
 import pickle
 from pathlib import Path

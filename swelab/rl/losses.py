@@ -75,7 +75,7 @@ def kl_to_reference(logprobs: Tensor, reference: Tensor, mask: Tensor) -> Tensor
 
 @dataclass(frozen=True)
 class Mismatch:
-    """What is done where the trainer and the engine give a sampled token another probability.
+    """Correction for sampled tokens to which the trainer and the engine give different probabilities.
 
     The ratio is trainer / engine. level: of the token, or of the sequence (the geometric mean of its
     tokens). Where `mask_below` or `mask_above` is passed the token or sequence is not trained (IcePop);
@@ -90,7 +90,7 @@ class Mismatch:
 
 
 def mismatch_weights(old: Tensor, engine: Tensor, mask: Tensor, rule: Mismatch) -> Tensor:
-    """What each token's loss is multiplied with, without gradient: 0 where it is masked.
+    """Returns the factor of each token's loss, without gradient: 0 where the token is masked.
 
     Raises ValueError on another level than token or sequence.
     """

@@ -31,7 +31,8 @@ A_CORE = 16
 
 
 def preflight(recipe: Rl, config: ModelConfig | None, machine: Machine) -> list[Finding]:
-    """What stands against a recipe on a machine; [] when nothing does. For verl, also what is well.
+    """Returns the objections to a recipe on a machine; [] if there are none. For verl, good findings are
+    included.
 
     config: of the weights that it starts from; None where they are not there, and memory is not looked at.
     """
@@ -126,13 +127,14 @@ def check_recipe(recipe: Rl) -> list[Finding]:
 
 
 def _whole(start: Path) -> Iterator[Finding]:
-    """What is missing of a folder of weights that has a config.json."""
+    """Yields the faults of a folder of weights that has a config.json."""
     with suppress(KeyError):  # `_against` says which key of config.json is missing
         yield from catch(partial(check_weights, start), label="start: ")
 
 
 def _names(recipe: Rl) -> Iterator[Finding]:
-    """What the recipe names and is not there or not sound: recipes, keys of its judge, verl's environment."""
+    """Yields the names in the recipe that are missing or unsound: recipes, keys of its judge, verl's
+    environment."""
     subsets = [("subset", name) for name in (recipe.subset, *recipe.held_out)]
     for kind, name in [("scaffold", recipe.scaffold), *subsets]:
         yield from catch(partial(recipes.named, kind, name))

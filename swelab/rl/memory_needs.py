@@ -1,4 +1,4 @@
-"""How much memory and disk a training on test results needs, by the formulas of `swelab.checks.memory`.
+"""Estimates the memory and disk that an RL training needs, by the formulas of `swelab.checks.memory`.
 
 L is `train.batch_tokens`, or `rollouts.context_length` where that is more, as a longer sequence goes alone. A
 logit of a trained token takes 16 bytes, 20 where entropy is rewarded; `LOGITS` of them are held at most. The
@@ -107,7 +107,8 @@ class EngineRoom:
 
 
 def engine_room(recipe: Rl, config: ModelConfig) -> EngineRoom:
-    """What the GPUs that serve hold; tokens is below 0 where not even the weights fit. count: of engines."""
+    """Estimates the capacity of the serving GPUs. tokens is below 0 if not even the weights fit; count: of
+    engines."""
     verl, gpus = recipe.cluster, recipe.cluster.rollout.tensor_parallel
     weights = 2 * config.weights / gpus
     free = verl.rollout.memory * verl.gpu_gib * GIB - weights - ENGINE

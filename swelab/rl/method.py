@@ -1,4 +1,4 @@
-"""How rollouts become what is trained: the method of a recipe, and what it makes of a group of rollouts.
+"""Turns rollouts into training samples: the method of a recipe, and its result for a group of rollouts.
 
 Needs neither an engine nor a learner, so that each engine trains by the same words.
 """
@@ -94,7 +94,8 @@ def advantages_of(group: Group, method: Method) -> list[list[float]]:
 
 
 def measured(groups: Sequence[Group], version: str) -> dict[str, float]:
-    """What a step is measured by before it is trained. version: of the weights that the step begins with."""
+    """Returns the measures of a step before it is trained. version: of the weights at the start of the
+    step."""
     tally = Tally()
     for group in groups:
         tally.add(group.attempts, group.treated)

@@ -1,4 +1,4 @@
-"""What a step of training is measured by. A figure that no rollout reported is left out, never 0.
+"""Measures of a training step. A figure that no rollout reported is left out, never 0.
 
 The names that begin with `agent/` and their definitions are those of Miles' SWE agent example.
 """
@@ -37,7 +37,7 @@ _ALL: dict[str, tuple[Callable[[list[float]], float], str]] = {
 
 
 def of_rollout(done: RolledOut) -> dict[str, float]:
-    """What one rollout reports; times in seconds. Empty for one that never began."""
+    """Returns the measures of one rollout, times in seconds; {} if the policy never answered."""
     messages = done.trajectory["messages"]
     answers = [message for message in messages if message["role"] == "assistant"]
     if not done.turns:
@@ -102,7 +102,8 @@ def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
 
 
 def of_groups(groups: Iterable[Sequence[Attempt]]) -> dict[str, float]:
-    """How many tasks of a step none, all or some of the attempts resolved that infrastructure did not lose.
+    """Counts a step's tasks that none, all or some of the attempts resolved; infrastructure losses are no
+    attempts.
 
     A task whose attempts are all lost is counted apart.
     """

@@ -1,4 +1,4 @@
-"""Where the rollouts of a training are made: in this process, or on the hosts of a Ray cluster."""
+"""Places that make the rollouts of a training: this process, or the hosts of a Ray cluster."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ MakePlace = Callable[[float, bool], Maker]
 
 @dataclass(frozen=True)
 class Reads:
-    """What a training reads: tasks to learn from, tasks to be validated on, their images and repositories."""
+    """Inputs of a training: tasks to learn from, tasks for validation, their images and repositories."""
 
     tasks: Sequence[Task]
     repos_dir: Path
@@ -47,9 +47,10 @@ class Reads:
 def open_places(
     recipe: Rl, start: Path, reads: Reads, folder: Path, endpoint: Endpoint
 ) -> Iterator[tuple[MakePlace, Busy | None]]:
-    """What makes rollouts: this process, or hosts of a Ray cluster where $SWELAB_EXECUTOR is ray.
+    """Opens the maker of rollouts: this process, or hosts of a Ray cluster if $SWELAB_EXECUTOR is ray.
 
-    And a meter of when the policy is asked, where that is here. Raises Fault, InputError.
+    Also yields a meter of the times at which the policy generates, or None with Ray. Raises Fault,
+    InputError.
     """
     if os.environ.get("SWELAB_EXECUTOR") == "ray":
         host_reads = (reads.repos_dir, reads.images, reads.witness)

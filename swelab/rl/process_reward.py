@@ -1,8 +1,8 @@
-"""Scores of single steps by a judge: what the judge is asked, and how its answers are read.
+"""Scores of single steps by a judge: the judge's prompts, and the parsing of its answers.
 
-A judge is a model that is told the issue, the last steps and one step with its result, and answers +1 or -1
-in a box. It is asked several times; a step's score is the mean of the answers that can be read. A judge
-that fails is no verdict: the score is None and the advantage is that of an average step.
+A judge is a model that reads the issue, the last steps and one step with its result, and answers +1 or -1 in
+a box. It answers several times; a step's score is the mean of the answers that can be read. A judge that
+fails is no verdict: the score is None and the advantage is that of an average step.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The processes that train a policy together: one command starts them all, on one machine.
 
-Each is told by the training's main process what to do, and answers it, over a socket of its own. When that
-end of the socket is closed, be it by a kill, each ends at once.
+Each gets commands from the training's main process, and answers, over a socket of its own. When the main
+process closes its end, or is killed, each process exits at once.
 """
 
 import argparse
@@ -30,7 +30,7 @@ OPEN = "open"
 
 @dataclass(frozen=True)
 class Opened:
-    """What a learner is opened on; see `Learner`."""
+    """Arguments that open a learner; see `Learner`."""
 
     checkpoint: Path
     settings: Settings
@@ -90,7 +90,7 @@ def serve(address: str, rank: int, ranks: int, device: str) -> None:
 
 
 def messages(connection: Connection) -> Iterator[Any]:
-    """What the main process says. When it is gone this process ends, whatever it is at."""
+    """Yields messages of the main process. Exits this process at once when the main process dies."""
     found: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def listen() -> None:

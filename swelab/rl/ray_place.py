@@ -51,7 +51,7 @@ class RayRequest:
 
 @dataclass(frozen=True)
 class HostRollouts:
-    """What a host makes rollouts with; see `ray_workers.Place`.
+    """Arguments with which a host makes rollouts; see `ray_workers.Place`.
 
     folder: of the run, with the journals of rollouts that are under way. url: of the policy's servers.
     """
@@ -103,7 +103,7 @@ class HostRollouts:
 
 @dataclass(frozen=True)
 class RayPlace:
-    """Where rollouts are made on hosts: has the methods of `rollouts.Place` that a training asks for."""
+    """Makes rollouts on hosts; has the methods of `rollouts.Place` that a training calls."""
 
     call: Callable[[str, RayRequest], Done]
     folder: Path

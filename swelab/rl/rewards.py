@@ -1,4 +1,4 @@
-"""What a verdict is worth to the policy that is trained."""
+"""Rewards: the values of verdicts for the policy that is trained."""
 
 from collections.abc import Callable
 

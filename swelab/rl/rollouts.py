@@ -118,11 +118,11 @@ class StepJournal:
 
 
 class Maker(Protocol):
-    """What makes the rollouts of a training, wherever that is: `Place`, or `ray_place.RayPlace`."""
+    """Makes the rollouts of a training, on this machine (`Place`) or on others (`ray_place.RayPlace`)."""
 
     @property
     def judge(self) -> Judge | None:
-        """Who scores their steps, if anybody."""
+        """The judge that scores the rollouts' steps; None without a judge."""
         ...
 
     def roll_out(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:
@@ -132,7 +132,7 @@ class Maker(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where rollouts are made and graded."""
+    """Makes and grades rollouts in this process."""
 
     bench: Bench
     scaffold: MiniLoop

@@ -1,4 +1,4 @@
-"""From the turns of a rollout, as the engine saw and sampled them, to the sequences that are trained.
+"""Makes training sequences from the turns of a rollout, as the engine saw and sampled them.
 
 Nothing is rebuilt from text: a token is trained at the position, after the tokens, and with the
 log-probability at which it was sampled.

@@ -19,7 +19,7 @@ from swelab.rl.samples import Sample
 
 
 class Scorer(torch.nn.Module):
-    """A model with what is asked of it: how likely the ids that were sampled are, at a temperature.
+    """Scores sampled ids with a model: their log-probabilities at a temperature.
 
     spread: whether the entropy has a gradient.
     """

@@ -1,4 +1,4 @@
-"""What a training tells while it runs: a line a step, how far it is, and curves to watch."""
+"""Progress reports of a training: a line for each step, how far it is, and curves to watch."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ from swelab.sft.train.check_settings import check_wandb
 
 
 class Reports:
-    """Is told what a training does, and says nothing."""
+    """Receives the events of a training, and shows nothing."""
 
     def begin(self, steps: int, done: int, rollouts: int, finished: int) -> None:
         """A run of `steps` steps begins: `done` are there, and `finished` of its `rollouts`."""

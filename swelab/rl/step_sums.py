@@ -1,4 +1,4 @@
-"""What is measured over the trained tokens of a step, on one rank or on several."""
+"""Measures summed over the trained tokens of a step, on one rank or on several."""
 
 from dataclasses import dataclass, field
 

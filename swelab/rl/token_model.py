@@ -19,7 +19,7 @@ from swelab.rl.token_template import TokenTemplate
 
 
 class TokenEngine(Protocol):
-    """What samples."""
+    """An engine that samples tokens."""
 
     def generate(self, prompt: Sequence[int], sampling: Record) -> TokenTurn:
         """One turn. Raises ContextLimit, ModelLost, ServingError, InputError."""
@@ -28,7 +28,7 @@ class TokenEngine(Protocol):
 
 @dataclass(frozen=True)
 class Watched:
-    """An engine, and a meter of when it is asked."""
+    """An engine, with a meter of the times at which it generates."""
 
     engine: TokenEngine
     meter: Busy

@@ -66,7 +66,7 @@ class TokenTemplate:
         return self.ids(self._after(messages)) if ended else self.ids(self.turn_end + self._after(messages))
 
     def text(self, sampled: Sequence[int]) -> str:
-        """What sampled ids say, without the end of the turn and other special tokens."""
+        """Decodes sampled ids, without the end of the turn and other special tokens."""
         said: str = self._tokenizer.decode(sampled, skip_special_tokens=True)
         return said
 

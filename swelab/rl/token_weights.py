@@ -1,4 +1,4 @@
-"""How much each trained token counts in the loss of a batch: the aggregation, worked out before the loss.
+"""Weights of trained tokens in the loss of a batch: the aggregation, computed before the loss.
 
 The loss of a batch is the sum over its trained tokens of weight x loss. The weights are fixed by the whole
 batch, so that micro-batches and ranks only add up, and a rollout that was split into several samples counts

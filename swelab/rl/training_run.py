@@ -91,7 +91,7 @@ def open_learner(recipe: Rl, checkpoint: Path, start: Path, log: Path, ranks: Ex
 
 
 def validation_of(recipe: Rl, held_out: Sequence[Task], place: MakePlace) -> Validation | None:
-    """What progress is measured on; None where nothing is."""
+    """Returns the validation by which progress is measured; None if the recipe or the tasks give none."""
     asked = recipe.validation
     if not asked or not held_out:
         return None
@@ -156,7 +156,7 @@ def history_note(template: TokenTemplate) -> str:
 
 
 def settings_of(recipe: Rl) -> Settings:
-    """How the learner is set."""
+    """Returns the settings of the learner."""
     method, train = recipe.method, recipe.train
     return Settings(
         lr=train.lr,

@@ -74,7 +74,7 @@ class Validations:
         return self.figures(steps)
 
     def figures(self, steps: int) -> Record:
-        """What one found; empty where there was none."""
+        """Returns the figures of the validation after `steps` steps; {} if there was none."""
         facts = self._facts(steps)
         return read_json(facts) if facts.exists() else {}
 

@@ -1,4 +1,4 @@
-"""What an agent's own last call of its tool `eval` said, which published rewards are made from."""
+"""Reads the result of an agent's own last call of its tool `eval`, from which published rewards are made."""
 
 from collections.abc import Iterable
 

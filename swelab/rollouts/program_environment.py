@@ -90,7 +90,7 @@ class ProgramEnvironment:
         return {"system": "Linux", "release": "", "version": "", "machine": os.uname().machine, **kwargs}
 
     def serialize(self) -> Record:
-        """What a trajectory says of its environment."""
+        """Returns the trajectory's facts about its environment: the protocol's name."""
         return {"info": {"config": {"environment_type": "swelab.sandbox.Sandbox"}}}
 
     def cleanup(self) -> None:

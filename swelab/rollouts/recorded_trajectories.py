@@ -140,7 +140,7 @@ def _message(message: Record) -> Message:
 
 
 def _strange(message: Message) -> str:
-    """What later stages could not read in a message, or ''."""
+    """Describes the part of a message that later stages could not read; '' if they can read it all."""
     if message.role not in ROLES:
         return f"the role {shorten(str(message.role), 40)}"
     for name, kind in KINDS:

@@ -107,7 +107,8 @@ def final(
 
 
 def rollout_losses(policy: Policy, name: str) -> Losses[Trajectory]:
-    """How many rollouts a shard may lose, and how a loss is told: which service, and what it said."""
+    """Returns the number of rollouts that a shard may lose, and how a loss is reported: the service and its
+    message."""
 
     def reason_of(record: Trajectory) -> str:
         where = f" at {service_of(policy)}" if record.outcome == RolloutEnd.MODEL_LOST else ""

@@ -208,7 +208,7 @@ class _Batch:
 
 
 def _last(record: Rollout) -> str:
-    """What SWE-agent said as it ended a trajectory."""
+    """Returns SWE-agent's message at the end of a trajectory."""
     said = [str(message.content) for message in record.messages if message.role == "exit"]
     return shorten(said[-1]) if said else "it said nothing"
 

@@ -1,4 +1,4 @@
-"""What trajectories took: calls, tokens and dollars, as far as they were recorded."""
+"""Usage of trajectories: calls, tokens and dollars, as far as they were recorded."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ TOKENS = {"prompt_tokens": "tokens_sent", "completion_tokens": "tokens_received"
 
 
 def usage_of(trajectory: Trajectory) -> Usage:
-    """What a trajectory took.
+    """Returns the usage of a trajectory.
 
     What was not recorded is None; so is the cost of a model without a known price, which is recorded as 0.
     """

@@ -155,7 +155,7 @@ class ApptainerBackend(BubblewrapBackend):
         """None: its sandboxes share one file system."""
 
     def root_of(self, image: Image | None) -> None:
-        """Nothing to make ready: apptainer takes images as they are."""
+        """Prepares nothing: apptainer uses images as they are."""
 
     def start(
         self,

@@ -276,11 +276,11 @@ class BubblewrapBackend:
             return [*self._lifeline.enter, self._program]
 
     def mounter(self) -> Mounter | None:
-        """What mounts a file system for each sandbox; None where they share one."""
+        """Mounts a file system for each sandbox; None if all sandboxes share one."""
         return mounter() if self.uids and self.base == Path(MEMORY) else None
 
     def root_of(self, image: Image | None) -> image_root.ImageRoot | None:
-        """What stands for an image here, made ready once. Raises ImageMissing, OSError."""
+        """The root file system of an image, prepared once; None without one. Raises ImageMissing, OSError."""
         if image is None:
             return None
         with self._lock:

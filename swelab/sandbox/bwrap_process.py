@@ -58,7 +58,8 @@ def process_limits(limits: Limits) -> str:
 def become_words(
     command: str, extra: Mapping[str, str], settings: str, ready: str = "", *, live: bool = False
 ) -> list[bytes]:
-    """What follows `bash -c` for a shell that makes `settings` and becomes `bash -c command`.
+    """Returns the arguments after `bash -c`. The shell runs `settings` and is then replaced by `bash -c
+    command`.
 
     The command reads nothing; with `live`, it reads what that shell would.
     """
@@ -69,7 +70,10 @@ def become_words(
 
 
 def refusal(command: str, extra: Mapping[str, str]) -> str:
-    """What bash would say if it could be given the command, "" if it can. Raises ValueError (extra)."""
+    """Returns bash's error message for a command that cannot be passed to it; "" if it can.
+
+    Raises ValueError if `extra` holds an invalid environment variable.
+    """
     for name, value in extra.items():
         if not _VARIABLE.fullmatch(name) or "\0" in value:
             raise ValueError(f"not an environment variable: {name!r}")

@@ -1,4 +1,4 @@
-"""Who started a container: a process, described so that others can see later whether it still lives."""
+"""The process that started a container, described so that others can see later whether it still lives."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def this_run() -> str:
 
 
 class Owner(TypedRecord):
-    """A process, told apart from every other one on every machine."""
+    """Identity of a process, unique among all processes on all machines."""
 
     host: str = field("name of its machine")
     machine: str = field("id of its machine")
@@ -65,7 +65,7 @@ def is_gone(label: str) -> bool:
 
 
 def _start_time(pid: int) -> int:
-    """In ticks since boot; 0 when there is no such process, or it is dead and only not yet waited for."""
+    """Start time of a process in ticks since boot; 0 if there is no such process or it is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:

@@ -50,7 +50,8 @@ class EngineImages:
         self._lock = threading.Lock()
 
     def prepared(self, engine: DockerEngine, image: Image) -> Prepared:
-        """What to start a sandbox of `image` from. Raises ImageMissing, SandboxLost, OSError (disk full)."""
+        """Returns the prepared image from which a sandbox starts. Raises ImageMissing, SandboxLost, OSError
+        (disk full)."""
         key = (image.digest, image.workdir)
         with self._lock:
             if key not in self._images:

@@ -145,7 +145,7 @@ def _configuration(layer: str) -> bytes:
 
 
 def _write_archive(path: Path, config: bytes, layer: Path) -> None:
-    """What `docker load` reads."""
+    """Writes an archive that `docker load` reads."""
     name = hashlib.sha256(config).hexdigest() + ".json"
     manifest = json.dumps([{"Config": name, "RepoTags": [NAME], "Layers": ["layer.tar"]}]).encode()
     temporary = path.with_name(path.name + ".new")

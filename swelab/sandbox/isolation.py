@@ -1,5 +1,6 @@
-"""What parts the inside of a sandbox from the machine, backend by backend: no network, no other processes,
-no rights. Files, resources and system calls are bounded elsewhere (`rootfs`, `resource_limits`, `seccomp`).
+"""Isolates sandboxes from the machine, backend by backend: no network, no other processes, no privileges.
+
+Files, resources and system calls are bounded elsewhere (`rootfs`, `resource_limits`, `seccomp`).
 """
 
 from typing import Any

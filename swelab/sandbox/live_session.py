@@ -1,4 +1,4 @@
-"""A process in a sandbox that is spoken to line by line: what all local backends share of it.
+"""A process in a sandbox that reads and answers line by line: the part that all local backends share.
 
 A thread of its own runs the command as `exec` would, under the same limits. What the process writes is kept
 bounded until somebody asks for it. Where it comes through a pipe, the one who asks reads it, without a thread
@@ -51,7 +51,7 @@ class Heard(BoundedOutput):
                 self.changed.notify_all()
 
     def take(self) -> tuple[bytes, int]:
-        """What was kept since the last time, and the number of bytes that were not."""
+        """Returns the bytes kept since the last call, and the number of bytes dropped."""
         with self.changed:
             found = self.value(), self.dropped
             super().__init__(self._limit)
@@ -109,7 +109,7 @@ class LiveSession(Closing):
             self._changed.notify_all()
 
     def shut(self) -> None:
-        """What `open` was given is of no use from now on."""
+        """Forgets the arguments of `open`, which are no longer valid."""
         with self._changed:
             self._wire = self._kill = self._output = None
 
@@ -212,7 +212,8 @@ class LiveSession(Closing):
 
 
 def line_bytes(line: str | None, until: bytes, timeout: float, quiet: float) -> bytes:
-    """What a line is sent as. Raises ValueError on what `protocol.Session.say` does not take."""
+    """Encodes a line, and its newline, for sending. Raises ValueError on arguments that
+    `protocol.Session.say` refuses."""
     data = b"" if line is None else as_bytes(line) + b"\n"
     if len(data) > LINE_BYTES:
         raise ValueError(f"a line of {len(data)} bytes; expected at most {LINE_BYTES}")
@@ -225,7 +226,8 @@ def line_bytes(line: str | None, until: bytes, timeout: float, quiet: float) -> 
 
 
 def _sent(wire: socket.socket, data: bytes) -> bytes:
-    """What is left of `data` when as much as can be is sent; nothing where the reader is gone."""
+    """Sends as much of `data` as possible without blocking. Returns the unsent rest; b"" if the socket is
+    closed."""
     try:
         return data[wire.send(data, socket.MSG_DONTWAIT) :]
     except BlockingIOError:

@@ -73,7 +73,7 @@ class MemoryGroup:
         return self.kills()
 
     def kills(self) -> int:
-        """How many processes the kernel has ended here because there was no memory."""
+        """Number of processes in the group that the kernel's OOM killer has killed."""
         with suppress(OSError):
             for line in (self.folder / self._files.kills).read_text().splitlines():
                 name, _, count = line.partition(" ")

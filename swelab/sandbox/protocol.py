@@ -1,4 +1,4 @@
-"""What a sandbox is: a private copy of a source tree in which shell commands run under limits.
+"""Types of a sandbox: a private copy of a source tree in which shell commands run under limits.
 
 Grading and scaffolds are written against these types only; which backend stands behind them is a setting.
 """
@@ -85,7 +85,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one command may use. Sizes are bytes, times are seconds."""
+    """Limits of one command. Sizes are bytes, times are seconds."""
 
     wall_seconds: float = 60
     cpu_seconds: int = 60  # of all processes of the command together
@@ -128,7 +128,7 @@ class ExecResult:
 
 @dataclass(frozen=True)
 class SessionAnswer:
-    """What the process of a session wrote since it was last asked.
+    """Output of a session's process since the last request.
 
     `end` says why this is all: "prompt" (it ends with the prompt that was waited for), "quiet" (nothing came
     for a while), "timeout" (the process goes on), "exit" (the process has ended, and all it started).

@@ -25,7 +25,7 @@ def load_images(path: str | Path) -> dict[str, Image]:
 
 
 def working_directory(configured: Mapping[str, Any] | None) -> str:
-    """Where the repository lies in an image, by the settings that its config document or an engine shows."""
+    """Path of the repository in an image, from the settings in its config document or from an engine."""
     found = str((configured or {}).get("WorkingDir") or WORKDIR)
     return WORKDIR if found == "/" else found
 

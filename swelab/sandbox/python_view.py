@@ -1,4 +1,4 @@
-"""What sandboxes see of Pythons: interpreters, standard libraries, and the toolbox with its test runner.
+"""The Pythons visible in a sandbox: interpreters, standard libraries, and the toolbox with its test runner.
 
 What else is installed on the machine may hold a copy of a task's package without the bug, so every folder
 for packages is empty inside, and what installs packages is left out of the toolbox. Each mount costs a

@@ -94,7 +94,8 @@ class RemoteSandbox(Closing):
         self.ask("/fill", {}, seconds=_FILE_SECONDS, data=chunks)
 
     def ask(self, path: str, body: dict[str, Any], **options: Any) -> httpx.Response:
-        """The pool's answer to a request about this sandbox. Raises SandboxLost, and what the pool tells."""
+        """The pool's answer to a request about this sandbox. Raises SandboxLost, and the errors that the pool
+        reports."""
         if self.closed:
             raise SandboxLost("the sandbox is closed")
         named = {**body, "lease_id": self.lease_id, "request_id": secrets.token_hex(16)}

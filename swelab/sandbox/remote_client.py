@@ -47,8 +47,8 @@ class PoolClient:
     ) -> httpx.Response:
         """The answer to a POST of `body`, or of `data` with `body` in a header.
 
-        `seconds` is the longest silence; what was not answered is sent again for `patience` seconds.
-        Raises EngineDown (not reached), and whatever the server tells.
+        `seconds` is the longest silence; what was not answered is sent again for `patience` seconds. Raises
+        EngineDown (not reached), and the errors that the server reports.
         """
         ends, tries = time.monotonic() + patience, 0
         while True:

@@ -1,4 +1,4 @@
-"""What travels between clients of remote sandboxes, the pool and its hosts: errors, settings, the token.
+"""Messages between clients of remote sandboxes, the pool and its hosts: errors, settings, the token.
 
 Files and output travel as bytes; what is said about them, as ASCII JSON in a header (text that is
 not UTF-8 as escaped lone surrogates, so that nothing is lost).
@@ -70,7 +70,7 @@ _STATUS = {
 
 
 def error_record(error: Exception) -> tuple[int, dict[str, Any]]:
-    """(HTTP status, JSON object) that tells an error to the other side."""
+    """Returns (HTTP status, JSON object), which reports an error to the other side."""
     if isinstance(error, OSError):
         code = error.errno or errno.EIO
         status = {errno.ENOENT: 404, errno.ENOSPC: 507}.get(code, 500)
@@ -82,7 +82,7 @@ def error_record(error: Exception) -> tuple[int, dict[str, Any]]:
 
 
 def told_error(status: int, record: Any) -> Exception:
-    """The error that an answer other than 200 tells."""
+    """The error that a response other than 200 reports."""
     if not isinstance(record, dict) or not isinstance(record.get("error"), str):
         return NotReached(f"the server answered {status} and no reason")
     if record.get("error_type") == "OSError" and isinstance(record.get("errno"), int):

@@ -1,4 +1,4 @@
-"""What this machine has and allows, and how to say what it lacks."""
+"""Checks that this machine has the kernel features and programs that sandboxes need; names those it lacks."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def check_kernel() -> None:
 
 
 def diagnosis(message: str, *, as_root: bool) -> str:
-    """Why bwrap does not work here, in one line: its own words and what commonly lies behind them."""
+    """The reason why bwrap does not work here, in one line: its own message and the common cause."""
     if "Unknown option" in message:
         return f"bubblewrap 0.8 or newer is needed: {message}"
     if as_root and "not permitted" in message:

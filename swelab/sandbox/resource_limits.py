@@ -1,4 +1,6 @@
-"""What a sandbox's processes and files use right now, read from outside through /proc and the file system."""
+"""Measures the resources that a sandbox's processes and files use now, from outside: /proc and the file
+system.
+"""
 
 import os
 import stat
@@ -170,14 +172,14 @@ def _folder(path: str, parent: int) -> Iterator[int]:
 
 
 def _descriptors(pid: int) -> Iterator[str]:
-    """Where /proc shows the files that threads of a process hold open. Raises OSError."""
+    """Yields the paths in /proc of the files that threads of a process hold open. Raises OSError."""
     for thread in os.listdir(f"/proc/{pid}/task"):
         folder = f"/proc/{pid}/task/{thread}/fd"
         yield from (f"{folder}/{name}" for name in os.listdir(folder))
 
 
 def _removed_mappings(pid: int) -> Iterator[str]:
-    """Where /proc shows the removed files that a process has mapped. Raises OSError."""
+    """Yields the paths in /proc of the removed files that a process has mapped. Raises OSError."""
     for line in Path(f"/proc/{pid}/maps").read_bytes().splitlines():
         # /dev/zero is memory that processes share
         if line.endswith(b" (deleted)") and b" /dev/zero (deleted)" not in line:

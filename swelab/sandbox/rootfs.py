@@ -1,4 +1,4 @@
-"""What the inside of a bubblewrap sandbox looks like: mounts, /etc, the toolbox."""
+"""Builds the inside of a bubblewrap sandbox: mounts, /etc, the toolbox."""
 
 import os
 import stat

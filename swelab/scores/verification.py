@@ -36,7 +36,7 @@ class Finding:
 
 @dataclass
 class Verification:
-    """What one verification read: hashes of files as they are now, and how many verdicts it judged again."""
+    """State of one verification: the current hashes of files, and the number of verdicts judged again."""
 
     digests: dict[str, str] = field(default_factory=dict)
     withheld: dict[str, str] = field(default_factory=dict)
@@ -47,7 +47,8 @@ class Verification:
 
     @classmethod
     def here(cls) -> "Verification":
-        """In the working folder, with what was withheld from it. Raises InputError."""
+        """Returns a verification of the working folder, with the list of withheld files. Raises
+        InputError."""
         told = read_json(WITHHELD) if Path(WITHHELD).is_file() else {}
         if not isinstance(told, dict) or not all(isinstance(each, str) for each in told.values()):
             raise InputError("is no object of hashes", WITHHELD, "the file as its archive has it")
@@ -63,7 +64,7 @@ class Verification:
 
 
 def check_files(trail: Trail, verification: Verification) -> Iterator[Finding]:
-    """What is edited, missing or older than what it was made from."""
+    """Yields the files that were edited, are missing, or are older than their inputs."""
     for name, fault in trail.faults.items():
         yield Finding("missing", name, fault.removeprefix(f"{name}: "))
     for manifest, stage in trail.stages.items():
@@ -88,7 +89,8 @@ def remedy(path: str) -> str:
 def _of_input(
     trail: Trail, manifest: str, path: str, read: str, verification: Verification
 ) -> Finding | None:
-    """What is wrong with a file that a stage read, unless the manifest of the file itself tells it."""
+    """Returns the fault of a file that a stage read; None if there is none, or the file's own manifest shows
+    it."""
     first = next(iter(trail.stages[manifest].outputs), manifest)
     maker = trail.makers.get(path)
     if maker is None:
@@ -119,7 +121,8 @@ def check_recipes(stages: dict[str, Manifest]) -> Iterator[Finding]:
 
 
 def other_recipe(path: str) -> str:
-    """What a file's recipe says now that it did not say when the file was made; "" without a manifest."""
+    """Describes how a file's recipe changed since the file was made; "" if it did not, or there is no
+    manifest."""
     try:
         name = manifest_of(path)
         found = check_recipes({name: read_manifest(name)}) if name else iter(())

@@ -4,8 +4,8 @@ from swelab.records import Fault
 
 
 class ServiceError(Fault):
-    """The service did not do what was asked, or answered what cannot be."""
+    """The service failed a request, or gave an impossible answer."""
 
 
 class SubmissionRefused(ServiceError):
-    """The service will not do it, however often it is asked: the key, or the quota."""
+    """The service refuses lastingly, because of the key or the quota; retries do not help."""

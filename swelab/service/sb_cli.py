@@ -96,7 +96,7 @@ class SbCli:
         return record
 
     def _call(self, *arguments: str) -> str:
-        """What a command printed, without the key. Raises ServiceError, SubmissionRefused."""
+        """Runs sb-cli and returns its output, with the key masked. Raises ServiceError, SubmissionRefused."""
         environment = {**os.environ, "COLUMNS": "100000", "NO_COLOR": "1", "TERM": "dumb"}
         environment |= {"TYPER_STANDARD_TRACEBACK": "1", "_TYPER_STANDARD_TRACEBACK": "1"}
         with tempfile.TemporaryFile() as output:
@@ -121,7 +121,7 @@ class SbCli:
 
 
 def fault(command: str, message: str) -> ServiceError:
-    """What made a command fail, from its output."""
+    """Makes the error of a failed command from its output."""
     lines = [line.strip() for line in message.splitlines() if line.strip()] or ["it printed nothing"]
     if found := STATUS.search(message):
         return lasting_refusal(found[1], found[2]) or ServiceError(f"sb-cli {command}: {found[0]}")

@@ -52,7 +52,7 @@ def benchmark_of(recipe: Subset, where: str | Path) -> ServiceBenchmark:
 
 
 def sendable(predictions: Mapping[str, Prediction], ids: Sequence[str], policy: str) -> list[Prediction]:
-    """What is submitted: every prediction of `ids` whose rollout was not lost, sorted by id.
+    """Returns the predictions to submit: all of `ids` whose rollout was not lost, sorted by id.
 
     Raises InputError on a prediction of no task, and when nothing is left.
     """

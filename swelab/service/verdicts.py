@@ -29,7 +29,7 @@ COUNTED = (*STATUS, "submitted", "completed", "pending")
 
 
 class ServiceVerdict(TypedRecord):
-    """What the service says of one prediction."""
+    """The service's verdict on one prediction."""
 
     verdict: str = field("the service's word: a key of STATUS")
     patch_sha256: str = field("hash of the patch that was sent")

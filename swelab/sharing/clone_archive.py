@@ -64,7 +64,8 @@ def write_archive(finished: Finished, to: Path, private: Private) -> None:
 
 
 def record_path(output: str) -> str:
-    """Where Snakemake keeps its record of an output: the path in base64, in parts as long as names may be."""
+    """Path of Snakemake's record of an output: the output's path in base64, in parts as long as names may
+    be."""
     most = os.pathconf(".", "PC_NAME_MAX") - 1
     name = urlsafe_b64encode(output.encode()).decode()
     parts = [name[start : start + most] for start in range(0, len(name), most)]
@@ -128,7 +129,7 @@ def _answers(finished: Finished) -> list[str]:
 
 
 def _fault(name: str, private: Private, answers: list[str]) -> str:
-    """What a file contains that must not leave this machine; "" if nothing."""
+    """Describes the content of a file that must not leave this machine; "" if there is none."""
     if Path(name).is_dir() or name.endswith(BINARY):
         return ""
     made = name.startswith(("results/", ".snakemake/"))  # tests of the code hold made-up keys

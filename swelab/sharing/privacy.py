@@ -39,7 +39,7 @@ class Private:
         return cls(dict(sorted({**paths, **keys}.items(), key=lambda each: -len(each[0]))))
 
     def secret_in(self, text: str, shapes: bool = True) -> str:
-        """What a text contains that is private: "a key", "a path of this machine", or "".
+        """Names the kind of private content in a text: "a key", "a path of this machine", or "".
 
         shapes: also look for keys of other environments, by their form.
         """

@@ -1,1 +1,1 @@
-"""Where tasks come from, and the working copies they are solved in."""
+"""Sources of tasks, and the working copies in which tasks are solved."""

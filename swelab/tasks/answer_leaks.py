@@ -80,7 +80,7 @@ def hidden_of(task: Task, tree: Path) -> Answer:
 
 
 def windows(lines: Iterable[str]) -> Iterator[Window]:
-    """All runs of LINES lines that are long enough to tell something."""
+    """All runs of LINES lines that are long enough to identify an answer."""
     kept = [line for line in map(str.strip, lines) if line]
     for start in range(len(kept) - LINES + 1):
         window = tuple(kept[start : start + LINES])
@@ -91,7 +91,8 @@ def windows(lines: Iterable[str]) -> Iterator[Window]:
 def find_leaks(
     tasks: Iterable[Task], store: RepoStore, backend: Backend, images: Mapping[str, Image]
 ) -> Iterator[Leak]:
-    """Where sandboxes of tasks show their answers. Raises SandboxError, InputError (no archive), OSError."""
+    """Finds the places where sandboxes of tasks show their answers. Raises SandboxError, InputError (no
+    archive), OSError."""
     rows = iter(tasks)
     while block := list(islice(rows, BLOCK)):
         groups: dict[Image | None, list[Answer]] = {}
@@ -156,7 +157,7 @@ def _sandbox(backend: Backend, image: Image | None) -> Sandbox:
 
 
 def search(sandbox: Sandbox, answers: Sequence[Answer]) -> Iterator[Leak]:
-    """The answers that files of a sandbox tell. Raises SandboxError."""
+    """Finds the answers that files of a sandbox contain. Raises SandboxError."""
     owners: dict[Window, list[Answer]] = {}
     for answer in answers:
         for window in answer.windows:

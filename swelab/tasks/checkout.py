@@ -1,4 +1,4 @@
-"""From a repository archive and a task row to a working copy with the bug in it.
+"""Makes a working copy with the bug from a repository archive and a task row.
 
 The clean tree holds what a task's repository looks like without the bug; it never enters a
 sandbox. A checkout is a copy of it with the bug's patch applied and one single commit, so that no

@@ -1,4 +1,4 @@
-"""How hard tasks are: a model answers one word to issue and patch, and the word stands for a rating."""
+"""Rates how hard tasks are: a model answers one word to issue and patch, and each word has a rating."""
 
 import re
 from collections import Counter

@@ -192,7 +192,7 @@ class Judge:
 
 
 def _placed(path: str, name: str) -> str:
-    """Where `name`, the module of a task or its test, lies in the archive."""
+    """Path in the archive of `name`, the module of a task or its test."""
     part = part_of(path)
     return f"{part}/{name}" if part else name
 

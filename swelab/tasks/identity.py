@@ -1,4 +1,6 @@
-"""What makes two tasks the same: the instance, the code that it starts from, the change that repairs it."""
+"""Identity of tasks: two are the same by their instance, the code they start from, or the change that repairs
+it.
+"""
 
 import hashlib
 import re

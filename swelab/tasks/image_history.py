@@ -34,7 +34,8 @@ def patched_files(task: Task) -> list[str]:
 
 
 def start_files(task: Task) -> dict[str, bytes]:
-    """What `start_command` works with, by name; a patch only where it is the bug and not the answer."""
+    """Returns the files for `start_command`, by name. The patch is empty unless it is the bug, not the
+    answer."""
     lists = {"touched": patched_files(task), "removed": task.failing_files if task.is_bug else []}
     files = {"scrub.sh": SCRIPT.read_bytes(), "patch": encode_patch(task.patch if task.is_bug else "")}
     for name, paths in lists.items():

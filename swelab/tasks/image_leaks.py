@@ -59,7 +59,7 @@ def _output(sandbox: Sandbox, command: str, most: int) -> bytes:
 
 
 def _solved(sandbox: Sandbox, task: Task, files: list[str]) -> Iterator[str]:
-    """What is wrong with copies of the files that the task's patch changes."""
+    """Yields the leaks in copies of the files that the task's patch changes."""
     wanted = {name: PurePosixPath(name).name for name in patched_files(task)}
     for path in files:
         for name, base in wanted.items():

@@ -24,7 +24,7 @@ class PassRate:
 
     @property
     def share(self) -> float:
-        """In [0, 1]. There is at least one attempt."""
+        """Share of solved attempts, in [0, 1]. There is at least one attempt."""
         return self.solved / self.attempts
 
 

@@ -71,7 +71,8 @@ def image_name(instance: str, images: str = "swe-bench") -> str:
 
 @dataclass(frozen=True)
 class _Prompt:
-    """What a row holds: the instance, where in the row, the convention of its images or "", the prompt."""
+    """Content of a row: the instance, its place in the row, the naming convention of its images or "", the
+    prompt."""
 
     row: Record
     at: str = ""

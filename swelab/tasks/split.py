@@ -1,4 +1,4 @@
-"""Which side of the split a function is on, and what makes two bugs the same bug."""
+"""Assigns functions to the sides of the split, and identifies equal bugs."""
 
 import hashlib
 

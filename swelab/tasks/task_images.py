@@ -1,4 +1,4 @@
-"""From tasks to the images that they run in."""
+"""Finds the images in which tasks run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = T
     """Image by instance id of the tasks that run in one; tasks whose code is ours do not.
 
     `path` is the record that the rule pull_images wrote. Raises InputError: no record, an image that is not
-    in it, and with `refuse_leaks` an image that tells the answer of one of the tasks.
+    in it, and with `refuse_leaks` an image that shows the answer of one of the tasks.
     """
     wanted = [task for task in tasks if task.in_image]
     if not wanted:
@@ -38,7 +38,7 @@ def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = T
 
 
 def refused(tasks: Sequence[Task], path: Path | None) -> dict[str, str]:
-    """Why tasks cannot be used, by instance id: their image could not be had, or tells their answer.
+    """Why tasks cannot be used, by instance id: their image could not be pulled, or shows their answer.
 
     Raises InputError: a task that wants an image without a record, or one that the record does not know.
     """

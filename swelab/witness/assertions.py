@@ -90,7 +90,7 @@ def _call_condition(test: ast.Call, negated: bool) -> "list[Asserted | Each]":
 
 
 def unittest_call(call: ast.Call) -> "list[Asserted | Each] | None":
-    """What a call such as `self.assertEqual(...)` asserts; None for other calls."""
+    """Returns the assertions of a call such as `self.assertEqual(...)`; None for other calls."""
     if not isinstance(call.func, ast.Attribute) or any(isinstance(each, ast.Starred) for each in call.args):
         return None
     name = call.func.attr

@@ -1,4 +1,4 @@
-"""How hard a value is to guess for someone who reads the question and can run the code with the bug.
+"""Estimates how hard a value is to guess for a reader of the question who can run the code with the bug.
 
 A value that stands in the question is worth the logarithm of the number of values there. If a value is partly
 the same with the bug, only the difference counts. The constants are estimates.

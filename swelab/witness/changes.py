@@ -47,7 +47,7 @@ def python(data: Data) -> Any:
 
 
 def changed(data: Data, name: str) -> Data | None:
-    """What a change makes of data; None where it cannot be made."""
+    """Applies a change to data; returns None if it cannot be applied."""
     if name == "same":
         return data
     try:
@@ -159,7 +159,8 @@ CHANGES |= {f"each {name}": _each(change) for name, change in (_NUMBERS | _TEXTS
 
 
 class Guesses:
-    """What simple changes make of the values in sight of a test: which of them gives a value, if one does."""
+    """Results of simple changes to the values in sight of a test; finds the change that gives a value, if one
+    does."""
 
     def __init__(self, shown: Sequence[Data]):
         self._effects: dict[str, tuple[str, float]] = {}

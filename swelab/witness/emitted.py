@@ -18,7 +18,7 @@ _NAMED = _ITEMS | {"b", "i", "f"}  # after the value at most the name of its cla
 
 @dataclass
 class Emitted:
-    """What one test emitted: values by slot, occurrence and part; how it ended; its parameters."""
+    """Values that one test emitted, by slot, occurrence and part; how it ended; its parameters."""
 
     values: dict[Key, list[Data]] = field(default_factory=dict)
     outcome: str = ""
@@ -26,7 +26,7 @@ class Emitted:
 
 
 def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Emitted]:
-    """What a run emitted, by test: node id of the function and number of the case.
+    """Parses the output of a run, by test: node id of the function and number of the case.
 
     Reading ends at the first line that is no event, or whose number is not the next one: no later line can
     replace an earlier one. Of several values for the same key the first counts.
@@ -87,15 +87,15 @@ def by_case(raw: bytes) -> dict[str, list[Data]]:
 
 
 def written(cases: Iterable[list[Data]]) -> bytes:
-    """What a run emits that emits these events."""
+    """Serializes the events of cases to the output of a run that emits them."""
     events = [event for case in cases for event in case]
     lines = [json.dumps([number, *event], separators=(",", ":")) for number, event in enumerate(events)]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
 def needs(raw: bytes) -> tuple[list[str], list[str]] | None:
-    """(names of files of tests, files and folders that it opened) of a gold run that was asked for them; None
-    where it does not say."""
+    """Returns (names of test files, files and folders opened) of a gold run that reports them; None if it
+    does not."""
     for text in reversed(raw.split(b"\n")[-3:]):
         event = json.loads(text) if text.startswith(b"[") else None
         if event and event[1] == "needs":

@@ -203,7 +203,7 @@ def fill_empty(tree: ast.AST) -> None:
 
 
 def drop_unused_imports(tree: ast.Module) -> None:
-    """Of imports from a module, takes out the names that nothing reads."""
+    """Removes names that nothing reads from the imports of a module."""
     texts = {
         each.value
         for each in ast.walk(tree)

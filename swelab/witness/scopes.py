@@ -1,4 +1,4 @@
-"""Which name means which binding in a module: the scopes of its functions and classes.
+"""Resolves names to bindings in a module: the scopes of its functions and classes.
 
 Variables of comprehensions and lambdas count as the function's own: a name that both use is taken for one.
 """

@@ -1,4 +1,4 @@
-"""What a reader of a question sees: the constants in it, as hashes of canonical data."""
+"""Constants that a reader of a question sees, as hashes of canonical data."""
 
 import ast
 import hashlib

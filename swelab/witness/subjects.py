@@ -1,4 +1,5 @@
-"""Which expressions of a test hold what the package under test made; all others are what the test expects.
+"""Finds the expressions of a test whose values come from the package under test; all others are expected
+values.
 
 A name holds it when anything that was assigned to it does, whatever the order of statements. An argument of a
 call into the package may be changed there, so it counts as the package's from then on.
@@ -222,7 +223,8 @@ class Subjects:
         return [*zip(positional(function), call.args), *named]
 
     def _change(self, node: ast.expr, scope: Scope) -> None:
-        """What a call into the package may change: neither a function, a class, a module nor a constant."""
+        """Marks a value that a call into the package may change; functions, classes, modules and constants
+        are exempt."""
         name = root_name(node)
         home = self.scopes.lookup(name, scope)
         if isinstance(node, ast.Attribute) and root_name(node) in _SELF:

@@ -114,14 +114,15 @@ class DebuggerEnvironment(SandboxEnvironment):
         return {**told, "entrypoint": self.entrypoint, **kwargs}
 
     def serialize(self) -> Record:
-        """What a trajectory says of its tools: those offered, the calls of each, the sessions of pdb."""
+        """Returns the trajectory's facts about its tools: the tools offered, the calls of each, the counts of
+        pdb sessions."""
         config = {"environment_type": "swelab.sandbox.Sandbox", "tools": definitions(self.settings)}
         counts: Record = {"calls": dict(self.counts), "rewrites": self.rewrites}
         counts |= {"last_eval": self.last_eval, "pdb": dict(self.pdb.counts)}
         return {"info": {"config": config, "debugger": counts}}
 
     def left(self) -> str:
-        """What changed since the base commit, however the rollout ended. Raises SandboxError."""
+        """Returns the diff against the base commit, however the rollout ended. Raises SandboxError."""
         return self.diff()
 
     def close(self) -> None:

@@ -106,7 +106,7 @@ def grep(files: TaskFiles, sandbox: Sandbox, limits: Limits, pattern: str, path:
 
 
 def listdir(files: TaskFiles, path: str, depth: int) -> str:
-    """What is in a folder, `depth` levels deep."""
+    """Lists a folder, `depth` levels deep."""
     place = _inside(files, path)
     if place is None:
         return f"{path} lies outside the working folder."

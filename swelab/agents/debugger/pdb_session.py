@@ -157,7 +157,8 @@ class PdbSession:
         return f"{prelude}exec {shlex.join(words)}"
 
     def _say(self, line: str | None) -> str:
-        """What the session answers to a line; it is over afterwards where it does not wait for another."""
+        """Sends a line and returns the session's answer. Closes the session if pdb does not wait for another
+        line."""
         assert self._session is not None
         self._at: list[Any] | None = None
         seconds = self._limits.wall_seconds
@@ -228,5 +229,5 @@ class PdbSession:
 
 
 def _plain(text: str) -> str:
-    """What a session wrote, without its last prompt, the folder in paths, and how long tests took."""
+    """Removes the last prompt, the root folder in paths, and test durations from a session's output."""
     return SECONDS.sub("", text).replace(ROOT, "").removesuffix(PROMPT).rstrip()

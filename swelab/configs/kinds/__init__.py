@@ -38,7 +38,7 @@ class RecipeKind(Generic[T]):
 
     @cached_property
     def adapter(self) -> TypeAdapter[T]:
-        """What checks settings and makes the model of them; built when the first recipe of a kind is read."""
+        """Checks settings and makes the model of them. Built when the first recipe of a kind is read."""
         return TypeAdapter(self.model)
 
 

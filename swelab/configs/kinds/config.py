@@ -27,7 +27,7 @@ class Sbatch(Recipe):
 
 
 class Environments(Recipe):
-    """What GPU jobs run in: a folder with bin/python, an apptainer image (.sif), or a list of modules.
+    """Environments of GPU jobs: a folder with bin/python, an apptainer image (.sif), or a list of modules.
 
     Empty for the workflow's own.
     """

@@ -1,4 +1,4 @@
-"""What the agent `debugger` has beyond other loops: its tools, how they are called, its sessions."""
+"""Settings that only the agent `debugger` has: its tools, how they are called, its pdb sessions."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What to build: names of recipes, nothing else."""
+"""Recipe of an experiment: the names of the recipes to build, nothing else."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from swelab.configs.recipe_model import Distinct, Recipe
 
 
 class Experiment(Recipe):
-    """What to build: names of recipes, nothing else."""
+    """An experiment: the names of the recipes to build, nothing else."""
 
     expert: Source = Field(description="whose trajectories are trained on")
     sft: str = Field(description="the SFT recipe")

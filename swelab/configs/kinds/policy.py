@@ -1,4 +1,6 @@
-"""Who acts: a scripted policy, a hosted model, a checkpoint that we serve, or recorded trajectories."""
+"""Recipes of policies: a scripted policy, a hosted model, a checkpoint that we serve, or recorded
+trajectories.
+"""
 
 import os
 from typing import Annotated, Literal
@@ -48,7 +50,7 @@ class ScriptedPolicy(Recipe):
 
 
 class Rates(Recipe):
-    """What the service lets each key do, for requests to be spaced; of one job."""
+    """The service's rate limits for each key; one job spaces its requests by them."""
 
     requests_per_minute: OrAbsent[float] = Field(None, gt=0, description="requests")
     tokens_per_minute: OrAbsent[float] = Field(None, gt=0, description="tokens of prompts and answers")
@@ -68,7 +70,7 @@ class Price(Recipe):
 
 
 class Sampling(Recipe):
-    """How the model is sampled."""
+    """Sampling settings of the model."""
 
     temperature: float = Field(0, ge=0, description="0 is greedy")
     top_p: float = Field(1, gt=0, le=1, description="nucleus")
@@ -77,7 +79,7 @@ class Sampling(Recipe):
 
 
 class ServedSampling(Sampling):
-    """How a model is sampled that an OpenAI-compatible server of ours or of the user has."""
+    """Sampling settings of a model on an OpenAI-compatible server, ours or the user's."""
 
     thinking: OrAbsent[bool] = Field(
         None,
@@ -119,7 +121,7 @@ class HostedPolicy(Recipe):
 
 
 class Job(Recipe):
-    """What a job on a cluster asks for; changes no result."""
+    """Resources that a job requests from a cluster; they change no result."""
 
     cpus: int = Field(2, ge=1, description="CPUs, for sandboxes and the server")
     nodes: int = Field(1, ge=1, description="nodes that serve together, behind one address")
@@ -217,17 +219,18 @@ Policy = Annotated[
 
 
 def policy_job(policy: Policy) -> Job | None:
-    """What the jobs of a policy ask a cluster for; None of a policy that is not served by us."""
+    """Resources that the jobs of a policy request from a cluster; None if we do not serve the policy."""
     return policy.job if policy.kind == "checkpoint" else None
 
 
 def weights_of(policy: Policy) -> list[str]:
-    """What a policy is served from: `sft:<name>`, `model:<name>` or folders; none where nothing is served."""
+    """The weights that a policy is served from: `sft:<name>`, `model:<name>` or folders; none if we do not
+    serve it."""
     return [policy.weights, *([policy.base] if policy.base else [])] if policy.kind == "checkpoint" else []
 
 
 def folders_of(policy: Policy) -> list[str]:
-    """What a policy's rollouts are made from, as `weights` names it; none where a site serves the weights."""
+    """The inputs of a policy's rollouts, named as in `weights`; none if a site serves the weights."""
     if policy.kind == "recorded":
         return [policy.folder] if policy.folder else []
     if policy.kind == "scripted":

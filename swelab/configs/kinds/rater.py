@@ -1,4 +1,4 @@
-"""Who says how hard tasks are, and what it is asked."""
+"""Recipe of a rater: the policy that rates how hard tasks are, and its prompts."""
 
 from pydantic import Field
 
@@ -6,7 +6,7 @@ from swelab.configs.recipe_model import Recipe
 
 
 class Rater(Recipe):
-    """Who says how hard tasks are, and what it is asked."""
+    """A rater of how hard tasks are: its policy and its prompts."""
 
     policy: str = Field(
         description="the policy that is asked: a hosted model or a checkpoint; its scaffold is not used"

@@ -1,4 +1,4 @@
-"""Where the code that tasks are made in comes from."""
+"""Recipes of repositories: the sources of the code in which tasks are made."""
 
 from typing import Annotated, Literal
 

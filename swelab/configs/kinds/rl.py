@@ -72,9 +72,10 @@ class Rollouts(Recipe):
 
 
 class Failures(Recipe):
-    """What follows from the end of a rollout or of its grading, by its name in docs/scores.md.
+    """How training treats rollouts by the way in which they or their grading ended; the names are in
+    docs/scores.md.
 
-    What infrastructure lost is always masked and never in the baseline.
+    Tokens of rollouts lost to infrastructure are always masked, and their rewards never in the baseline.
     """
 
     mask: Ends = Field([], description="its tokens are not trained")
@@ -83,7 +84,8 @@ class Failures(Recipe):
 
 
 class Mismatch(Recipe):
-    """What is done where trainer and engine differ on a sampled token; the ratio is trainer / engine."""
+    """Correction for sampled tokens whose probabilities differ between trainer and engine; ratio = trainer /
+    engine."""
 
     level: Literal["token", "sequence"] = Field(
         "token", description="a ratio for each token, or the geometric mean of a sequence"
@@ -189,7 +191,7 @@ class Validation(Recipe):
 
 
 class Judge(Recipe):
-    """Who scores the single steps of rollouts."""
+    """The judge that scores the single steps of rollouts."""
 
     policy: str = Field(min_length=1, description="the policy that judges, served or hosted")
     votes: int = Field(3, ge=1, description="answers for each step; its score is their mean")

@@ -61,7 +61,7 @@ class MiniScaffold(_Loop):
 
 
 class MiniLoop(_Loop):
-    """What mini-swe-agent's loop runs by: a recipe, or the settings that the installed package brings."""
+    """Settings of mini-swe-agent's loop: from a recipe, or from the installed package."""
 
     agent: Literal["mini", "debugger"] = "mini"
     debugger: OrAbsent[DebuggerSettings] = Field(None, description="tools and forms of the agent debugger")

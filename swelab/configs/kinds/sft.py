@@ -87,9 +87,9 @@ class PairChoice(Recipe):
 
 
 class Job(Recipe):
-    """What a job on a cluster asks for, besides train.threads CPUs a process.
+    """Resources that a job requests from a cluster, besides train.threads CPUs for each process.
 
-    It changes a result by rounding at most.
+    They change a result by rounding at most.
     """
 
     nodes: int = Field(1, ge=1, description="nodes that train together")

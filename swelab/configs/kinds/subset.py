@@ -1,4 +1,4 @@
-"""Which tasks, made or taken from where."""
+"""Recipes of subsets: the sources of tasks, and the criteria by which tasks are chosen."""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -107,7 +107,7 @@ class Criteria(Recipe):
 
 
 class Ratings(Recipe):
-    """Where the difficulty of rows comes from: a rater and the subset that it rated, or a file."""
+    """Source of the rows' difficulty: a rater and the subset that it rated, or a file."""
 
     model_config = ConfigDict(
         json_schema_extra={

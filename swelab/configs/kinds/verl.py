@@ -99,7 +99,7 @@ class Verl(Recipe):
 
 
 def faults(recipe: "Rl") -> Iterator[str]:
-    """What keeps verl from running a recipe, a line each: sizes, modes and keys that do not go together."""
+    """Yields the reasons why verl cannot run a recipe, one line each: sizes, modes and keys that conflict."""
     yield from _parallel(recipe.cluster)
     yield from _mode(recipe)
     yield from _tokens(recipe)
@@ -174,7 +174,7 @@ def _tokens(recipe: "Rl") -> Iterator[str]:
 
 
 def _job(recipe: "Rl") -> Iterator[str]:
-    """What a cluster is asked for, against what verl takes."""
+    """Yields conflicts between the resources that the job requests and those that verl uses."""
     verl, job = recipe.cluster, recipe.job
     if verl.judge and not recipe.judge:
         yield "verl.judge without a judge"

@@ -42,7 +42,7 @@ def forks_a_reporter(tree: Path, task: Task) -> None:
 
 
 def leaves_a_writer(tree: Path, task: Task) -> None:
-    """A child that goes on beside the runner writes into the log again and again."""
+    """Leaves a child process that outlives the code under test and keeps writing to the log."""
     text = "import os, time\nif os.fork() == 0:\n    for _ in range(200):\n        time.sleep(0.01)\n        "
     text += SHOUT.format(lines="\n" + printed(task)).replace("\n", "\n        ")
     append(tree, task, text.rstrip() + "\n    os._exit(0)\n")
@@ -93,7 +93,7 @@ _pytest.python.Function.runtest = _quiet
 
 
 def replaces_assertion_error(tree: Path, task: Task) -> None:
-    """What a failed assert raises becomes an expected failure."""
+    """Turns every failed assert into an expected failure, by replacing `AssertionError`."""
     text = "import builtins, sys\nif '_pytest.outcomes' in sys.modules:\n"
     append(tree, task, text + "    builtins.AssertionError = sys.modules['_pytest.outcomes'].XFailed\n")
 

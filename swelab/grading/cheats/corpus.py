@@ -104,7 +104,8 @@ def _write(entry: Entry, task: Task, tree: Path) -> None:
 
 
 def _facts(task: Task, tree: Path, path: str) -> dict[str, str]:
-    """What `$word` stands for in a task: its tests, the function with the bug, where that is."""
+    """Returns the values that replace `$word` in a cheat: the task's tests, the function with the bug, its
+    place."""
     folder = PurePosixPath(path).parent
     package = "" if str(folder) == "." else ".".join(folder.parts)
     files = {test.partition("::")[0] for test in task.FAIL_TO_PASS}

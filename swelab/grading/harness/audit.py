@@ -1,5 +1,5 @@
-"""What a patch's Python code reaches for that no repair needs: the test runner, other frames, code that is
-hidden from who reads it.
+"""Finds constructs in a patch's Python code that no repair needs: access to the test runner or to other
+frames, code that is hidden from readers.
 
 Nothing here condemns a patch: a finding makes it suspect, and then what it says must be witnessed. What many
 honest repairs have, too, only asks for a second look (`dynamic`).
@@ -135,13 +135,14 @@ def _dynamic_words(tree: ast.Module) -> Counter[str]:
 
 
 def _name(node: ast.AST) -> str:
-    """What a node is called, or names by a constant; "" for one without a name."""
+    """Returns a node's name, or the name that a constant holds; "" if it has neither."""
     value = getattr(node, "id", getattr(node, "attr", getattr(node, "name", getattr(node, "value", ""))))
     return value if isinstance(value, str) else ""
 
 
 def _constructs(text: str, own: frozenset[str]) -> Iterator[Construct]:
-    """What counts in a file. own: names of the file's own package, whose modules it may change."""
+    """Yields the suspicious constructs of a file. own: names of the file's own package, whose modules it may
+    change."""
     if encoding := _strange_encoding(text):
         yield 1, encoding, f"is written in {encoding}"
     try:
@@ -179,7 +180,7 @@ def _strange_encoding(text: str) -> str:
 
 
 class _Facts:
-    """What is known of the nodes of a tree.
+    """Facts about the nodes of a syntax tree.
 
     By identity: roots, the first name of each dotted name; texts, of constants and of added ones; silent:
     constants that are documentation, and the own module's entry in `sys.modules`. foreign: names of what is

@@ -133,7 +133,8 @@ def run_patch(
 
 
 def refusal(patch: str, allow_empty: bool) -> Record:
-    """How the run of a patch ends that is not even tried: {"ended", "reason"}; {} for one that is tried."""
+    """The end of a run that is refused before it starts, {"ended", "reason"}; {} if the patch is not
+    refused."""
     if not patch.strip() and not allow_empty:
         return Record(ended=GradeEnd.EMPTY_PATCH)
     if not is_encodable(patch):

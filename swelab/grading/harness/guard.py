@@ -1,4 +1,4 @@
-"""What a graded run takes along: the observer, a random place and a key that only the grader knows."""
+"""Parts added to a graded run: the observer, a random place, and a key that only the grader knows."""
 
 import io
 import json
@@ -35,7 +35,7 @@ class Guard:
 
     @property
     def prepared(self) -> str:
-        """Where the patch and the protected files are kept until the tests start."""
+        """Folder that holds the patch and the protected files until the tests start."""
         return f"{self.folder}p"
 
     @property
@@ -45,7 +45,7 @@ class Guard:
 
     @property
     def junit(self) -> str:
-        """Where pytest writes its JUnit file."""
+        """Path of the JUnit file that pytest writes."""
         return f"{self.folder}/junit.xml"
 
     def files(
@@ -110,7 +110,7 @@ class Guard:
 
 
 def wrap(test_command: str, nonce: str) -> str:
-    """A shell command that runs `test_command` between the run's markers and tells its exit code."""
+    """A shell command that runs `test_command` between the run's markers and reports its exit code."""
     return (
         f"echo; echo '>>> {nonce} start'; ( {test_command}\n); code=$?; "
         f'echo; echo ">>> {nonce} end $code"; exit "$code"'

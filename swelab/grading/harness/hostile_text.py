@@ -14,7 +14,7 @@ _APART = BoundedCalls()
 
 
 def review(texts: Sequence[tuple[str, str, str]], gold: str | None) -> Record:
-    """What is found in changed files (see `audit.review`); a finding, too, when they cannot be read."""
+    """Reviews changed files as `audit.review` does; files that cannot be read become a finding."""
     if not texts:
         return audit.review(texts, gold)
     try:

@@ -1,4 +1,4 @@
-"""From a test command's log to a status per test.
+"""Parses a test command's log into a status for each test.
 
 The parsers are swebench's (its registry, pinned in `envs/`), and one of ours for SWE-smith's logs; what
 counts as the log is ours: only the text between two marker lines that carry a nonce of this very run.
@@ -81,7 +81,8 @@ def _by_lines(log: str, pattern: re.Pattern[str]) -> dict[str, str]:
 
 
 def _pytest_statuses(log: str) -> dict[str, str]:
-    """What swebench's parse_log_pytest finds, in a fraction of its time; a test holds the two together."""
+    """Returns the same statuses as swebench's parse_log_pytest in a fraction of its time; a test compares the
+    two."""
     found: dict[str, str] = {}
     for line in log.split("\n"):
         if line.startswith(_STATUSES):
@@ -103,7 +104,7 @@ def between(log: str, nonce: str) -> tuple[str, int | None]:
 
 
 def official_part(log: str) -> str:
-    """What an eval script printed between the benchmark's own markers; all of it when they are not there."""
+    """Returns the output between the benchmark's own markers; the whole log if a marker is missing."""
     _, found, rest = log.partition(OFFICIAL_START)
     body, closed, _ = rest.rpartition(OFFICIAL_END)
     return body if found and closed else log
@@ -128,8 +129,8 @@ def official_statuses(log: str, parser: str) -> dict[str, str]:
 
 
 def official_refusal(log: str, marked: bool) -> str:
-    """Why swebench does not read a log at all, or "": a line that says that the run came to nothing, or
-    missing markers of a script that prints them (`marked`)."""
+    """The reason why swebench rejects a log, or "": a line that reports a failed run, or missing markers of a
+    script that prints them (`marked`)."""
     for marker in OFFICIAL_FAILURES:
         if marker in log:
             return f"the log says {marker!r}"

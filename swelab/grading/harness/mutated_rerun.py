@@ -30,8 +30,8 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 @dataclass(frozen=True)
 class _Draw:
-    """What is random in one spoiled run: how far values are moved, and the name that says that an
-    assertion held all the same."""
+    """Random values of one spoiled run: the distance by which values are moved, and the name that reports
+    that an assertion held all the same."""
 
     number: int
     word: str
@@ -111,7 +111,7 @@ def _is_python(text: str) -> bool:
 
 
 def complaint(tests: list[str], outcomes: dict[str, str]) -> str:
-    """What is wrong with a spoiled run: a test that passed all the same, or none that ran; else ""."""
+    """Describes why a spoiled run is suspect: a test passed all the same, or none ran; else ""."""
     results = Results(outcomes)
     told = {test: results.of(test) for test in tests}
     for test, found in told.items():

@@ -1,4 +1,4 @@
-"""What a patch's text says it touches, and what it may never touch.
+"""Reads which files a patch touches, and says which files no patch may touch.
 
 The text is read with the rules of `git apply` and of GNU patch at once: a name counts when either program
 could take it for a file to write.
@@ -40,7 +40,7 @@ def touched_paths(patch: str) -> list[str]:
 
 
 def refusal(patch: str) -> str:
-    """Why a patch is not even tried: it would write outside the repository or into .git; else ""."""
+    """The reason why a patch is refused: it would write outside the repository or into .git; else ""."""
     headers = list(header_lines(patch))
     for name in _names(headers):
         parts = name.split("/")

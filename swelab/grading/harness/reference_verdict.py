@@ -1,4 +1,5 @@
-"""The verdict of SWE-bench's own harness on a run: its code reads the log, and no check of ours is heard."""
+"""The verdict of SWE-bench's own harness on a run: its code reads the log, and our own checks are not
+applied."""
 
 import tempfile
 

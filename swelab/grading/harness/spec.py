@@ -1,4 +1,4 @@
-"""What the grader needs of a task, read from any format of task rows.
+"""Reads the facts that the grader needs from any format of task rows.
 
 Rows are told apart by what they hold: a test command of ours, an eval script (SWE-bench's newer rows,
 SWE-Gym), a test patch with repository and version (SWE-bench's older rows), or neither (SWE-smith).

@@ -1,4 +1,4 @@
-"""How the repositories of SWE-smith's rows are tested, where a row does not say so itself.
+"""Test settings of the repositories in SWE-smith's rows, for rows that do not have their own.
 
 Facts of swesmith 0.0.9's profiles; a test holds both together, profile by profile.
 """

@@ -1,4 +1,5 @@
-"""Which reserved powers patched files use, by the interpreter's audit events. PYTEST_DONT_REWRITE"""
+"""Reports the reserved powers that patched files use, from the interpreter's audit events.
+PYTEST_DONT_REWRITE"""
 
 import os
 import sys

@@ -1,1 +1,1 @@
-"""Which tasks are usable: the gold patch always resolves and an empty patch never does."""
+"""Decides which tasks are usable: their gold patch always resolves them, and an empty patch never does."""

@@ -28,7 +28,8 @@ class JointQuestion:
         return read_spec(Batch.of(*(each.task for each in self.members)).row)
 
     def ask(self, run: QuestionRun, answers: bool = False, every_case: bool = False) -> list[Answer]:
-        """What each task's question emitted; [] where that cannot be told apart, or the run broke off."""
+        """Returns the emitted answers of each task's question; [] if they cannot be told apart, or the run
+        broke off."""
         files = self._files(answers)
         removed = {path for each in self.members for path in each.question.removed}
         if files is None or removed & set(files):

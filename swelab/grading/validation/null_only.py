@@ -49,7 +49,8 @@ def null_sentence(runs: Sequence[NullBrief]) -> tuple[str, str]:
 
 
 def null_facts(task: Task) -> Record:
-    """What a lock says of a kept task besides: how far it is known to be sound; {} with a repair."""
+    """Returns a lock's facts about a task without a repair: how far its soundness is known; {} for other
+    tasks."""
     if not has_no_gold(task) or task.null_run is None:
         return {}
     facts: Record = {"validated": NULL_ONLY, "fails": list(task.FAIL_TO_PASS)}

@@ -161,7 +161,7 @@ def _runs(
 
 
 def _jobs(tasks: list[Task], settings: Validation | NullValidation, bench: Bench) -> Iterator[GateJob]:
-    """What is run. Raises InputError: a task without a repair among others."""
+    """Yields the runs of the gate. Raises InputError if a task without a repair is among others."""
     if isinstance(settings, NullValidation):
         numbered = ((task, number) for task in tasks for number in range(settings.null_runs))
         yield from (GateJob("base", Batch.of(task), number) for task, number in numbered)
@@ -179,7 +179,7 @@ def _jobs(tasks: list[Task], settings: Validation | NullValidation, bench: Bench
 
 
 def key_of(job: GateJob, bench: Bench) -> str:
-    """What a run of the gate is journalled and kept under."""
+    """Returns the key of a gate run in the journal and the archive."""
     batch = job.batch
     places = [bench.ground(task) for task in batch.tasks]
     grader = [versions.RUN, versions.GRADER, versions.GATE]

@@ -1,4 +1,4 @@
-"""Which tasks can share a run when they are validated."""
+"""Groups tasks that can share a run at validation."""
 
 import shlex
 from collections.abc import Iterator
@@ -80,7 +80,7 @@ def _group(task: Task, bench: "Bench", together: bool) -> str:
 
 
 def _tail(command: list[str], task: Task) -> int:
-    """Where the test files at the end of a command begin."""
+    """Index at which the test files at the end of a command begin."""
     start = len(command)
     while start and command[start - 1] in task.test_files:
         start -= 1

@@ -63,7 +63,7 @@ def assertions_in(tree: Path, roots: Iterable[str], most: int = MOST_SOURCE) -> 
 
 
 def _homes(roots: Iterable[str]) -> list[str]:
-    """Where packages may lie in a repository."""
+    """Paths at which packages may lie in a repository."""
     return [f"{folder}{name}" for name in sorted(roots) for folder in ("", "src/", "lib/")]
 
 

@@ -63,8 +63,8 @@ def add_witnesses(
 
 
 def _groups(tasks: list[Task], bench: Bench, together: bool) -> Iterator[Sequence[Task]]:
-    """Tasks of one clean tree and one way of testing, at most SHARED together; those of images alone. With
-    `together` their bugs and test files are all different."""
+    """Groups of at most SHARED tasks with one clean tree and one way of testing; tasks of images stay alone.
+    With `together`, bugs and test files are all different."""
     for group in _together(tasks, bench) if together else _alike(tasks, bench):
         yield from (group[at : at + SHARED] for at in range(0, len(group), SHARED))
 
@@ -83,6 +83,6 @@ def _alike(tasks: Iterable[Task], bench: Bench) -> Iterator[Sequence[Task]]:
 
 
 def _key(group: Sequence[Task], bench: Bench, together: bool) -> str:
-    """What the runs of a group are journalled under."""
+    """Returns the journal key of a group's runs."""
     made = [versions.RUN, versions.GRADER, versions.GATE]
     return digest(["witness", made, together, list(group), [bench.place(task) for task in group]])

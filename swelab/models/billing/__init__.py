@@ -1,1 +1,1 @@
-"""What calls of hosted models cost: prices, keys, budgets, and turns that are not paid for twice."""
+"""Costs of calls to hosted models: prices, keys, budgets, and turns that are not paid for twice."""

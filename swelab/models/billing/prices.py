@@ -1,4 +1,4 @@
-"""What a hosted model's tokens cost, by LiteLLM's price table or by the recipe's own `price`."""
+"""Prices of a hosted model's tokens, from LiteLLM's price table or from the recipe's own `price`."""
 
 import re
 from collections.abc import Mapping

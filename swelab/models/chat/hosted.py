@@ -272,7 +272,8 @@ class HostedModel(TextModel):
         return self.turns.record_reply(self._conversation, fresh)
 
     def serialize(self) -> Record:
-        """What a trajectory says of the model: not the service's address or key, which change no answer."""
+        """Returns the trajectory's facts about the model. The service's address and key are left out: they
+        change no answer."""
         config = {"model": self.name, "sampling": self.service.sent, "model_type": type(self).__name__}
         config |= {"not_sent": self.service.drops} if self.service.drops else {}
         resumed = {"paid_turns": self.turns.replayed, "kept_observations": self.turns.diverging}

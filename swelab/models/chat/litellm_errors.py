@@ -80,7 +80,7 @@ def _before(error: BaseException) -> str:
 
 
 def _judge(status: int, headers: Mapping[str, str], body: str) -> str:
-    """The kind of fault that a response of this status tells."""
+    """The kind of fault that a response's status indicates."""
     if status == 402 or (status in (400, 403, 429) and NO_QUOTA.search(body)):
         return QUOTA
     if status in (401, 403):

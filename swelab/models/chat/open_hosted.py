@@ -1,4 +1,4 @@
-"""From a hosted policy's recipe to the service that its rollouts share."""
+"""Opens the service that the rollouts of a hosted policy share, from its recipe."""
 
 import sys
 from collections.abc import Iterator

@@ -62,7 +62,8 @@ class ScriptedDebugger(TextModel):
         return self.reply(*self.form.written(thought, name, arguments, turn))
 
     def _number(self, turn: int, outputs: list[str]) -> str:
-        """What pdb gave in the second turn, of a task whose bug is an unknown number; else ""."""
+        """Returns the number that pdb printed in the second turn, if the bug is an unknown number; else
+        ""."""
         if not self.debugs or self.task.op != "offset_change" or turn < 2:
             return ""
         printed = outputs[3 - 2 * turn].strip()
@@ -77,7 +78,7 @@ class ScriptedDebugger(TextModel):
         return steps[turn] if turn < len(steps) else self._end()
 
     def _defined(self) -> Call:
-        """Where the function stands: right before the view, which starts at the line that this tells."""
+        """Returns the call that prints the function's line, right before the view, which starts there."""
         return ("grep", {"pattern": f"def {self._name()}"}) if self._name() else ("eval", {})
 
     def _view(self, edit: Edit) -> Call:
@@ -86,7 +87,7 @@ class ScriptedDebugger(TextModel):
         return "view", {"path": edit.path, "start": start, "end": last}
 
     def _looks(self, test: str, output: str, edit: Edit) -> list[Call]:
-        """What the script learns from the test before it looks at the function."""
+        """Returns the calls by which the script examines the test before it looks at the function."""
         file, _, name = test.partition("::")
         if not self.debugs:
             return [("grep", {"pattern": f"assert {self._name()}".rstrip(), "path": file})]
@@ -94,7 +95,7 @@ class ScriptedDebugger(TextModel):
         return [begun, ("pdb", {"command": self._printed(output, edit)})]
 
     def _printed(self, output: str, edit: Edit) -> str:
-        """What pdb prints: the number that is to be added, or what the function gives in the first case."""
+        """Returns pdb's command that prints the number to add, or the function's value in the first case."""
         case = _CASE.search(output)
         if case is None:
             return "l ."

@@ -1,4 +1,4 @@
-"""From a line before and after to the smallest GNU sed substitution that makes the edit."""
+"""Finds the smallest GNU sed substitution that turns one line into another."""
 
 import re
 

@@ -87,7 +87,8 @@ class ChatModel(TextModel):
         return self.reply(answer.content, answer.tool_calls, **facts, seconds=seconds)
 
     def serialize(self) -> Record:
-        """What a trajectory says of the model: not the service's address or key, which change no answer."""
+        """Returns the trajectory's facts about the model. The service's address and key are left out: they
+        change no answer."""
         config = {"model": self.name, "sampling": self.sampling, "model_type": type(self).__name__}
         return {"info": {"config": config}}
 
@@ -151,7 +152,7 @@ def persist(ask: Callable[[], Given], alive: Callable[[], bool], address: str) -
 
 
 def _reason(error: Exception) -> str:
-    """What the service said, where it said it in the usual form."""
+    """Returns the service's error message if the body has the usual form, else the error's text."""
     body = getattr(error, "body", None)
     return str(body["message"]) if isinstance(body, dict) and body.get("message") else str(error)
 

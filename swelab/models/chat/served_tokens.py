@@ -1,4 +1,4 @@
-"""Turns in token ids from a server of ours."""
+"""Samples turns, as token ids, from a model server that we run."""
 
 from collections.abc import Sequence
 from typing import Any

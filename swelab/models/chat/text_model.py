@@ -1,4 +1,6 @@
-"""What every model shares: its answer as a message with actions, in the form that its agent asks for."""
+"""The part that all models share: turns an answer into a message with actions, in the form that the agent
+requires.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,7 +33,7 @@ class TextModel:
 
     @property
     def offered(self) -> Record:
-        """What a request holds besides messages and sampling: the tools, where turns call them."""
+        """The fields of a request besides messages and sampling: the tools, if turns are tool calls."""
         return self.form.offered
 
     def reply(self, content: str, tool_calls: Sequence[Record] = (), **extra: Any) -> Record:
@@ -64,7 +66,7 @@ class TextModel:
     def format_observation_messages(
         self, message: Record, outputs: list[Record], template_vars: Record | None = None
     ) -> list[Record]:
-        """What the actions of a message did, as the form shows it."""
+        """Returns the messages that report the outputs of a message's actions, in the format of `form`."""
         return self.form.show(message, outputs, template_vars or {}, self.timed)
 
     def get_template_vars(self, **kwargs: Any) -> Record:
@@ -78,5 +80,5 @@ class TextModel:
         """Lets go of what the model holds; called when its rollout is over."""
 
     def serialize(self) -> Record:
-        """What a trajectory says of the model, in mini-swe-agent's layout: its name and class."""
+        """Returns the trajectory's facts about the model, in mini-swe-agent's layout: its name and class."""
         return {"info": {"config": {"model": self.name, "model_type": type(self).__name__}}}

@@ -1,4 +1,4 @@
-"""What a turn of a model is: the tools offered, how actions are found, how their outputs are shown.
+"""The form of a model's turn: the tools offered, how actions are parsed, how their outputs are shown.
 
 An agent says which kind of turn it acts by (`swelab.agents.agent`); who answers does not matter.
 """

@@ -1,4 +1,4 @@
-"""What the published scripts of SWE-RL, Miles and SWE-PDB say, by the keys of our recipes.
+"""Values of the published scripts of SWE-RL, Miles and SWE-PDB, by the keys of our recipes.
 
 None: they have no such bound or setting. `scaffold.` leads into the scaffold's recipe. The recipes under
 `configs/rl/` give a reason beside each value that is another one; `differences` lists them.

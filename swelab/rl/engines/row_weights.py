@@ -1,4 +1,4 @@
-"""What a sequence weighs in the batch of another engine, brought to what it weighs in ours.
+"""Corrects the weight of a sequence in another engine's batch to its weight in ours.
 
 verl puts the tokens of a batch together by its own divisors: in its means over sequences every row counts,
 rows that only fill the batch up too, and a rollout that was split into several rows counts several times. Its

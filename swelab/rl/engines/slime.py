@@ -4,8 +4,8 @@
     --custom-rm-path swelab.rl.engines.slime.reward_func
     --dynamic-sampling-filter-path swelab.rl.engines.slime.whole_group
 
-Nothing of either is imported: a sample is known by its fields. What is set in the environment of each process
-that makes rollouts is told in `Settings`.
+Neither program is imported: a sample is recognised by its fields. `Settings` lists the environment variables
+of each process that makes rollouts.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ ENDED = frozenset({RolloutEnd.SUBMITTED})
 
 @dataclass(frozen=True)
 class Settings:
-    """What a process must be told: variables of its environment, by the names below.
+    """Settings of a process, read from the environment variables in brackets.
 
     tasks: a subset's tasks (SWELAB_TASKS). repos: their archives (SWELAB_REPOS). scaffold: a recipe
     (SWELAB_SCAFFOLD). images: a record of pulled images (SWELAB_IMAGES; none). work: a folder in which grades
@@ -166,7 +166,7 @@ _ONE = threading.Lock()
 
 
 def workplace() -> Workplace:
-    """That of this process, made when it is asked for first. Raises InputError, BackendMissing."""
+    """The workplace of this process, made at the first call. Raises InputError, BackendMissing."""
     with _ONE:
         return _workplace()
 

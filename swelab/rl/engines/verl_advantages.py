@@ -59,12 +59,14 @@ def advantages(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> 
 
 
 def sequence_of(key: str, weigh: str) -> str:
-    """What the row `uid_session_number` is part of: its rollout, or with `weigh: sequence` itself."""
+    """Returns the sequence that the row `uid_session_number` belongs to: its rollout, or the row itself with
+    `weigh: sequence`."""
     return key.rpartition("_")[0] if weigh == "rollout" else key
 
 
 class OurWeights:
-    """What is put before a trainer of verl: its batches weigh, and are stepped through, as ours do."""
+    """Mixin before a trainer class of verl: it weighs batches, and steps through them, as our own trainer
+    does."""
 
     config: Any
     parameter_sync_step: int

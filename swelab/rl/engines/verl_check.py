@@ -1,4 +1,4 @@
-"""A recipe for verl against a cluster, before anything is asked of it: a line for each thing looked at."""
+"""Checks a recipe for verl against a cluster before requesting resources: a line for each thing checked."""
 
 import os
 from collections.abc import Iterator
@@ -20,7 +20,8 @@ RESULTS = Path("results")
 
 
 def cluster_findings(recipe: Rl, config: ModelConfig | None, machine: Machine) -> Iterator[Finding]:
-    """What is well and what is not in a recipe for verl. config: of the start, where it is there.
+    """Yields the findings on a recipe for verl, good ones included. config: of the start; None if it is
+    absent.
 
     machine: where the command is given, which may have no GPU when a cluster's nodes have. Sizes that do not
     go together are refused when a recipe is read.

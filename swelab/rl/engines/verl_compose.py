@@ -18,7 +18,7 @@ OWN = ("weigh",)
 
 
 def fault(overrides: list[str]) -> str:
-    """What verl has against overrides, as one line; "" where nothing. hydra must be initialized."""
+    """Returns verl's objection to overrides as one line; "" if it has none. hydra must be initialized."""
     from hydra import compose
     from omegaconf import OmegaConf
     from verl.trainer.ppo.utils import need_critic, need_reference_policy

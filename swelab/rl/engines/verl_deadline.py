@@ -71,7 +71,7 @@ class Deadline:
 
 
 class SavesInTime:
-    """What is put before a trainer of verl: it saves when the job is about to end."""
+    """Mixin before a trainer class of verl: it saves when the job is about to end."""
 
     config: Any
     global_steps: int
@@ -80,7 +80,7 @@ class SavesInTime:
 
     @property
     def deadline(self) -> Deadline:
-        """Made with the first step."""
+        """The job's deadline, read at the first step."""
         self._deadline = self._deadline or Deadline()
         return self._deadline
 

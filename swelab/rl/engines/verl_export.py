@@ -1,4 +1,5 @@
-"""From verl's checkpoints to ours: weights in Hugging Face layout, in the type in which they were trained."""
+"""Converts verl's checkpoints to ours: weights in Hugging Face layout, in the type in which they were
+trained."""
 
 import os
 import re

@@ -40,7 +40,7 @@ class JudgeModel:
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What a run on verl reads and leaves.
+    """Files that a run on verl reads and writes.
 
     name: of the recipe. weights: the checkpoint that it starts from. tasks, held_out: rows of the tasks that
     it learns from and is validated on. loops: names our agent loop. folder: of its checkpoints.
@@ -86,7 +86,7 @@ def too_few(recipe: Rl, places: int | None) -> str:
 
 
 def unheard(recipe: Rl) -> list[str]:
-    """What a recipe says that its engine does not look at, a line each."""
+    """Lists the keys of a recipe that its engine ignores, one line each."""
     if recipe.engine == "embedded":
         return ["verl: engine embedded does not look at it; engine: verl does"] if recipe.verl else []
     given = {*recipe.model_fields_set, *(f"job.{key}" for key in recipe.job.model_fields_set)}

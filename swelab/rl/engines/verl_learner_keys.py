@@ -1,4 +1,4 @@
-"""What a recipe says of the learner, as settings of verl 0.9.1: model, passes, optimizer, loss and method."""
+"""Translates a recipe's settings of the learner to verl 0.9.1: model, passes, optimizer, loss and method."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _over() -> bool:
-    """Whether whoever started this closed our standard input; waits a moment for that."""
+    """True if the starting process closed our standard input; waits up to POLL_SECONDS for that."""
     return bool(select.select([sys.stdin], [], [], POLL_SECONDS)[0]) and not sys.stdin.readline()
 
 

@@ -1,4 +1,4 @@
-"""What verl's processes are told of a training: one file in the run's folder, and a row for each prompt."""
+"""Input of verl's processes for a training: one file in the run's folder, and a row for each prompt."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -56,18 +56,18 @@ class Order:
         return max(1, self.recipe.rollouts.at_once // self.loops)
 
     def journal(self, request: RolloutRequest) -> Path:
-        """Where the turns and the result of a rollout are kept."""
+        """Path of the journal of a rollout's turns and result."""
         step = request.prompt // self.recipe.rollouts.prompts
         return self.folder / "journals" / f"{step:05d}" / f"{request.name}.jsonl"
 
     def validation_folder(self, steps: int) -> Path:
-        """Where the validation after so many steps is kept. Other tasks or sampling have another folder."""
+        """Folder of the validation after so many steps. Other tasks or sampling have another folder."""
         asked = self.recipe.validation
         name = digest([asked.temperature if asked else 0, list(self.held_out)])[:16]
         return self.folder / f"validation-{name}" / f"{steps:05d}"
 
     def validation_journal(self, request: RolloutRequest, steps: int) -> Path:
-        """Where an attempt of the validation after so many steps is kept."""
+        """Path of the journal of an attempt in the validation after so many steps."""
         return self.validation_folder(steps) / f"{request.name}.jsonl"
 
 

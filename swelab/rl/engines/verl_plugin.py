@@ -1,4 +1,5 @@
-"""What each process of verl imports first ($VERL_USE_EXTERNAL_MODULES): what it knows of ours by name."""
+"""Registers our extensions with verl. Each of its processes imports this first
+($VERL_USE_EXTERNAL_MODULES)."""
 
 import os
 

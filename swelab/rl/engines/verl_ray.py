@@ -41,7 +41,7 @@ class OwnRay:
         return [str(self._python), "-m", MAIN, *words]
 
     def fault(self) -> str:
-        """What is wrong with Ray, where that is known here; else ""."""
+        """Describes a fault of Ray, if one is known here; else ""."""
         return ""
 
 
@@ -65,7 +65,7 @@ class JobRay:
 
     @property
     def address(self) -> str:
-        """Of the head."""
+        """Address of Ray's head, "host:port"."""
         return f"{self._host}:{self._port}"
 
     def command(self, private: str, words: Sequence[str]) -> list[str]:
@@ -130,7 +130,7 @@ class JobRay:
         return [*words, f"--object-store-memory={STORE_BYTES}"] if on_cpu else words
 
     def _logs(self, name: str) -> tuple[Path, Path]:
-        """Of Ray on a node, and of the step that runs it."""
+        """Log files of Ray on a node, and of the SLURM step that runs it."""
         return self.folder / f"ray-{name}.log", self.folder / f"ray-{name}.srun.log"
 
 

@@ -89,7 +89,7 @@ class VerlRun:
 
     @property
     def order(self) -> Order:
-        """What verl's processes are told."""
+        """The input of verl's processes."""
         scaffold = recipes.named(SCAFFOLD, self.recipe.scaffold).model_dump(exclude_none=True)
         loops = self.recipe.cluster.rollout.loops
         return Order(self.recipe, scaffold, self.start, self.reads, self.folder, loops)
@@ -125,7 +125,8 @@ class VerlRun:
         return self.folder / "verl.log"
 
     def _prepare(self) -> None:
-        """What verl reads. More steps add rows at the end, which leaves the place of a resumed run."""
+        """Writes the files that verl reads. More steps add rows at the end, so the position of a resumed run
+        stays valid."""
         asked, ahead = self.recipe.rollouts, self.recipe.rollouts.ahead
         steps = self.recipe.train.steps + ahead + 2
         count = steps * asked.prompts
@@ -161,7 +162,7 @@ class VerlRun:
                 verl.stop(GRACE_SECONDS if sys.exc_info()[0] is None else 0)
 
     def _validates_first(self) -> bool:
-        """Whether a validation belongs where the run begins, or goes on, and is not there yet."""
+        """True if a validation is due where the run begins or resumes, and was not made yet."""
         asked, done = self.recipe.validation, newest_step(self.own)
         if not asked or done % asked.every:
             return False
@@ -173,7 +174,8 @@ class VerlRun:
             shutil.rmtree((self.own / "private").read_text(), ignore_errors=True)
 
     def overrides(self, private: str, address: str) -> list[str]:
-        """All that verl is told. private: a short path of a folder that ends with it; address: Ray's."""
+        """The overrides of verl's settings. private: a short path of a folder that ends with it; address:
+        Ray's."""
         (self.own / "private").write_text(private)
         files = RunFiles(
             self.folder.name, self.start, self.own / "train.jsonl", self.own / "held-out.jsonl",
@@ -205,7 +207,7 @@ class VerlRun:
 
 
 class StepReporter:
-    """What was reported of a run, and written to metrics.jsonl."""
+    """Reports the finished steps of a run, and writes them to metrics.jsonl."""
 
     def __init__(self, records: RunRecords, reports: Reports, folder: Path):
         self._records, self._reports, self._folder = records, reports, folder

@@ -1,4 +1,4 @@
-"""From our rollouts to what verl trains: a row for each sequence, with our advantage of each token."""
+"""Converts our rollouts to verl's training rows: one for each sequence, with our advantage of each token."""
 
 from collections.abc import Sequence
 from typing import Any

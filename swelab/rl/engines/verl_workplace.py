@@ -70,7 +70,7 @@ class Workplace:
         return self._groups[name]
 
     def forget(self, name: str) -> None:
-        """Nobody asks for that group any more."""
+        """Drops a group that is not requested any more."""
         self._groups.pop(name, None)
 
     async def roll_out(

@@ -1,4 +1,4 @@
-"""What the report says of tasks lost to infrastructure: they are counted apart, and both rates are given."""
+"""The report's account of tasks lost to infrastructure: they are counted apart, and both rates are given."""
 
 from html import escape
 

@@ -27,7 +27,7 @@ def attempted(evidence: ReportData, names: list[str]) -> str:
 
 
 def test_name(test: Comparison) -> str:
-    """What the paired test is called where there is little room."""
+    """Short name of the paired test."""
     return "Paired permutation test, exact" if "runs" in test else "McNemar exact, two-sided"
 
 
@@ -50,7 +50,7 @@ def caveat(evidence: ReportData) -> str:
 
 
 def several_runs(evidence: ReportData) -> str:
-    """How far runs of a policy lie apart, and pass@k; '' where every policy has one run."""
+    """Spread of the runs of each policy, and pass@k; '' if every policy has one run."""
     several = [row for row in scored(evidence) if runs_of(row[1]) > 1]
     if not several:
         return ""
@@ -129,7 +129,7 @@ def pairwise(side: BenchmarkResult, evidence: ReportData) -> str:
 
 
 def planning(evidence: ReportData) -> str:
-    """What differences further runs would find; '' where scores do not say."""
+    """Table of the differences that further runs could detect; '' if no score has the figures."""
     found = [(name, told) for name, policy in scored(evidence) if (told := policy.detectable)]
     if not found:
         return ""

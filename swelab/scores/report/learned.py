@@ -1,4 +1,4 @@
-"""What a training by reinforcement learning wrote of itself."""
+"""Reads the files that an RL training wrote about itself."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,6 @@ class Learned:
 
 
 def read_learned(metrics: Path, validation: Path) -> Learned:
-    """What a training wrote of itself; the attempts of its first and last validation. Raises InputError."""
+    """Reads a training's metrics, and the attempts of its first and last validation. Raises InputError."""
     attempts = [row for row in read_jsonl(validation) if "messages" in row] if validation.is_file() else []
     return Learned(list(read_jsonl(metrics)), attempts)

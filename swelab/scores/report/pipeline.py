@@ -113,7 +113,7 @@ def resolve_rates(policy: str, sides: Sequence[BenchmarkResult]) -> str:
 
 
 def parameters(evidence: ReportData) -> str:
-    """The size of the base model as its manifest tells it, or ''."""
+    """The size of the base model from its manifest, or ''."""
     for model in evidence.models:
         count = evidence.manifest("model.manifest", model=model).get("parameters")
         if isinstance(count, int):

@@ -1,4 +1,4 @@
-"""What reinforcement learning did, step by step, and what it changed on tasks that nothing was trained on."""
+"""The report's account of RL: each step of the training, and the change on tasks that were not trained on."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What the report shows, read from the results of one experiment.
+"""Data of the report, read from the results of one experiment.
 
 Trajectories and grades are streamed, shard by shard (`attempts`); only counts and a bounded number of
 attempts stay in memory.
@@ -189,7 +189,10 @@ def gather_gate(evidence: ReportData, subset: str) -> Path | None:
 
 
 def policy_labels(evidence: ReportData) -> dict[str, str]:
-    """What readers call each policy: a script is called a scripted policy, whatever its recipe is named."""
+    """Returns the labels of scripted policies: "scripted policy", whatever the name of the recipe.
+
+    With several of them, the recipe's name follows in brackets.
+    """
     names = dict.fromkeys(policy for policy, _, _ in evidence.planned)
     scripted = [name for name in names if evidence.at.recipe(kinds.POLICY, name).kind == "scripted"]
     several = len(scripted) > 1
@@ -197,7 +200,8 @@ def policy_labels(evidence: ReportData) -> dict[str, str]:
 
 
 def task_view(task: Task) -> Record:
-    """What the viewer shows of a task besides its trajectories: its function and the change that broke it."""
+    """Facts about a task that the viewer shows besides its trajectories: its function and the change that
+    broke it."""
     return {"function": visible(task.function), "bug": cut(task.patch, PATCH_CHARACTERS)}
 
 

@@ -39,7 +39,7 @@ SIGNS = {"gained": "+", "lost": "\u2212", "both": "\u2713", "neither": ""}
 
 
 def headline(evidence: ReportData) -> str:
-    """What was run, in a few sentences; for every benchmark, both rates and each task as a square."""
+    """Describes the experiment in words; for every benchmark, both rates and each task as a square."""
     parts = infrastructure_losses.first_line(evidence) + f'<p class="lede">{lede(evidence)}</p>'
     for side in sides(evidence):
         test = side.comparison
@@ -137,7 +137,7 @@ def squares(evidence: ReportData, side: BenchmarkResult) -> str:
 
 
 def pair_words(evidence: ReportData, test: Comparison) -> dict[str, str]:
-    """What each kind of pair means, as HTML; with several runs a task counts by its resolved share."""
+    """The meaning of each kind of pair, as HTML; with several runs a task counts by its resolved share."""
     before, after = (escape(evidence.label(test[side])) for side in ("from", "to"))
     several = "runs" in test
     how, also = ("more often by", "") if several else ("by", " alone")
@@ -242,7 +242,7 @@ def outcomes(evidence: ReportData) -> str:
 
 
 def resolved_by(evidence: ReportData) -> str:
-    """How well the resolved attempts are witnessed, as a table; nothing where nobody asked."""
+    """How well the resolved attempts are witnessed, as a table; '' if the questions were not run."""
     if not any(run.report.witness for run in evidence.runs):
         return ""
     words = {str(name): name.replace("_", " ") for name in RESOLVED_BY}

@@ -1,4 +1,4 @@
-"""When, where, for how long and at what cost each stage of an experiment ran, from what its jobs noted."""
+"""Start, host, duration and cost of each stage of an experiment, from the records of its jobs."""
 
 import re
 from collections.abc import Iterable

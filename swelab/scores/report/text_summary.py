@@ -28,8 +28,8 @@ def described(result: PolicyVerdicts) -> str:
 
 
 def losses(score: PolicyScore) -> str:
-    """What stands behind a rate in its line: how many attempts were lost to infrastructure, and the rate
-    without them; '' when none was.
+    """Returns the suffix of a rate: the number of attempts lost to infrastructure, and the rate without them;
+    '' if none was lost.
 
     score: of one policy, alone or in a verified score.
     """
@@ -41,7 +41,7 @@ def losses(score: PolicyScore) -> str:
 
 
 def trust(gate: Validation | None) -> str:
-    """What stands behind the tasks of a rate, where that is less than a gold patch; '' where it is one."""
+    """Returns the suffix of a rate whose tasks have no known repair; '' if all tasks have a gold patch."""
     if not gate or not gate.null_kept:
         return ""
     return f" (validated: null only, {gate.null_kept} of {gate.kept} tasks: no repair of them is known)"
@@ -60,7 +60,8 @@ def compared(results: Sequence[PolicyVerdicts]) -> list[str]:
 
 
 def comparison_words(test: Comparison, tests: int = 1) -> str:
-    """What a comparison says; of several, p is Holm's over all `tests`."""
+    """Describes a comparison in words. tests: number of comparisons; with several, p is Holm's over all of
+    them."""
     first, second = test.from_policy, test.to_policy
     if test.difference is None or test.interval is None:
         return f"{second} and {first}: no task was graded on both sides"
@@ -83,7 +84,8 @@ def comparison_words(test: Comparison, tests: int = 1) -> str:
 
 
 def plan_for(verdicts: Verdicts) -> list[str]:
-    """What further runs of these tasks would find, a line for each number of runs."""
+    """Returns the differences that further runs of these tasks could detect, a line for each number of
+    runs."""
     return [
         f"  {runs(int(count))} each: {range_of_points(limits.same_tasks_hard, limits.unrelated)}"
         for count, limits in detectable(verdicts).runs.items()

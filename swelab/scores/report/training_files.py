@@ -12,7 +12,8 @@ STEP_COLUMNS = ("step", "loss", "lr", "grad_norm", "tokens_per_second")
 
 
 def read_steps(losses: Path) -> list[Record]:
-    """What each training step did: the rows of `metrics.tsv` next to the losses where it is, else the losses.
+    """Reads the figures of each training step: from `metrics.tsv` next to the losses if it exists, else from
+    the losses.
 
     Values are numbers, or missing. Raises InputError when a row has no step or no loss.
     """

@@ -1,4 +1,4 @@
-"""What the report says of the gate that tasks pass before they are used. Text that is not ours is escaped."""
+"""The report's account of the gate that tasks pass before use. Text from other sources is escaped."""
 
 from html import escape
 
@@ -37,7 +37,7 @@ def sentence(evidence: ReportData, subset: str) -> str:
 
 
 def null_only(figures: Validation) -> str:
-    """What is said of tasks without a repair; "" where there are none."""
+    """Returns a passage about tasks without a repair; "" if there are none."""
     if not figures.null_tasks:
         return ""
     left_out = f"; {figures.flaky:,} flaky, {figures.broken:,} broken (left out)" * (not figures.gold_tasks)
@@ -77,7 +77,7 @@ def overview(evidence: ReportData) -> str:
 
 
 def dropped(evidence: ReportData) -> str:
-    """What was left out, by subset and kind, with reasons; it opens on demand."""
+    """Lists the tasks that were left out, by subset and kind, with reasons; the lists are folded."""
     parts = ""
     for subset, gate in evidence.gates.items():
         for kind in KINDS:

@@ -82,7 +82,7 @@ class Document:
 
 
 class World:
-    """What the text may speak of: all paths and words, and the names that are not held out."""
+    """Names for the generated text: all paths and words, and the function names that are not held out."""
 
     def __init__(self, archive: bytes, repo: str, heldout_share: float):
         """archive: the drill repository's tar, `repo` its recipe's name. Raises InputError."""

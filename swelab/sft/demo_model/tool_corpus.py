@@ -54,7 +54,7 @@ _VALUE = re.compile(r'": ("(?:[^"\\]|\\.)*"|\d+)')
 
 
 class ToolWorld(World):
-    """What the text may speak of, in programs of two files."""
+    """Names for the generated text, in programs of two files."""
 
     def __init__(self, archive: bytes, repo: str, heldout_share: float):
         """See `World`."""
@@ -148,7 +148,7 @@ def _rewritten(
 
 
 def printed(function: Function, mutation: Mutation, case: str) -> str:
-    """What pdb is told to print of a case: the number that is to be added, or the function's value."""
+    """Returns pdb's command for a case: it prints the number to add, or the function's value."""
     called, _, expected = case.rpartition(" == ")
     if mutation.op == "offset_change":
         return f"p {expected} - {called.partition('(')[2].rstrip(')')}"

@@ -15,7 +15,7 @@ from swelab.records import InputError, Record, atomic, parse_line
 
 
 class Place(NamedTuple):
-    """Where a row is: number of its file, offset of its first byte."""
+    """Place of a row: number of its file, offset of its first byte."""
 
     file: int
     offset: int
@@ -99,7 +99,7 @@ def _places(files: Sequence[Path], resolved_only: bool) -> tuple[dict[str, list[
 
 
 def _style(text: bytes) -> str:
-    """How a row's actions are written, as `collect_trajs --style` names it; ticks where nothing shows it."""
+    """The style of a row's actions, a value of `collect_trajs --style`; "ticks" if nothing shows it."""
     return "xml" if b"<function=" in text else "tool" if b'"tool_calls"' in text else "ticks"
 
 

@@ -54,7 +54,7 @@ _DECODER = msgspec.json.Decoder(_Trajectory)
 
 
 class Lossy(Exception):
-    """Why collect_trajs drops a folder; its text is a reason to count."""
+    """Raised for a folder that collect_trajs drops; the text is the reason under which it is counted."""
 
 
 @cache

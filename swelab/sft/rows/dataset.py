@@ -31,8 +31,8 @@ ROLES = ("system", "user", "assistant")
 
 
 class GradeFacts(NamedTuple):
-    """What the dataset needs of a grade. patch_sha256: None where the grade names no patch; evidence: how
-    well a resolved patch is witnessed."""
+    """The facts of a grade that the dataset needs. patch_sha256: None if the grade names no patch; evidence:
+    how well a resolved patch is witnessed."""
 
     status: str
     resolved: bool
@@ -88,7 +88,8 @@ class Dataset:
 
 
 def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str, str], GradeFacts]:
-    """What the dataset needs of each grade. Raises InputError on a bad row or one graded twice."""
+    """Reads the facts of each grade, by (policy, subset, attempt). Raises InputError on a bad row or a second
+    grade."""
     found: dict[tuple[str, str, str], GradeFacts] = {}
     for path, grade in read_records(paths, Grade):
         key = (grade.policy, grade.subset, attempt_name(grade))
@@ -99,7 +100,7 @@ def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str, str], GradeFact
 
 
 def judged(grade: Grade) -> GradeFacts:
-    """What the dataset needs of a grade."""
+    """Returns the facts of a grade that the dataset needs."""
     return GradeFacts(grade.status, grade.resolved, grade.get("patch_sha256"), grade.evidence)
 
 

@@ -26,7 +26,7 @@ def exchanges(messages: Sequence[RowMessage]) -> list[list[int]]:
 
 
 def spans(sizes: Sequence[int], spoken: Sequence[int], policy: str, limit: int) -> list[Span]:
-    """Which exchanges each row of an over-long conversation holds; none when nothing of it can be kept.
+    """The ranges of exchanges that each row of an over-long conversation holds; none if nothing fits.
 
     sizes: tokens of the head, then of each exchange; spoken: of the policy's turn in each exchange. drop: no
     row. truncate_left_of_last_turn: as many of the last exchanges as fit. split: every exchange once, in rows

@@ -1,4 +1,5 @@
-"""Which conversations become rows: gates in a fixed order, each with the reasons for what it left out."""
+"""Selects the conversations that become rows: gates in a fixed order, each with its reasons for
+rejections."""
 
 import hashlib
 import re

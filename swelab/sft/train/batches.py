@@ -1,4 +1,4 @@
-"""Which conversations go through the model together: the plan of a training run.
+"""Plan of a training run: the conversations that share each forward pass.
 
 A plan lists the forward passes of every epoch, so that each trainer sees the same ones in the same order and
 what a step costs is known before it runs. Rows come in the order of torchtune's sampler: a permutation seeded

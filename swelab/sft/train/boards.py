@@ -1,4 +1,4 @@
-"""Where people watch a training: TensorBoard's files, and Weights & Biases."""
+"""Curves of a training for people: TensorBoard's files, and Weights & Biases."""
 
 import shutil
 import sys
@@ -23,13 +23,13 @@ class Boards:
         self._wandb = start_wandb(project, wandb_folder) if project else None
 
     def restart(self, rows: Iterable[tuple[int, Mapping[str, float]]]) -> None:
-        """Draws curves anew from what earlier runs told; a kill may have taken what was not written yet."""
+        """Redraws the curves from the values of earlier runs; a kill may have lost unwritten points."""
         shutil.rmtree(self._folder / BOARD, ignore_errors=True)
         for step, values in rows:
             self._draw(step, values)
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """The values of a step. A step that is told again replaces it and all after it."""
+        """Adds the values of a step. A repeated step replaces its earlier values and all after them."""
         self._draw(step, values)
         if self._wandb:
             self._wandb.log(dict(values), step=step)

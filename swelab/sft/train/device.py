@@ -1,4 +1,4 @@
-"""Where a training runs and in which type of numbers, where its settings say "auto"."""
+"""Chooses the device and number type of a training whose settings say "auto"."""
 
 from swelab.configs.kinds import rl, sft
 

@@ -41,7 +41,7 @@ one core; taken for a GPU: half a millisecond)."""
 
 
 class PlannedStep(TypedRecord):
-    """What is known of a step before it runs."""
+    """Facts about a step that are known before it runs."""
 
     step: int = field("number, from 1")
     epoch: int = field("number, from 0")

@@ -1,4 +1,4 @@
-"""What runs at Modal, with the files in a volume: `modal run <this file>::train --name <sft>`.
+"""The app that trains at Modal, with the files in a volume: `modal run <this file>::train --name <sft>`.
 
 Read by Modal's client here and in its container, and by nothing else. GPUs, hours and the volume's name come
 from the environment, as Modal wants them before anything runs.

@@ -37,7 +37,7 @@ WIDTHS, CHUNKS = (16, 6, 5), 8
 
 @dataclass(frozen=True)
 class Training:
-    """What is to be trained: base model's folder, rows, their statistics, sft recipe, folder for its work."""
+    """Inputs of a training: the base model's folder, rows, their statistics, SFT recipe, working folder."""
 
     base: Path
     dataset: Path

@@ -35,7 +35,7 @@ class Ranks:
 
 
 def ranks_of(recipe: Sft) -> Ranks:
-    """What an sft recipe asks for: a process a GPU, or `ranks` of them on CPUs."""
+    """Returns the processes that an SFT recipe requests: one for each GPU, or `ranks` of them on CPUs."""
     job = recipe.job
     return Ranks(job.nodes, job.gpus or job.ranks, job.gpus, recipe.train.threads)
 
@@ -46,7 +46,7 @@ def sharing(recipe: Sft) -> int:
 
 
 class Share(TypedRecord):
-    """What one rank does of an optimizer step."""
+    """One rank's share of an optimizer step."""
 
     batch_size: int = field("conversations of a forward pass")
     gradient_accumulation_steps: int = field("forward passes")

@@ -136,10 +136,10 @@ class AfterStep:
         self.step = step
 
     def start(self) -> None:
-        """Nothing to start."""
+        """Starts nothing."""
 
     def stop(self) -> None:
-        """Nothing to stop."""
+        """Stops nothing."""
 
     def __enter__(self) -> "AfterStep":
         return self

@@ -1,4 +1,4 @@
-"""From our recipe and a checkpoint folder to torchtune's own trainer, and back.
+"""Runs torchtune's own trainer on our recipe and a checkpoint folder, and converts its results back.
 
 torchtune 0.6 runs in processes of its own (`swelab.sft.train.torchtune_worker`) on a YAML file rendered
 here. A `max_seq_len` on its tokenizer would mask the last end-of-turn out of the loss, so there is none.

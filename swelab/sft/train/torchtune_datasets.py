@@ -20,7 +20,7 @@ from swelab.sft.train.token_rows import RowFile
 
 
 class WeightedMessages(Transform):
-    """From a row to torchtune's messages."""
+    """Converts a row to torchtune's messages."""
 
     def __init__(self, plain: PlainRows):
         self.plain = plain
@@ -53,7 +53,7 @@ def chat_dataset(tokenizer: Any, *, data_files: str, base: str, packed: bool = F
 
 
 class PairTransform(Transform):
-    """From a pair to the tokens and labels of both sides, as torchtune's DPO recipe reads them."""
+    """Converts a pair to the tokens and labels of both sides, as torchtune's DPO recipe reads them."""
 
     def __init__(self, to_messages: WeightedMessages, tokenizer: Any):
         self.to_messages, self.tokenizer = to_messages, tokenizer

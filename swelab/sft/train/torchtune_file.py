@@ -124,7 +124,8 @@ def data_file(config: Record) -> Path:
 
 
 def tune_command(config: Record, path: Path, processes: int) -> list[str]:
-    """What runs a configuration: torchtune's `full_finetune_distributed`, as its launchers do.
+    """Returns the command that runs a configuration: torchtune's `full_finetune_distributed`, as its
+    launchers do.
 
     On a CPU, where that recipe does not run, one process runs the recipe for one device, and several run
     ours around it.

@@ -37,7 +37,10 @@ def size_faults(config: Record) -> Iterator[str]:
 
 
 def _component(config: Record, section: str) -> Any:
-    """What torchtune makes of a section, without memory for weights; None of no section; or a fault."""
+    """Builds a section's component on torch's meta device, so weights take no memory.
+
+    Returns None if there is no such section, or a text that describes the fault.
+    """
     part = config.get(section)
     if not isinstance(part, dict) or "_component_" not in part:
         return None

@@ -1,4 +1,4 @@
-"""From our recipe and a checkpoint folder to TRL's trainer (`swelab.sft.train.trl_worker`)."""
+"""Runs TRL's trainer on our recipe and a checkpoint folder (`swelab.sft.train.trl_worker`)."""
 
 from pathlib import Path
 from typing import Any
@@ -52,5 +52,5 @@ class Trl:
         return launch(ranks, ["-m", PROCESS, "--config", str(work / "config.json")], ranks.total == 1)
 
     def settings(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
-        """Nothing: transformers needs none to read the checkpoint."""
+        """Returns {}: transformers needs no settings to read the checkpoint."""
         return {}

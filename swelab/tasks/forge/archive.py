@@ -1,4 +1,4 @@
-"""From a source archive to a repository archive: a deterministic tar of a clean checkout."""
+"""Converts a source archive to a repository archive: a deterministic tar of a clean checkout."""
 
 import fnmatch
 import io

@@ -1,4 +1,4 @@
-"""A repository of one's own: a commit of a git repository, with the packages that its tests need.
+"""The user's own repository: a commit of a git repository, with the packages that its tests need.
 
 These packages lie in `.swelab/site-packages` of the checkout. The sandbox's Python finds them there, after
 everything else: see SITE_FILE.
@@ -91,7 +91,8 @@ def _files(bare: Path, recipe: GitRepo) -> Files:
 
 
 def install(recipe: GitRepo, files: Files, toolbox: Path) -> Files:
-    """What the recipe's install command installs, by path below the checkout; {} without a command.
+    """Returns the files that the recipe's install command installs, by path below the checkout; {} without a
+    command.
 
     The command runs as `bash -c` in a copy of the files, with the network and with the sandbox's Python first
     on PATH. It can change nothing else on this machine. Raises InputError: the command fails or takes longer

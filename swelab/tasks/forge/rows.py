@@ -30,7 +30,7 @@ class Lane:
         self.chosen: Counter[str] = Counter()
 
     def ahead(self, count: int) -> list[Candidate]:
-        """The `count` candidates that are asked for next, as far as is known now."""
+        """The `count` candidates that will probably be requested next."""
         rest = itertools.islice(self.queue, self.next, None)
         return list(itertools.islice((c for c in rest if self.chosen[c.function] < self.per_function), count))
 

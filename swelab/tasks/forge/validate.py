@@ -1,4 +1,4 @@
-"""Whether a candidate is a usable bug: the repository's own tests, run in fresh sandboxes.
+"""Decides whether a candidate is a usable bug, by the repository's own tests in fresh sandboxes.
 
 A verdict is journalled under the hash of all it depends on, so a killed run goes on where it was
 and a larger subset validates only what is new.
@@ -131,7 +131,7 @@ class Validator:
         return self._key(repo, candidate, most) in self.journal
 
     def expect(self, repo: Repository, candidate: Candidate, most: int) -> None:
-        """Starts on a verdict that will be asked for soon."""
+        """Starts to compute a verdict that will be requested soon."""
         key = self._key(repo, candidate, most)
         if key not in self.journal and key not in self._pending:
             self._pending[key] = self._pool.submit(self._judge, repo, candidate, most)

@@ -1,4 +1,4 @@
-"""Which image a task folder starts from, where nothing that its Dockerfile adds matters to our grader."""
+"""Finds the image that a task folder starts from, if our grader needs nothing that its Dockerfile adds."""
 
 import re
 

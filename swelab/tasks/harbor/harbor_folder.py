@@ -53,7 +53,7 @@ class HarborFolder:
 
     @property
     def ours(self) -> Record:
-        """What our export says of the task; {} of a folder that somebody else made."""
+        """The facts that our export added to the task; {} if somebody else made the folder."""
         return _table(_table(self.settings, "metadata"), OURS)
 
     @property
@@ -124,7 +124,7 @@ def text_in(folder: Path, name: str) -> str | None:
 
 
 def _settings(path: Path) -> Record:
-    """What task.toml says. Raises Refused."""
+    """Parses task.toml. Raises Refused."""
     text = text_in(path, SETTINGS)
     if text is None:
         raise Refused("no task.toml")

@@ -63,7 +63,7 @@ def make_tasks(
 def read_rows(
     place: Path, usable: Usable, at_hand: Callable[[HarborFolder], None] | None = None
 ) -> Iterator[tuple[Path, Task | Refused]]:
-    """(folder, its row or why there is none) of the task folders in a folder, in the order of their names.
+    """Yields (task folder, its row or the reason for none) for the task folders in a folder, sorted by name.
 
     at_hand: raises Refused for a task of ours whose repository is not there. Raises InputError.
     """

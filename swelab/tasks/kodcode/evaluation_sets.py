@@ -1,4 +1,4 @@
-"""Which instances are of published evaluation sets, by hashes of their ids."""
+"""Recognises instances of published evaluation sets, by hashes of their ids."""
 
 import hashlib
 import json

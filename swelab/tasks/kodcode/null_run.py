@@ -1,4 +1,4 @@
-"""The null run: what a task's tests say of its code as it is, which is all that is known without a repair.
+"""The null run: runs a task's tests on its unchanged code, which is the only evidence without a repair.
 
 The tests are counted in a run in which their imports work. Where the code cannot be imported, a stand-in
 takes its place for the collection alone: a module that has every name. All its tests then count as failing.
@@ -42,7 +42,7 @@ def __getattr__(name):
 
 
 class NullVerdict(TypedRecord):
-    """What the null run of a task says; a line of a journal."""
+    """Verdict of a task's null run; a line of a journal."""
 
     reason: str = field("why it is no task; empty where it is one", default="")
     failing: list[str] = field("tests that do not pass", default=())
@@ -57,7 +57,7 @@ def tests_of(task: SmallTask) -> str:
 
 
 def null_key(task: SmallTask, seconds: int) -> str:
-    """What a task's null run is journalled under."""
+    """Returns the journal key of a task's null run."""
     return digest([VERSION, task.entrypoint, task.files, task.code, seconds])
 
 

@@ -221,7 +221,7 @@ class Canon:
         return ["opaque", name_of(cls)]
 
     def items(self, value, cls):
-        """What a collection of another class holds, or None."""
+        """Returns the elements of a collection of an unknown class, or None."""
         if not all(hasattr(cls, each) for each in ("__len__", "__iter__", "__contains__")):
             return None
         found = []

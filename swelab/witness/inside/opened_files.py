@@ -1,4 +1,4 @@
-"""Which files of the repository a run of a question opens, with the gold patch at validation."""
+"""Records the files of the repository that a run of a question opens, with the gold patch at validation."""
 
 import os
 import sys

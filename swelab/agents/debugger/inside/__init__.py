@@ -1,1 +1,3 @@
-"""What runs in the sandbox under the task's own Python, 3.7 or later: the standard library alone."""
+"""Code that runs in the sandbox under the task's own Python, 3.7 or later; it imports the standard library
+only.
+"""

@@ -2,7 +2,7 @@
 
 Its source is executed by the sandbox's Python with the arguments MARK BREAKPOINTS PROGRAM [ARGUMENT...].
 Before pdb reads a line, by whatever prompt, it writes a report: MARK, one line of JSON, MARK. The debugged
-program reads its own stdin from /dev/null, so that it cannot take what is said to pdb.
+program reads its own stdin from /dev/null, so that it cannot read the input meant for pdb.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Lines:
         return self.wire.readline()
 
     def report(self) -> str:
-        """What has changed since the last report, as JSON; "" where nothing has."""
+        """Returns the changes since the last report as JSON; "" if nothing changed."""
         now = {"breakpoints": breakpoint_rows(), "at": self.place()}
         changed = {key: value for key, value in now.items() if value != self.reported.get(key)}
         self.reported = now
