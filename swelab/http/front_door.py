@@ -65,7 +65,7 @@ class FrontDoor:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         status, token = 500, self._show_token(scope)
 
-        async def counted(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -74,9 +74,9 @@ class FrontDoor:
         self._running[token] += 1
         try:
             if refusal := self._refusal(scope, token):
-                await self._refuse(refusal)(scope, receive, counted)
+                await self._refuse(refusal)(scope, receive, send_and_note)
             else:
-                await self._app(scope, receive, counted)
+                await self._app(scope, receive, send_and_note)
         finally:
             self._running[token] -= 1
             self.connections.end_request(scope.get("client"))
@@ -85,11 +85,11 @@ class FrontDoor:
 
     def _show_token(self, scope: Scope) -> str:
         """Put the token's roles and name into the scope; the name, "" for a token that nobody has."""
-        shown = [value for name, value in scope["headers"] if name == b"authorization"]
-        given = _digest(_token(shown[0])) if len(shown) == 1 else b""
-        same = [(role, hmac.compare_digest(given, token)) for role, token in self._tokens]
+        values = [value for name, value in scope["headers"] if name == b"authorization"]
+        digest = _digest(_token(values[0])) if len(values) == 1 else b""
+        same = [(role, hmac.compare_digest(digest, token)) for role, token in self._tokens]
         scope["roles"] = {role for role, equal in same if equal}
-        scope["token"] = hashlib.sha256(given).hexdigest()[:16] if scope["roles"] else ""
+        scope["token"] = hashlib.sha256(digest).hexdigest()[:16] if scope["roles"] else ""
         scope["door"] = self
         return str(scope["token"])
 
@@ -102,8 +102,10 @@ class FrontDoor:
             return Refused("too many requests of this token are being answered; try again", 503)
         if scope["query_string"]:
             return Refused("query strings are not accepted; expected all fields in the body")
-        coded = {name: value for name, value in scope["headers"] if name in (b"content-encoding", b"upgrade")}
-        if coded.get(b"content-encoding", b"identity") != b"identity" or b"upgrade" in coded:
+        encodings = {
+            name: value for name, value in scope["headers"] if name in (b"content-encoding", b"upgrade")
+        }
+        if encodings.get(b"content-encoding", b"identity") != b"identity" or b"upgrade" in encodings:
             return Refused("neither content codings nor upgrades are understood", 415)
         return None
 
@@ -129,9 +131,9 @@ def _digest(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
 
 
-def _token(shown: bytes) -> bytes:
+def _token(header: bytes) -> bytes:
     """The token in an Authorization header (Bearer, or the password of Basic), b"" for none."""
-    scheme, _, value = shown.partition(b" ")
+    scheme, _, value = header.partition(b" ")
     if scheme.lower() == b"bearer":
         return value.strip()
     try:
