@@ -70,7 +70,7 @@ class Bodies:
 
         If it is too long, the rest is still read, within READ_BYTES.
         """
-        length, count, body = announced(request) or 0, 0, bytearray()
+        length, count, body = content_length(request) or 0, 0, bytearray()
         try:
             async with asyncio.timeout(None) as limit:
                 self._reading[limit] = room
@@ -90,7 +90,7 @@ class Bodies:
         return bytes(body)
 
 
-def announced(request: Request) -> int | None:
+def content_length(request: Request) -> int | None:
     """How many bytes a request says that its body has, None if it does not say. Raises Refused."""
     if "content-length" not in request.headers:
         return None if "transfer-encoding" in request.headers else 0
@@ -102,7 +102,7 @@ def announced(request: Request) -> int | None:
 
 async def pieces(request: Request, most: int) -> AsyncIterator[bytes]:
     """The body piece by piece. Raises Refused when it is too long, dries up or comes too slowly."""
-    length = announced(request)
+    length = content_length(request)
     if (length or 0) > most:
         raise Refused(f"the body has {length} bytes; at most {most} are taken", 413)
     stream, count, credit = request.stream(), 0, Credit(BODY_SECONDS, least_speed(length or 0))

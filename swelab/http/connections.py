@@ -22,9 +22,9 @@ Peer = tuple[str, int]
 
 
 class _Connection:
-    def __init__(self, accepted: socket.socket, peer: Peer, registry: "Connections") -> None:
+    def __init__(self, client: socket.socket, peer: Peer, registry: "Connections") -> None:
         self.peer, self.address, self.token = peer, network(peer[0]), ""
-        self.socket = weakref.ref(accepted, lambda _: registry.forget(self))
+        self.socket = weakref.ref(client, lambda _: registry.forget(self))
 
     def is_closed(self) -> bool:
         own = self.socket()
@@ -58,9 +58,9 @@ class Connections:
         self._tokens: Counter[str] = Counter()
         self.closed_early = 0
 
-    def add(self, accepted: socket.socket, peer: Peer) -> None:
+    def add(self, client: socket.socket, peer: Peer) -> None:
         """Count a new connection. Where there are too many, the oldest of its kind is closed."""
-        new = _Connection(accepted, peer, self)
+        new = _Connection(client, peer, self)
         self._all[peer] = new
         own = self._strangers.setdefault(new.address, {})
         own[peer] = new

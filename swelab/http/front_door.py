@@ -13,8 +13,8 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
+from starlette.routing import Route
+from starlette.types import Lifespan, Message, Receive, Scope, Send
 
 from swelab.http.bodies import Bodies
 from swelab.http.connections import Connections
@@ -23,31 +23,34 @@ from swelab.http.refusal import Refused
 
 AT_ONCE = 4096
 """Requests of one token."""
-_BODIES_BYTES = 32 << 20
 _CHALLENGE = 'Basic realm="swelab", charset="UTF-8"'
 Handler = Callable[[Request], Awaitable[Response]]
 ErrorAnswer = Callable[[Exception], Response]
 
 
-def _count_nothing(path: str, status: int) -> None: ...
-
-
 class FrontDoor:
-    """An ASGI application in front of another: refuses requests without a token, and too many of one token.
+    """A server of some paths, as an ASGI application: refuses requests without a token before they are read.
 
     `tokens`: role -> tokens. The scope gets the token's roles as `roles`, a name of it as `token`, and the
-    front door as `door`. `count` is called with each answer's path and status.
+    front door as `door`. Handlers raise Refused and `errors`; `error_answer` makes an answer of any error.
+    `count` is called with each answer's path ("?" if unknown) and status. `body_bytes`: of all bodies.
     """
 
     def __init__(
         self,
-        app: ASGIApp,
+        routes: Sequence[Route],
         tokens: Mapping[str, Sequence[str]],
         error_answer: ErrorAnswer,
-        count: Callable[[str, int], None] = _count_nothing,
-        body_bytes: int = _BODIES_BYTES,
+        errors: Sequence[type[Exception]] = (),
+        lifespan: Lifespan[Starlette] | None = None,
+        count: Callable[[str, int], None] | None = None,
+        body_bytes: int = 32 << 20,
     ) -> None:
-        self._app, self._error_answer, self._count = app, error_answer, count
+        kinds = dict.fromkeys((HTTPException, ClientDisconnect, Refused, Exception, *errors), self._error)
+        self._app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=kinds)
+        self._app.router.redirect_slashes = False
+        self._paths = [route.path for route in routes]
+        self._error_answer, self._count = error_answer, count
         self._tokens = [(role, _digest(token.encode())) for role, own in tokens.items() for token in own]
         self.connections, self.bodies, self.turns = Connections(), Bodies(body_bytes), Turns()
         self._running: Counter[str] = Counter()
@@ -62,7 +65,7 @@ class FrontDoor:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         status, token = 500, self._show_token(scope)
 
-        async def counted(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -71,21 +74,22 @@ class FrontDoor:
         self._running[token] += 1
         try:
             if refusal := self._refusal(scope, token):
-                await _closing(self._error_answer(refusal), refusal)(scope, receive, counted)
+                await self._refuse(refusal)(scope, receive, send_and_note)
             else:
-                await self._app(scope, receive, counted)
+                await self._app(scope, receive, send_and_note)
         finally:
             self._running[token] -= 1
             self.connections.end_request(scope.get("client"))
-            self._count(scope["path"], status)
+            if self._count:
+                self._count(scope["path"] if scope["path"] in self._paths else "?", status)
 
     def _show_token(self, scope: Scope) -> str:
         """Put the token's roles and name into the scope; the name, "" for a token that nobody has."""
-        shown = [value for name, value in scope["headers"] if name == b"authorization"]
-        given = _digest(_token(shown[0])) if len(shown) == 1 else b""
-        same = [(role, hmac.compare_digest(given, token)) for role, token in self._tokens]
+        values = [value for name, value in scope["headers"] if name == b"authorization"]
+        digest = _digest(_token(values[0])) if len(values) == 1 else b""
+        same = [(role, hmac.compare_digest(digest, token)) for role, token in self._tokens]
         scope["roles"] = {role for role, equal in same if equal}
-        scope["token"] = hashlib.sha256(given).hexdigest()[:16] if scope["roles"] else ""
+        scope["token"] = hashlib.sha256(digest).hexdigest()[:16] if scope["roles"] else ""
         scope["door"] = self
         return str(scope["token"])
 
@@ -98,19 +102,38 @@ class FrontDoor:
             return Refused("too many requests of this token are being answered; try again", 503)
         if scope["query_string"]:
             return Refused("query strings are not accepted; expected all fields in the body")
-        coded = {name: value for name, value in scope["headers"] if name in (b"content-encoding", b"upgrade")}
-        if coded.get(b"content-encoding", b"identity") != b"identity" or b"upgrade" in coded:
+        encodings = {
+            name: value for name, value in scope["headers"] if name in (b"content-encoding", b"upgrade")
+        }
+        if encodings.get(b"content-encoding", b"identity") != b"identity" or b"upgrade" in encodings:
             return Refused("neither content codings nor upgrades are understood", 415)
         return None
+
+    def _refuse(self, refusal: Refused) -> Response:
+        """The answer; it closes the connection, on which an unread body may follow."""
+        answer = self._error_answer(refusal)
+        answer.headers["Connection"] = "close"
+        if refusal.status == 401:
+            answer.headers["WWW-Authenticate"] = _CHALLENGE
+        return answer
+
+    async def _error(self, request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException) and error.status_code == 404:
+            error = Refused(f"no such path here; expected one of {', '.join(self._paths)}", 404)
+        elif isinstance(error, HTTPException):
+            error = Refused(f"{request.url.path} does not take {request.method}", error.status_code)
+        elif isinstance(error, ClientDisconnect):
+            error = Refused("the client went away")
+        return self._refuse(error) if isinstance(error, Refused) else self._error_answer(error)
 
 
 def _digest(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
 
 
-def _token(shown: bytes) -> bytes:
+def _token(header: bytes) -> bytes:
     """The token in an Authorization header (Bearer, or the password of Basic), b"" for none."""
-    scheme, _, value = shown.partition(b" ")
+    scheme, _, value = header.partition(b" ")
     if scheme.lower() == b"bearer":
         return value.strip()
     try:
@@ -118,46 +141,3 @@ def _token(shown: bytes) -> bytes:
     except ValueError:
         return b""
     return password if scheme.lower() == b"basic" else b""
-
-
-def _closing(answer: Response, refusal: Refused) -> Response:
-    """The answer to a refused request; it closes the connection, on which an unread body may follow."""
-    answer.headers["Connection"] = "close"
-    if refusal.status == 401:
-        answer.headers["WWW-Authenticate"] = _CHALLENGE
-    return answer
-
-
-def guarded(
-    routes: Sequence[BaseRoute],
-    tokens: Mapping[str, Sequence[str]],
-    error_answer: ErrorAnswer,
-    errors: Sequence[type[Exception]] = (),
-    lifespan: Lifespan[Starlette] | None = None,
-    count: Callable[[str, int], None] = _count_nothing,
-    body_bytes: int = _BODIES_BYTES,
-) -> FrontDoor:
-    """A server of these paths that wants a token; its handlers may raise Refused and `errors`.
-
-    error_answer: the answer to such an error, and to any other. count: see FrontDoor; an unknown path is "?".
-    """
-    paths = [route.path for route in routes if isinstance(route, Route)]
-
-    async def answer(request: Request, error: Exception) -> Response:
-        if isinstance(error, HTTPException) and error.status_code == 404:
-            error = Refused(f"no such path here; expected one of {', '.join(paths)}", 404)
-        elif isinstance(error, HTTPException):
-            error = Refused(f"{request.url.path} does not take {request.method}", error.status_code)
-        elif isinstance(error, ClientDisconnect):
-            error = Refused("the client went away")
-        shown = error_answer(error)
-        return _closing(shown, error) if isinstance(error, Refused) else shown
-
-    kinds = (HTTPException, ClientDisconnect, Refused, Exception, *errors)
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=dict.fromkeys(kinds, answer))
-    app.router.redirect_slashes = False
-
-    def count_known(path: str, status: int) -> None:
-        count(path if path in paths else "?", status)
-
-    return FrontDoor(app, tokens, error_answer, count_known, body_bytes)

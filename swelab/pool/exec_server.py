@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from swelab.http.front_door import FrontDoor, Handler, guarded
+from swelab.http.front_door import FrontDoor, Handler
 from swelab.pool import request_schemas
 from swelab.pool.answers import ERRORS, TextAnswer, bytes_answer, error_answer, json_answer, release_when_sent
 from swelab.pool.exit_verdicts import DIFF, check_script, evaluate, inside
@@ -57,7 +57,7 @@ def node_app(host: Host, token: str) -> FrontDoor:
     }
     routes = [Route(path, each, methods=["POST"]) for path, each in posts.items()]
     routes += [Route(path, each, methods=["GET"]) for path, each in gets.items()]
-    node.door = guarded(
+    node.door = FrontDoor(
         routes, {"node": [token]}, error_answer, ERRORS, lifespan=node.lifespan, count=figures.count_answer
     )
     return node.door

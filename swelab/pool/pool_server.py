@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from swelab.http.bodies import SMALL_BYTES, disconnect
-from swelab.http.front_door import FrontDoor, Handler, guarded
+from swelab.http.front_door import FrontDoor, Handler
 from swelab.pool import request_schemas
 from swelab.pool.answers import ERRORS, error_answer, json_answer
 from swelab.pool.budget import Budget
@@ -57,7 +57,7 @@ def pool_app(pool: Pool, tokens: Sequence[str], node_token: str) -> FrontDoor:
     both = {"/healthz": server.healthz, "/status": server.status}
     routes += [Route(path, each, methods=["GET", "POST"]) for path, each in both.items()]
     roles = {"caller": tokens, "keeper": [node_token]}
-    server.door = guarded(
+    server.door = FrontDoor(
         routes, roles, error_answer, ERRORS, lifespan=server.lifespan, count=figures.count_answer
     )
     return server.door

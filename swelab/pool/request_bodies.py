@@ -11,7 +11,7 @@ from typing import IO
 from msgspec import Struct
 from starlette.requests import Request
 
-from swelab.http.bodies import SMALL_BYTES, announced, pieces
+from swelab.http.bodies import SMALL_BYTES, content_length, pieces
 from swelab.http.front_door import FrontDoor
 from swelab.http.refusal import Refused
 from swelab.pool.budget import Budget, Grant
@@ -55,7 +55,7 @@ async def spool_body(
 
     `room` counts its bytes for `key` as they come. Raises Refused, NotReached, OSError.
     """
-    length, size, digest = announced(request), 0, hashlib.sha256()
+    length, size, digest = content_length(request), 0, hashlib.sha256()
     async with room.hold(key, 0) as grant:
         with tempfile.SpooledTemporaryFile(1 << 20) as file:
             async for piece in pieces(request, most):

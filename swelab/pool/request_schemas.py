@@ -167,19 +167,19 @@ def read_request(data: bytes, shape: type[Struct]) -> PoolRequest:
         if name not in texts and size > (most := _MOST_BYTES.get(name, _FORM_BYTES)):
             raise Refused(f"{name} has {size} bytes; expected at most {most}")
     try:
-        found = json.loads(data, object_pairs_hook=_once)
+        record = json.loads(data, object_pairs_hook=_once)
     except (ValueError, RecursionError):
         raise Refused("the request is not JSON, is nested too deeply, or names a field twice") from None
-    if fault := first_fault(shape, found):
+    if fault := first_fault(shape, record):
         raise Refused(fault)
-    return PoolRequest.of({name: value for name, value in found.items() if value is not None})
+    return PoolRequest.of({name: value for name, value in record.items() if value is not None})
 
 
 def _once(pairs: list[tuple[str, Any]]) -> Record:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    record = dict(pairs)
+    if len(record) != len(pairs):
         raise ValueError("a field is given twice")
-    return found
+    return record
 
 
 def first_fault(shape: type[Struct], value: Any) -> str:
@@ -203,9 +203,9 @@ def tar_bytes(limits: Limits) -> int:
 
 def limits_of(request: PoolRequest, start: Limits) -> Limits:
     """The limits that a request names, the others as in `start`."""
-    named: dict[str, Any] = {
+    own: dict[str, Any] = {
         name: value if name == "wall_seconds" else int(value) for name, value in request.limits.items()
     }
     if "timeout" in request:
-        named.setdefault("wall_seconds", request.timeout)
-    return Limits(**{**vars(start), **named})
+        own.setdefault("wall_seconds", request.timeout)
+    return Limits(**{**vars(start), **own})

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from swelab.configs.kinds.policy import Sampling
-from swelab.http.front_door import AT_ONCE, FrontDoor, guarded
+from swelab.http.front_door import AT_ONCE, FrontDoor
 from swelab.http.refusal import Refused
 from swelab.http.run_server import in_background
 from swelab.http.shapes import check_form
@@ -190,7 +190,7 @@ def _door(gateway: Gateway, threads: ThreadPoolExecutor) -> FrontDoor:
             return JSONResponse(await answer)
 
     routes = [Route("/v1/chat/completions", complete, methods=["POST"])]
-    return guarded(routes, {"program": [gateway.token]}, error_answer, [Fault], body_bytes=4 * BODY_BYTES)
+    return FrontDoor(routes, {"program": [gateway.token]}, error_answer, [Fault], body_bytes=4 * BODY_BYTES)
 
 
 def _complete(gateway: Gateway, data: bytes) -> Record:

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from swelab.http.bodies import disconnect
-from swelab.http.front_door import FrontDoor, guarded
+from swelab.http.front_door import FrontDoor
 from swelab.http.refusal import Refused
 from swelab.models.serving.request_shapes import Limits, Shape, engine_body, read_request
 from swelab.models.serving.workers import Worker, Workers
@@ -74,7 +74,7 @@ class Gate:
         ]
         routes += [Route(MODELS, self._models), *(Route(path, self._health) for path in HEALTH)]
         most = max(BODIES_BYTES, BODIES * self._served.body_bytes)
-        return guarded(routes, {"client": [token]}, error_answer, body_bytes=most)
+        return FrontDoor(routes, {"client": [token]}, error_answer, body_bytes=most)
 
     async def watch(self) -> None:
         """Asks the engines to generate, for as long as it runs."""

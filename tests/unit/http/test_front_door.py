@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from swelab.http import front_door
-from swelab.http.front_door import guarded
+from swelab.http.front_door import FrontDoor
 from swelab.http.refusal import Refused
 from tests.loop_turns import one_turn
 
@@ -34,7 +34,7 @@ def door():
     counts = []
     routes = [Route("/body", body, methods=["POST"]), Route("/fails/{how}", fails)]
     tokens = {"caller": [TOKEN], "keeper": [TOKEN, OTHER]}
-    made = guarded(routes, tokens, error_answer, [ValueError], count=lambda *each: counts.append(each))
+    made = FrontDoor(routes, tokens, error_answer, [ValueError], count=lambda *each: counts.append(each))
     made.counts = counts
     return made
 

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from swelab.http import connections, lobby
-from swelab.http.front_door import guarded
+from swelab.http.front_door import FrontDoor
 from swelab.http.run_server import in_background
 from swelab.http.sockets import address, listen
 from swelab.records import InputError
@@ -27,7 +27,7 @@ def client_of(answer):
     async def handle(request):
         return answer
 
-    door = guarded([Route("/", handle)], {"client": [TOKEN]}, lambda error: JSONResponse(str(error), 400))
+    door = FrontDoor([Route("/", handle)], {"client": [TOKEN]}, lambda error: JSONResponse(str(error), 400))
     with in_background(door) as url:
         place = ("127.0.0.1", int(url.rpartition(":")[2]))
         with socket.create_connection(place, timeout=PATIENCE) as client:
