@@ -77,7 +77,7 @@ PLACE = {
     "workers": "SWELAB_WORKERS",
     "partition": "SLURM_JOB_PARTITION",
 }
-"""What a manifest tells of where its stage ran, by the variables that say it."""
+"""Facts in a manifest about the place where its stage ran, and the environment variables that hold them."""
 
 
 def run_place() -> dict[str, str]:

@@ -25,7 +25,7 @@ FILLER = TrainingSample(Sample([0, 0], [0, 0], [0.0, 0.0], [-1, -1]), (0.0, 0.0)
 """Trains nothing. Ranks wait for each other, so one that has no sample left runs its model on this."""
 
 Share = list[list[list[TrainingSample]]]
-"""What a rank does of a batch: its optimizer steps, their forward passes, the samples of each."""
+"""A rank's share of a batch: its optimizer steps, their forward passes, the samples of each."""
 
 
 def passes(lengths: Sequence[int], batch_tokens: int, ranks: int = 1) -> list[list[list[int]]]:

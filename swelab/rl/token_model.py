@@ -52,7 +52,8 @@ class Step:
 
 
 class TokenModel(TextModel):
-    """A model that is asked in ids. `turns` are its calls so far, exactly as the engine saw them.
+    """A model whose prompts and answers are token ids. `turns` are its calls so far, exactly as the engine
+    saw them.
 
     `watch` is given the conversation before each turn.
 

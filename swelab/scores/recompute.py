@@ -234,4 +234,4 @@ CHECKS: dict[str, Callable[[TrailStage, Verification], Iterator[Finding]]] = {
     "rollout": _rollout,
     "grade": _grades,
 }
-"""What makes a rule's numbers again."""
+"""Functions that recompute a rule's numbers."""

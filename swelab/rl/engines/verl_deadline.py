@@ -25,8 +25,8 @@ _log = logging.getLogger(__name__)
 def seconds_left() -> float | None:
     """Seconds until the SLURM job that we run in ends; None outside of one, or where SLURM does not answer.
 
-    The end is asked for, as a preemption moves it; the time left (%L) goes by the time limit alone. Without a
-    limit SLURM names an end in a year.
+    Reads the job's end, which a preemption moves; the time left (%L) depends on the time limit alone. Without
+    a limit SLURM reports an end in a year.
     """
     if not (job := os.environ.get("SLURM_JOB_ID")):
         return None
