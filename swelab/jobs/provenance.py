@@ -1,4 +1,4 @@
-"""Manifests: what an output was made by, from and with.
+"""Manifests: the code, inputs, recipes and packages that made an output.
 
 Every stage writes one next to its first output: the hash of each file that it read, of each recipe as it used
 it, and of each file that it wrote. So a score can be followed to its leaves, file by file.

@@ -1,4 +1,4 @@
-"""A batch shared out: which samples go through the model together, in which optimizer step, on which rank."""
+"""Distributes a batch: assigns samples to forward passes, optimizer steps and ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

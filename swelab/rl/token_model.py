@@ -1,4 +1,4 @@
-"""A policy in tokens: what an engine sampled is kept, and given back to it, as ids.
+"""A policy in tokens: sampled ids are kept, and sent back to the engine, as ids.
 
 The same agents drive it as drive any model. Re-tokenising the text of a turn gives other ids for some
 turns, and a policy is then trained on what it never sampled; so only observations are tokenised.

@@ -1,4 +1,4 @@
-"""A checkpoint before a SLURM job ends, at its time limit or after the grace time of a preemption.
+"""Saves a checkpoint before a SLURM job ends, at its time limit or after the grace time of a preemption.
 
 verl saves every `verl.save` steps. After each step its trainer asks here whether the job may end before the
 next step is over and saved; if so, it saves at once.
