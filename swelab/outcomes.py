@@ -92,7 +92,7 @@ RATING_ENDS = ("rated", "unreadable", RolloutEnd.CONTEXT_LIMIT, RolloutEnd.MODEL
 """How the rating of a task's difficulty ends."""
 
 EVIDENCE = (GradeEnd.RESOLVED, "witnessed")
-"""What a recipe may ask of a task that counts as resolved."""
+"""Evidence that a recipe may require of a resolved task."""
 
 LISTS: dict[str, Sequence[str]] = {
     "RolloutEnd": tuple(RolloutEnd),
@@ -103,7 +103,7 @@ LISTS: dict[str, Sequence[str]] = {
     "RATING_ENDS": RATING_ENDS,
     "EVIDENCE": EVIDENCE,
 }
-"""What a schema may enumerate, by the name that its `$comment` gives it."""
+"""Lists of words that a schema may enumerate, by their name in its `$comment`."""
 TABLES: dict[str, type[_End]] = {"RolloutEnd": RolloutEnd, "GradeEnd": GradeEnd}
 _TABLE = re.compile(r"<!-- swelab.outcomes (?P<name>\w+) -->\n(\|.*\n)*")
 

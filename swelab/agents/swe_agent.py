@@ -136,7 +136,7 @@ def instance(
 def start_commands(line: str, files: Mapping[str, bytes]) -> list[str]:
     """Commands that put `files` into a folder of the container, run `line` there, and leave nothing behind.
 
-    The agent goes on in the same shell: none of them stays in its history.
+    The agent continues in the same shell; the commands do not stay in its history.
     """
     folder = "/tmp/swelab-start"
     text = base64.b64encode(_packed(files)).decode()

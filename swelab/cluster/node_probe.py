@@ -2,7 +2,7 @@
 
 The doctor runs `python -m swelab.cluster.node_probe FOLDER TOKEN GPUS NETWORK`. FOLDER is one that the doctor
 made on the shared file system. It holds `token`, and `lock`, which the doctor locks; the node answers in it
-with a file of its own. GPUS is how many the job asked for, NETWORK is 1 where it needs one.
+with a file of its own. GPUS is the number that the job requested; NETWORK is 1 if the job needs one.
 """
 
 import fcntl

@@ -19,7 +19,7 @@ from swelab.records.task_records import Task
 
 
 class ServiceRefused(Fault):
-    """The model's service refuses requests: no attempt can go on."""
+    """The model's service refuses requests: no attempt can continue."""
 
 
 class Watcher(Protocol):

@@ -22,7 +22,7 @@ RULE = (
     "chosen only where there is no other"
 )
 VisibleRuns = Mapping[tuple[str, str], VisibleRun]
-"""What visible tests say, by instance id and patch."""
+"""Results of the visible tests, by instance id and patch."""
 
 
 def by_task(done: Iterable[Evaluated]) -> dict[str, list[Evaluated]]:

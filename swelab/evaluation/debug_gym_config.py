@@ -63,7 +63,7 @@ class RunRequest:
 
 
 def read_settings(request: RunRequest) -> Settings:
-    """The settings of the agent that is asked for. Raises InputError naming file and key."""
+    """Reads the settings of the requested agent. Raises InputError naming file and key."""
     whole = _mapping(request.config)
     for param in request.params:
         _override(whole, param)

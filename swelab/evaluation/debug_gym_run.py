@@ -54,8 +54,8 @@ def run_configuration(
 ) -> tuple[list[str], int]:
     """Runs what is left of a configuration: (lines of summary.txt, problems that ended in an error).
 
-    root: of the clone. most: problems, the first ones; 0 for all. Raises InputError, Fault; summary.txt
-    then tells what was finished before.
+    root: of the clone. most: problems, the first ones; 0 for all. Raises InputError, Fault; summary.txt then
+    lists the problems finished before.
     """
     settings = read_settings(request)
     runs = run_folder(settings)

@@ -158,8 +158,8 @@ def forget(plan: Plan, names: set[str]) -> None:
     """Removes the finished attempts at these instances, so that they are made again; where the folder is of
     another evaluation, all of it. The folders of earlier attempts stay.
 
-    An attempt that a kill broke off goes on: its paid answers are not paid twice. Raises InputError (another
-    process is at work in the folder).
+    An attempt that a kill interrupted is resumed: its paid answers are not paid twice. Raises InputError
+    (another process is at work in the folder).
     """
     path, progress = plan.folder / IDENTITY, plan.progress
     if not path.is_file() or read_json(path) != plan.identity():

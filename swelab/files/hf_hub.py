@@ -1,8 +1,8 @@
 """Files of a repository on the Hugging Face hub at a pinned commit: fetched once, resumable, checked.
 
-A file grows as `.part` next to its place and goes on there after a cut connection or a kill; the hub's own
-client starts anew after a kill. It takes its name when its bytes have the hash that the hub lists and that
-the recipe says. HF_ENDPOINT and HF_TOKEN are heeded.
+A file is downloaded to `.part` next to its place, and resumed there after a lost connection or a kill; the
+hub's own client starts anew after a kill. It is renamed when its bytes have the hash in the hub's list and in
+the recipe. HF_ENDPOINT and HF_TOKEN are used.
 """
 
 import errno

@@ -3,7 +3,7 @@
 from swelab.records import Fault
 
 INSTALL_FAILED = "SWELAB-INSTALL-FAILED"
-"""What a line begins with that tells which install step failed, and how."""
+"""Prefix of the line that reports which install step failed, and how."""
 
 
 class ImageError(Fault):

@@ -1,4 +1,4 @@
-"""Install steps run in a pulled image, with a network: what they leave is a root or an image of its own.
+"""Runs install steps in a pulled image, with a network; the result is a root or an image of its own.
 
 It is made once for each image and steps, and found again by the digest of both. Steps see this machine's
 network and nothing else of it; agents and tests come later and see no network.

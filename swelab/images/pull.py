@@ -25,7 +25,7 @@ from swelab.sandbox.protocol import Image
 from swelab.sandbox.pulled_images import working_directory
 
 Check = Callable[[Image], tuple[int, list[Leak]]]
-"""How many tasks of an image were looked at, and what in it tells their answers."""
+"""Number of an image's tasks that were checked, and the places in it that show their answers."""
 
 
 class Puller(Protocol):

@@ -1,7 +1,7 @@
 """A client of the OCI distribution API: names to digests, manifests, configs and layers; verified, resumable.
 
 Written on httpx rather than left to skopeo: the daemon-free way must work for a user of a cluster node on
-which no program can be installed, and a layer that was cut off must go on where it stopped.
+which no program can be installed, and an interrupted download of a layer must resume where it stopped.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _ACCEPT = {"Accept": ", ".join(MANIFESTS + LISTS)}
 _BIGGEST_DOCUMENT = 8 << 20
 
 Descriptor = dict[str, Any]
-"""What a manifest says of a layer or a config: mediaType, digest, size (bytes)."""
+"""A manifest's description of a layer or a config: mediaType, digest, size (bytes)."""
 
 
 def compressed_bytes(manifest: dict[str, Any]) -> int:

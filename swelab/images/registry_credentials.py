@@ -1,4 +1,4 @@
-"""Accounts at registries, as `docker login` leaves them."""
+"""Reads accounts at registries from the files that `docker login` writes."""
 
 import json
 import os

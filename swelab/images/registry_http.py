@@ -1,4 +1,4 @@
-"""Requests to a registry that are made with patience: tokens, redirects, rate limits, passing faults."""
+"""Requests to a registry, with retries: tokens, redirects, rate limits, temporary faults."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Append-only journals: what makes a killed stage resumable.
+"""Append-only journals, from which a killed stage resumes.
 
 A failed job loses its declared outputs, so finished work is written here, under
 `results/progress/`, one line each, flushed to disk before it counts. A line names the content it

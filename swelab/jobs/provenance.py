@@ -1,4 +1,4 @@
-"""Manifests: what an output was made by, from and with.
+"""Manifests: the code, inputs, recipes and packages that made an output.
 
 Every stage writes one next to its first output: the hash of each file that it read, of each recipe as it used
 it, and of each file that it wrote. So a score can be followed to its leaves, file by file.
@@ -77,7 +77,7 @@ PLACE = {
     "workers": "SWELAB_WORKERS",
     "partition": "SLURM_JOB_PARTITION",
 }
-"""What a manifest tells of where its stage ran, by the variables that say it."""
+"""Facts in a manifest about the place where its stage ran, and the environment variables that hold them."""
 
 
 def run_place() -> dict[str, str]:

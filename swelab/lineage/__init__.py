@@ -1,4 +1,4 @@
-"""The graph of everything under results/: each kind of artifact, where it lies, what makes it, and from what.
+"""The graph of everything under results/: for each kind of artifact its paths, its rule and its inputs.
 
 KINDS is its one table, in the order of the data. Rules take their inputs, outputs and parameters from it;
 the trail of a score, `scripts.verify`, the page and results/README.md follow it. A new kind is one entry.

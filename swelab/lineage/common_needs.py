@@ -41,4 +41,4 @@ def base(at: Wildcards) -> list[str]:
 
 
 GRADED: Mapping[str, Need] = {"tasks": "lock.kept", "witness": "lock.witness", "images": images}
-"""What a grading of a subset needs besides patches."""
+"""Inputs of a subset's grading besides patches."""

@@ -203,7 +203,7 @@ class DroppedTask(TypedRecord):
 
 
 class Leak(TypedRecord):
-    """Something that an agent can read and that tells an answer."""
+    """A place that an agent can read and that shows an answer."""
 
     is_open = False
     instance_id: str = field('the task; "" when it holds for every task of an image')

@@ -1,4 +1,4 @@
-"""Writing: a file is there whole or not at all (temporary file in the same folder, fsync, rename)."""
+"""Atomic writes: a file exists whole or not at all (temporary file in the same folder, fsync, rename)."""
 
 import fcntl
 import glob

@@ -1,4 +1,4 @@
-"""A batch shared out: which samples go through the model together, in which optimizer step, on which rank."""
+"""Distributes a batch: assigns samples to forward passes, optimizer steps and ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ FILLER = TrainingSample(Sample([0, 0], [0, 0], [0.0, 0.0], [-1, -1]), (0.0, 0.0)
 """Trains nothing. Ranks wait for each other, so one that has no sample left runs its model on this."""
 
 Share = list[list[list[TrainingSample]]]
-"""What a rank does of a batch: its optimizer steps, their forward passes, the samples of each."""
+"""A rank's share of a batch: its optimizer steps, their forward passes, the samples of each."""
 
 
 def passes(lengths: Sequence[int], batch_tokens: int, ranks: int = 1) -> list[list[list[int]]]:

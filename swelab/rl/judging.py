@@ -1,4 +1,4 @@
-"""Votes of a judge on the steps of rollouts, asked for while the rollouts go on.
+"""Votes of a judge on the steps of rollouts, requested while the rollouts run.
 
 A vote that the judge's service loses, or that says neither +1 nor -1, is no vote: it is counted, and the
 step's score is the mean of the others. What was paid for is kept until the rollout is, so that nothing is

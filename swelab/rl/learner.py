@@ -65,7 +65,8 @@ class Trainee(Protocol):
         """One batch: `minibatches` optimizer steps; what was measured. Raises NotFinite."""
 
     def save(self, folder: Path) -> None:
-        """Writes a checkpoint in Hugging Face layout, with what training needs to go on; whole or not."""
+        """Writes a checkpoint in Hugging Face layout, with the state from which training resumes; whole or
+        not at all."""
 
     def resume(self, folder: Path) -> None:
         """Takes over the optimizer's state from a checkpoint whose weights are loaded. Raises InputError."""

@@ -29,8 +29,8 @@ class Training:
     """A training run in a folder of its own.
 
     learner: opens the learner on a checkpoint. publish: has all servers serve other weights. place: where
-    rollouts are made. workers: rollouts at once. engine: measures when the policy is asked, where this
-    process asks it.
+    rollouts are made. workers: rollouts at once. engine: measures when the policy generates, if this process
+    calls it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A recipe of reinforcement learning against a machine, before anything is started."""
+"""Checks whether a machine can run an RL recipe, before anything is started."""
 
 from collections.abc import Iterator
 from contextlib import suppress

@@ -19,7 +19,7 @@ Reported = Mapping[str, float]
 _DROPPED = "groups_dropped/"
 _EACH: Mapping[str, Callable[[list[float]], float]] = {"mean": fmean, "min": min, "max": max}
 _SPREAD = ("turns", "total_time", "model_query_time_sum", "env_execution_time_sum", "eval_time")
-"""Figures of rollouts of which the mean, the smallest and the largest are told."""
+"""Figures of rollouts of which the mean, the minimum and the maximum are reported."""
 _ALL: dict[str, tuple[Callable[[list[float]], float], str]] = {
     **{f"{key}_{name}": (over, key) for key in _SPREAD for name, over in _EACH.items()},
     "turns_sum": (sum, "turns"),

@@ -63,7 +63,7 @@ def judge_messages(issue: str, steps: Sequence[Step], number: int) -> list[dict[
     """The conversation that asks for the score of `steps[number]`, counted from 0.
 
     Texts are cut in their middle. A mark stands around each that depends on all of them, so that no text can
-    end its own frame; the same step is asked about in the same words.
+    end its own frame; the same step gives the same prompt.
     """
     texts = [
         issue,

@@ -1,7 +1,7 @@
 """Rollouts of a training on the hosts of a Ray cluster; learner, servers and journals stay where it runs.
 
 A host keeps the turns and the result of a rollout in a journal of its own below the run's folder, which all
-hosts see, until the training has the result: a rollout that was under way goes on after a kill.
+hosts see, until the training has the result: an unfinished rollout is resumed after a kill.
 """
 
 import os

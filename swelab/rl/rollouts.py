@@ -1,7 +1,7 @@
 """Rollouts that are trained on: attempted in tokens, graded, and kept turn by turn.
 
-What an interrupted run has sampled is never sampled again: finished rollouts are read back, and those that
-were under way get their turns again and go on from there.
+What an interrupted run has sampled is never sampled again: finished rollouts are read back, and unfinished
+ones are resumed after their last turn.
 """
 
 import threading
@@ -30,7 +30,7 @@ TRIES = 3
 """How often a rollout is begun that its infrastructure loses."""
 
 MakeModel = Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]
-"""A model for one rollout: (told of each new turn, turns that were sampled already)."""
+"""A model for one rollout: (called with each new turn, turns that were sampled already)."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Log-probabilities of what a policy sampled: its model, loaded and shared out among ranks.
+"""Log-probabilities of sampled tokens: the policy's model, loaded and sharded among ranks.
 
 The model is transformers', so that every architecture that can be served can be trained.
 """

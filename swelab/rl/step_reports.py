@@ -14,6 +14,9 @@ from swelab.scores.statistics.one_rate import wilson
 from swelab.sft.train.boards import Boards
 from swelab.sft.train.check_settings import check_wandb
 
+TIMES = {"time/rollouts": "rollouts", "time/train": "training"}
+"""verl writes them after it saves: a kill between the two leaves a step without them."""
+
 
 class Reports:
     """Receives the events of a training, and shows nothing."""
@@ -92,8 +95,7 @@ def step_line(line: Mapping[str, float], steps: int) -> str:
         _part(line, "rate/lost", "{:.0%} lost to infrastructure") if line.get("rate/lost") else "",
         untrained,
         _part(line, "train/entropy", "entropy {:.2f}"),
-        f"{clock(line['time/rollouts'])} of rollouts",
-        f"{clock(line['time/train'])} of training",
+        *(f"{clock(line[key])} of {part}" for key, part in TIMES.items() if key in line),
     ]
     return f"step {line['step']:.0f} of {steps}: {', '.join(part for part in said if part)}"
 

@@ -1,4 +1,4 @@
-"""A policy in tokens: what an engine sampled is kept, and given back to it, as ids.
+"""A policy in tokens: sampled ids are kept, and sent back to the engine, as ids.
 
 The same agents drive it as drive any model. Re-tokenising the text of a turn gives other ids for some
 turns, and a policy is then trained on what it never sampled; so only observations are tokenised.
@@ -52,7 +52,8 @@ class Step:
 
 
 class TokenModel(TextModel):
-    """A model that is asked in ids. `turns` are its calls so far, exactly as the engine saw them.
+    """A model whose prompts and answers are token ids. `turns` are its calls so far, exactly as the engine
+    saw them.
 
     `watch` is given the conversation before each turn.
 

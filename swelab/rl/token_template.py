@@ -17,8 +17,8 @@ _ANSWER = "\u2060the answer\u2060"
 class TokenTemplate:
     """The chat template and tokenizer of a checkpoint.
 
-    tools: those that the opening offers. thinking: whether the template is told to let turns begin with
-    thoughts, or not to (its `enable_thinking`); None tells it nothing.
+    tools: those that the opening offers. thinking: the template's `enable_thinking`, which says whether turns
+    begin with thoughts; None does not set it.
     """
 
     def __init__(self, tokenizer: Any, tools: Sequence[Record] = (), thinking: bool | None = None):
@@ -54,7 +54,7 @@ class TokenTemplate:
         return cls(tokenizer, tools)
 
     def offering(self, tools: Sequence[Record], thinking: bool | None) -> "TokenTemplate":
-        """The same template with other tools, and told otherwise about thoughts."""
+        """The same template with other tools, and another setting of `thinking`."""
         return type(self)(self._tokenizer, tools, thinking)
 
     def opening(self, messages: Sequence[Record]) -> list[int]:

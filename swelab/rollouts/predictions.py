@@ -1,4 +1,4 @@
-"""Predictions in the SWE-bench format: what was submitted for each instance."""
+"""Predictions in the SWE-bench format: the patch submitted for each instance."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Sandboxes by apptainer, for cluster nodes where it is what there is: one `apptainer exec` for each command.
+"""Sandboxes by apptainer, for cluster nodes that have no other engine: one `apptainer exec` for each command.
 
 Private folders, limits, watching and ending are those of the bubblewrap backend; apptainer makes the inside
 from an image file (.sif) or an unpacked image. It must run without its set-user-id mode (the default).

@@ -1,4 +1,4 @@
-"""Sandboxes that a thread removes while the work goes on: an engine takes a while for it."""
+"""Removes sandboxes in a thread while the work continues, as an engine takes a while for it."""
 
 import logging
 import threading

@@ -23,7 +23,7 @@ _PART = r"[A-Za-z0-9]+(?:(?:\.|_{1,2}|-+)[A-Za-z0-9]+)*"
 _DIGEST = r"sha256:[0-9a-f]{64}"
 _NAMED = rf"(?:{_PART}(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@{_DIGEST})?"
 IMAGE_NAME = f"(?:{_DIGEST}|{_NAMED})"
-"""What an engine is asked about; nothing else becomes a part of the path of a request to it."""
+"""Names that may be part of the path of a request to an engine; nothing else may."""
 UID = 61000  # between the uids of people and those that systemd hands out
 _SCRIPT = Path(__file__).with_name("docker_prepare.sh").read_text()
 _PREPARE_SECONDS = 1800
@@ -43,7 +43,7 @@ class Prepared:
 
 
 class EngineImages:
-    """Finds and prepares images; asked by several threads."""
+    """Finds and prepares images; may be called from several threads."""
 
     def __init__(self) -> None:
         self._images: dict[tuple[str, str], Prepared] = {}

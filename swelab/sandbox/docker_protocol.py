@@ -1,4 +1,5 @@
-"""Requests to the first process of a docker sandbox and its answers (docker_init.sh tells the language)."""
+"""Requests to the first process of a docker sandbox and its answers (docker_init.sh documents the
+protocol)."""
 
 import os
 import secrets

@@ -16,7 +16,7 @@ TIMEOUT_CODE = 124
 
 
 class SandboxError(Fault):
-    """A sandbox could not do what was asked; the message is one line for a person."""
+    """A sandbox failed a request; the message is one line for a person."""
 
 
 class SandboxLost(SandboxError):
@@ -130,8 +130,8 @@ class ExecResult:
 class SessionAnswer:
     """Output of a session's process since the last request.
 
-    `end` says why this is all: "prompt" (it ends with the prompt that was waited for), "quiet" (nothing came
-    for a while), "timeout" (the process goes on), "exit" (the process has ended, and all it started).
+    `end` is why the output ends here: "prompt" (the expected prompt came), "quiet" (no output for a while),
+    "timeout" (the process still runs), "exit" (the process has ended, with all that it started).
     """
 
     output: (

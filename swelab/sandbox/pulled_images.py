@@ -1,4 +1,4 @@
-"""Images that were pulled, as their record tells them, and paths inside an unpacked one."""
+"""Reads the record of pulled images, and finds paths inside an unpacked one."""
 
 import os
 import stat

@@ -28,7 +28,7 @@ SHORTEST_TOKEN = 24
 LATE_SECONDS = 15.0
 """Seconds after a command's wall time within which its end is reported; every hop adds as many again."""
 CREATE_SECONDS = 180.0
-"""A host makes a sandbox in so long; preparing an image takes longer, and is asked for again."""
+"""Seconds in which a host makes a sandbox; preparing an image takes longer, and the request is repeated."""
 
 
 class Granted(TypedRecord):

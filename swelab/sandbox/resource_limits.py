@@ -24,7 +24,7 @@ ENDLESS = 1 << 60
 _BUFFER = 212_992  # net.core.wmem_default
 _MANY_SOCKETS = 16
 INODE_BYTES = 16 << 10
-"""What a file's inode is counted as: file systems in memory run out of inodes long before bytes. A sandbox of
+"""Bytes counted for a file's inode: file systems in memory run out of inodes long before bytes. A sandbox of
 4 GiB may have 262,144 files."""
 
 

@@ -1,4 +1,4 @@
-"""The table of results/README.md: every kind of artifact with its files, its rules, and what it is."""
+"""The table of results/README.md: every kind of artifact with its files, its rules and its meaning."""
 
 import re
 from pathlib import Path

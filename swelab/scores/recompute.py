@@ -1,4 +1,4 @@
-"""The numbers of a score made again from the rows that they were made from.
+"""Recomputes the numbers of a score from the rows behind them.
 
 Rows are streamed; of an instance only its verdict and a hash stay in memory.
 """
@@ -234,4 +234,4 @@ CHECKS: dict[str, Callable[[TrailStage, Verification], Iterator[Finding]]] = {
     "rollout": _rollout,
     "grade": _grades,
 }
-"""What makes a rule's numbers again."""
+"""Functions that recompute a rule's numbers."""

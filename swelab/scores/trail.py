@@ -21,7 +21,7 @@ class Trail:
     files: dict[str, None] = field(default_factory=dict)
     """Every file and folder that is read or written on the way, in the order found."""
     faults: dict[str, str] = field(default_factory=dict)
-    """What is wrong with a manifest, by its path; a manifest that should be there and is not."""
+    """Faults of manifests by path, missing manifests included."""
 
     def inputs(self, manifest: str) -> Iterator[tuple[str, str]]:
         """(path, hash) of each file that a stage read."""

@@ -40,7 +40,7 @@ class Verification:
 
     digests: dict[str, str] = field(default_factory=dict)
     withheld: dict[str, str] = field(default_factory=dict)
-    """Files that are not there and whose hashes are told."""
+    """Hashes of withheld files, which are not present."""
     judged: int = 0
     unjudged: int = 0
     """Verdicts that were made again from kept runs of tests, and those whose runs are not here."""
@@ -55,7 +55,7 @@ class Verification:
         return cls(withheld={path: sha for path, sha in told.items() if not Path(path).exists()})
 
     def hash_of(self, path: str) -> str:
-        """SHA-256 (hex) of a file or folder, as told of a withheld one; "" of one that is not there."""
+        """SHA-256 (hex) of a file or folder; of a withheld one, the listed hash; "" if it does not exist."""
         if path in self.withheld:
             return self.withheld[path]
         if path not in self.digests:

@@ -18,7 +18,7 @@ from swelab.scores.trail import Trail, follow
 ANSWERS = ("tasks.tasks", "lock.kept", "lock.witness", "trajectories.trajectories", "predictions.predictions")
 """Files of a hidden set that hold its answers, or patches that may equal them; kind and role."""
 ENDS = (("verified_score", "score"), ("page", "page"))
-"""What the workflow makes of an experiment in the end; kind and role."""
+"""Final artifacts of an experiment: kind and role."""
 
 
 @dataclass(frozen=True)

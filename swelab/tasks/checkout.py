@@ -1,8 +1,8 @@
 """Makes a working copy with the bug from a repository archive and a task row.
 
-The clean tree holds what a task's repository looks like without the bug; it never enters a
-sandbox. A checkout is a copy of it with the bug's patch applied and one single commit, so that no
-history tells the clean code.
+The clean tree holds what a task's repository looks like without the bug; it never enters a sandbox. A
+checkout is a copy of it with the bug's patch applied and one single commit, so that no history shows the
+clean code.
 """
 
 import errno

@@ -20,9 +20,10 @@ MEASURES: dict[str, Callable[[Task], int]] = {
     "patch_lines": lambda row: patch_size(row.patch)[0],
     "patch_files": lambda row: patch_size(row.patch)[1],
 }
-"""What `min_...` and `max_...` bound: tests, characters of the issue, lines added and removed, files."""
+"""Measures that `min_...` and `max_...` bound: tests, characters of the issue, lines added and removed,
+files."""
 OF_ANSWERS = ("fail_to_pass", "patch_lines", "patch_files")
-"""What is not known of a task whose answers are private: no bound on these is applied to it."""
+"""Measures that are unknown for a task with private answers; bounds on them are not applied to it."""
 
 
 class Criteria:

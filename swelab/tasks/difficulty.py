@@ -28,7 +28,7 @@ from swelab.records.task_records import Difficulty, Task
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.S)
 _LABEL = re.compile(r"(?:(?:the )?(?:rating|difficulty|answer)(?: is)?:?\s*)?(.*)", re.I | re.S)
 MARKS = " \t\r\n*_`'\"#.!:"
-"""What may stand around a word: white space, marks of text formats, the end of a sentence."""
+"""Characters that may surround a word: white space, marks of text formats, the end of a sentence."""
 _KINDS = ("hosted", "checkpoint")
 
 
@@ -43,8 +43,8 @@ def rate_tasks(
 ) -> Iterator[Difficulty]:
     """A record of difficulty for each task, in their order; the rows wait on disk.
 
-    Tasks that the journal `progress` has rated are not asked again; those with another outcome are. Raises
-    InputError (a policy that answers nothing, a template, a refusal of the service), ServingError,
+    Tasks that have a rating in the journal `progress` are not rated again; those with another outcome are.
+    Raises InputError (a policy that answers nothing, a template, a refusal of the service), ServingError,
     BudgetSpent, ShardLost (more ratings were lost than the policy's `max_lost`).
     """
     if policy.kind not in _KINDS:
@@ -125,7 +125,7 @@ def _template(text: str) -> Template:
 
 
 def rate(instance_id: str, messages: list[dict[str, str]], model: Any, rater: Rater) -> Difficulty:
-    """How hard a model says a task is; it is asked again while its answer is none of the words."""
+    """Rates a task by a model, which is queried again while its answer is none of the words."""
     outcome, word, said = "unreadable", "", ""
     usage: Counter[str] = Counter()
     words = ", ".join(rater.ratings)

@@ -120,7 +120,7 @@ def make_tasks(
 
 
 def _queue(recipe: DrillSubset, name: str, modules: dict[str, list[Function]]) -> list[Bug]:
-    """Candidates on the subset's side, by the operators asked for, not too many of one function."""
+    """Candidates on the subset's side, by the recipe's operators, with a limit for each function."""
     found = []
     taken: Counter[str] = Counter()
     bugs = candidates(modules, recipe.seed)

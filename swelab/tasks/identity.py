@@ -39,8 +39,8 @@ def change(task: Task) -> str:
 def change_hash(patch: str, backwards: bool = False) -> str:
     """Hash (16 hex digits) of a patch's files, changed and context lines, not of its line numbers.
 
-    `backwards` gives the hash of the reversed patch: so a mirrored pull request, whose row holds the
-    bug, is told from the same pull request in a set whose rows hold the fix.
+    `backwards` gives the hash of the reversed patch: so a mirrored pull request, whose row holds the bug,
+    equals the same pull request in a set whose rows hold the fix.
     """
     removed, added = ("+", "-") if backwards else ("-", "+")
     text: list[str] = []

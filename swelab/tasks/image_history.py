@@ -60,8 +60,8 @@ def prepare(sandbox: Sandbox, task: Task) -> str:
 
     SWE-bench's rows start at their base commit (or the benchmark's own set-up commit on it), with its
     history. Rows whose patch is the bug start from one commit without parents that holds the buggy tree, so
-    that no branch and no parent tells the clean code. Further changes in its working copy become one
-    commit of ours, the same each time. Raises HistoryRefused, SandboxError.
+    that no branch and no parent shows the clean code. Further changes in its working copy become one commit
+    of ours, the same each time. Raises HistoryRefused, SandboxError.
     """
     folder = f"/tmp/swelab-{secrets.token_hex(8)}"
     command = start_command(task, folder)

@@ -27,7 +27,7 @@ _SUFFIXES = {
     "typescript": "ts tsx mts cts",
 }
 LANGUAGES = {suffix: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
-"""Language by the suffix of a file's name; `h` is told by the other files."""
+"""Language by the suffix of a file's name; that of `h` depends on the other files."""
 _ALIASES = {
     "c++": "cpp",
     "c#": "csharp",

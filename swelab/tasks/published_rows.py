@@ -11,9 +11,9 @@ LISTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 NAMES = ("instance_id", "repo")
 REQUIRED = (*NAMES, "patch", *LISTS)
 PROMPTS = ("prompt", "text")
-"""What a prompt row may call the prompt."""
+"""Keys under which a prompt row may hold the prompt."""
 ROUTING = ("subset", "split", "agent_name")
-"""What Miles adds to the columns of an instance."""
+"""Columns that Miles adds to those of an instance."""
 _SEPARATORS = {"swe-bench": ("swebench", "_1776_"), "swe-gym": ("xingyaoww", "_s_")}
 
 

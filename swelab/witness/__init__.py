@@ -20,10 +20,10 @@ def runtime_files(cases: Mapping[str, Sequence[int]] | None = None) -> dict[str,
     """The modules that question files import, by file name: to be put into a folder on PYTHONPATH.
 
     They need the standard library of Python 3.6 or newer. Values leave by the environment variable `CHANNEL`:
-    the number of an inherited file descriptor, or the path of a FIFO. Without it nothing is emitted. A
-    run emits at most 8 MB; the command must run with PYTHONHASHSEED=0. With the variable `NEEDS` the run
-    emits the names of the repository's files that it opened. cases: numbers of the cases that are asked for,
-    by name of a question's file (`emitted.asked_cases`); of other files all cases are.
+    the number of an inherited file descriptor, or the path of a FIFO. Without it nothing is emitted. A run
+    emits at most 8 MB; the command must run with PYTHONHASHSEED=0. With the variable `NEEDS` the run emits
+    the names of the repository's files that it opened. cases: numbers of the cases to run, by name of a
+    question's file (`emitted.asked_cases`); other files run all cases.
     """
     code, names = resources.files("swelab.witness.inside"), (MODULE, "canonical_data", "opened_files")
     files = {f"{name}.py": (code / f"{name}.py").read_bytes() for name in names}

@@ -15,7 +15,7 @@ from swelab.witness.relations import number
 from swelab.witness.sight import canon
 
 FAILS = (*(ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError),)
-"""What a change raises where it cannot be made."""
+"""Exceptions that a change raises if it cannot be made."""
 
 _MAKE: dict[str, Callable[[Any], Any]] = {"l": list, "t": tuple, "q": list, "S": set}
 

@@ -19,7 +19,7 @@ SEQUENCES = frozenset(("l", "t", "q"))
 OPAQUE = frozenset(("opaque", "big", "cycle", "cut"))
 OBJECTS = OPAQUE | {"O", "R", "A", "K", "E", "F", "M", "v"}
 _SEVERAL = OBJECTS | {"r"}
-"""What may be equal to data of another look: no key of sets and dicts can be made of it."""
+"""Kinds of data that may equal data of another form: no key of sets and dicts can be made of it."""
 _PLAIN = frozenset(("n", "s", "y", "l", "t", "d", "S", "i", "f", "b"))
 _MAX_SEARCHED = 8_000  # characters that a pattern is searched in
 

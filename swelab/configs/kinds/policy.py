@@ -32,7 +32,7 @@ MaxLost = Annotated[
 
 
 class ScriptedPolicy(Recipe):
-    """A script that knows the repairs, and fails at as many tasks as it is told to."""
+    """A script that knows the repairs, and fails on a set share of tasks."""
 
     kind: Literal["scripted"]
     scaffold: Scaffold

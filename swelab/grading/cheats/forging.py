@@ -78,7 +78,7 @@ def silences_the_observer(tree: Path, task: Task) -> None:
 
 
 def writes_lines_of_the_record(tree: Path, task: Task) -> None:
-    """Finds the names of the run in its environment and tells of outcomes under another key."""
+    """Finds the names of the run in its environment and reports outcomes under another key."""
     text = f"""
 
 import hashlib

@@ -194,8 +194,8 @@ def sandboxes(
     others: Sequence[Task] = (),
 ) -> Iterator[Callable[[bool], Sandbox]]:
     """Makes sandboxes with the task's checkout, of its repository's archive or of its image; with the bugs of
-    `others` in it too. The checkout is made once, and each sandbox gets a copy. What makes them is asked
-    whether the sandbox `forgets` (see `Backend.start`), as one must in which code sees expected values.
+    `others` in it too. The checkout is made once, and each sandbox gets a copy. The caller states whether the
+    sandbox `forgets` (see `Backend.start`), as it must if its code sees expected values.
 
     Raises InputError (no image, archive or test file), SandboxError, OSError.
     """

@@ -26,7 +26,7 @@ def review(texts: Sequence[tuple[str, str, str]], gold: str | None) -> Record:
 def read_verdict(spec: RunSpec, run: RunEvidence) -> Verdict:
     """The verdict on a run's evidence. Raises InputError (unknown log parser).
 
-    Our own log parsers read each line once; those of others are asked in the other process.
+    Our own log parsers read each line once; other parsers run in the other process.
     """
     if spec.parser in logs.LINEAR_PARSERS:
         return verdict(spec, run)

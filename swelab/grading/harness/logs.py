@@ -40,7 +40,7 @@ _STATUSES = ("FAILED", "PASSED", "SKIPPED", "ERROR", "XFAIL")
 _TERMINAL = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]|\x1b\][^\x07\x1b\n]*+(?:\x07|\x1b\\)|\x1b[ -/]++[0-~]|\x1b[=>78]"
 )
-"""What commands a terminal (ECMA-48): colours, erased lines, links, sets of characters."""
+"""Control sequences of terminals (ECMA-48): colours, erased lines, links, sets of characters."""
 _SKIPPED_COUNT = re.compile(r"^\[\d+\]$")
 _VERBOSE_LINE = re.compile(r"(\S+)\s+(FAILED|PASSED|SKIPPED|ERROR|XFAIL)\b")
 _LINES = {
@@ -139,7 +139,7 @@ def official_refusal(log: str, marked: bool) -> str:
 
 
 class Results:
-    """Statuses by test id from one channel, asked for by the ids that a task lists."""
+    """Statuses by test id from one channel, looked up by the ids that a task lists."""
 
     def __init__(self, status: dict[str, str]):
         self.status = status

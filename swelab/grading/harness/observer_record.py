@@ -25,7 +25,7 @@ STATES = {
     "unended": "the observer fell silent",
     "unstarted": "the observer never spoke",
 }
-"""What each state of a record means."""
+"""Meanings of the states of a record."""
 
 _BAD = ("failed", "error")
 _FIELDS: dict[str, list[type]] = {

@@ -73,7 +73,7 @@ class PatchRun:
         self.checks, self.spoil = checks, spoil
         self.spoiled_tests: list[str] = []
         self.removed: list[str] = []
-        """What is removed before protected files come back; known once the patch is applied."""
+        """Paths removed before protected files are restored; set when the patch is applied."""
         self.guard = Guard(root=WORKDIR)
 
     def evidence(self) -> RunEvidence:
@@ -147,8 +147,8 @@ class PatchRun:
         return self.sandbox.exec(command, limits=self._bounds(PREPARE_SECONDS, 1 << 16)).returncode == 0
 
     def applying(self, folder: str, listed: bool = True) -> dict[str, bytes]:
-        """The files that `folder` of the sandbox must have for the patch to be applied: prepare.sh, which
-        `protected.prepare_script` tells of, and what it reads."""
+        """The files that `folder` of the sandbox must have for the patch to be applied: prepare.sh (see
+        `protected.prepare_script`), and the files that it reads."""
         spec = self.spec
         ours = {path for path in patches.touched_paths(spec.gold) if spec.protects(path)}
         gold = patches.only(spec.gold, ours)

@@ -25,7 +25,8 @@ def ends_in_pytest(text: str) -> bool:
 
 
 def instrumented(text: str) -> str:
-    """An eval script that ends with the exit code of its tests: SWE-bench's and SWE-Gym's go on after them.
+    """An eval script that ends with the exit code of its tests: SWE-bench's and SWE-Gym's run further
+    commands after the tests.
 
     The code is kept behind the line that runs pytest, on which `set -e` has no effect (a watched run of
     pytest always fails). Where no single line does, it is taken before the line with the end marker; a

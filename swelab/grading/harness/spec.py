@@ -1,7 +1,7 @@
 """Reads the facts that the grader needs from any format of task rows.
 
-Rows are told apart by what they hold: a test command of ours, an eval script (SWE-bench's newer rows,
-SWE-Gym), a test patch with repository and version (SWE-bench's older rows), or neither (SWE-smith).
+The format of a row is recognised by its content: a test command of ours, an eval script (SWE-bench's newer
+rows, SWE-Gym), a test patch with repository and version (SWE-bench's older rows), or neither (SWE-smith).
 """
 
 import json

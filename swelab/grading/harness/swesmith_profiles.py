@@ -35,7 +35,7 @@ BY_FILE = frozenset(
 """Repositories too large for a whole run: the files of the listed tests are run."""
 
 _OUTSIDE = "../dev/"
-"""What pytest puts before a path in its log when its configuration file is /dev/null."""
+"""Prefix of paths in pytest's log when its configuration file is /dev/null."""
 _OF_MODULE = re.compile(r" \(([a-z_][\w.]*?)(?:\.[A-Z]\w*)+(?:\.\w+)?\)$")
 
 

@@ -20,7 +20,7 @@ UNCONFIRMED = "the witness does not confirm the patch"
 def testimony(witness: KeptWitness, run: RunEvidence) -> tuple[GradeWitness, bool]:
     """(how well a patch is witnessed, whether a test is unconfirmed that the gold patch's values confirm).
 
-    A patch that was never asked, though it could have been, confirms nothing.
+    If the questions could have been run on a patch but were not, nothing is confirmed.
     """
     if run.said is None:
         return GradeWitness(standing="not_witnessed", reason="the question was not asked"), True

@@ -1,4 +1,4 @@
-"""A task whose question is asked at validation, and what its runs have emitted so far."""
+"""A task whose question is run at validation, and the values that its runs have emitted so far."""
 
 import fnmatch
 import posixpath

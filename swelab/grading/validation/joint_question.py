@@ -20,7 +20,7 @@ class JointQuestion:
     def __init__(self, members: Sequence[TaskQuestion]):
         self.members = members
         self.needed: tuple[list[str], list[str]] | None = None
-        """What the first run needed (`emitted.needs`)."""
+        """Files that the first run needed (`emitted.needs`)."""
 
     @property
     def spec(self) -> RunSpec:

@@ -1,7 +1,7 @@
 """The validation gate: a task is kept when its gold patch always resolves it and an empty patch never does.
 
-Gold patches go through the grader itself. All gold trees of one repository archive are one and the same, its
-clean tree, so a run of one test command on it tells about every task with that command.
+Gold patches go through the grader itself. All tasks of one repository archive have the same gold tree, its
+clean tree. So one run of a test command on it covers every task with that command.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

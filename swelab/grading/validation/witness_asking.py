@@ -1,7 +1,8 @@
 """Asks the questions of tasks at validation: the gold patch three times, the code with the bug once.
 
-Most of what a question costs is the start of pytest. Tasks that share a clean tree are asked in one run, and
-what it emitted is taken apart; tasks for which this does not work out are asked one by one.
+Most of what a question costs is the start of pytest. So the questions of tasks that share a clean tree go
+into one run, whose emitted values are then separated by task. If that fails for a task, its question is run
+alone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from swelab.witness.emitted import needs
 def ask_all(questions: Sequence[TaskQuestion], bench: Bench, together: bool) -> None:
     """Asks the questions of tasks that share a clean tree.
 
-    The gold patch is asked in two sandboxes: a value of one sandbox alone is no evidence. together: the tasks
+    The gold patch is run in two sandboxes: a value from only one sandbox is no evidence. together: the tasks
     disturb one another neither by their tests nor by their bugs, which are in different files. Raises
     InputError (unusable task), SandboxError, OSError.
     """
@@ -93,8 +94,8 @@ def _gold_sandbox(questions: Sequence[TaskQuestion], bench: Bench) -> Iterator[Q
 
 @contextmanager
 def _bug_sandbox(questions: Sequence[TaskQuestion], bench: Bench) -> Iterator[QuestionRun]:
-    """A sandbox with the bugs of all these tasks. All their cases are asked in it: an agent that guesses sees
-    them, too."""
+    """A sandbox with the bugs of all these tasks. All their cases are run in it, since an agent that guesses
+    sees them, too."""
     with _sandbox(questions, bench) as (sandbox, limits):
         run = QuestionRun(JointQuestion(questions).spec, "", sandbox, limits, removed=[])
         run.prepare()

@@ -30,7 +30,7 @@ from swelab.tasks.checkout import gold_patch
 from swelab.witness.forming import command_args, form
 
 OTHERS = 3
-"""How many tests that pass with the bug too are asked in addition to those to be repaired."""
+"""Number of further tests, which pass with the bug too, whose questions are run."""
 
 _TEST_NAME = re.compile(r"(test_.*|.*_test)\.py")
 

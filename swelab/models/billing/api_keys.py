@@ -20,7 +20,7 @@ SEPARATOR = ":::"
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_GUESS_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 900.0
-"""A key that is asked to wait longer is set aside instead."""
+"""A key that must wait longer is set aside instead."""
 
 
 @dataclass

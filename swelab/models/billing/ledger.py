@@ -1,4 +1,4 @@
-"""The budget of one run: what its calls cost, over all processes that share a folder, never exceeds it.
+"""The budget of one run: the cost of its calls, over all processes that share a folder, never exceeds it.
 
 An append-only file: a call is entered with its worst case before it is sent, and again with its cost when
 it is over. It is read and written under a lock on the file itself, which a kill releases and which makes a

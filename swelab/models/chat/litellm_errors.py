@@ -1,7 +1,7 @@
 """Classifies failed calls through LiteLLM, by the HTTP exchange itself, which its exceptions wrap.
 
-LiteLLM 1.103 tells some faults apart by words in their text, loses headers, and gives a broken answer the
-status of a broken service; the exchange lies in the chain of causes.
+LiteLLM 1.103 classifies some faults by words in their text, loses headers, and gives a malformed response the
+status of a failed service. The HTTP exchange is in the exception's chain of causes.
 """
 
 import json

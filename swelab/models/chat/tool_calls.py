@@ -1,6 +1,7 @@
 """Turns that call a tool instead of holding a fenced block: mini-swe-agent's one tool, `bash`.
 
-A scaffold with `calls: bash` has them. What is asked, parsed and answered is that library's (version 2.4).
+A scaffold with `calls: bash` has them. The request's tools, the parsing and the replies are that library's
+(version 2.4).
 """
 
 import json

@@ -27,7 +27,7 @@ class Form(Protocol):
     in_text: bool
     """Whether a turn's text may hold its call, where the service found none; the last call is then taken."""
     offered: Record
-    """What a request holds besides messages and sampling: the tools."""
+    """Fields of a request besides messages and sampling: the tools."""
 
     def read(self, content: str, turn: int) -> tuple[str, list[Record]]:
         """The text of a turn without the calls that are written in it, and these; turn: a number for ids."""

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 PARTS = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout")
-"""What verl makes typed settings of, which check themselves; the model's want its folder."""
+"""Sections that verl turns into typed settings, which check themselves; the model's section needs its
+folder."""
 OWN = ("weigh",)
 """Keys of the method that our estimator reads; verl has none of them."""
 

@@ -1,4 +1,5 @@
-"""verl on machines without a GPU: a platform whose devices are processes, and the joints that exclude a CPU.
+"""verl on machines without a GPU: a platform whose devices are processes, and patches of the code that
+excludes a CPU.
 
 verl 0.9.1 falls back to NVIDIA where it finds no accelerator, counts Ray's GPUs, names the gloo backend twice
 where it is the device's as well, and registers its engine for other devices only. No file of it is changed.

@@ -1,4 +1,4 @@
-"""A checkpoint before a SLURM job ends, at its time limit or after the grace time of a preemption.
+"""Saves a checkpoint before a SLURM job ends, at its time limit or after the grace time of a preemption.
 
 verl saves every `verl.save` steps. After each step its trainer asks here whether the job may end before the
 next step is over and saved; if so, it saves at once.
@@ -25,8 +25,8 @@ _log = logging.getLogger(__name__)
 def seconds_left() -> float | None:
     """Seconds until the SLURM job that we run in ends; None outside of one, or where SLURM does not answer.
 
-    The end is asked for, as a preemption moves it; the time left (%L) goes by the time limit alone. Without a
-    limit SLURM names an end in a year.
+    Reads the job's end, which a preemption moves; the time left (%L) depends on the time limit alone. Without
+    a limit SLURM reports an end in a year.
     """
     if not (job := os.environ.get("SLURM_JOB_ID")):
         return None

@@ -1,4 +1,4 @@
-"""A recipe of reinforcement learning as settings of verl 0.9.1: hydra overrides of its `ppo_trainer`.
+"""Translates an RL recipe to settings of verl 0.9.1: hydra overrides of its `ppo_trainer`.
 
 The overrides say all that a recipe says of the learner and the servers. What it says of rollouts (turns,
 history, rewards, how many at once) is read by our agent loop, what it says of advantages by our estimator.

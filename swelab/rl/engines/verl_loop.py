@@ -1,4 +1,5 @@
-"""Our rollouts as an agent loop of verl: it asks for each, we bound how many run at once, and how long."""
+"""Our rollouts as an agent loop of verl: verl requests each; we bound their number at once and their
+duration."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The settings that tell verl of its machines: Ray's, and those of a CPU where there is no GPU."""
+"""Settings of verl for its machines: Ray's, and those of a CPU if there is no GPU."""
 
 import os
 import subprocess

@@ -1,8 +1,8 @@
 """Ray for a training on verl: verl's own on one machine; on the nodes of a SLURM job, ours.
 
 On several nodes Ray's head and verl are processes of the job's first node (`verl_head`), and a step of the
-job is a node of Ray on each of the others (`verl_node`). When one of them ends, the training ends, and the
-same command goes on.
+job is a node of Ray on each of the others (`verl_node`). When one of them ends, the training ends; the same
+command resumes it.
 """
 
 import json

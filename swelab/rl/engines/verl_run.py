@@ -1,6 +1,6 @@
-"""A training on verl: its processes are started, watched, ended with us, and go on after a kill.
+"""Runs a training on verl: starts and watches its processes, ends them with us, resumes after a kill.
 
-The same command goes on: verl from its newest checkpoint, with rollouts that the journals hold read back.
+The same command resumes: verl starts from its newest checkpoint, and rollouts in the journals are read back.
 """
 
 import os

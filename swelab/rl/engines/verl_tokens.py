@@ -16,11 +16,11 @@ ABORTED = ("abort", "aborted")
 
 
 class VerlTokens:
-    """The servers of one rollout, asked from a thread while verl's event loop runs in another.
+    """The servers of one rollout, called from a thread while verl's event loop runs in another.
 
     client: verl's `LLMServerClient`; one request id a rollout keeps it at its server, which knows its tokens.
-    sampling: how verl samples. most: tokens of a conversation. version: of the weights, where a server tells
-    none.
+    sampling: how verl samples. most: tokens of a conversation. version: of the weights, used if a server
+    reports none.
     """
 
     def __init__(self, client: Any, sampling: Record, most: int, version: int):
@@ -69,8 +69,8 @@ class VerlTokens:
 def spans(count: int, oldest: int, newest: int) -> tuple[tuple[int, str], ...]:
     """Versions of the weights of `count` tokens that were sampled by several in turn.
 
-    verl tells the first and the last version and not where they change: all but the last token count as the
-    oldest's.
+    verl reports the first and the last version, but not where they change: all tokens but the last count as
+    the oldest's.
     """
     if not count:
         return ()

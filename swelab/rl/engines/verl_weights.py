@@ -117,7 +117,7 @@ def _transfer() -> type:
 
 
 def __getattr__(name: str) -> Any:
-    """`FileAdapter`: made where it is asked for, as sglang takes seconds to import."""
+    """`FileAdapter`: made at its first use, as sglang takes seconds to import."""
     if name == "FileAdapter":
         return _adapter()
     raise AttributeError(name)

@@ -1,4 +1,4 @@
-"""The part of a process of verl that makes rollouts: opened with the first of them, ended with it."""
+"""The part of a verl process that makes rollouts: opened with the first rollout, closed with the process."""
 
 import asyncio
 import atexit

@@ -30,13 +30,13 @@ COLUMNS = (
     "place",
     "packed",
 )
-"""What a row of the list holds. what: mutation operator and function. seconds: of the tests. place: file
-and line of the trajectory, in the run's folder. packed: which of the run's packed attempts it is, or -1."""
+"""Columns of the list. what: mutation operator and function. seconds: of the tests. place: file and line of
+the trajectory, in the run's folder. packed: which of the run's packed attempts it is, or -1."""
 REASON_CHARACTERS = 160
 LISTED, PACKED = 40_000, 12_000
 """Rows and packed attempts of all runs together, at most."""
 PACKED_BYTES = 20_000_000
-"""What all packed attempts together may take in the page."""
+"""Maximum size of all packed attempts in the page, together."""
 
 
 @dataclass

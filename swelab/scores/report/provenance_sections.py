@@ -33,7 +33,7 @@ MEASURES = {
     "grad_norm": ("Gradient norm", "norm before clipping"),
     "tokens_per_second": ("Speed", "tokens per second"),
 }
-"""What is drawn of training, by the column of its records: title of the chart, name of its vertical axis."""
+"""Charts of a training, by the column of its records: title of the chart, name of its vertical axis."""
 
 
 def training(evidence: ReportData) -> str:
@@ -180,7 +180,7 @@ def task_gates(evidence: ReportData) -> Iterator[list[str]]:
 
 
 def selection_gates(selection: Record) -> Iterator[list[str]]:
-    """A row for each gate of the selection, if the dataset's manifest tells of them; what was mended last."""
+    """A row for each gate of the selection, if the dataset's manifest lists them; mended rows come last."""
     recipe = selection.get("recipe", {})
     over_long = f", over {recipe.get('max_tokens', 0):,} tokens {recipe.get('over_long', 'drop')}"
     for each in selection.get("gates", []):

@@ -8,7 +8,7 @@ from typing import Any
 from swelab.records import InputError, Record, read_jsonl
 
 STEP_COLUMNS = ("step", "loss", "lr", "grad_norm", "tokens_per_second")
-"""What the page draws of a training step."""
+"""Figures of a training step that the page draws."""
 
 
 def read_steps(losses: Path) -> list[Record]:

@@ -21,7 +21,7 @@ TEXT_CHARACTERS = 2400
 PATCH_CHARACTERS = 8000
 LOG_CHARACTERS = 4000
 NOT_RUN = "action was not executed"
-"""What mini-swe-agent notes of a call that came after the one that ended the run."""
+"""mini-swe-agent's note on a call that follows the one that ended the run."""
 TESTS = 12
 """Tests named in each group of a grade, failures first."""
 

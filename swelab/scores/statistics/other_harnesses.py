@@ -11,7 +11,8 @@ from swelab.records.score_records import Score
 from swelab.records.typed import TypedRecord, field
 
 RESOLVED = ("resolved_ids", "ids_resolved", "resolved")
-"""What harnesses call the list of resolved instances: SWE-bench, SWE-smith, the leaderboard's results."""
+"""Names of the list of resolved instances in files of harnesses: SWE-bench, SWE-smith, the leaderboard's
+results."""
 OTHERS = (
     "unresolved_ids",
     "ids_unresolved",

@@ -30,7 +30,7 @@ _ABSENT = msgspec.Raw(b"")
 
 
 class _Step(msgspec.Struct):
-    """A step whose values become Python objects when they are asked for."""
+    """A step whose values become Python objects on access."""
 
     query: msgspec.Raw = _ABSENT
     messages: msgspec.Raw = _ABSENT

@@ -52,7 +52,7 @@ class Boards:
 def start_wandb(project: str, folder: Path) -> Any:
     """A run at Weights & Biases, its files in `folder`/wandb.
 
-    None, with a line in the log, where it does not start: training goes on.
+    Returns None, after a line in the log, if it does not start: training continues.
     """
     try:
         import wandb

@@ -36,8 +36,8 @@ PEAKS = {"H200": 989.5e12, "H100": 989.5e12, "B200": 2250e12, "A100": 312e12, "L
 """FLOP/s of GPUs in bf16, dense, as their data sheets say (SXM where forms differ)."""
 MATRIX, TRIES = 1024, 5
 LAYER_FLOPS = {"cpu": 1e8, "cuda": 2e11}
-"""What could be computed while a layer's operations are started, forward and backward (measured: 2 to 3 ms on
-one core; taken for a GPU: half a millisecond)."""
+"""FLOPs that could be computed while a layer's operations are launched, forward and backward (measured: 2 to
+3 ms on one core; taken for a GPU: half a millisecond)."""
 
 
 class PlannedStep(TypedRecord):

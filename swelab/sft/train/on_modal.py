@@ -46,7 +46,7 @@ def find_modal(given: str = "") -> str:
 
 @dataclass(frozen=True)
 class Modal:
-    """Modal's client, the volume that is used, the GPUs asked for, and where its output goes."""
+    """Modal's client, the volume, the requested GPUs, and the stream for the output."""
 
     program: str
     volume: str

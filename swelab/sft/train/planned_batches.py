@@ -52,7 +52,7 @@ class PlannedPasses(Dataset[list[Sample]]):
 
 
 class InOrder(Sampler[Any]):
-    """A dataset's items one by one; tells the dataset which epoch it is."""
+    """A dataset's items one by one; sets the dataset's epoch."""
 
     def __init__(self, dataset: PlannedPasses):
         self.dataset = dataset

@@ -27,8 +27,8 @@ class Trainer(Protocol):
     """A library that trains.
 
     Its processes write `<work>/output/epoch_<number>/` after the last epoch, in Hugging Face layout, and a
-    line for every step to `<work>/output/` (`step_log.StepLog`). They go through the plan in `<work>` as it
-    is, and go on from their last saved step when they are started again.
+    line for every step to `<work>/output/` (`step_log.StepLog`). They follow the plan in `<work>` as it is,
+    and resume from their last saved step when they are started again.
     """
 
     architectures: tuple[str, ...]

@@ -28,8 +28,8 @@ class TrainingError(Fault):
 def run_trainer(base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Path) -> Path:
     """Trains in the folder `work` as planned and returns the folder of the last epoch's files.
 
-    A run that was killed goes on from the last step that it saved when base, dataset, settings and number of
-    processes are the same. Raises InputError, TrainingError when the trainer ends early.
+    A killed run resumes from its last saved step if base, dataset, settings and number of processes are the
+    same. Raises InputError, TrainingError when the trainer ends early.
     """
     train, ranks = recipe.train, ranks_of(recipe)
     output, log = work / "output", work / "train.log"

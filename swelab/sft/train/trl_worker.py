@@ -41,7 +41,7 @@ class Numbers(InOrder):
 
 
 class Passes(DataLoader[Any]):
-    """The forward passes of a rank; the trainer tells it the epoch."""
+    """The forward passes of a rank; the trainer sets the epoch."""
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to an epoch."""
@@ -154,7 +154,7 @@ def _arguments(run: TrlRun, train: Train, passes: PlannedPasses) -> SFTConfig:
 
 
 def _resume(output: Path) -> str | None:
-    """The checkpoint to go on from, if there is a whole one."""
+    """The checkpoint from which to resume; None if there is no complete one."""
     note = output / RESUME
     if not note.is_file():
         return None

@@ -1,7 +1,7 @@
 """Decides whether a candidate is a usable bug, by the repository's own tests in fresh sandboxes.
 
-A verdict is journalled under the hash of all it depends on, so a killed run goes on where it was
-and a larger subset validates only what is new.
+A verdict is journalled under the hash of all it depends on, so a killed run resumes where it was, and a
+larger subset validates only new candidates.
 """
 
 import io
@@ -96,7 +96,7 @@ class Validator:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends what runs. Verdicts that were not asked for yet are journalled too: a later run may ask."""
+        """Ends all running work. Verdicts that were not requested yet are journalled too, for a later run."""
         self._pool.shutdown(cancel_futures=True)
         for key, future in self._pending.items():
             if not future.cancelled() and not future.exception():

@@ -14,7 +14,8 @@ _COMMANDS = re.compile(
     r"|curl -\S+ https://astral\.sh/uv/[\w./]*install\.sh \| (?:ba)?sh"
     r"|git config --(?:global|system) [\w.]+ \S+|bash /swelab-start/(?:scrub|prepare)\.sh[\w '.+/-]*"
 )
-"""What a RUN line may do: tools of verifiers and agents, and what our export writes."""
+"""Commands allowed in a RUN line: those that install tools of verifiers and agents, and those of our
+export."""
 
 
 def image_of(dockerfile: str) -> str:

@@ -21,7 +21,7 @@ from swelab.tasks.kodcode.kodcode_rows import SmallTask
 VERSION = 1
 """Part of every journal key: raised when the same task could get another verdict."""
 REPORTING = "-rA -p no:cacheprovider"
-"""What the entry point gets besides its own words, so that it prints a line a test."""
+"""Options added to the entry point, so that it prints a line for each test."""
 _COLLECTING = "--collect-only --verbosity=-1 -p no:cacheprovider"
 _TEST = re.compile(r"^([\w./-]+\.py::\S.*)$", re.MULTILINE)
 _LINE = re.compile(r"^(PASSED|FAILED|ERROR|XFAIL|XPASS|SKIPPED) (\S+)", re.MULTILINE)

@@ -102,8 +102,8 @@ def test_what_can_never_be_placed_is_said():
 def test_limits_beyond_those_of_every_host_are_refused_at_once_and_others_find_their_host():
     small, large = room("a", most_limits={"processes": 64}), room("b", most_limits={"processes": 512})
     waiting = [lease(0), lease(1)]
-    waiting[0].request["limits"] = {**waiting[0].asked.limits, "processes": 4096}
-    waiting[1].request["limits"] = {**waiting[1].asked.limits, "processes": 256}
+    waiting[0].request["limits"] = {**waiting[0].request.limits, "processes": 4096}
+    waiting[1].request["limits"] = {**waiting[1].request.limits, "processes": 256}
     held = [lease(9, state=ACTIVE, node="a"), lease(8, state=ACTIVE, node="b")]
     small.most_places = large.most_places = 1
     going, never = where(waiting, [small, large], held)

@@ -26,6 +26,7 @@ LINE = {
 def test_a_step_is_one_line():
     said = "step 3 of 12: 64 rollouts, 52% resolved, reward 0.50, 3 of 8 groups not trained, entropy 0.31"
     assert step_line(LINE, 12) == f"{said}, 1:01 of rollouts, 0:09 of training"
+    assert step_line({name: value for name, value in LINE.items() if "time/" not in name}, 12) == said
 
 
 def test_what_a_step_did_not_measure_is_left_out():
