@@ -82,7 +82,7 @@ class Run:
         assert self.process.poll() is None, self.said()
 
     def await_step(self, step):
-        """The job's number, as soon as a turn of that step's rollouts is kept."""
+        """The job's number, as soon as a turn of that step's rollouts (counted from 0) is kept."""
         self.await_state(lambda: any(path.stat().st_size for path in self.journals(f"{step:05d}")))
         return self.job()
 
@@ -111,7 +111,7 @@ def test_two_nodes_train_and_a_preempted_and_a_cancelled_job_go_on(clone):
             saved = newest_step(work / "verl")
             kept = {path: path.read_bytes() for path in run.journals()}
             cluster.ask("scontrol", "requeue", job)  # what SLURM does at the end of the grace time
-            again = run.await_step(saved + 1)
+            again = run.await_step(saved)
             assert again == job, "SLURM began the same job anew"
             kept |= {path: path.read_bytes() for path in run.journals()}
             cluster.ask("scancel", again)
