@@ -84,7 +84,7 @@ def check_torch() -> Finding:
     """Whether torch's build fits the machine's GPUs."""
     gpus, build = [gpu.name for gpu in machine.gpus()], package_version("torch")
     if not build:
-        return fix("torch: not package_version; run make setup")
+        return fix("torch: not installed; run make setup")
     if gpus and build.endswith("+cpu"):
         return low(
             f"torch {build}: it does not see {gpus[0]}; make setup TORCH=cuda installs the build that does"

@@ -45,7 +45,7 @@ def check_keys(name: str, policy: Policy) -> Iterator[Finding]:
 
 
 def ask(base: str, path: str, token: str | None = None, seconds: float = 10) -> httpx.Response:
-    """Sends a GET and returns the response, whatever its status. Requests to this machine bypass the proxy.
+    """Sends a GET and returns the response of any status. A request to this machine goes past the proxy.
 
     base: its address. Raises Fault where nothing answers.
     """

@@ -178,7 +178,7 @@ def weights(folder: Path, context_length: int, answer: int) -> Iterator[Finding]
     gpus = machine.gpus()
     memory = sum(gpu.total for gpu in gpus)
     if not gpus:
-        yield low("GPUs: none: served on the CPU, slowly")
+        yield low("GPUs: none; served on the CPU, slowly")
     elif size > memory:
         yield fix(f"GPUs: {memory / GIB:.0f} GiB for weights of {size / GIB:.0f} GiB")
     else:

@@ -47,10 +47,14 @@ def network(address: str) -> str:
 
 
 class Connections:
-    """The open connections: at most `most`; half may be unauthenticated, a quarter those of one address."""
+    """The open connections: at most `most`, and three quarters of them of one token.
 
-    def __init__(self, most: int = 0) -> None:
-        self.most = most or _room_for_files()
+    strangers: how many may be unauthenticated, by default half; of one address at most a quarter of `most`.
+    """
+
+    def __init__(self, most: int = _MOST, strangers: int = 0) -> None:
+        self.most = min(most, _room_for_files())
+        self._most_strangers = strangers or self.most // 2
         self._all: dict[Peer, _Connection] = {}
         self._strangers: dict[str, dict[Peer, _Connection]] = {}  # unauthenticated, by address
         self._stranger_count = 0
@@ -65,9 +69,9 @@ class Connections:
         own = self._strangers.setdefault(new.address, {})
         own[peer] = new
         self._stranger_count += 1
-        if len(own) > self.most // 4:
+        if len(own) > min(self.most // 4, self._most_strangers):
             self._close(own)
-        elif self._stranger_count > self.most // 2:
+        elif self._stranger_count > self._most_strangers:
             self._close(max(self._strangers.values(), key=len))
         if len(self._all) > self.most:
             # The newest is unauthenticated: where it is the only such one, an idle one makes way for it.

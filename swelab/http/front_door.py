@@ -34,6 +34,7 @@ class FrontDoor:
     `tokens`: role -> tokens. The scope gets the token's roles as `roles`, a name of it as `token`, and the
     front door as `door`. Handlers raise Refused and `errors`; `error_answer` makes an answer of any error.
     `count` is called with each answer's path ("?" if unknown) and status. `body_bytes`: of all bodies.
+    `connections`: its open connections, by default as many as a server has.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class FrontDoor:
         lifespan: Lifespan[Starlette] | None = None,
         count: Callable[[str, int], None] | None = None,
         body_bytes: int = 32 << 20,
+        connections: Connections | None = None,
     ) -> None:
         kinds = dict.fromkeys((HTTPException, ClientDisconnect, Refused, Exception, *errors), self._error)
         self._app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=kinds)
@@ -52,7 +54,7 @@ class FrontDoor:
         self._paths = [route.path for route in routes]
         self._error_answer, self._count = error_answer, count
         self._tokens = [(role, _digest(token.encode())) for role, own in tokens.items() for token in own]
-        self.connections, self.bodies, self.turns = Connections(), Bodies(body_bytes), Turns()
+        self.connections, self.bodies, self.turns = connections or Connections(), Bodies(body_bytes), Turns()
         self._running: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -16,7 +16,7 @@ from swelab.records import Fault, InputError, Record
 from swelab.sandbox.remote_protocol import BYTES, RESULT, NotReached, Refused, error_record, header
 
 ERRORS = (Fault, OSError, ValueError)
-"""Errors that callers are told; any other is a fault of the server."""
+"""Errors whose text is sent to the client. The text of any other stays in the server's log."""
 _PIECE = 64 << 10
 
 

@@ -174,6 +174,8 @@ class _Server:
     async def heartbeat(self, request: Request) -> Response:
         """Renews leases; `lost` says of each that is over why it ended."""
         fields = await read_json(request, request_schemas.HEARTBEAT, JSON_BYTES)
+        if not fields:
+            raise Refused("expected lease_id or lease_ids")
         if "lease_ids" not in fields:
             self._renew(fields.lease_id)
         lost = {}

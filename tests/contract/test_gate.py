@@ -372,13 +372,30 @@ def test_a_body_that_is_too_long_is_a_full_context(front):
 
 
 @pytest.mark.full
+def test_strangers_do_not_keep_clients_out(front):
+    address = ("127.0.0.1", int(front.url.rpartition(":")[2]))
+    idle = []
+    try:
+        for _ in range(900):
+            idle.append(socket.create_connection(address))
+        assert front.ask().status_code == 200
+        idle[0].settimeout(5)
+        with pytest.raises(ConnectionError):
+            assert idle[0].recv(1) == b""
+            raise ConnectionError
+    finally:
+        for each in idle:
+            each.close()
+
+
+@pytest.mark.full
 def test_a_killed_gate_comes_back_at_its_address(front):
     (pid,) = [
         int(path.parent.name) for path in Path("/proc").glob("[0-9]*/fd") if gate_of(path.parent, front.log)
     ]
     os.kill(pid, signal.SIGKILL)
     assert until(lambda: not front.gate.alive())
-    front.gate.start(port=2)
+    front.gate.start(engines=2)
     assert front.ask().status_code == 200
 
 

@@ -121,8 +121,10 @@ def test_two_nodes_train_and_a_preempted_and_a_cancelled_job_go_on(clone):
     rows = list(read_jsonl(clone / "results/rl/two/metrics.jsonl"))
     assert [row["step"] for row in rows] == [1, 2, 3]
     assert all(row["rollouts"] == 4 and row["rate/lost"] == 0 for row in rows)
-    assert all(row.get("verl/training/rollout_probs_diff_max", 0) < 1e-3 for row in rows)
-    assert len(run.journals()) == 12 and len(list((work / "verl/figures").iterdir())) >= 3
+    figures = {row["step"]: row.get("verl/training/rollout_probs_diff_max") for row in rows}
+    figures[saved] = figures[saved] or 0.0  # verl writes them after it saves: the requeue may come before
+    assert all(difference < 1e-3 for difference in figures.values())
+    assert len(run.journals()) == 12 and len(list((work / "verl/figures").iterdir())) in (3, 4)
     for path in run.journals():
         text = path.read_bytes()
         keys = [json.loads(line)["key"] for line in text.splitlines()]

@@ -153,7 +153,12 @@ def test_sizes():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno >= 50
     ]
     assert not long_functions
-    assert not [p.name for p in (ROOT / "rules").glob("*.smk") if len(p.read_text().splitlines()) > 180]
+    long_rules = [
+        path.name
+        for path in (ROOT / "rules").glob("*.smk")
+        if len(re.sub(r'^ *""".*?"""$', "", path.read_text(), flags=re.M | re.S).splitlines()) > 150
+    ]
+    assert not long_rules
 
 
 def test_the_test_of_a_module_is_found_by_its_path():

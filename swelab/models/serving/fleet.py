@@ -121,7 +121,7 @@ class Fleet:
                 continue
             print(f"the gate has ended; starting it again; log: {gate.log}", file=sys.stderr, flush=True)
             try:
-                gate.start(port=0)
+                gate.start(engines=0)
                 failed = 0
             except ServingError:
                 failed += 1

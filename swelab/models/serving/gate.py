@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from swelab.http.bodies import disconnect
+from swelab.http.connections import Connections
 from swelab.http.front_door import FrontDoor
 from swelab.http.refusal import Refused
 from swelab.models.serving.request_shapes import Limits, Shape, engine_body, read_request
@@ -37,6 +38,8 @@ FREE_BYTES, BYTES_PER_TOKEN = 1 << 20, 64
 """Longest body: FREE_BYTES, and BYTES_PER_TOKEN for each token of the context."""
 BODIES_BYTES, BODIES = 256 << 20, 4
 """Bytes of all bodies that are in memory at a time; there is always room for BODIES of the longest."""
+CONNECTIONS, STRANGERS = 5462, 512
+"""Open connections, of which one token may have 4,096; of those, how many may be unauthenticated."""
 MODELS, HEALTH = "/v1/models", ("/health", "/health_generate")
 
 
@@ -74,7 +77,8 @@ class Gate:
         ]
         routes += [Route(MODELS, self._models), *(Route(path, self._health) for path in HEALTH)]
         most = max(BODIES_BYTES, BODIES * self._served.body_bytes)
-        return FrontDoor(routes, {"client": [token]}, error_answer, body_bytes=most)
+        connections = Connections(CONNECTIONS, STRANGERS)
+        return FrontDoor(routes, {"client": [token]}, error_answer, body_bytes=most, connections=connections)
 
     async def watch(self) -> None:
         """Asks the engines to generate, for as long as it runs."""

@@ -61,10 +61,10 @@ class GateProcess:
         bypass(host)
         self._lock, self._pipe = threading.Lock(), -1
         self._up = [True] * len(settings.urls)
-        self.start(port=1)
+        self.start(engines=1)
 
-    def start(self, port: int = 0) -> None:
-        """Starts it and waits until it answers and `port` engines behind it generate."""
+    def start(self, engines: int = 0) -> None:
+        """Starts it and waits until it answers and so many `engines` behind it generate."""
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         settings = {**vars(self.settings), "port": self._port, "up": self._up}
@@ -83,7 +83,7 @@ class GateProcess:
             self._pipe = writing
         self.set_up()
         deadline = time.monotonic() + READY_SECONDS
-        while self.generating() < port:
+        while self.generating() < engines:
             if (status := self._process.poll()) is not None or time.monotonic() > deadline:
                 self._process.stop(grace_seconds=0)
                 state = "is not ready" if status is None else f"ended with {status}"

@@ -189,9 +189,9 @@ def gather_gate(evidence: ReportData, subset: str) -> Path | None:
 
 
 def policy_labels(evidence: ReportData) -> dict[str, str]:
-    """Returns the labels of scripted policies: "scripted policy", whatever the name of the recipe.
+    """Returns the names that readers see in place of recipes' names: "scripted policy" for a script.
 
-    With several of them, the recipe's name follows in brackets.
+    If there are several of those, the recipe's name follows in brackets.
     """
     names = dict.fromkeys(policy for policy, _, _ in evidence.planned)
     scripted = [name for name in names if evidence.at.recipe(kinds.POLICY, name).kind == "scripted"]

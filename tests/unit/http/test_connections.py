@@ -50,6 +50,15 @@ def test_strangers_of_many_addresses_make_way_too(connect):
     assert sum(map(is_cut, many)) == 40 and registry.counts()["connections"] == 20
 
 
+def test_a_server_may_have_fewer_strangers(connect):
+    registry = Connections(40, strangers=2)
+    ends = [connect(registry, f"192.0.2.{number}", number) for number in range(1, 4)]
+    assert [is_cut(end) for end in ends] == [True, False, False]
+    same = [connect(registry, "192.0.2.9", number) for number in range(3)]
+    assert [is_cut(end) for end in same] == [True, True, False], "the address with most of them makes way"
+    assert not is_cut(ends[2])
+
+
 def test_who_has_shown_a_token_stays_whatever_others_do(connect):
     registry = Connections(40)
     known = [connect(registry, FAR, port) for port in range(9)]

@@ -62,7 +62,7 @@ def test_who_stops_is_waited_for_no_longer_however_much_came_before():
     assert asyncio.run(run()) < 1.9
 
 
-def test_the_least_speed_of_a_body_grows_with_what_it_holds():
+def test_a_new_least_speed_holds_from_then_on():
     credit = Credit(30.0, 1000)
     credit.left = 0.0
     credit.moved(1000, 500)

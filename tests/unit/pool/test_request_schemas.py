@@ -1,4 +1,4 @@
-"""Whatever bytes come, a request is refused in one line, or is one of its path's shape."""
+"""A request body is either refused in one line or has the fields that its path allows."""
 
 import json
 

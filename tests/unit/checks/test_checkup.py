@@ -1,0 +1,9 @@
+"""The words for what a machine lacks."""
+
+from swelab.checks import checkup
+from swelab.checks.finding import fix
+
+
+def test_a_machine_without_torch(monkeypatch):
+    monkeypatch.setattr(checkup, "package_version", lambda name: None)
+    assert checkup.check_torch() == fix("torch: not installed; run make setup")
