@@ -3,7 +3,7 @@
 RUN = 13
 """Raise it when the same patch could leave other evidence."""
 
-GRADER = 13
+GRADER = 14
 """Raise it when the same evidence could get another verdict."""
 
 GATE = 7

@@ -232,6 +232,17 @@ def test_names_say_what_a_thing_is():
     ]
 
 
+def test_no_group_is_repeated_possessively():
+    """Python before 3.11.5, Debian 12's among them, misses matches of `(...)*+` (python/cpython#106052)."""
+    repeat = re.compile(r"\)(?:[*+?]|\{\d*,?\d*\})\+(?!\+)")
+    assert not [
+        f"{path}:{node.lineno}"
+        for path in LIBRARY
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and repeat.search(node.value)
+    ]
+
+
 def test_public_functions_have_docstrings():
     bare = [
         f"{path.relative_to(ROOT)}:{node.name}"

@@ -83,7 +83,7 @@ def _names(headers: Iterable[str]) -> Iterator[str]:
 
 def _git_names(rest: str) -> Iterator[str]:
     # An open quotation takes the rest, which is passed over once.
-    quoted = [name for name in re.findall(r'("(?:[^"\\]|\\.)*+")|".*', rest) if name]
+    quoted = [name for name in re.findall(r'("[^"\\]*+(?:\\.[^"\\]*+)*")|".*', rest) if name]
     if quoted:
         yield from map(_unquoted, quoted)
     names, cut, other = rest.partition(" b/")
