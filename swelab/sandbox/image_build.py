@@ -18,7 +18,7 @@ from typing import Any
 from swelab.records import Fault, write_json
 from swelab.sandbox.image_root import DEFAULT_PATH
 from swelab.sandbox.python_view import INSTALLERS
-from swelab.sandbox.requirements import tool
+from swelab.sandbox.requirements import search_path, tool
 from swelab.sandbox.rootfs import TOOLBOX, read_toolbox
 
 NAME = "swelab-sandbox:latest"
@@ -168,7 +168,7 @@ def _run(command: list[str], **env: str) -> str:
         command,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        env={**os.environ, **env, "LC_ALL": "C"},
+        env={**os.environ, "PATH": search_path(), **env, "LC_ALL": "C"},
         check=False,
     )
     if done.returncode:

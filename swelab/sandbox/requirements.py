@@ -16,9 +16,14 @@ _FORBIDDING = {
 }
 
 
+def search_path() -> str:
+    """PATH and the folders of administrators' programs, which the PATH of `su` lacks."""
+    return os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+
+
 def tool(name: str) -> str | None:
     """Path of a program of the host, None when there is none."""
-    return shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+    return shutil.which(name, path=search_path())
 
 
 def check_kernel() -> None:

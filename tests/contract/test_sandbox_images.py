@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from swelab.sandbox import ImageMissing, Limits, SandboxError, open_backend
+from swelab.sandbox.requirements import tool
 from tests.contract.attacks import SHORT, text, until
 
 pytestmark = pytest.mark.real
@@ -26,7 +27,7 @@ def own_image(request, image, backend, tmp_path_factory):
     if request.param == "folder":
         folder = tmp_path_factory.mktemp("images") / "root"
         subprocess.run(["cp", "-a", image.folder, folder], check=True)
-        subprocess.run(["chroot", folder, "sh", "-c", FILL], check=True)
+        subprocess.run([tool("chroot"), folder, "sh", "-c", FILL], check=True)
         config = {"config": {"Env": [f"{name}={value}" for name, value in ENV.items()]}}
         folder.with_name("root.json").write_text(json.dumps(config))
         yield backend, replace(image, folder=folder, name="own", digest="sha256:" + "1" * 64)
