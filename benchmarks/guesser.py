@@ -15,7 +15,7 @@ import argparse
 import json
 import math
 import random
-import tarfile
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -157,8 +157,7 @@ def measure_all(path: Path, args: argparse.Namespace) -> Iterator[Told]:
         files = sorted({test.partition("::")[0] for test in tests})
         with tempfile.TemporaryDirectory() as scratch:
             root = Path(scratch)
-            with tarfile.open(args.repos_dir / f"{name}.tar") as archive:
-                archive.extractall(root, filter="data")
+            shutil.unpack_archive(args.repos_dir / f"{name}.tar", root)
             question = form(sources_in(root, files, most=1 << 30), tests)
             python, paths = args.python.absolute(), [root, root / "src"]
             gold = [run_question(python, root, question, at == 2, paths).emitted for at in range(3)]

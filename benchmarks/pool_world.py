@@ -9,7 +9,6 @@ import contextlib
 import logging
 import secrets
 import shutil
-import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -67,8 +66,7 @@ class Folder:
         archive = self.folder / ".tar"
         with archive.open("wb") as stream:
             stream.writelines(chunks)
-        with tarfile.open(archive) as tar:
-            tar.extractall(self.folder, filter="data")
+        shutil.unpack_archive(archive, self.folder, "tar")
         archive.unlink()
 
     def close(self) -> None:

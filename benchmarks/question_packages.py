@@ -2,9 +2,9 @@
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections import Counter
@@ -100,8 +100,7 @@ def fetch(home: Path, name: str) -> Path:
     if not list(sdists.glob(pattern)):
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d"]
         subprocess.run([*command, str(sdists), name], check=True)
-    with tarfile.open(next(sdists.glob(pattern))) as archive:
-        archive.extractall(home / "unpacked" / name, filter="data")
+    shutil.unpack_archive(next(sdists.glob(pattern)), home / "unpacked" / name)
     root.parent.mkdir(exist_ok=True)
     next((home / "unpacked" / name).iterdir()).rename(root)
     return root

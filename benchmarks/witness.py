@@ -11,8 +11,8 @@ with the bug, and prints how many are confirmed, with how many bits, and contrad
 
 import argparse
 import json
+import shutil
 import subprocess
-import tarfile
 import tempfile
 from collections import Counter
 from dataclasses import replace
@@ -81,8 +81,7 @@ def measure_repository(
     files = sorted({test.partition("::")[0] for test in tests})
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch, "repository")
-        with tarfile.open(args.repos / f"{name}.tar") as archive:
-            archive.extractall(root, filter="data")
+        shutil.unpack_archive(args.repos / f"{name}.tar", root)
         question = form(sources_in(root, files, most=1 << 30), tests)
         python, paths = args.python.absolute(), [root, root / "src"]
         emitted = [run_question(python, root, question, at == 2, paths).emitted for at in range(6)]

@@ -55,8 +55,7 @@ class Container:
         if tree:
             shutil.copytree(tree, self.tree, symlinks=True)
             return
-        with tarfile.open(folder / "environment/repository.tar") as tar:
-            tar.extractall(self.tree, filter="data")
+        shutil.unpack_archive(folder / "environment/repository.tar", self.tree)
         for words in (["init", "-q", "-b", "main"], ["add", "-A", "-f"], ["commit", "-q", "-m", "base"]):
             assert git(self.tree, *words).returncode == 0
 

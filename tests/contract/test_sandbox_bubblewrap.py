@@ -54,7 +54,9 @@ def _prefix_tops():
     return {Path(sys.base_prefix).parts[1]}
 
 
-PYTHONS = ("/usr/lib/python", "/usr/local/lib/python", sys.base_prefix, rootfs.TOOLBOX)
+# Debian's own Python has the prefix /usr, below which programs and documents lie, too.
+OTHER_PREFIX = sys.base_prefix if sys.base_prefix != "/usr" else "/usr/lib/python"
+PYTHONS = ("/usr/lib/python", "/usr/local/lib/python", OTHER_PREFIX, rootfs.TOOLBOX)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import tarfile
 
 import pyarrow.parquet
 import pytest
@@ -71,8 +70,7 @@ def rows(path):
 
 
 def unpacked(out, to):
-    with tarfile.open(out / "swelab-demo.tar.gz") as tar:
-        tar.extractall(to, filter="data")
+    shutil.unpack_archive(out / "swelab-demo.tar.gz", to)
     return to / "swelab-demo"
 
 

@@ -35,7 +35,7 @@ git apply -v - <<'EOF_1'
 +import pytest
 EOF_1
 : '>>>>> Start Test Output'
-python -c 'import sys; sys.exit(3)'
+sh -c "exit 3"
 : '>>>>> End Test Output'
 true
 """
