@@ -1,6 +1,7 @@
 #!/bin/sh
 # Usage: add_hashes.sh FILE...   Writes the hashes of the pinned packages into envs/*.txt again, after a version was
-# changed by hand. Versions stay as they are: several packages here want other versions than they get.
+# changed by hand. Versions stay as they are: several packages here want other versions than they get. A version that
+# Debian 12's Python does not take is refused.
 set -eu
 case "${1:-}" in
 -h | --help) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;;
@@ -11,7 +12,8 @@ for file in "$@"; do
     new=$(mktemp)
     grep '^#' "$file" >"$new"
     sed -e '/^ /d' -e '/^#/d' -e 's/ *\\$//' "$file" |
-        "$uv" pip compile --quiet --no-config --no-deps --generate-hashes --no-annotate --no-header - >>"$new"
+        "$uv" pip compile --quiet --no-config --no-deps --python-version 3.11.2 \
+            --generate-hashes --no-annotate --no-header - >>"$new"
     cat "$new" >"$file"
     rm "$new"
 done
