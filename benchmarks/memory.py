@@ -102,12 +102,11 @@ def two_rl_steps(train: dict) -> None:
 
     from swelab.rl.learner import Learner, TrainingSample
     from swelab.rl.samples import Sample
-    from swelab.rl.training_run import settings_of
 
     recipe, chance = recipe_of("rl", train), random.Random(0)
     with tempfile.TemporaryDirectory() as folder:
         AutoModelForCausalLM.from_config(AutoConfig.for_model(**SHAPE)).save_pretrained(folder)
-        learner = Learner(Path(folder), settings_of(recipe))
+        learner = Learner(Path(folder), recipe)
     mask, samples = [0] + [1] * (TOKENS - 1), []
     for number in range(2 * recipe.train.batch_tokens // TOKENS):
         ids = [chance.randrange(SHAPE["vocab_size"]) for _ in range(TOKENS)]

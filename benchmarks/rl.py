@@ -30,12 +30,14 @@ import torch
 
 from benchmarks.rl_verl import show_verl
 from benchmarks.sft_train import make_model
+from swelab.configs import recipes
+from swelab.configs.kinds import RL
 from swelab.console.terminal import run_script
 from swelab.records import Record, read_jsonl
 from swelab.records.task_records import Task
 from swelab.rl.advantages import group_relative
 from swelab.rl.ahead import Ahead
-from swelab.rl.learner import Learner, Settings, TrainingSample
+from swelab.rl.learner import Learner, TrainingSample
 from swelab.rl.prompts import Prompts
 from swelab.rl.samples import Sample
 from swelab.rl.token_weights import token_weights
@@ -71,8 +73,9 @@ def ours(
     model: Path, samples: Sequence[Sample], repeats: int, device: str
 ) -> tuple[float, list[list[float]]]:
     """Seconds of the fastest step, and the log-probabilities at the start."""
-    settings = Settings(lr=1e-6, batch_tokens=8192, dtype="float32" if device == "cpu" else "bfloat16")
-    learner = Learner(model, settings, device)
+    train = {"steps": 1, "lr": 1e-6, "batch_tokens": 8192, "device": device.partition(":")[0]}
+    given = {"start": "model:toy", "subset": "some", "scaffold": "demo", "train": train}
+    learner = Learner(model, recipes.complete(RL, given, "benchmark"), device)
     logprobs = learner.logprobs(samples)
     rewards = rewards_of(len(samples))
     advantages = [

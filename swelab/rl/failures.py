@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from swelab.configs.kinds.rl import Failures
 from swelab.outcomes import LOST_GRADES, LOST_ROLLOUTS, GradeEnd, RolloutEnd
 from swelab.rl.advantages import is_constant
 
@@ -35,22 +36,6 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Switches:
-    """For each switch the ends, of rollouts or of grades, that it is on for."""
-
-    mask: frozenset[str] = frozenset()
-    leave_baseline: frozenset[str] = frozenset()
-    drop_group: frozenset[str] = frozenset()
-
-    def __post_init__(self) -> None:
-        """Raises ValueError on a word that is no end."""
-        known = {*RolloutEnd, *GradeEnd}
-        for name in ("mask", "leave_baseline", "drop_group"):
-            if wrong := sorted(getattr(self, name) - known):
-                raise ValueError(f"{name}: {wrong[0]!r} is no end of a rollout or grade; see docs/scores.md")
-
-
-@dataclass(frozen=True)
 class Treated:
     """A group after the switches.
 
@@ -69,19 +54,18 @@ class Treated:
         return own or (f"group: {self.dropped}" if self.dropped else "")
 
 
-def treat(group: Sequence[Attempt], switches: Switches, keep_constant: bool = False) -> Treated:
+def treat(group: Sequence[Attempt], failures: Failures, keep_constant: bool = False) -> Treated:
     """Applies the switches to a group. A constant group is dropped unless `keep_constant`."""
+    away, masked = set(failures.leave_baseline), {*failures.mask, *failures.leave_baseline}
     rewards: list[float | None] = []
     untrained: list[str] = []
     dropped = ""
     for attempt in group:
         ends = {attempt.end, attempt.grade} - {None}
-        outside = attempt.lost or bool(ends & switches.leave_baseline)
+        outside = attempt.lost or bool(ends & away)
         rewards.append(None if outside else attempt.reward)
-        untrained.append(
-            _untrained(attempt, sorted(map(str, ends & (switches.mask | switches.leave_baseline))))
-        )
-        if why := sorted(str(end) for end in ends & switches.drop_group):
+        untrained.append(_untrained(attempt, sorted(map(str, ends & masked))))
+        if why := sorted(str(end) for end in ends & set(failures.drop_group)):
             dropped = dropped or f"{why[0]} in the group"
     if not dropped and is_constant(rewards):
         known = any(reward is not None for reward in rewards)

@@ -7,7 +7,6 @@ which holds its share of weights and optimizer; `ranked_learner` starts them and
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,46 +15,26 @@ import torch.distributed
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from swelab.configs.kinds.rl import Rl
 from swelab.records import Fault
 from swelab.rl.batch_shares import Share, TrainingSample, passes, shares
 from swelab.rl.learner_state import STATE, read_state, whole, write_state
-from swelab.rl.losses import LOSSES, Clip, Mismatch, kl_to_reference, mismatch_weights
+from swelab.rl.losses import LOSSES, kl_to_reference, mismatch_weights
 from swelab.rl.samples import Sample
 from swelab.rl.scorer import Scorer, load_model, padded, padded_values, place
 from swelab.rl.step_sums import Sums
+from swelab.sft.train.device import dtype_of
 from swelab.sft.train.step_log import peak_memory
 
-__all__ = ["STATE", "Learner", "NotFinite", "Settings", "TrainingSample", "Trainee"]
+__all__ = ["STATE", "Learner", "NotFinite", "TrainingSample", "Trainee"]
 
 
 class NotFinite(Fault):
     """A loss or gradient is no number; the weights are those before the batch."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Training settings of the policy.
-
-    temperature: that of the rollouts. warmup: steps in which the learning rate rises to `lr`. batch_tokens:
-    tokens of a forward pass, padding included; a longer sample goes alone. minibatches: optimizer steps a
-    batch. kl and entropy: coefficients of the divergence from the start and of the entropy.
-    """
-
-    lr: float = 1e-6
-    temperature: float = 1.0
-    loss: str = "clipped"
-    clip: Clip = Clip()
-    mismatch: Mismatch = Mismatch()
-    kl: float = 0.0
-    entropy: float = 0.0
-    betas: tuple[float, float] = (0.9, 0.98)
-    weight_decay: float = 0.1
-    max_grad_norm: float = 1.0
-    warmup: int = 0
-    minibatches: int = 1
-    batch_tokens: int = 16384
-    dtype: str = "float32"
-    recompute: bool = False
+DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+"""torch's names of the recipes' types."""
 
 
 class Trainee(Protocol):
@@ -84,27 +63,30 @@ class Learner:
     def __init__(
         self,
         checkpoint: Path,
-        settings: Settings,
+        recipe: Rl,
         device: str = "cpu",
         start: Path | None = None,
         mesh: DeviceMesh | None = None,
     ):
         """Raises InputError when `checkpoint`, or `start` for the divergence, cannot be loaded."""
-        self.settings, self.device, self.mesh, self.steps = settings, device, mesh, 0
-        self.model = load_model(checkpoint, settings.dtype, settings.recompute)
-        self.policy = place(Scorer(self.model, settings.temperature, bool(settings.entropy)), device, mesh)
+        self.settings, self.method = recipe.train, recipe.method
+        self.device, self.mesh, self.steps = device, mesh, 0
+        dtype, temperature = DTYPES[dtype_of(recipe.train)], recipe.rollouts.temperature
+        self.model = load_model(checkpoint, dtype, self.settings.activation_checkpointing)
+        self.policy = place(Scorer(self.model, temperature, bool(self.method.entropy)), device, mesh)
         self.reference: Scorer | None = None
-        if settings.kl:
-            begun = Scorer(load_model(start or checkpoint, settings.dtype), settings.temperature)
+        if self.method.kl:
+            begun = Scorer(load_model(start or checkpoint, dtype), temperature)
             self.reference = place(begun, device, mesh)
         self._files = checkpoint
         weights = [p for p in self.model.parameters() if p.ndim > 1]
         others = [p for p in self.model.parameters() if p.ndim <= 1]
         groups = [
-            {"params": weights, "weight_decay": settings.weight_decay},
+            {"params": weights, "weight_decay": self.settings.weight_decay},
             {"params": others, "weight_decay": 0.0},
         ]
-        self.optimizer = torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas)
+        first, second = self.settings.betas
+        self.optimizer = torch.optim.AdamW(groups, lr=self.settings.lr, betas=(first, second))
 
     def logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-probability of each trained id, after temperature; 0.0 elsewhere. Shapes as ids."""
@@ -149,7 +131,7 @@ class Learner:
         if not torch.isfinite(norm):
             raise NotFinite(f"the gradient's norm is {norm.item()} in {self._culprit(step, old)}")
         self.steps += 1
-        rate = self.settings.lr * min(1.0, self.steps / max(1, self.settings.warmup))
+        rate = self.settings.lr * min(1.0, self.steps / max(1, self.settings.warmup_steps))
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
@@ -198,8 +180,8 @@ class Learner:
         weights = padded_values([each.weights for each in batch], width, self.device)
         engine = padded_values([each.sample.logprobs for each in batch], width, self.device)
         before = logprobs.detach() if old is None else old
-        losses, cut = LOSSES[self.settings.loss](logprobs, before, advantages, mask, self.settings.clip)
-        trust = mismatch_weights(before, engine, mask, self.settings.mismatch)
+        losses, cut = LOSSES[self.method.loss](logprobs, before, advantages, mask, self.method)
+        trust = mismatch_weights(before, engine, mask, self.method.mismatch)
         losses = losses * trust
         apart = (before - engine).abs()
         measured = {
@@ -213,10 +195,10 @@ class Learner:
             with torch.no_grad():
                 start, _ = self.reference(ids, mask)
             divergence = kl_to_reference(logprobs, start, mask)
-            losses = losses + self.settings.kl * divergence
+            losses = losses + self.method.kl * divergence
             measured["kl"] = divergence.detach()
-        if self.settings.entropy:
-            losses = losses - self.settings.entropy * entropy
+        if self.method.entropy:
+            losses = losses - self.method.entropy * entropy
         sums.add(mask, **measured)
         sums.most(mask, logprob_mismatch_max=apart)
         known = torch.where(torch.isfinite(engine).all(-1), 1.0, torch.nan)

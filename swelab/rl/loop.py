@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from swelab.configs.kinds.rl import Rl
 from swelab.models.serving.engine import Weights
 from swelab.records import read_json, write_json, write_jsonl
 from swelab.rl import metrics
 from swelab.rl.ahead import Ahead
 from swelab.rl.busy import Busy, StepClock
 from swelab.rl.learner import NotFinite, Trainee, TrainingSample
-from swelab.rl.method import Group, Method, advantages_of, group_of, measured
+from swelab.rl.method import Group, advantages_of, group_of, measured
 from swelab.rl.prompts import Prompts
 from swelab.rl.rollouts import Maker, RolledOut, RolloutRequest, StepJournal
 from swelab.rl.samples import samples
@@ -38,7 +39,7 @@ class Training:
         folder: Path,
         start: Path,
         prompts: Prompts,
-        method: Method,
+        recipe: Rl,
         place: Maker,
         learner: Callable[[Path], Trainee],
         publish: Callable[[Weights], int],
@@ -48,13 +49,14 @@ class Training:
         keep: Callable[[int, Group], None] = lambda *_: None,
         engine: Busy | None = None,
     ):
-        self.folder, self.start, self.prompts, self.method = folder, start, prompts, method
+        self.folder, self.start, self.prompts, self.recipe = folder, start, prompts, recipe
         self.place, self.publish, self.workers, self._keep = place, publish, workers, keep
+        self.rollouts, self.steps = recipe.rollouts, recipe.train.steps
         self._open_learner, self._reports = learner, reports or Reports()
         self._places, self._engine = Busy(), engine
         self._validated = len(validation.tasks) if validation else 0
         seen = self._reports.rolled_out
-        self._validations = Validations(folder, validation, method.steps, workers, seen)
+        self._validations = Validations(folder, validation, self.steps, workers, seen)
 
     def run(self) -> Path:
         """All steps that are left; the last checkpoint. Raises NotFinite, InputError, ServingError."""
@@ -68,28 +70,28 @@ class Training:
         with (
             closing(self._reports),
             Ahead(
-                self.folder, self.prompts, self.method.samples, self._roll_out, self.workers, first,
-                self.method.prompts,
+                self.folder, self.prompts, self.rollouts.samples, self._roll_out, self.workers, first,
+                self.rollouts.prompts,
             ) as ahead,
         ):  # fmt: skip
-            for number in range(done, self.method.steps):
+            for number in range(done, self.steps):
                 seconds = self._publish(found, number)
                 self._validate(number)
                 first = self._step(number, learner, ahead, first, seconds)
                 found = self.checkpoint(number + 1)
-            if self._validations.due(self.method.steps):
-                self._publish(found, self.method.steps)
-                self._validate(self.method.steps)
-        self._write_metrics(self.method.steps)
+            if self._validations.due(self.steps):
+                self._publish(found, self.steps)
+                self._validate(self.steps)
+        self._write_metrics(self.steps)
         write_jsonl(self.folder / "validation.jsonl", self._validations.rows())
         metrics.check_trained(self.folder / "metrics.jsonl")
         return found
 
     def _begin(self, done: int) -> None:
-        moments, each = self._validations.moments(), self.method.prompts * self.method.samples
+        moments, each = self._validations.moments(), self.rollouts.prompts * self.rollouts.samples
         seen = sum(bool(self._validations.figures(moment)) for moment in moments)
-        rollouts = self.method.steps * each + len(moments) * self._validated
-        self._reports.begin(self.method.steps, done, rollouts, done * each + seen * self._validated)
+        rollouts = self.steps * each + len(moments) * self._validated
+        self._reports.begin(self.steps, done, rollouts, done * each + seen * self._validated)
 
     def _publish(self, checkpoint: Path, number: int) -> float:
         """Has the servers serve the weights after so many steps; how many seconds that took."""
@@ -122,13 +124,13 @@ class Training:
         published: seconds that the servers took to get the weights of this step.
         """
         clock = StepClock(self._places, self._engine, self.workers)
-        groups, last = self._groups(first, ahead, min(self.method.ahead, self.method.steps - number - 1))
+        groups, last = self._groups(first, ahead, min(self.rollouts.ahead, self.steps - number - 1))
         ahead.done_before(last)
         rolled = clock.seconds()
         for group in groups:
             self._keep(number + 1, group)
         try:
-            found = learner.train(batch_of(groups, self.method))
+            found = learner.train(batch_of(groups, self.recipe))
         except NotFinite as error:
             kept = self.checkpoint(number) if number else self.start
             raise NotFinite(f"step {number + 1}: {error}; the last good checkpoint is {kept}") from None
@@ -158,12 +160,12 @@ class Training:
         Meanwhile those of `later` further steps may run, with the weights of this one.
         """
         found: list[Group] = []
-        number, wanted = first, self.method.prompts
-        most = first + self.method.prompts + self.method.refill
+        number, wanted = first, self.rollouts.prompts
+        most = first + self.rollouts.prompts + self.recipe.method.refill
         while wanted and number < most:
             numbers = range(number, min(number + wanted, most))
-            ahead.allow(numbers.stop + later * self.method.prompts)
-            made = [group_of(ahead.take(each), self.method) for each in numbers]
+            ahead.allow(numbers.stop + later * self.rollouts.prompts)
+            made = [group_of(ahead.take(each), self.recipe) for each in numbers]
             found += made
             number = numbers.stop
             wanted = sum(bool(group.treated.dropped) for group in made)
@@ -184,17 +186,18 @@ class Training:
 
     def _prune(self, steps: int) -> None:
         """Removes checkpoints that are not among the newest; servers hold the newest but one."""
-        for old in range(1, steps - max(2, self.method.keep_checkpoints) + 1):
+        for old in range(1, steps - max(2, self.recipe.train.keep_checkpoints) + 1):
             shutil.rmtree(self.checkpoint(old), ignore_errors=True)
 
 
-def batch_of(groups: Sequence[Group], method: Method) -> list[TrainingSample]:
+def batch_of(groups: Sequence[Group], recipe: Rl) -> list[TrainingSample]:
     """The batch of a step: each sampled token of each trained rollout once, with its advantage and weight."""
+    method = recipe.method
     made = [
         (sample, advantages, rollout.request.name, index)
         for group in groups
         for rollout, advantages, trained in zip(
-            group.rollouts, advantages_of(group, method), group.treated.trained, strict=True
+            group.rollouts, advantages_of(group, recipe), group.treated.trained, strict=True
         )
         if trained
         for index, sample in enumerate(samples(rollout.turns, method.per_step))

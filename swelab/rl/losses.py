@@ -6,34 +6,25 @@ of the policy as the inference engine sampled. `mask` is True for trained tokens
 What a token weighs in the loss of the batch is another matter: `token_weights`.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Clip:
-    """Bounds of the ratio of probabilities: [1 - low, 1 + high]; `dual` bounds the loss of bad tokens.
-
-    `dual` (more than 1, or None) is c of arXiv 1912.09729: a token of negative advantage costs at most
-    c x |advantage|. `low` and `high` differ since DAPO (arXiv 2503.14476).
-    """
-
-    low: float = 0.2
-    high: float = 0.28
-    dual: float | None = None
+from swelab.configs.kinds.rl import Method, Mismatch
 
 
 def clipped(
-    logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, clip: Clip
+    logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, method: Method
 ) -> tuple[Tensor, Tensor]:
-    """PPO's clipped loss of each token, and where a bound cut its gradient off (bool)."""
-    return _bounded(_ratio(logprobs, old, mask), advantages, mask, clip)
+    """PPO's clipped loss of each token, and where a bound cut its gradient off (bool).
+
+    `clip_low` and `clip_high` differ since DAPO (arXiv 2503.14476); `dual_clip` is c of arXiv 1912.09729: a
+    token of negative advantage costs at most c x |advantage|.
+    """
+    return _bounded(_ratio(logprobs, old, mask), advantages, mask, method)
 
 
 def gspo(
-    logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, clip: Clip
+    logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, method: Method
 ) -> tuple[Tensor, Tensor]:
     """GSPO: as `clipped`, with one ratio a sequence, the geometric mean of its tokens' ratios.
 
@@ -44,18 +35,18 @@ def gspo(
     count = mask.sum(-1, keepdim=True).clamp(min=1)
     sequence = (difference.sum(-1, keepdim=True) / count).detach()
     own = torch.where(mask, logprobs - logprobs.detach(), 0.0)
-    return _bounded(torch.exp(sequence + own), advantages, mask, clip)
+    return _bounded(torch.exp(sequence + own), advantages, mask, method)
 
 
 def cispo(
-    logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, clip: Clip
+    logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, method: Method
 ) -> tuple[Tensor, Tensor]:
     """CISPO: the clipped ratio weighs the gradient of each token and cuts none off. Source: arXiv 2506.13585.
 
     The second result says where the ratio was clipped.
     """
     ratio = _ratio(logprobs, old, mask).detach()
-    weight = ratio.clamp(1 - clip.low, 1 + clip.high)
+    weight = ratio.clamp(1 - method.clip_low, 1 + method.clip_high)
     loss = torch.where(mask, -weight * advantages * logprobs, 0.0)
     return loss, mask & (weight != ratio)
 
@@ -73,29 +64,11 @@ def kl_to_reference(logprobs: Tensor, reference: Tensor, mask: Tensor) -> Tensor
     return torch.exp(difference) - 1 - difference
 
 
-@dataclass(frozen=True)
-class Mismatch:
-    """Correction for sampled tokens to which the trainer and the engine give different probabilities.
-
-    The ratio is trainer / engine. level: of the token, or of the sequence (the geometric mean of its
-    tokens). Where `mask_below` or `mask_above` is passed the token or sequence is not trained (IcePop);
-    other ratios weigh the loss, at most `truncate` (truncated importance sampling). None is no bound;
-    `truncate` None weighs by 1.
-    """
-
-    level: str = "token"
-    truncate: float | None = None
-    mask_below: float | None = None
-    mask_above: float | None = None
-
-
 def mismatch_weights(old: Tensor, engine: Tensor, mask: Tensor, rule: Mismatch) -> Tensor:
     """Returns the factor of each token's loss, without gradient: 0 where the token is masked.
 
-    Raises ValueError on another level than token or sequence.
+    Bounds of the ratio mask (IcePop); `truncate` is truncated importance sampling.
     """
-    if rule.level not in ("token", "sequence"):
-        raise ValueError(f"mismatch level {rule.level!r}: expected token or sequence")
     difference = torch.where(mask, old - engine, 0.0).detach()
     if rule.level == "sequence":
         count = mask.sum(-1, keepdim=True).clamp(min=1)
@@ -114,13 +87,13 @@ def _ratio(logprobs: Tensor, old: Tensor, mask: Tensor) -> Tensor:
     return torch.exp(torch.where(mask, logprobs - old, 0.0))
 
 
-def _bounded(ratio: Tensor, advantages: Tensor, mask: Tensor, clip: Clip) -> tuple[Tensor, Tensor]:
+def _bounded(ratio: Tensor, advantages: Tensor, mask: Tensor, method: Method) -> tuple[Tensor, Tensor]:
     free = -ratio * advantages
-    bounded = -ratio.clamp(1 - clip.low, 1 + clip.high) * advantages
+    bounded = -ratio.clamp(1 - method.clip_low, 1 + method.clip_high) * advantages
     loss = torch.maximum(free, bounded)
     cut = bounded > free
-    if clip.dual is not None:
-        most = -clip.dual * advantages
+    if method.dual_clip is not None:
+        most = -method.dual_clip * advantages
         over = (advantages < 0) & (loss > most)
         loss, cut = torch.where(over, most, loss), cut | over
     return torch.where(mask, loss, 0.0), mask & cut

@@ -22,8 +22,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+from swelab.configs.kinds.rl import Rl
 from swelab.records import Fault
-from swelab.rl.learner import Learner, Settings
+from swelab.rl.learner import Learner
 
 OPEN = "open"
 
@@ -33,7 +34,7 @@ class Opened:
     """Arguments that open a learner; see `Learner`."""
 
     checkpoint: Path
-    settings: Settings
+    recipe: Rl
     start: Path | None
 
 
@@ -81,7 +82,7 @@ def serve(address: str, rank: int, ranks: int, device: str) -> None:
         try:
             if name == OPEN:
                 (opened,) = arguments
-                learner = Learner(opened.checkpoint, opened.settings, own, opened.start, mesh)
+                learner = Learner(opened.checkpoint, opened.recipe, own, opened.start, mesh)
             else:
                 answer = getattr(learner, name)(*arguments)
         except Fault as fault:

@@ -37,7 +37,7 @@ class RankedLearner:
 
     def __init__(self, opened: Opened, ranks: int, threads: int, device: str, log: Path):
         """Raises InputError as `Learner` does, RankLost when a rank does not come up."""
-        self._settings, self._ranks, self._log = opened.settings, ranks, log
+        self._settings, self._ranks, self._log = opened.recipe.train, ranks, log
         self._lines: list[Connection] = []
         sizes = {"ranks": ranks, "threads": threads, "device": device}
         # Not below TMPDIR: the path of a socket is short, and ranks have a /dev/shm of their own.

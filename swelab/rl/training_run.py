@@ -20,11 +20,9 @@ from swelab.records import digest, write_bytes
 from swelab.records.task_records import Task
 from swelab.rl.artifacts import Artifacts
 from swelab.rl.engines.verl_run import train_on_verl
-from swelab.rl.learner import STATE, Learner, Settings, Trainee
+from swelab.rl.learner import STATE, Learner, Trainee
 from swelab.rl.loop import Training
-from swelab.rl.losses import Clip, Mismatch
 from swelab.rl.machine_check import stop_unless_fit
-from swelab.rl.method import method_of
 from swelab.rl.places import MakePlace, Reads, open_places
 from swelab.rl.prompts import Prompts, check_tasks
 from swelab.rl.rank_process import Opened
@@ -33,7 +31,7 @@ from swelab.rl.step_reports import Reports
 from swelab.rl.token_template import TokenTemplate
 from swelab.rl.validating import Validation
 from swelab.sft.train.boards import BOARD
-from swelab.sft.train.device import device_of, dtype_of
+from swelab.sft.train.device import device_of
 from swelab.sft.train.training import put_in_place
 
 STARTUP_SECONDS = 1800
@@ -55,7 +53,6 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
     stop_unless_fit(recipe, start)
     recipes.named(SCAFFOLD, recipe.scaffold)  # a name that is not there is refused before engines start
     torch.set_num_threads(recipe.train.threads)
-    method = method_of(recipe)
     with (
         open_servers(recipe, start, folder / "server.log") as (fleet, endpoint),
         open_places(recipe, start, reads, folder, endpoint) as (place, engine),
@@ -65,7 +62,7 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
             folder,
             start,
             Prompts(reads.tasks, recipe.train.seed, recipe.rollouts.shuffled),
-            method,
+            recipe,
             place(recipe.rollouts.temperature, True),
             lambda checkpoint: open_learner(recipe, checkpoint, start, folder / "ranks.log", ranks),
             partial(fleet.publish, in_turns=recipe.rollouts.update == "in_turns"),
@@ -83,10 +80,10 @@ def open_learner(recipe: Rl, checkpoint: Path, start: Path, log: Path, ranks: Ex
 
     start: for the divergence from it. log: of those processes. Raises InputError, RankLost.
     """
-    train, settings, device = recipe.train, settings_of(recipe), device_of(recipe.train)
+    train, device = recipe.train, device_of(recipe.train)
     if train.ranks == 1:
-        return Learner(checkpoint, settings, device, start)
-    opened = Opened(checkpoint, settings, start)
+        return Learner(checkpoint, recipe, device, start)
+    opened = Opened(checkpoint, recipe, start)
     return ranks.enter_context(RankedLearner(opened, train.ranks, train.threads, device, log))
 
 
@@ -153,25 +150,3 @@ def history_note(template: TokenTemplate) -> str:
             f" endpoint it does not: {changed}"
         )
     return ""
-
-
-def settings_of(recipe: Rl) -> Settings:
-    """Returns the settings of the learner."""
-    method, train = recipe.method, recipe.train
-    return Settings(
-        lr=train.lr,
-        temperature=recipe.rollouts.temperature,
-        loss=method.loss,
-        clip=Clip(method.clip_low, method.clip_high, method.dual_clip),
-        mismatch=Mismatch(**method.mismatch.plain()),
-        kl=method.kl,
-        entropy=method.entropy,
-        betas=(train.betas[0], train.betas[1]),
-        weight_decay=train.weight_decay,
-        max_grad_norm=train.max_grad_norm,
-        warmup=train.warmup_steps,
-        minibatches=train.minibatches,
-        batch_tokens=train.batch_tokens,
-        dtype={"fp32": "float32", "bf16": "bfloat16"}[dtype_of(train)],
-        recompute=train.activation_checkpointing,
-    )

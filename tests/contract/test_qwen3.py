@@ -14,11 +14,12 @@ from swelab.models.chat.turn_form import form_of
 from swelab.models.serving.engine import Weights
 from swelab.models.serving.fleet import open_fleet
 from swelab.rl.batch_shares import TrainingSample
-from swelab.rl.learner import Learner, Settings
+from swelab.rl.learner import Learner
 from swelab.rl.samples import samples
 from swelab.rl.token_model import TokenModel
 from swelab.rl.token_template import TokenTemplate
 from tests.contract.test_served_tokens import scores
+from tests.rl_recipe import rl_recipe
 from tests.toy_checkpoint import SCAFFOLD, VOCAB, make_checkpoint
 from tests.unit.rl.test_token_model import Spelled
 
@@ -107,7 +108,9 @@ def test_it_is_served_trained_saved_and_served_again(qwen3, tmp_path):
         template = told(qwen3, SCAFFOLD, False)
         turns = [rolled_out(endpoint, template) for _ in range(2)]
         assert largest_difference(qwen3, turns) < 1e-3
-        learner = Learner(qwen3, Settings(lr=1e-2, temperature=SAMPLING["temperature"], weight_decay=0.0))
+        rollouts = {"temperature": SAMPLING["temperature"]}
+        recipe = rl_recipe(rollouts=rollouts, train={"lr": 1e-2, "weight_decay": 0.0})
+        learner = Learner(qwen3, recipe)
         batch = [trained(turns[0], 1.0), trained(turns[1], -1.0)]
         before = [sum(found) for found in learner.logprobs([each.sample for each in batch])]
         found = learner.train(batch)
@@ -119,7 +122,7 @@ def test_it_is_served_trained_saved_and_served_again(qwen3, tmp_path):
         again = rolled_out(endpoint, template)
         assert again[0].versions[0][1] == "1" and largest_difference(saved, [again]) < 1e-3
         assert largest_difference(qwen3, [again]) > 1e-2, "the new weights answered"
-    assert Learner(saved, Settings(temperature=0.8)).logprobs([samples(again)[0]])[0] == pytest.approx(
+    assert Learner(saved, recipe).logprobs([samples(again)[0]])[0] == pytest.approx(
         samples(again)[0].logprobs, abs=1e-3
     )
 

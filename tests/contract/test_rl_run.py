@@ -4,7 +4,6 @@ import io
 import json
 import shutil
 import subprocess
-from dataclasses import replace
 
 import pytest
 import torch
@@ -18,11 +17,9 @@ from swelab.records import Fault, InputError, read_jsonl
 from swelab.rl import training_run
 from swelab.rl.learner import Learner
 from swelab.rl.loop import Training
-from swelab.rl.method import method_of
 from swelab.rl.prompts import Prompts
 from swelab.rl.rollouts import Place
 from swelab.rl.step_reports import StepReports
-from swelab.rl.training_run import settings_of
 from swelab.tasks.checkout import RepoStore
 from tests.contract.small_rl import RECIPE, ROOT, command, journals, make_place, tasks
 from tests.tensorboard_events import scalars
@@ -69,14 +66,13 @@ def again(place, folder, reports=None, **changes):
 
     recipe = recipes.load(RL, place / "small.yaml")
     torch.set_num_threads(1)
-    settings = settings_of(recipe)
     return Training(
         folder,
         place / "toy",
         Prompts(tasks(), recipe.train.seed),
-        replace(method_of(recipe), **changes),
+        recipe.model_copy(update={"method": recipe.method.model_copy(update=changes)}),
         Place(Bench(RepoStore(place / "repos", folder / "repos"), None), {}, folder, ask),
-        lambda checkpoint: Learner(checkpoint, settings),
+        lambda checkpoint: Learner(checkpoint, recipe),
         lambda weights: 1,
         workers=1,
         reports=reports,

@@ -15,9 +15,10 @@ from verl import DataProto
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
+from swelab.configs.kinds.rl import Failures
 from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.rl.advantages import OF_ROLLOUTS
-from swelab.rl.failures import Attempt, Switches, treat
+from swelab.rl.failures import Attempt, treat
 
 VERL = {"grpo": "grpo", "grpo-unscaled": "grpo", "leave-one-out": "rloo", "length-weighted": "opo"}
 """verl's estimators by ours."""
@@ -103,29 +104,29 @@ def of_failures() -> Iterator[Case]:
     grades = [GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, GradeEnd.UNRESOLVED]
     group = [Attempt(end, grade, reward, 3) for end, grade, reward in zip(ends, grades, rewards, strict=True)]
     keys, masked = ["a_0_0", "a_1_0", "a_2_0"], [1, 1, 0]
-    limit = frozenset({RolloutEnd.STEP_LIMIT})
+    limit = ["step_limit"]
 
-    def ours(switches: Switches) -> list[float]:
+    def ours(switches: Failures) -> list[float]:
         treated = treat(group, switches)
         found = OF_ROLLOUTS["grpo-unscaled"](treated.rewards, [3] * 3)
         return [each * trained for each, trained in zip(found, treated.trained, strict=True)]
 
     yield Case(
-        "failure", "masked, and in the baseline", ours(Switches(mask=limit)), grpo(rewards, keys, masked)
+        "failure", "masked, and in the baseline", ours(Failures(mask=limit)), grpo(rewards, keys, masked)
     )
     why = "verl has no switch: what is masked stays in the baseline. Ours is taken."
-    away = ours(Switches(mask=limit, leave_baseline=limit))
+    away = ours(Failures(mask=limit, leave_baseline=limit))
     yield Case("failure", "masked, and out of the baseline", away, grpo(rewards, keys, masked), why)
     yield Case("failure", "no row at all (lost)", away[:2], grpo(rewards[:2], keys[:2], [1, 1]))
     why = "verl has no switch: what is masked here stays in its mean. Ours is taken."
-    alone = ours(Switches(leave_baseline=limit))
+    alone = ours(Failures(leave_baseline=limit))
     yield Case("failure", "out of the baseline alone", alone, grpo(rewards, keys, masked), why)
     why = "verl has no switch, and trains the rest of the group. Ours is taken."
     yield Case(
-        "failure", "its group dropped", ours(Switches(drop_group=limit)), grpo(rewards, keys, masked), why
+        "failure", "its group dropped", ours(Failures(drop_group=limit)), grpo(rewards, keys, masked), why
     )
     why = "one is left: verl's baseline of it is 0, ours drops the group. Ours is taken."
-    lone = treat([group[0], Attempt(RolloutEnd.SANDBOX_LOST, None, None, 3)], Switches())
+    lone = treat([group[0], Attempt(RolloutEnd.SANDBOX_LOST, None, None, 3)], Failures())
     left = OF_ROLLOUTS["grpo-unscaled"](lone.rewards, [3] * 2)[0] * lone.trained[0]
     yield Case("failure", "all others lost", [left], grpo(rewards[:1], keys[:1], [1]), why)
     why = "the last sample of a rollout stands for it, and here it is masked. Ours is taken."

@@ -5,7 +5,7 @@ rollouts of two sequences, and are compared by the loss and its gradient. Number
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,25 +18,32 @@ from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 from verl.workers.config import ActorConfig
 
+from swelab.configs.kinds.rl import Method, Mismatch, Rl
 from swelab.models.token_turn import TokenTurn
 from swelab.records.task_records import Task
 from swelab.rl.engines import verl_advantages
 from swelab.rl.engines.verl_advantages import Rows, sequence_of, weighing
 from swelab.rl.engines.verl_samples import trained_rows
-from swelab.rl.failures import Switches
 from swelab.rl.loop import batch_of
-from swelab.rl.losses import LOSSES, Clip, Mismatch, kl_to_reference, mismatch_weights
-from swelab.rl.method import Group, Method, group_of
+from swelab.rl.losses import LOSSES, kl_to_reference, mismatch_weights
+from swelab.rl.method import Group, group_of
 from swelab.rl.rollouts import RolledOut, RolloutRequest
 from tests.contract.verl_advantage_cases import Case
+from tests.rl_recipe import rl_recipe
 
 NONE = 1e9
 """A bound that nothing reaches."""
 HORIZON = 7
-METHOD = Method(
-    steps=1, prompts=2, samples=6, horizon=HORIZON, switches=Switches(mask=frozenset({"step_limit"}))
-)
-CLIP = Clip(0.2, 0.28)
+
+
+def recipe(judged: bool = False, **method: object) -> Rl:
+    """A recipe that masks attempts at the limit of steps; method: what differs in that section."""
+    masked = {"horizon": HORIZON, "failures": {"mask": ["step_limit"]}}
+    judge = {"judge": {"policy": "rater"}} if judged else {}
+    return rl_recipe(rollouts={"prompts": 2, "samples": 6}, method=masked | method, **judge)
+
+
+RECIPE, CLIP = recipe(), Method()
 EXACT = Mismatch()
 TASK = Task.of({"instance_id": "x"})
 
@@ -55,7 +62,7 @@ def rollout(prompt: int, sample: int, end: str, resolved: bool, turns: int, vote
     return RolledOut(asked, {"outcome": end, "messages": []}, grade, tuple(made), seconds, said)
 
 
-def groups(method: Method, votes: bool) -> list[Group]:
+def groups(recipe: Rl, votes: bool) -> list[Group]:
     """Three groups: masked and lost rollouts are in the first, the last teaches nothing."""
     ends = {2: "step_limit", 3: "model_lost", 4: "context_limit"}
     solved = ({0, 1}, {3}, set[int]())
@@ -66,7 +73,7 @@ def groups(method: Method, votes: bool) -> list[Group]:
                         1 + (n + prompt) % 4, votes)
                 for n in range(size)
             ],
-            method,
+            recipe,
         )
         for prompt, size in enumerate((6, 4, 2))
     ]  # fmt: skip
@@ -82,16 +89,16 @@ class Batch:
     weights: Tensor
 
 
-def batch(method: Method, votes: bool = False) -> Batch:
+def batch(recipe: Rl, votes: bool = False) -> Batch:
     """The rows that our agent loop hands to verl, and two that fill the batch up."""
-    made = groups(method, votes)
+    made = groups(recipe, votes)
     rows = {
         f"p{prompt}_{session}_{number}": row.as_dict()
         for prompt, group in enumerate(made)
-        for session, found in trained_rows(dict(enumerate(group.rollouts)), method, 0).items()
+        for session, found in trained_rows(dict(enumerate(group.rollouts)), recipe, 0).items()
         for number, row in enumerate(found)
     }
-    ours = iter(batch_of(made, method))
+    ours = iter(batch_of(made, recipe))
     width = max(len(row["response_mask"]) for row in rows.values())
     mask, level, weights = (torch.zeros(len(rows) + 2, width, dtype=torch.float64) for _ in range(3))
     for number, row in enumerate(rows.values()):
@@ -119,13 +126,14 @@ def through_verl(given: Batch, method: Method, horizon: int, mask: Tensor | None
     return found.batch["advantages"]
 
 
-def actor(mode: str, clip: Clip, rows: int, tokens: float, horizon: int = 0) -> ActorConfig:
+def actor(mode: str, clip: Method, rows: int, tokens: float, horizon: int = 0) -> ActorConfig:
     """verl's settings of a loss whose divisors are those of the batch."""
     whole = {"dp_size": 1, "batch_num_tokens": tokens, "global_batch_size": rows}
-    bounds = {"clip_ratio": clip.low, "clip_ratio_low": clip.low, "clip_ratio_high": clip.high}
+    bounds = {"clip_ratio": clip.clip_low, "clip_ratio_low": clip.clip_low, "clip_ratio_high": clip.clip_high}
     return ActorConfig(
         strategy="fsdp2", rollout_n=8, ppo_micro_batch_size_per_gpu=1, loss_agg_mode=mode, **bounds,
-        clip_ratio_c=clip.dual or NONE, global_batch_info={**whole, "loss_scale_factor": horizon or None},
+        clip_ratio_c=clip.dual_clip or NONE,
+        global_batch_info={**whole, "loss_scale_factor": horizon or None},
     )  # fmt: skip
 
 
@@ -166,7 +174,7 @@ def verl_loss(
 
 
 def our_loss(
-    name: str, numbers: Numbers, given: Batch, clip: Clip, rule: Mismatch = EXACT, kl: float = 0.0
+    name: str, numbers: Numbers, given: Batch, clip: Method, rule: Mismatch = EXACT, kl: float = 0.0
 ) -> Tensor:
     """The embedded learner's loss of a batch."""
     mask = given.mask.bool()
@@ -177,11 +185,11 @@ def our_loss(
 
 
 def compared(
-    part: str, name: str, loss: str = "clipped", clip: Clip = CLIP, method: Method = METHOD,
-    theirs: Clip | None = None, ours: bool = True, votes: bool = False, differs: str = "",
+    part: str, name: str, loss: str = "clipped", clip: Method = CLIP, used: Rl = RECIPE,
+    theirs: Method | None = None, ours: bool = True, votes: bool = False, differs: str = "",
 ) -> Case:  # fmt: skip
     """A batch through both. theirs: verl's bounds. ours: whether verl's rows weigh as ours do."""
-    given = batch(method, votes)
+    given, method = batch(used, votes), used.method
     numbers, tokens = Numbers.of(given.mask.shape), given.mask.sum().item()
     config = actor(method.aggregation, theirs or clip, len(given.keys), tokens, HORIZON)
     told = through_verl(given, method, HORIZON) if ours else given.level
@@ -193,13 +201,13 @@ def compared(
 def of_bounds() -> Iterator[Case]:
     """Clip, dual clip, and the losses that are not PPO's."""
     yield compared("loss", "clip 0.2, 0.28")
-    yield compared("loss", "dual clip 1.3", clip=Clip(0.2, 0.28, 1.3))
+    yield compared("loss", "dual clip 1.3", clip=Method(dual_clip=1.3))
     why = "verl's is always on (3 by default); ours is null where none is named. verl is told a far bound."
-    yield compared("loss", "no dual clip, 1.2 left on in verl", theirs=Clip(0.2, 0.28, 1.2), differs=why)
+    yield compared("loss", "no dual clip, 1.2 left on in verl", theirs=Method(dual_clip=1.2), differs=why)
     yield compared("loss", "gspo", "gspo")
     yield compared("loss", "cispo", "cispo")
-    stepwise = replace(METHOD, advantage="step-wise", coefficient=1.0, per_step=True)
-    yield compared("loss", "step-wise advantages, a row for each step", method=stepwise, votes=True)
+    stepwise = recipe(judged=True, advantage="step-wise", sequences="step")
+    yield compared("loss", "step-wise advantages, a row for each step", used=stepwise, votes=True)
 
 
 def of_aggregations() -> Iterator[Case]:
@@ -207,11 +215,11 @@ def of_aggregations() -> Iterator[Case]:
     why = "verl divides by all rows, those that only fill the batch too, and a split rollout counts twice. Ours is taken, by a factor on the advantages."  # noqa: E501
     for mode in ("token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"):
         for weigh in ("rollout", "sequence"):
-            method = replace(METHOD, aggregation=mode, weigh=weigh)
-            yield compared("aggregation", f"{mode}, weigh {weigh}", method=method)
+            used = recipe(aggregation=mode, weigh=weigh)
+            yield compared("aggregation", f"{mode}, weigh {weigh}", used=used)
         if mode != "token-mean":
             yield compared(
-                "aggregation", f"{mode}, verl alone", method=replace(METHOD, aggregation=mode), ours=False,
+                "aggregation", f"{mode}, verl alone", used=recipe(aggregation=mode), ours=False,
                 differs=why,
             )  # fmt: skip
 
@@ -221,9 +229,9 @@ def of_switches() -> Iterator[Case]:
     names = ("mask", "leave_baseline", "drop_group")
     for chosen in range(1, 8):
         on = [name for place, name in enumerate(names) if chosen >> place & 1]
-        switches = Switches(**{name: frozenset({"step_limit"}) for name in on})
-        method = replace(METHOD, switches=switches, aggregation="seq-mean-token-mean")
-        yield compared("switch", " and ".join(on), method=method)
+        switches = {name: ["step_limit"] for name in on}
+        used = recipe(failures=switches, aggregation="seq-mean-token-mean")
+        yield compared("switch", " and ".join(on), used=used)
 
 
 def of_divergences() -> Iterator[Case]:
@@ -232,8 +240,8 @@ def of_divergences() -> Iterator[Case]:
         ("token-mean", ""),
         ("seq-mean-token-sum", "the factor is on advantages alone: verl's divergence is divided by all rows. Verl's is taken."),  # noqa: E501
     ):  # fmt: skip
-        method = replace(METHOD, aggregation=mode)
-        given = batch(method)
+        used = recipe(aggregation=mode)
+        given, method = batch(used), used.method
         numbers, tokens = Numbers.of(given.mask.shape), given.mask.sum().item()
         config = actor(mode, CLIP, len(given.keys), tokens)
         loss = verl_loss("clipped", numbers, through_verl(given, method, 0), given.mask, config)
@@ -251,8 +259,8 @@ def of_divergences() -> Iterator[Case]:
 
 def corrected(name: str, rule: Mismatch, differs: str = "", mode: str = "token-mean", **keys: object) -> Case:
     """A batch through both where trainer and engine differ; keys: verl's of the same meaning."""
-    method = replace(METHOD, aggregation=mode)
-    given = batch(method)
+    used = recipe(aggregation=mode)
+    given, method = batch(used), used.method
     numbers, tokens = Numbers.of(given.mask.shape), given.mask.sum().item()
     trust, kept, _ = compute_rollout_correction_and_rejection_mask(
         numbers.old, numbers.engine, given.mask, **keys
@@ -270,9 +278,9 @@ def of_mismatches() -> Iterator[Case]:
     token = {"rollout_is": "token", "rollout_is_threshold": 1.5}
     yield corrected("TIS 1.5", Mismatch(truncate=1.5), **token)
     icepop = {"rollout_is": "token", "rollout_is_threshold": "0.7_1.5"}
-    yield corrected("IcePop 0.7 to 1.5", Mismatch("token", 1.5, 0.7, 1.5), **icepop)
+    yield corrected("IcePop 0.7 to 1.5", Mismatch(truncate=1.5, mask_below=0.7, mask_above=1.5), **icepop)
     masked = {"rollout_rs": "token_k1", "rollout_rs_threshold": f"{1 / 1.5}_{1 / 0.7}"}
-    rule = Mismatch("token", None, 0.7, 1.5)
+    rule = Mismatch(mask_below=0.7, mask_above=1.5)
     yield corrected("tokens out of 0.7 to 1.5 masked", rule, **masked)
     for mode in ("seq-mean-token-sum", "seq-mean-token-mean"):
         yield corrected(f"tokens masked, {mode}", rule, mode=mode, **masked)
@@ -280,11 +288,17 @@ def of_mismatches() -> Iterator[Case]:
     why = "verl's bounds are of engine / trainer, ours of trainer / engine. 1 / bound is handed to verl."
     yield corrected("the same bounds not inverted", rule, why, **straight)
     whole = {"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": f"{1 / 1.05}_{1 / 0.9}"}
-    yield corrected("sequences out of 0.9 to 1.05 masked", Mismatch("sequence", None, 0.9, 1.05), **whole)
+    yield corrected(
+        "sequences out of 0.9 to 1.05 masked",
+        Mismatch(level="sequence", mask_below=0.9, mask_above=1.05),
+        **whole,
+    )
     both = {**token, **masked}
     yield corrected(
-        "TIS 1.2 within masks", Mismatch("token", 1.2, 0.7, 1.5), **{**both, "rollout_is_threshold": 1.2}
+        "TIS 1.2 within masks",
+        Mismatch(truncate=1.2, mask_below=0.7, mask_above=1.5),
+        **{**both, "rollout_is_threshold": 1.2},
     )
     product = {"rollout_is": "sequence", "rollout_is_threshold": 1.5}
     why = "verl weighs by the product of a sequence's ratios, ours by their geometric mean. Refused on verl."
-    yield corrected("sequence TIS 1.5", Mismatch("sequence", 1.5), why, **product)
+    yield corrected("sequence TIS 1.5", Mismatch(level="sequence", truncate=1.5), why, **product)

@@ -145,6 +145,11 @@ class Method(Recipe):
     failures: Failures = Failures()
     mismatch: Mismatch = Mismatch()
 
+    @property
+    def per_step(self) -> bool:
+        """Whether each turn is a training sequence of its own."""
+        return self.sequences == "step"
+
 
 class Train(Recipe):
     """The learner."""
@@ -254,6 +259,11 @@ class Rl(Recipe):
     def cluster(self) -> Verl:
         """The settings of the engine verl; defaults where the recipe has none."""
         return self.verl or Verl()
+
+    @property
+    def coefficient(self) -> float:
+        """What the judge's scores weigh beside the outcome; 0 without a judge."""
+        return self.judge.coefficient if self.judge else 0.0
 
     @property
     def judges(self) -> list[str]:

@@ -25,7 +25,7 @@ class SwelabLoop(AgentLoopBase):
         Raises Fault where no further rollout would go better; the run ends then.
         """
         if row["extra_info"]["held_out"]:
-            found = validation_row(await self._validate(sampling_params, row), self._work.method)
+            found = validation_row(await self._validate(sampling_params, row), self._work.order.recipe)
         else:
             found = await self._train(sampling_params, row)
         return found[0] if len(found) == 1 else found
@@ -49,7 +49,7 @@ class SwelabLoop(AgentLoopBase):
             group.close(session, done)
         rollouts = await group.whole()
         self._work.forget(name)
-        return trained_rows(rollouts, self._work.method, version)[session]
+        return trained_rows(rollouts, self._work.order.recipe, version)[session]
 
     def _engine(self, sampling: Record, version: int) -> VerlTokens:
         most = self._work.order.recipe.rollouts.context_length

@@ -6,7 +6,6 @@ Nothing here is kept: all of it is made anew from what lies in the run's folder,
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from swelab.jobs.journal import read_journal
@@ -14,7 +13,7 @@ from swelab.records import Record
 from swelab.rl import metrics
 from swelab.rl.artifacts import Artifacts, validation_row
 from swelab.rl.engines.verl_order import Order
-from swelab.rl.method import Group, Method, group_of, measured, method_of
+from swelab.rl.method import Group, group_of, measured
 from swelab.rl.rollouts import RolledOut, RolloutRequest, read_result
 
 TRAINED, FIGURES = "trained", "figures"
@@ -42,11 +41,6 @@ class RunRecords:
     order: Order
     folder: Path
 
-    @cached_property
-    def method(self) -> Method:
-        """How rollouts became batches."""
-        return method_of(self.order.recipe)
-
     def figures(self) -> dict[int, Record]:
         """verl's figures of each step; where a step was made again, those of the last time."""
         found: dict[int, Record] = {}
@@ -73,14 +67,14 @@ class RunRecords:
 
     def groups(self, number: int) -> list[Group]:
         """The groups that a step was trained on."""
-        return [group_of(self._rollouts(each), self.method) for each in self.prompts(number)]
+        return [group_of(self._rollouts(each), self.order.recipe) for each in self.prompts(number)]
 
     def prompts(self, number: int) -> list[int]:
         """The prompts of a step, as verl wrote them; where it was killed before, those that are its turn."""
         lines = _whole_lines(self.folder / TRAINED / f"{number}.jsonl")
         if told := sorted({int(line["gts"]) for line in lines if not line["uid"].startswith("pad")}):
             return told
-        count = self.method.prompts
+        count = self.order.recipe.rollouts.prompts
         return list(range((number - 1) * count, number * count))
 
     def write_rollouts(self, number: int) -> list[RolledOut]:
@@ -108,7 +102,7 @@ class RunRecords:
 
     def _rollouts(self, prompt: int) -> list[RolledOut]:
         task = self.order.prompts.task(prompt)
-        asked = [RolloutRequest(prompt, sample, task) for sample in range(self.method.samples)]
+        asked = [RolloutRequest(prompt, sample, task) for sample in range(self.order.recipe.rollouts.samples)]
         return [done for each in asked if (done := read_back(each, self.order.journal(each)))]
 
     def _attempts(self, steps: int) -> list[RolledOut]:

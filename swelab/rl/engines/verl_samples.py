@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
+from swelab.configs.kinds.rl import Rl
 from swelab.models.token_turn import TokenTurn
 from swelab.outcomes import LOST_ROLLOUTS
-from swelab.rl.method import Method, advantages_of, group_of
+from swelab.rl.method import advantages_of, group_of
 from swelab.rl.rewards import reward_of
 from swelab.rl.rollouts import RolledOut
 from swelab.rl.samples import Sample, samples
@@ -32,21 +33,21 @@ class Row(AgentLoopOutput):
         return found
 
 
-def trained_rows(group: dict[int, RolledOut], method: Method, version: int) -> dict[int, list[Row]]:
+def trained_rows(group: dict[int, RolledOut], recipe: Rl, version: int) -> dict[int, list[Row]]:
     """The rows of each rollout of a group, by its number in it; no row for those that are not trained.
 
     A group that teaches nothing has one row, of a token that is not trained: a step of verl without any row
     ends the run. version: of the weights, for that row.
     """
     order = sorted(group)
-    found = group_of([group[number] for number in order], method)
-    advantages = advantages_of(found, method)
+    found = group_of([group[number] for number in order], recipe)
+    advantages = advantages_of(found, recipe)
     rows: dict[int, list[Row]] = {number: [] for number in order}
     for number, rollout, attempt, told, trained in zip(
         order, found.rollouts, found.attempts, advantages, found.treated.trained, strict=True
     ):
         if trained:
-            made = samples(rollout.turns, method.per_step)
+            made = samples(rollout.turns, recipe.method.per_step)
             reward = attempt.reward or 0.0
             rows[number] = [_row(sample, rollout, reward, told, False) for sample in made]
     if order and not any(rows.values()):
@@ -54,9 +55,9 @@ def trained_rows(group: dict[int, RolledOut], method: Method, version: int) -> d
     return rows
 
 
-def validation_row(done: RolledOut, method: Method) -> list[Row]:
+def validation_row(done: RolledOut, recipe: Rl) -> list[Row]:
     """The row of an attempt of a validation; none of one that infrastructure lost."""
-    attempt = done.attempted(reward_of(method.reward, method.evidence))
+    attempt = done.attempted(reward_of(recipe.method.reward, recipe.method.evidence))
     made = samples(done.turns)
     if attempt.lost or done.trajectory["outcome"] in LOST_ROLLOUTS or not made:
         return []

@@ -12,7 +12,6 @@ from pathlib import Path
 from swelab.jobs.journal import Journal
 from swelab.records import Fault, write_bytes
 from swelab.rl.engines.verl_order import Order, read_order
-from swelab.rl.method import method_of
 from swelab.rl.model_maker import model_maker
 from swelab.rl.places import judge_of, open_bench
 from swelab.rl.rollouts import Place, RolledOut, RolloutRequest, StepJournal
@@ -49,7 +48,7 @@ class Workplace:
 
     def __init__(self, order: Order, open_until: ExitStack):
         """Raises Fault, InputError."""
-        self.order, self.method, self._scaffold = order, method_of(order.recipe), order.loop
+        self.order, self._scaffold = order, order.loop
         self._template = TokenTemplate.of(order.start)
         bench = open_bench(order.reads, order.folder, order.at_once)
         self._bench, self._scratch = open_until.enter_context(bench)
@@ -66,7 +65,7 @@ class Workplace:
     def group(self, name: str) -> Gathering:
         """The rollouts of the prompt that verl calls so."""
         if name not in self._groups:
-            self._groups[name] = Gathering(self.method.samples)
+            self._groups[name] = Gathering(self.order.recipe.rollouts.samples)
         return self._groups[name]
 
     def forget(self, name: str) -> None:

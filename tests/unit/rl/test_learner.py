@@ -1,6 +1,5 @@
 """What one step of training does to a policy, on real weights of a small model."""
 
-import dataclasses
 import math
 
 import pytest
@@ -9,12 +8,20 @@ from safetensors.torch import load_file
 
 from swelab.records import InputError
 from swelab.rl import scorer
-from swelab.rl.learner import STATE, Learner, NotFinite, Settings, TrainingSample
+from swelab.rl.learner import STATE, Learner, NotFinite, TrainingSample
 from swelab.rl.samples import Sample
+from tests.rl_recipe import rl_recipe
 from tests.toy_checkpoint import make_checkpoint
 from tests.unit.rl.toy_batches import assert_same, batch, conversation, weights
 
-SETTINGS = Settings(lr=1e-3, weight_decay=0.0)
+TRAIN = {"lr": 1e-3, "weight_decay": 0.0}
+
+
+def recipe(method=(), rollouts=(), **train):
+    return rl_recipe(method=dict(method), rollouts=dict(rollouts), train=TRAIN | train)
+
+
+RECIPE = recipe()
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +34,7 @@ def likelihood(learner, trained):
 
 
 def test_log_probabilities_are_those_of_the_model(toy):
-    learner = Learner(toy, dataclasses.replace(SETTINGS, temperature=0.7, batch_tokens=64))
+    learner = Learner(toy, recipe(rollouts={"temperature": 0.7}, batch_tokens=64))
     made = [conversation(seed) for seed in range(5)]
     for sample, found in zip(made, learner.logprobs(made), strict=True):
         ids = torch.tensor([sample.ids])
@@ -41,7 +48,7 @@ def test_log_probabilities_are_those_of_the_model(toy):
 
 
 def test_a_step_makes_the_good_likelier_and_the_bad_less_likely(toy):
-    learner = Learner(toy, SETTINGS)
+    learner = Learner(toy, RECIPE)
     trained = batch([1.0, -1.0], learner)
     before = likelihood(learner, trained)
     found = learner.train(trained)
@@ -58,7 +65,7 @@ def test_a_step_makes_the_good_likelier_and_the_bad_less_likely(toy):
 def test_how_a_batch_is_cut_into_passes_changes_nothing(toy, loss, mode):
     found = []
     for tokens in (1, 40, 100_000):
-        learner = Learner(toy, dataclasses.replace(SETTINGS, batch_tokens=tokens, loss=loss, kl=0.1))
+        learner = Learner(toy, recipe({"loss": loss, "kl": 0.1}, batch_tokens=tokens))
         learner.train(batch([1.0, -1.0, 0.5, 2.0, -0.3], mode=mode))
         found.append(weights(learner))
     assert_same(found[0], found[1], 2e-5)
@@ -66,7 +73,7 @@ def test_how_a_batch_is_cut_into_passes_changes_nothing(toy, loss, mode):
 
 
 def test_what_has_no_advantage_moves_nothing(toy):
-    learner = Learner(toy, SETTINGS)
+    learner = Learner(toy, RECIPE)
     before = weights(learner)
     learner.train(batch([0.0, 0.0]))
     assert_same(before, weights(learner))
@@ -79,14 +86,14 @@ def test_what_has_no_advantage_moves_nothing(toy):
 
 
 def test_the_divergence_is_from_where_it_started(toy):
-    learner = Learner(toy, dataclasses.replace(SETTINGS, kl=0.1))
+    learner = Learner(toy, recipe({"kl": 0.1}))
     trained = batch([1.0, -1.0], learner)
     assert learner.train(trained)["kl"] == pytest.approx(0, abs=1e-9)
     assert learner.train(trained)["kl"] > 0
 
 
 def test_several_steps_a_batch_have_ratios(toy):
-    learner = Learner(toy, dataclasses.replace(SETTINGS, minibatches=2))
+    learner = Learner(toy, recipe(minibatches=2))
     trained = batch([1.0, -1.0, 1.0, -1.0], learner)
     found = learner.train(trained)
     assert (
@@ -97,13 +104,13 @@ def test_several_steps_a_batch_have_ratios(toy):
 
 
 def test_an_interrupted_training_ends_where_an_uninterrupted_one_does(toy, tmp_path):
-    whole, first = Learner(toy, SETTINGS), Learner(toy, SETTINGS)
+    whole, first = Learner(toy, RECIPE), Learner(toy, RECIPE)
     parts = [batch([1.0, -1.0]), batch([-1.0, 0.5, 0.5]), batch([0.2, -0.2])]
     for part in parts:
         whole.train(part)
     first.train(parts[0])
     first.save(tmp_path / "step-1")
-    second = Learner(tmp_path / "step-1", SETTINGS)
+    second = Learner(tmp_path / "step-1", RECIPE)
     second.resume(tmp_path / "step-1")
     for part in parts[1:]:
         second.train(part)
@@ -112,7 +119,7 @@ def test_an_interrupted_training_ends_where_an_uninterrupted_one_does(toy, tmp_p
 
 
 def test_a_checkpoint_is_whole_and_of_the_usual_layout(toy, tmp_path):
-    learner = Learner(toy, SETTINGS)
+    learner = Learner(toy, RECIPE)
     learner.train(batch([1.0, -1.0]))
     for _ in range(2):
         learner.save(tmp_path / "out")
@@ -128,7 +135,7 @@ def test_a_checkpoint_is_whole_and_of_the_usual_layout(toy, tmp_path):
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_changes_nothing_and_names_its_batch(toy, broken):
-    learner = Learner(toy, SETTINGS)
+    learner = Learner(toy, RECIPE)
     before = weights(learner)
     told = r"the loss of rollout-1 is no number, in micro-batch 1 of 1 \(rollout-1, rollout-0\)"
     with pytest.raises(NotFinite, match=told):
@@ -138,7 +145,7 @@ def test_a_loss_that_is_no_number_changes_nothing_and_names_its_batch(toy, broke
 
 
 def test_log_probabilities_of_the_engine_that_are_no_numbers_are_not_trained_on(toy):
-    learner = Learner(toy, SETTINGS)
+    learner = Learner(toy, RECIPE)
     before, poisoned = weights(learner), batch([1.0, -1.0])
     poisoned[0].sample.logprobs[-1] = math.nan
     with pytest.raises(NotFinite, match="the loss of rollout-0 is no number"):
@@ -147,7 +154,7 @@ def test_log_probabilities_of_the_engine_that_are_no_numbers_are_not_trained_on(
 
 
 def test_a_gradient_that_is_no_number_is_traced_to_its_micro_batch(toy):
-    learner = Learner(toy, dataclasses.replace(SETTINGS, batch_tokens=1))
+    learner = Learner(toy, recipe(batch_tokens=1))
     before, huge = weights(learner), batch([1.0, 1e38, 1.0])
     told = r"the gradient's norm is inf in micro-batch \d of 3 \(rollout-1\)"
     with pytest.raises(NotFinite, match=told):
@@ -157,7 +164,7 @@ def test_a_gradient_that_is_no_number_is_traced_to_its_micro_batch(toy):
 
 @pytest.mark.parametrize("content", [None, b"", b"cut", "half", "other"])
 def test_a_checkpoint_without_its_state_is_one_line_that_says_what_to_do(toy, tmp_path, content):
-    learner = Learner(toy, SETTINGS)
+    learner = Learner(toy, RECIPE)
     learner.train(batch([1.0, -1.0]))
     learner.save(tmp_path / "kept")
     state = tmp_path / "kept" / STATE
@@ -168,27 +175,27 @@ def test_a_checkpoint_without_its_state_is_one_line_that_says_what_to_do(toy, tm
     elif content is not None:
         state.write_bytes(whole[: len(whole) // 2] if content == "half" else content)
     with pytest.raises(InputError) as error:
-        Learner(tmp_path / "kept", SETTINGS).resume(tmp_path / "kept")
+        Learner(tmp_path / "kept", RECIPE).resume(tmp_path / "kept")
     said = str(error.value)
     assert said.startswith(f"{state}: the optimizer's state ") and "\n" not in said
     assert f"remove {tmp_path / 'kept'}" in said
 
 
 def test_weights_that_are_cut_off_or_absent_are_refused(toy, tmp_path):
-    Learner(toy, SETTINGS).save(tmp_path / "cut")
+    Learner(toy, RECIPE).save(tmp_path / "cut")
     file = tmp_path / "cut/model.safetensors"
     file.write_bytes(file.read_bytes()[:1000])
     (tmp_path / "empty").mkdir()
     for name in ("cut", "empty"):
         with pytest.raises(InputError, match="not weights that can be trained"):
-            Learner(tmp_path / name, SETTINGS)
+            Learner(tmp_path / name, RECIPE)
 
 
 def test_logits_are_made_again_where_they_do_not_fit_at_once(toy, monkeypatch):
     found = []
     for most in (scorer.LOGITS, 5 * 320):
         monkeypatch.setattr(scorer, "LOGITS", most)
-        learner = Learner(toy, dataclasses.replace(SETTINGS, entropy=0.01))
+        learner = Learner(toy, recipe({"entropy": 0.01}))
         learner.train(batch([1.0, -1.0, 0.5]))
         found.append(weights(learner))
     assert_same(*found, 1e-5)  # a step moves a weight by up to 1e-3; sums in another order, by 2e-6
@@ -197,7 +204,7 @@ def test_logits_are_made_again_where_they_do_not_fit_at_once(toy, monkeypatch):
 def test_activations_are_made_again_where_a_recipe_asks_for_it(toy):
     found, kept = [], []
     for recompute in (False, True):
-        learner = Learner(toy, dataclasses.replace(SETTINGS, recompute=recompute))
+        learner = Learner(toy, recipe(activation_checkpointing=recompute))
         held = 0
 
         def count(tensor):

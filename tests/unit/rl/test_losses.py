@@ -5,17 +5,10 @@ import math
 import pytest
 import torch
 
-from swelab.rl.losses import (
-    Clip,
-    Mismatch,
-    cispo,
-    clipped,
-    gspo,
-    kl_to_reference,
-    mismatch_weights,
-)
+from swelab.configs.kinds.rl import Method, Mismatch
+from swelab.rl.losses import cispo, clipped, gspo, kl_to_reference, mismatch_weights
 
-CLIP = Clip(0.2, 0.28)
+METHOD = Method(clip_low=0.2, clip_high=0.28)
 
 
 def tensors(ratios, advantages, mask=None):
@@ -39,7 +32,7 @@ def tensors(ratios, advantages, mask=None):
 )
 def test_a_clipped_token(ratio, advantage, loss, gradient, cut):
     logprobs, old, advantages, mask = tensors([ratio], [advantage])
-    found, bounded = clipped(logprobs, old, advantages, mask, CLIP)
+    found, bounded = clipped(logprobs, old, advantages, mask, METHOD)
     found.sum().backward()
     assert found.item() == pytest.approx(loss) and logprobs.grad.item() == pytest.approx(gradient)
     assert bounded.item() is cut
@@ -47,7 +40,7 @@ def test_a_clipped_token(ratio, advantage, loss, gradient, cut):
 
 def test_the_second_bound_is_for_bad_tokens_only():
     logprobs, old, advantages, mask = tensors([10.0, 10.0, 2.0], [-1.0, 1.0, -1.0])
-    found, cut = clipped(logprobs, old, advantages, mask, Clip(0.2, 0.28, dual=3.0))
+    found, cut = clipped(logprobs, old, advantages, mask, Method(clip_low=0.2, clip_high=0.28, dual_clip=3.0))
     found.sum().backward()
     assert found.tolist() == pytest.approx([3.0, -1.28, 2.0])
     assert logprobs.grad.tolist() == pytest.approx([0.0, 0.0, 2.0]) and cut.tolist() == [True, True, False]
@@ -58,7 +51,7 @@ def test_what_is_masked_neither_costs_nor_teaches(loss):
     logprobs, old, advantages, mask = tensors([1.0, 1.1, 7.0], [1.0, 1.0, 1.0], [True, True, False])
     with torch.no_grad():
         logprobs[2], old[2] = -math.inf, -math.inf
-    found, cut = loss(logprobs, old, advantages, mask, CLIP)
+    found, cut = loss(logprobs, old, advantages, mask, METHOD)
     found.sum().backward()
     assert found[2].item() == 0 and not cut[2] and torch.isfinite(found).all()
     assert logprobs.grad[2].item() == 0 and torch.isfinite(logprobs.grad).all()
@@ -67,7 +60,7 @@ def test_what_is_masked_neither_costs_nor_teaches(loss):
 def test_one_ratio_for_a_sequence():
     """Ratios of 2, 0.5 and a masked 100: the geometric mean is 1, so nothing is cut."""
     logprobs, old, advantages, mask = tensors([2.0, 0.5, 100.0], [1.0, 1.0, 1.0], [True, True, False])
-    found, cut = gspo(logprobs, old, advantages, mask, CLIP)
+    found, cut = gspo(logprobs, old, advantages, mask, METHOD)
     (found.sum() / 2).backward()
     assert found.tolist() == pytest.approx([-1.0, -1.0, 0.0]) and not cut.any()
     assert logprobs.grad.tolist() == pytest.approx([-0.5, -0.5, 0.0])
@@ -75,7 +68,7 @@ def test_one_ratio_for_a_sequence():
 
 def test_the_gradient_of_a_sequence_is_that_of_its_ratio():
     logprobs, old, advantages, mask = tensors([1.1, 1.2, 0.9], [0.7, 0.7, 0.7])
-    found, _ = gspo(logprobs, old, advantages, mask, CLIP)
+    found, _ = gspo(logprobs, old, advantages, mask, METHOD)
     found.mean().backward()
     again = logprobs.detach().clone().requires_grad_()
     (-torch.exp((again - old).mean()) * 0.7).backward()
@@ -84,14 +77,14 @@ def test_the_gradient_of_a_sequence_is_that_of_its_ratio():
 
 def test_sequences_of_a_batch_have_ratios_of_their_own():
     logprobs, old, advantages, mask = tensors([2.0, 2.0, 1.0, 1.0], [1.0] * 4)
-    found, cut = gspo(*(x.view(2, 2) for x in (logprobs, old, advantages, mask)), CLIP)
+    found, cut = gspo(*(x.view(2, 2) for x in (logprobs, old, advantages, mask)), METHOD)
     assert found.tolist() == [pytest.approx([-1.28, -1.28]), pytest.approx([-1.0, -1.0])]
     assert cut.tolist() == [[True, True], [False, False]]
 
 
 def test_clipped_weights_cut_no_gradient_off():
     logprobs, old, advantages, mask = tensors([1.5, 0.5, 1.0], [1.0, -1.0, 2.0])
-    found, cut = cispo(logprobs, old, advantages, mask, CLIP)
+    found, cut = cispo(logprobs, old, advantages, mask, METHOD)
     found.sum().backward()
     assert logprobs.grad.tolist() == pytest.approx([-1.28, 0.8, -2.0])
     assert found.tolist() == pytest.approx((-torch.tensor([1.28, -0.8, 2.0]) * logprobs.detach()).tolist())
@@ -120,8 +113,8 @@ def test_the_estimate_of_a_divergence_is_right_on_average():
         (Mismatch(truncate=2.0), [0.25, 1, 2, 0]),
         (Mismatch(mask_below=0.5, mask_above=2.0), [0, 1, 0, 0]),
         (Mismatch(truncate=5.0, mask_below=0.5), [0, 1, 4, 0]),
-        (Mismatch("sequence", truncate=2.0), [1, 1, 1, 0]),
-        (Mismatch("sequence", mask_above=0.99), [0, 0, 0, 0]),
+        (Mismatch(level="sequence", truncate=2.0), [1, 1, 1, 0]),
+        (Mismatch(level="sequence", mask_above=0.99), [0, 0, 0, 0]),
     ],
 )
 def test_where_trainer_and_engine_differ(rule, expected):
@@ -129,9 +122,3 @@ def test_where_trainer_and_engine_differ(rule, expected):
     old, engine, _, mask = tensors([0.25, 1.0, 4.0, 9.0], [0] * 4, [True, True, True, False])
     weights = mismatch_weights(old, engine, mask, rule)
     assert weights.tolist() == pytest.approx(expected) and not weights.requires_grad
-
-
-def test_another_level_is_refused():
-    one = torch.zeros(1)
-    with pytest.raises(ValueError, match="mismatch level 'turn'"):
-        mismatch_weights(one, one, one.bool(), Mismatch("turn"))

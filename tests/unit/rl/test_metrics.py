@@ -2,10 +2,11 @@
 
 import pytest
 
+from swelab.configs.kinds.rl import Failures
 from swelab.models.token_turn import TokenTurn
 from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records.task_records import Task
-from swelab.rl.failures import Attempt, Switches, Tally, treat
+from swelab.rl.failures import Attempt, Tally, treat
 from swelab.rl.metrics import of_agents, of_groups, of_rewards, of_rollout, of_turns
 from swelab.rl.rollouts import RolledOut, RolloutRequest
 
@@ -73,7 +74,7 @@ def test_rates_and_rewards():
         Attempt(RolloutEnd.SANDBOX_LOST, None, None, 0),
     ]
     tally = Tally()
-    tally.add(group, treat(group, Switches()))
+    tally.add(group, treat(group, Failures()))
     found = of_rewards(group, tally)
     assert found["rate/resolved"] == pytest.approx(1 / 3) == found["reward/mean"]
     assert found["rate/lost"] == 0.25 == found["rate/tampered"] == found["rate/masked"]

@@ -13,12 +13,12 @@ from swelab.jobs.journal import Journal
 from swelab.models.token_turn import TokenTurn
 from swelab.records import Fault, InputError
 from swelab.records.task_records import Task
-from swelab.rl.learner import STATE, Learner, NotFinite, Settings
+from swelab.rl.learner import STATE, Learner, NotFinite
 from swelab.rl.loop import Training
-from swelab.rl.method import Method
 from swelab.rl.prompts import Prompts
 from swelab.rl.rollouts import Place, RolledOut, RolloutRequest, StepJournal
 from swelab.tasks.checkout import RepoStore
+from tests.rl_recipe import rl_recipe
 from tests.toy_checkpoint import make_checkpoint
 
 TASK = Task.of({"instance_id": "pack__x.1"})
@@ -58,14 +58,15 @@ def ask(*_):
 
 
 def run(work, toy):
-    method = Method(steps=STEPS, prompts=2, samples=2, keep_checkpoints=3)
+    train = {"steps": STEPS, "keep_checkpoints": 3, "lr": 1e-3}
+    recipe = rl_recipe(rollouts={"prompts": 2, "samples": 2}, train=train)
     bench = Bench(RepoStore(work / "repos", work / "scratch"), None)
-    opened = lambda checkpoint: Learner(checkpoint, Settings(lr=1e-3), start=toy)  # noqa: E731
+    opened = lambda checkpoint: Learner(checkpoint, recipe, start=toy)  # noqa: E731
     return Training(
         work,
         toy,
         Prompts([TASK], 0),
-        method,
+        recipe,
         Place(bench, {}, work, ask),
         opened,
         lambda weights: 1,

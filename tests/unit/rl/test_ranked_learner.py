@@ -13,17 +13,21 @@ import torch
 from safetensors.torch import load_file
 
 from swelab.records import InputError
-from swelab.rl.learner import STATE, Learner, NotFinite, Settings
+from swelab.rl.learner import STATE, Learner, NotFinite
 from swelab.rl.rank_process import Opened
 from swelab.rl.ranked_learner import RankedLearner, RankLost
 from tests.conftest import ROOT
 from tests.processes import processes_with
+from tests.rl_recipe import rl_recipe
 from tests.toy_checkpoint import make_checkpoint
 from tests.unit.rl.toy_batches import assert_same, batch
 
 pytestmark = pytest.mark.full
 
-SETTINGS = Settings(lr=1e-4, kl=0.1, minibatches=2, batch_tokens=40, recompute=True)
+RECIPE = rl_recipe(
+    method={"kl": 0.1},
+    train={"lr": 1e-4, "minibatches": 2, "batch_tokens": 40, "activation_checkpointing": True},
+)
 PARTS = ([1.0, -1.0, 0.5, 2.0, -0.3], [1.0], [-1.0, 0.5, 0.5, 0.1])
 """Advantages of three batches: of several passes, of fewer samples than ranks, of several again."""
 
@@ -36,7 +40,7 @@ def toy(tmp_path_factory):
 @pytest.fixture
 def opened(toy, tmp_path):
     def opened(checkpoint=toy):
-        return RankedLearner(Opened(checkpoint, SETTINGS, toy), 2, 1, "cpu", tmp_path / "ranks.log")
+        return RankedLearner(Opened(checkpoint, RECIPE, toy), 2, 1, "cpu", tmp_path / "ranks.log")
 
     return opened
 
@@ -50,7 +54,7 @@ def ended(words, seconds=20):
 
 
 def test_two_ranks_train_and_resume_as_one_process_does(toy, opened, tmp_path):
-    alone, parts = Learner(toy, SETTINGS, start=toy), [batch(advantages) for advantages in PARTS]
+    alone, parts = Learner(toy, RECIPE, start=toy), [batch(advantages) for advantages in PARTS]
     told = [alone.train(part) for part in parts[:2]]
     alone.save(tmp_path / "alone-2")
     told.append(alone.train(parts[2]))
@@ -70,7 +74,7 @@ def test_two_ranks_train_and_resume_as_one_process_does(toy, opened, tmp_path):
     expected = load_file(tmp_path / "alone-3/model.safetensors")
     assert max((expected[name] - start[name]).abs().max() for name in start) > 3e-4
     for name in ("alone-2", "both-2"):
-        one = Learner(tmp_path / name, SETTINGS, start=toy)
+        one = Learner(tmp_path / name, RECIPE, start=toy)
         one.resume(tmp_path / name)
         one.train(parts[2])
         assert_same(expected, one.model.state_dict(), 1e-6)
@@ -112,11 +116,11 @@ from pathlib import Path
 from swelab.jobs import child_process
 from swelab.rl.rank_process import Opened
 from swelab.rl.ranked_learner import RankedLearner
-from tests.unit.rl.test_ranked_learner import SETTINGS, batch
+from tests.unit.rl.test_ranked_learner import RECIPE, batch
 if sys.argv[2] == "groups":
     child_process.has_namespaces = lambda: False
 toy, log = Path(sys.argv[1]), Path(sys.argv[3])
-learner = RankedLearner(Opened(toy, SETTINGS, toy), 2, 1, "cpu", log)
+learner = RankedLearner(Opened(toy, RECIPE, toy), 2, 1, "cpu", log)
 print(learner.address, flush=True)
 while True:
     learner.train(batch([1.0, -1.0]))

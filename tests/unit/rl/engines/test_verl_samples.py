@@ -17,12 +17,18 @@ from swelab.models.token_turn import TokenTurn
 from swelab.records.task_records import Task
 from swelab.rl.engines.row_weights import corrections
 from swelab.rl.engines.verl_advantages import sequence_of
-from swelab.rl.failures import Switches
 from swelab.rl.loop import batch_of
-from swelab.rl.method import Method, group_of
+from swelab.rl.method import group_of
 from swelab.rl.rollouts import RolledOut, RolloutRequest
+from tests.rl_recipe import rl_recipe
 
-METHOD = Method(steps=1, prompts=1, samples=3)
+
+def recipe(judged=False, **method):
+    judge = {"judge": {"policy": "rater", "coefficient": 0.5}} if judged else {}
+    return rl_recipe(rollouts={"prompts": 1, "samples": 3}, method=method, **judge)
+
+
+RECIPE = recipe()
 TASK = Task.of({"instance_id": "x"})
 LATE, LOST, EMPTY = (
     ("time_limit", "empty_patch"),
@@ -96,10 +102,8 @@ def rollout(sample, end, turns=2):
 
 def made(rows_of, ends, **switches):
     """For each rollout the advantages of the tokens of its rows that are trained; None without any."""
-    method = replace(
-        METHOD, switches=Switches(**{name: frozenset(words) for name, words in switches.items()})
-    )
-    rows = rows_of({number: rollout(number, end) for number, end in enumerate(ends)}, method, 4)
+    group = {number: rollout(number, end) for number, end in enumerate(ends)}
+    rows = rows_of(group, recipe(failures=switches), 4)
     told = []
     for number in range(len(ends)):
         pairs = [pair for row in rows[number] for pair in zip(row.advantages, row.response_mask, strict=True)]
@@ -141,29 +145,28 @@ def test_each_switch_by_hand(rows_of, ends, switches, advantages):
 
 
 def test_a_group_that_teaches_nothing_is_one_row_of_a_token_that_is_not_trained(rows_of):
-    switches = Switches(drop_group=frozenset({"time_limit"}))
     group = {number: rollout(number, end) for number, end in enumerate([SOLVED, FAILED, LATE])}
-    found = rows_of(group, replace(METHOD, switches=switches), 4)
+    found = rows_of(group, recipe(failures={"drop_group": ["time_limit"]}), 4)
     ((row,), *others) = found.values()
     assert others == [[], []] and row.response_mask == [0] and row.advantages == [0.0]
     assert row.extra_fields["min_global_steps"] == row.extra_fields["max_global_steps"] == 4
-    assert rows_of({}, METHOD, 4) == {}
+    assert rows_of({}, RECIPE, 4) == {}
 
 
 def test_what_sampled_nothing_has_no_row_and_stays_in_the_baseline(rows_of):
-    found = rows_of({0: rollout(0, SOLVED), 1: rollout(1, FAILED, 0), 2: rollout(2, FAILED)}, METHOD, 4)
+    found = rows_of({0: rollout(0, SOLVED), 1: rollout(1, FAILED, 0), 2: rollout(2, FAILED)}, RECIPE, 4)
     assert found[1] == [] and [round(max(found[0][0].advantages), 4)] == [0.6667]
 
 
 def test_a_rollout_that_was_not_made_leaves_its_group(rows_of):
     """Its number is not there: a coroutine of verl was ended before its rollout was over."""
-    found = rows_of({0: rollout(0, SOLVED), 2: rollout(2, FAILED)}, METHOD, 4)
+    found = rows_of({0: rollout(0, SOLVED), 2: rollout(2, FAILED)}, RECIPE, 4)
     assert sorted(found) == [0, 2] and {max(row.advantages) for row in found[0]} == {0.5}
 
 
 NAMES = ("mask", "leave_baseline", "drop_group")
-SETS = [Switches()] + [
-    Switches(**{name: frozenset(words) for name in names})
+SETS = [{}] + [
+    dict.fromkeys(names, words)
     for count in (1, 2, 3)
     for names in itertools.combinations(NAMES, count)
     for words in (["time_limit"], ["empty_patch"], ["sandbox_lost", "time_limit"])
@@ -177,10 +180,9 @@ GROUPS = [
     [LOST, LOST],
 ]
 METHODS = [
-    {"advantage": advantage, "per_step": per_step, "keep_constant": constant}
-    | ({"coefficient": 0.5} if advantage == "step-wise" else {})
+    {"advantage": advantage, "sequences": sequences, "keep_constant": constant}
     for advantage in ("grpo", "grpo-unscaled", "leave-one-out", "length-weighted", "step-wise")
-    for per_step in (False, True)
+    for sequences in ("whole", "step")
     for constant in (False, True)
 ]
 
@@ -189,10 +191,10 @@ METHODS = [
 def test_rows_are_the_sequences_of_the_embedded_engine_under_every_switch(rows_of, settings):
     """The same ids, log-probabilities, trained tokens and advantages, in the same order, and no others."""
     for switches, ends in itertools.product(SETS, GROUPS):
-        method = replace(METHOD, switches=switches, **settings)
+        used = recipe(settings["advantage"] == "step-wise", failures=switches, **settings)
         rollouts = [rollout(number, end, 1 + number % 4) for number, end in enumerate(ends)]
-        ours = batch_of([group_of(rollouts, method)], method)
-        made = rows_of(dict(enumerate(rollouts)), method, 4)
+        ours = batch_of([group_of(rollouts, used)], used)
+        made = rows_of(dict(enumerate(rollouts)), used, 4)
         rows = [row for found in made.values() for row in found if any(row.response_mask)]
         assert len(rows) == len(ours), (switches, ends)
         for row, trained in zip(rows, ours, strict=True):
@@ -220,17 +222,17 @@ def divisor(mode, rows, tokens, row, horizon):
 def test_a_trained_token_counts_as_in_the_embedded_engine_under_every_switch(rows_of, mode, weigh):
     """Advantage x factor / verl's divisor is advantage x our weight, whatever was masked or dropped."""
     for switches in SETS:
-        method = replace(METHOD, aggregation=mode, weigh=weigh, horizon=7, switches=switches)
+        used = recipe(aggregation=mode, weigh=weigh, horizon=7, failures=switches)
         groups = [[rollout(n, end, 1 + n % 4) for n, end in enumerate(ends)] for ends in GROUPS]
         named = [
             [replace(each, request=RolloutRequest(prompt, each.request.sample, TASK)) for each in rollouts]
             for prompt, rollouts in enumerate(groups)
         ]
-        ours = batch_of([group_of(rollouts, method) for rollouts in named], method)
+        ours = batch_of([group_of(rollouts, used) for rollouts in named], used)
         rows = {
             f"p{prompt}_{session}_{number}": row
             for prompt, rollouts in enumerate(named)
-            for session, found in rows_of(dict(enumerate(rollouts)), method, 4).items()
+            for session, found in rows_of(dict(enumerate(rollouts)), used, 4).items()
             for number, row in enumerate(found)
         }
         trained = [sum(row.response_mask) for row in rows.values()] + [0, 0]
