@@ -10,8 +10,9 @@ import hashlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from swelab.grading import versions
@@ -20,6 +21,7 @@ from swelab.grading.harness import patches
 from swelab.grading.harness.hostile_text import read_verdict
 from swelab.grading.harness.mutated_rerun import complaint
 from swelab.grading.harness.patch_run import PatchRun
+from swelab.grading.harness.phases import QUESTION, TESTS, phase
 from swelab.grading.harness.question_run import QuestionRun
 from swelab.grading.harness.spec import RunSpec, read_spec
 from swelab.grading.harness.testimony import testimony, with_witness
@@ -114,10 +116,11 @@ def run_patch(
     try:
         with sandboxes(spec, task, store, backend, limits, image) as fresh:
             asked, said = witness if "witness" in checks else None, Record()
+            tested = partial(phase, spec.instance_id, TESTS) if asked else nullcontext
             if asked:
-                with fresh(False) as sandbox:
+                with phase(spec.instance_id, QUESTION), fresh(False) as sandbox:
                     said = ask_question(QuestionRun(spec, patch, sandbox, limits), asked)
-            with fresh(True) as sandbox:
+            with tested(), fresh(True) as sandbox:
                 run = run | PatchRun(spec, patch, sandbox, limits, checks).evidence()
             run = run | {"reference": True} if checks == REFERENCE else run
             if asked and read_verdict(spec, run)[0] in PASSING:
@@ -125,7 +128,7 @@ def run_patch(
                     raise SandboxError("the patch was applied to be tested, but not to be asked")
                 run = run | said
             if wants_echo(spec, run, checks) and not (asked and is_witnessed(asked, run)):
-                with fresh(True) as sandbox:
+                with tested(), fresh(True) as sandbox:
                     run = run | echo(PatchRun(spec, patch, sandbox, limits, frozenset({"guard"}), spoil=True))
     except (SandboxError, OSError, MemoryError) as error:
         run = run | {"ended": GradeEnd.INFRA_ERROR, "reason": f"{type(error).__name__}: {error}"}

@@ -1,0 +1,122 @@
+"""Keeps a task's questions apart from its tests, among all gradings of the task on this machine.
+
+Sandboxes that run at the same time can signal to each other, at least by the load of the processors. Code
+that a task's tests run sees expected values; code in its question must not learn them. So any number of
+questions of a task run together, or any number of its test runs, but never both. Between processes, one at a
+time has test runs of a task.
+"""
+
+import fcntl
+import hashlib
+import os
+import struct
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+QUESTION, TESTS = "question", "tests"
+_OTHER = {QUESTION: TESTS, TESTS: QUESTION}
+_LOCK_TYPES = {QUESTION: fcntl.F_RDLCK, TESTS: fcntl.F_WRLCK}
+
+
+@dataclass
+class _Phase:
+    """Runs of one kind that may overlap. count: how many are in it or about to enter."""
+
+    task: str
+    kind: str
+    count: int = 1
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    descriptor: int | None = None
+
+    def hold(self) -> None:
+        """Waits until no other process is in a phase of the task that excludes this one. Raises OSError."""
+        with self.lock:
+            if self.descriptor is None:
+                self.descriptor = _locked(self.task, self.kind)
+
+    def release(self) -> None:
+        """Lets other processes in."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+
+
+@dataclass
+class _Turns:
+    """The phase of a task that is on, and who waits for one of each kind."""
+
+    phase: _Phase
+    waiting: dict[str, list[Future[_Phase]]] = field(default_factory=lambda: {QUESTION: [], TESTS: []})
+
+
+_TURNS: dict[str, _Turns] = {}
+_TURNS_LOCK = threading.Lock()
+
+
+@contextmanager
+def phase(task: str, kind: str) -> Iterator[None]:
+    """Runs the body when no run of the other kind is on for this task. kind: QUESTION or TESTS.
+
+    Kinds alternate while both are waiting, so neither starves. Raises OSError (the lock file).
+    """
+    entered = _enter(task, kind)
+    try:
+        entered.hold()
+        yield
+    finally:
+        _leave(entered)
+
+
+def lock_file() -> str:
+    """Path of the file whose bytes stand for tasks: one for all processes of a user, so not in TMPDIR."""
+    return f"/tmp/swelab-gradings-{os.getuid()}.lock"
+
+
+def _enter(task: str, kind: str) -> _Phase:
+    with _TURNS_LOCK:
+        turns = _TURNS.get(task)
+        if turns is None:
+            turns = _TURNS[task] = _Turns(_Phase(task, kind))
+            return turns.phase
+        if turns.phase.kind == kind and not turns.waiting[_OTHER[kind]]:
+            turns.phase.count += 1
+            return turns.phase
+        place: Future[_Phase] = Future()
+        turns.waiting[kind].append(place)
+    return place.result()
+
+
+def _leave(ended: _Phase) -> None:
+    with _TURNS_LOCK:
+        ended.count -= 1
+        if ended.count:
+            return
+        ended.release()
+        turns = _TURNS[ended.task]
+        kind = _OTHER[ended.kind] if turns.waiting[_OTHER[ended.kind]] else ended.kind
+        places, turns.waiting[kind] = turns.waiting[kind], []
+        if not places:
+            del _TURNS[ended.task]
+            return
+        turns.phase = _Phase(ended.task, kind, len(places))
+    for place in places:
+        place.set_result(turns.phase)
+
+
+def _locked(task: str, kind: str) -> int:
+    """A descriptor that holds the task's byte of the lock file until it is closed."""
+    descriptor = os.open(lock_file(), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, lock_request(task, kind))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def lock_request(task: str, kind: str) -> bytes:
+    """The kernel's `struct flock` for the byte of a task: shared for questions, exclusive for tests."""
+    place = int.from_bytes(hashlib.sha256(task.encode()).digest()[:7], "big")
+    return struct.pack("hhqqi4x", _LOCK_TYPES[kind], os.SEEK_SET, place, 1, 0)
