@@ -3,6 +3,7 @@
 `collect_trajs.json` holds its output on the folders made here; `SWELAB_PEER_RECORD=1` writes it anew.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from swelab.records import InputError
 from swelab.sft.rows.collect import compat_line, convert_all, folders_of, system_prompt, write_lines
 from swelab.sft.rows.compat import LIMIT_NOTES, read_messages
 from tests.at_hand import PEER, ROOT, TRAJECTORIES, needs_peer, needs_trajectories
@@ -166,8 +168,10 @@ def lines_of(root, trajs, reports, monkeypatch):
     monkeypatch.chdir(root)
     found = {}
     for style in STYLES:
-        ours(trajs, reports, style, root / "ours.jsonl", spelled=trajs.relative_to(root))
-        found[style] = (root / "ours.jsonl").read_text().splitlines()
+        found[style] = []
+        with contextlib.suppress(InputError):  # no row comes: the peer writes an empty file
+            ours(trajs, reports, style, root / "ours.jsonl", spelled=trajs.relative_to(root))
+            found[style] = (root / "ours.jsonl").read_text().splitlines()
     return found
 
 
