@@ -124,8 +124,12 @@ def file_in(folder: Path, name: str) -> Path | None:
     path = folder / name
     if not (path.exists() or path.is_symlink()):
         return None
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise Refused("a path out of the folder", f"{name} is a link to {path.resolve()}")
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError) as error:  # until Python 3.12 a RuntimeError tells of a loop
+        raise Refused("a broken file", f"{name}: {error}") from None
+    if not target.is_relative_to(folder.resolve()):
+        raise Refused("a path out of the folder", f"{name} is a link to {target}")
     if not path.is_file():
         raise Refused("a broken file", f"{name} is no plain file")
     return path
@@ -161,7 +165,7 @@ def _settings(path: Path) -> Record:
         raise Refused("no task.toml")
     try:
         settings = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise Refused("task.toml is not TOML", str(error)) from None
     version = settings.get("schema_version", settings.get("version", "1.0"))
     if not isinstance(version, str) or not _VERSION.fullmatch(version):

@@ -151,6 +151,7 @@ def test_line_ends_of_windows_are_line_feeds(tmp_path):
 BROKEN = {
     "no task.toml": ("no task.toml", {"task.toml": None}),
     "bad TOML": ("task.toml is not TOML", {"task.toml": "version = = 1"}),
+    "a number of 5000 digits": ("task.toml is not TOML", {"task.toml": f"a = {'1' * 5000}"}),
     "TOML that is not UTF-8": ("a broken file", {"task.toml": b'version = "\xff"'}),
     "a table that is none": ("task.toml is not Harbor's", {"task.toml": 'environment = "docker"'}),
     "version 2": ("another version of the format", {"task.toml": 'schema_version = "2.0"'}),
@@ -264,6 +265,14 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path, name):
     path.unlink()
     path.symlink_to(secret)
     assert only(tmp_path / "tasks").reason == "a path out of the folder"
+
+
+@pytest.mark.parametrize("name", ["task.toml", "instruction.md", "tests/config.json"])
+def test_a_link_to_itself_is_a_broken_file(tmp_path, name):
+    path = folder(tmp_path) / name
+    path.unlink()
+    path.symlink_to(path)
+    assert only(tmp_path).reason == "a broken file"
 
 
 def test_a_folder_that_is_linked_out_and_a_pipe_are_not_read(tmp_path):
