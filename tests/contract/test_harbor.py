@@ -181,10 +181,11 @@ def test_a_subset_exported_and_read_back_is_graded_as_before(world, tmp_path):
 
 @pytest.mark.full
 def test_recipes_of_task_folders_go_through_the_workflow(world, tmp_path):
-    clone, folders = tmp_path / "clone", tmp_path / "folders"
+    clone, folders = tmp_path / "clone", tmp_path / "their folders"
     copy_repository(clone)
     shutil.copytree(world / "out", folders)
     (folders / "broken").mkdir()
+    (folders / "broken/{{name}}.txt").touch()
     subset = {"source": "harbor", "path": str(folders), "repos": ["calc"], "validate": {"gold_runs": 1}}
     (clone / "configs/subsets/theirs.yaml").write_text(yaml.safe_dump(subset))
     repo = {"source": "harbor", "path": str(folders), "repository": "calc"}
