@@ -91,6 +91,19 @@ def test_what_the_row_does_not_say_is_in_the_folder(tmp_path):
     assert found.image_name == "own/prebuilt:3" and found.problem_statement == "Mend get.\n"
 
 
+def test_a_list_of_tests_and_a_script_make_a_folder_usable(tmp_path):
+    wanted = ("instance_id", "repo", "patch", "FAIL_TO_PASS", "PASS_TO_PASS")
+    row = {name: ROW[name] for name in wanted} | {"repo": "own/any", "eval_script": "cd /app; pytest -rA"}
+    named = '[environment]\ndocker_image = "own/any:1"\n'
+    changes = {"environment/Dockerfile": None, "tests/config.json": json.dumps(row)}
+    folder(tmp_path, **{"task.toml": named, **changes})
+    spec = read_spec(only(tmp_path))
+    assert (spec.image, spec.gold_fix, spec.seconds) == ("own/any:1", ROW["patch"], 1800)
+    assert "pytest -rA" in spec.eval_script and spec.listed == [
+        f"tests/test_api.py::test_{x}" for x in ("get", "put")
+    ]
+
+
 def test_an_agent_is_told_the_instruction_without_the_marks_of_benchmarks(tmp_path):
     marked = "<!-- a canary: keep out of training data -->\n# Canary 1\n\n# Mend get\n\nIt fails.\n"
     folder(tmp_path, **{"instruction.md": marked})
