@@ -21,7 +21,7 @@ needs_peer = pytest.mark.skipif(
 )
 needs_harbor = pytest.mark.skipif(
     not HARBOR.is_file(),
-    reason=f"no harbor 0.25.0 at {HARBOR}: it wants Python 3.12 (SWELAB_HARBOR_PYTHON names one that has it)",
+    reason=f"no harbor 0.26.0 at {HARBOR}: it wants Python 3.12 (SWELAB_HARBOR_PYTHON names one that has it)",
 )
 needs_verl = pytest.mark.skipif(
     not VERL.is_file(), reason=f"no verl 0.9.1 at {VERL}: `make verl` installs it"

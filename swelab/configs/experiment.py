@@ -260,10 +260,19 @@ def rl_slice(rl: Rl, configs: Path = recipes.CONFIGS) -> Record:
 
 
 def local_files(path: str | None) -> list[str]:
-    """The user's own file, or all files in and below the user's folder; [] if there is none."""
+    """The user's own file, or all files in and below the user's folder, as inputs of a rule; [] if there is
+    none.
+
+    Snakemake reads braces as wildcards: the folder of a name with braces stands for what lies below it.
+    """
     found = Path(path or os.devnull).expanduser()
     listed = found.rglob("*") if found.is_dir() else [found]
-    return sorted(str(each) for each in listed if each.is_file())
+    return sorted({_without_braces(each) for each in listed if each.is_file()})
+
+
+def _without_braces(path: Path) -> str:
+    named = (each for each in (path, *path.parents) if not {"{", "}"} & set(str(each)))
+    return str(next(named, path))
 
 
 def is_published(policy: RecordedPolicy) -> bool:

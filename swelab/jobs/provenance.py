@@ -105,7 +105,7 @@ class Stage:
             if used
         }
         self.inputs = {
-            role: {path_here(path): sha256_of(path) for path in listed(paths)}
+            role: {path: sha256_of(path) for path in map(path_here, listed(paths))}
             for role, paths in inputs.items()
             if listed(paths)
         }
@@ -148,8 +148,9 @@ def manifest_path(path: str | Path) -> Path:
 
 
 def path_here(path: str | Path) -> str:
-    """`path` from the working folder where it lies below that, with slashes; absolute elsewhere."""
-    absolute, here = Path(os.path.abspath(path)), Path.cwd()
+    """`path` from the working folder where it lies below that, with slashes; absolute elsewhere. A `~` at its
+    start is the user's home."""
+    absolute, here = Path(os.path.abspath(os.path.expanduser(path))), Path.cwd()
     return (absolute.relative_to(here) if absolute.is_relative_to(here) else absolute).as_posix()
 
 

@@ -7,8 +7,9 @@ from functools import cached_property
 from pathlib import Path
 
 from swelab.configs import kinds
-from swelab.configs.experiment import local_files, parts_of
+from swelab.configs.experiment import parts_of
 from swelab.configs.kinds.experiment import Experiment
+from swelab.jobs.provenance import path_here
 from swelab.lineage import KINDS, Wildcards, behind, find
 from swelab.records import InputError, read_record
 from swelab.records.score_records import VerifiedScore
@@ -85,13 +86,14 @@ class Finished:
         )
 
     def withheld(self) -> set[str]:
-        """The files that hold answers of hidden sets."""
+        """The files that hold answers of hidden sets, and the folders of such files."""
         hidden = [each for each in self.subsets if self.is_hidden(each)]
         given = [getattr(Wildcards({"subset": each}).recipe(kinds.SUBSET), "path", None) for each in hidden]
-        rows = {path for each in given if each for path in local_files(each)}
+        brought = {path_here(each) for each in given if each} & self.trail.files.keys()
+        rows = {path.as_posix() for each in brought for path in (Path(each), *Path(each).rglob("*"))}
         known = [*self.kinds, *_kinds_of(self.waited_for)]
         made = {path for path, role, names in known if role in ANSWERS and names["subset"] in hidden}
-        return made | rows & self.trail.files.keys()
+        return made | rows
 
 
 def _kinds_of(paths: Iterable[str]) -> Iterator[tuple[str, str, dict[str, str]]]:

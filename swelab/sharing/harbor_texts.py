@@ -8,6 +8,7 @@ from typing import Any
 from swelab.records.task_records import Task
 from swelab.tasks.forge.own_repository import SITE_FILE
 from swelab.tasks.harbor.harbor_dockerfile import START
+from swelab.tasks.harbor.harbor_folder import PREAMBLE
 
 VERSION = "1.4"
 """Of Harbor's schema of task.toml."""
@@ -35,16 +36,11 @@ SOLVE = f"""#!/bin/bash
 patch=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)/gold.patch
 cd {TESTBED} && git apply --whitespace=nowarn "$patch"
 """
-_INSTRUCTION = f"""The git repository in {TESTBED} has a fault. Repair it by changing its code, so that what
-is described below is right and everything else stays as it is. Leave your changes in the working copy; they
-need no commit. Changes to its tests and to the test runner's settings do not count.
-
-"""
 
 
 def instruction(task: Task) -> str:
     """The instruction for the agent."""
-    return _INSTRUCTION + task.problem_statement.strip() + "\n"
+    return PREAMBLE + task.problem_statement.strip() + "\n"
 
 
 def dockerfile_of_archive(base: str) -> str:

@@ -103,7 +103,7 @@ def raw_rows(recipe: DatasetSubset, downloads: Path = DOWNLOADS) -> Iterator[tup
     Rows are as they were published. Raises InputError, HubError.
     """
     if path := recipe.path:
-        yield from _placed(Path(path))
+        yield from _placed(Path(path).expanduser())
     elif not recipe.dataset:
         raise InputError("neither path nor dataset", "subset recipe", "where the rows come from")
     elif not recipe.revision:

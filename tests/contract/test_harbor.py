@@ -181,10 +181,11 @@ def test_a_subset_exported_and_read_back_is_graded_as_before(world, tmp_path):
 
 @pytest.mark.full
 def test_recipes_of_task_folders_go_through_the_workflow(world, tmp_path):
-    clone, folders = tmp_path / "clone", tmp_path / "folders"
+    clone, folders = tmp_path / "clone", tmp_path / "their folders"
     copy_repository(clone)
     shutil.copytree(world / "out", folders)
     (folders / "broken").mkdir()
+    (folders / "broken/{{name}}.txt").touch()
     subset = {"source": "harbor", "path": str(folders), "repos": ["calc"], "validate": {"gold_runs": 1}}
     (clone / "configs/subsets/theirs.yaml").write_text(yaml.safe_dump(subset))
     repo = {"source": "harbor", "path": str(folders), "repository": "calc"}
@@ -335,3 +336,24 @@ def test_harbor_itself_loads_every_folder(world):
     assert done.returncode == 0, done.stderr
     names = ["swelab/hidden-1", f"swelab/{TASKS[0]['instance_id']}"]
     assert done.stdout.splitlines() == [f"{name} no-network test.sh" for name in names]
+
+
+@pytest.mark.full
+@needs_harbor
+@pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("nop", 0.0)])
+def test_harbor_itself_rewards_the_solution_and_nothing_else(world, tmp_path, agent, reward):
+    words = ["run", "-p", world / "out", "-a", agent, "-e", "harbor_environment:Bubblewrap", "-n", "1", "-q"]
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "TMPDIR": str(tmp_path),
+        "PYTHONPATH": str(Path(__file__).parent),
+        "TOOLBOX": str(toolbox_path().resolve()),
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    }
+    done = subprocess.run([HARBOR.with_name("harbor"), *words, "-o", tmp_path / "jobs"], env=environment,
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (result,) = (tmp_path / "jobs").glob("*/result.json")
+    stats = read_json(result)["stats"]["evals"][f"{agent}__out"]
+    assert (stats["n_trials"], stats["n_errors"], stats["metrics"]) == (2, 0, [{"mean": reward}])

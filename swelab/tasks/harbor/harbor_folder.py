@@ -7,6 +7,7 @@ import json
 import re
 import tomllib
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
 from swelab.records import Record, shorten
@@ -19,7 +20,24 @@ CHECKOUT, RESTORED = "environment/repository.tar", "tests/files.tar"
 OURS = "swelab"
 """The table of [metadata] that says what our export put in."""
 COMPOSED = ("docker-compose.yaml", "docker-compose.yml", "singularity-compose.yaml")
+CONVERSATION = "trajectory.json"
+"""Turns that an agent is given before its first one."""
+PREAMBLE = """The git repository in /testbed has a fault. Repair it by changing its code, so that what
+is described below is right and everything else stays as it is. Leave your changes in the working copy; they
+need no commit. Changes to its tests and to the test runner's settings do not count.
+
+"""
+"""Text that our export puts before the problem statement."""
 MOST_BYTES = 64 << 20
+_TABLES = ("task", "metadata", "agent", "verifier", "environment", "solution")
+_OF_CONTAINERS = ("env", "gpus", "tpu", "healthcheck", "mcp_servers", "skills_dir")
+_UNMET = (
+    "verifier.env",
+    "verifier.environment.docker_image",
+    *(f"{table}.{key}" for table in ("environment", "verifier.environment") for key in _OF_CONTAINERS),
+)
+"""Keys of task.toml that ask for what sandboxes of attempts and grading do not have."""
+_CANARY = re.compile(r"<!--.*canary.*-->|#.*canary.*", re.IGNORECASE)
 _VERSION = re.compile(r"1\.\d{1,3}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
@@ -34,7 +52,8 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class HarborFolder:
-    """settings: of task.toml; row: of tests/config.json, as it stands there."""
+    """settings: of task.toml; instruction: what an agent is told; row: of tests/config.json, as it stands
+    there."""
 
     path: Path
     settings: Record
@@ -57,6 +76,22 @@ class HarborFolder:
         return _table(_table(self.settings, "metadata"), OURS)
 
     @property
+    def statement(self) -> str:
+        """The problem statement: of a folder of ours that of its row, unless its instruction was edited."""
+        own = self.row.get("problem_statement")
+        written = self.instruction.removeprefix(PREAMBLE) if self.ours else self.instruction
+        unchanged = self.ours and isinstance(own, str) and _with_line_feeds(own).strip() == written.strip()
+        return str(own) if unchanged else written
+
+    @property
+    def seconds(self) -> int:
+        """The verifier's wall time; 0 where task.toml does not say. Raises Refused."""
+        given = _table(self.settings, "verifier").get("timeout_sec", 0)
+        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1e9:
+            raise Refused("task.toml is not Harbor's", f"verifier.timeout_sec is {given!r}")
+        return ceil(given)
+
+    @property
     def repository(self) -> str:
         """Name of the archive that the task's code lies in, "" where it lies in an image. Raises Refused."""
         name = self.ours.get("repository") or ""
@@ -76,17 +111,12 @@ def folders_in(place: Path) -> list[Path]:
 def read_folder(path: Path) -> HarborFolder:
     """A task folder. Raises Refused: what the format asks for is missing or broken, or names no tests."""
     settings = _settings(path)
-    if settings.get("steps"):
-        raise Refused("several steps", "one patch is judged here, not a sequence of steps")
-    instruction = text_in(path, INSTRUCTION)
-    if not (instruction or "").strip():
-        raise Refused("no instruction.md", "the file is missing" if instruction is None else "it is empty")
-    for name in COMPOSED:
-        if file_in(path, f"environment/{name}"):
-            raise Refused("several containers", f"environment/{name}")
-    if str(_table(settings, "environment").get("os", "linux")).lower() != "linux":
-        raise Refused("not of Linux", f"environment.os = {_table(settings, 'environment')['os']!r}")
-    return HarborFolder(path, settings, instruction or "", _row(path))
+    _check_needs(path, settings)
+    text = text_in(path, INSTRUCTION)
+    instruction = _without_canary(text or "")
+    if not instruction.strip():
+        raise Refused("no instruction.md", "the file is missing" if text is None else "it is empty")
+    return HarborFolder(path, settings, instruction, _row(path))
 
 
 def file_in(folder: Path, name: str) -> Path | None:
@@ -94,8 +124,12 @@ def file_in(folder: Path, name: str) -> Path | None:
     path = folder / name
     if not (path.exists() or path.is_symlink()):
         return None
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise Refused("a path out of the folder", f"{name} is a link to {path.resolve()}")
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError) as error:  # until Python 3.12 a RuntimeError tells of a loop
+        raise Refused("a broken file", f"{name}: {error}") from None
+    if not target.is_relative_to(folder.resolve()):
+        raise Refused("a path out of the folder", f"{name} is a link to {target}")
     if not path.is_file():
         raise Refused("a broken file", f"{name} is no plain file")
     return path
@@ -115,10 +149,11 @@ def bytes_in(folder: Path, name: str, most: int = MOST_BYTES) -> bytes | None:
 
 
 def text_in(folder: Path, name: str) -> str | None:
-    """The text of a file of a task folder, None where it is missing. Raises Refused."""
+    """The text of a file of a task folder, its line ends line feeds; None where it is missing. Raises
+    Refused."""
     data = bytes_in(folder, name)
     try:
-        return None if data is None else data.decode("utf-8-sig")
+        return None if data is None else _with_line_feeds(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise Refused("a broken file", f"{name} is not UTF-8: {error.reason} at byte {error.start}") from None
 
@@ -130,15 +165,53 @@ def _settings(path: Path) -> Record:
         raise Refused("no task.toml")
     try:
         settings = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise Refused("task.toml is not TOML", str(error)) from None
     version = settings.get("schema_version", settings.get("version", "1.0"))
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
         raise Refused("another version of the format", f"{version!r}, expected 1.x")
-    for name in ("environment", "metadata"):
+    for name in _TABLES:
         if not isinstance(settings.get(name, {}), dict):
             raise Refused("task.toml is not Harbor's", f"{name} is no table")
     return settings
+
+
+def _check_needs(path: Path, settings: Record) -> None:
+    """Raises Refused for a task that needs more than one container of Linux and one patch."""
+    if settings.get("steps"):
+        raise Refused("several steps", "task.toml: steps: one patch is judged here, not a sequence")
+    if file_in(path, CONVERSATION):
+        raise Refused("a conversation before it", f"{CONVERSATION}: attempts here begin with the instruction")
+    for name in COMPOSED:
+        if file_in(path, f"environment/{name}"):
+            raise Refused("several containers", f"environment/{name}")
+    system = _table(settings, "environment").get("os", "linux")
+    if str(system).lower() != "linux":
+        raise Refused("not of Linux", f"task.toml: environment.os = {system!r}")
+    for key in _UNMET:
+        *tables, name = key.split(".")
+        found = settings
+        for table in tables:
+            found = _table(found, table)
+        if found.get(name):
+            raise Refused("a setting that sandboxes here lack", f"task.toml: {key} = {found[name]!r}")
+    verifier = _table(settings, "verifier")
+    mode = verifier.get("environment_mode") or ("separate" if verifier.get("environment") else "shared")
+    for name in ("tests/Dockerfile", "tests/docker-compose.yaml"):
+        if mode == "separate" and file_in(path, name):
+            raise Refused("an image that has to be built", f"{name}: tests run in the task's own image here")
+
+
+def _without_canary(instruction: str) -> str:
+    """The instruction without the first lines that only mark benchmarks, which Harbor shows to no agent."""
+    lines = instruction.split("\n")
+    while lines and _CANARY.fullmatch(lines[0].strip()):
+        del lines[0]
+    return "\n".join(lines).lstrip("\n")
+
+
+def _with_line_feeds(text: str) -> str:
+    return text.replace("\r\n", "\n")
 
 
 def _row(path: Path) -> Record:

@@ -89,10 +89,13 @@ def task_row(folder: HarborFolder, usable: Usable) -> Task:
     try:
         given = folder.row.items()
         raw = {name: value for name, value in given if value is not None or name != "eval_script"}
-        row = read_row({"prompt": folder.instruction, "instance": raw}, folder.name)
+        row = read_row({"prompt": folder.statement, "instance": raw}, folder.name)
     except InputError as error:
         said = str(error).removeprefix(f"{folder.name}: ").replace("field instance.", "field ")
         raise Refused("tests/config.json holds no row", said) from None
+    row = row | {"problem_statement": folder.statement}
+    if folder.seconds and not (folder.ours or row.test_timeout):
+        row = row | {"test_timeout": folder.seconds}
     if missing := lacks(row):
         raise Refused("tests/config.json holds no row", f"{missing.replace('_', ' ', 1)}")
     if folder.repository:

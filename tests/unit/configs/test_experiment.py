@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from swelab.configs import recipes
-from swelab.configs.experiment import attempts, load_experiment, parts_of
+from swelab.configs.experiment import attempts, load_experiment, local_files, parts_of
 from swelab.configs.kinds import EXPERIMENT
 from swelab.configs.trained_on import learned, subsets_behind
 from swelab.lineage import Wildcards, behind
@@ -122,3 +122,12 @@ def test_what_was_learned_from_counts_as_trained(configs):
 def test_what_cannot_be_trained_on_is_one_line_before_anything_runs(configs, name, recipe, words):
     write(configs, name, recipe)
     assert words in refused(load_experiment, "one", configs)
+
+
+def test_a_file_with_braces_in_its_path_is_followed_by_its_folder(tmp_path):
+    for name in ("plain/a b.txt", "plain/{name}.txt", "{{cookiecutter.slug}}/x/y.txt"):
+        (tmp_path / "own" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "own" / name).touch()
+    own = tmp_path / "own"
+    assert local_files(str(own)) == [str(own), str(own / "plain"), str(own / "plain/a b.txt")]
+    assert local_files(str(tmp_path / "none")) == local_files(None) == []

@@ -45,6 +45,14 @@ def test_an_input_that_is_not_there_is_one_line(tmp_path):
         Stage("grade", tasks=tmp_path / "nowhere.json")
 
 
+def test_an_input_in_the_user_s_home_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/rows.json").write_text("[]")
+    inputs = Stage("make_tasks", None, rows="~/own").inputs
+    assert list(inputs["rows"]) == [f"{tmp_path}/own"]
+
+
 @pytest.mark.parametrize(
     "path, manifest",
     [("a/000of001.jsonl", "a/000of001.manifest.json"), ("a/x.lock.json", "a/x.lock.manifest.json"),

@@ -79,7 +79,7 @@ def test_a_conversion_of_swe_bench_is_its_row_in_its_image(tmp_path):
     assert not drops
     (row,) = rows
     assert row["FAIL_TO_PASS"] == ["tests/test_api.py::test_get"] and row["patch"] == ROW["patch"]
-    assert row["image_name"] == IMAGE and row["problem_statement"] == "get fails"
+    assert row["image_name"] == IMAGE and row["problem_statement"] == "Mend get.\n"
 
 
 def test_what_the_row_does_not_say_is_in_the_folder(tmp_path):
@@ -91,9 +91,80 @@ def test_what_the_row_does_not_say_is_in_the_folder(tmp_path):
     assert found.image_name == "own/prebuilt:3" and found.problem_statement == "Mend get.\n"
 
 
+def test_a_list_of_tests_and_a_script_make_a_folder_usable(tmp_path):
+    wanted = ("instance_id", "repo", "patch", "FAIL_TO_PASS", "PASS_TO_PASS")
+    row = {name: ROW[name] for name in wanted} | {"repo": "own/any", "eval_script": "cd /app; pytest -rA"}
+    named = '[environment]\ndocker_image = "own/any:1"\n'
+    changes = {"environment/Dockerfile": None, "tests/config.json": json.dumps(row)}
+    folder(tmp_path, **{"task.toml": named, **changes})
+    spec = read_spec(only(tmp_path))
+    assert (spec.image, spec.gold_fix, spec.seconds) == ("own/any:1", ROW["patch"], 1800)
+    assert "pytest -rA" in spec.eval_script and spec.listed == [
+        f"tests/test_api.py::test_{x}" for x in ("get", "put")
+    ]
+
+
+def test_an_agent_is_told_the_instruction_without_the_marks_of_benchmarks(tmp_path):
+    marked = "<!-- a canary: keep out of training data -->\n# Canary 1\n\n# Mend get\n\nIt fails.\n"
+    folder(tmp_path, **{"instruction.md": marked})
+    assert only(tmp_path).problem_statement == "# Mend get\n\nIt fails.\n"
+
+
+@pytest.mark.parametrize(
+    ("toml", "row", "seconds"),
+    [
+        (TOML, {}, 3000),
+        (TOML.replace("3000.0", "90.5"), {}, 91),
+        (TOML, {"test_timeout": 60}, 60),
+        ('version = "1.0"\n', {}, 1800),
+    ],
+)
+def test_tests_may_take_the_time_that_the_verifier_has(tmp_path, toml, row, seconds):
+    folder(tmp_path, **{"task.toml": toml, **with_row(**row)})
+    assert read_spec(only(tmp_path)).seconds == seconds
+
+
+LEFT_ALONE = """schema_version = "1.3"
+artifacts = ["/logs/artifacts"]
+unknown = 1
+[agent]
+timeout_sec = 60
+user = "agent"
+[verifier]
+environment_mode = "separate"
+[verifier.environment]
+network_mode = "no-network"
+[[verifier.collect]]
+command = "git diff"
+[environment]
+env = {}
+gpus = 0
+cpus = 4
+memory = "8G"
+storage = "20G"
+allow_internet = true
+mcp_servers = []
+[solution]
+env = { KEY = "1" }
+"""
+
+
+def test_settings_without_a_bearing_on_verdicts_are_left_alone(tmp_path):
+    folder(tmp_path, **{"task.toml": LEFT_ALONE, "tests/test.sh": None})
+    assert only(tmp_path).instance_id == ROW["instance_id"]
+
+
+def test_line_ends_of_windows_are_line_feeds(tmp_path):
+    names = ("task.toml", "instruction.md", "environment/Dockerfile", "tests/config.json")
+    folder(tmp_path / "a")
+    folder(tmp_path / "b", **{name: FILES[name].replace("\n", "\r\n") for name in names})
+    assert only(tmp_path / "b") == only(tmp_path / "a")
+
+
 BROKEN = {
     "no task.toml": ("no task.toml", {"task.toml": None}),
     "bad TOML": ("task.toml is not TOML", {"task.toml": "version = = 1"}),
+    "a number of 5000 digits": ("task.toml is not TOML", {"task.toml": f"a = {'1' * 5000}"}),
     "TOML that is not UTF-8": ("a broken file", {"task.toml": b'version = "\xff"'}),
     "a table that is none": ("task.toml is not Harbor's", {"task.toml": 'environment = "docker"'}),
     "version 2": ("another version of the format", {"task.toml": 'schema_version = "2.0"'}),
@@ -103,6 +174,15 @@ BROKEN = {
     "steps": ("several steps", {"task.toml": TOML + '[[steps]]\nname = "a"\n'}),
     "a compose file": ("several containers", {"environment/docker-compose.yaml": "services: {}\n"}),
     "Windows": ("not of Linux", {"task.toml": TOML + '[environment]\nos = "windows"\n'}),
+    "a conversation": ("a conversation before it", {"trajectory.json": "{}"}),
+    "a verifier that is none": ("task.toml is not Harbor's", {"task.toml": "verifier = 1"}),
+    "a time that is none": ("task.toml is not Harbor's", {"task.toml": "[verifier]\ntimeout_sec = '1'"}),
+    "a time without end": ("task.toml is not Harbor's", {"task.toml": "[verifier]\ntimeout_sec = inf"}),
+    "tests that need another container": (
+        "an image that has to be built",
+        {"task.toml": "[verifier]\nenvironment_mode = 'separate'", "tests/Dockerfile": "FROM python\n"},
+    ),
+    "an instruction of marks": ("no instruction.md", {"instruction.md": "# canary 1\n"}),
     "a script alone": ("no list of tests", {"tests/config.json": None}),
     "a row that is no JSON": ("tests/config.json is not JSON", {"tests/config.json": "{"}),
     "a row that is a list": ("tests/config.json holds no row", {"tests/config.json": "[]"}),
@@ -169,6 +249,26 @@ def test_a_broken_folder_is_refused_by_name(tmp_path, capsys, case):
 
 
 @pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("environment.env", "{ A = '1' }"),
+        ("environment.gpus", "1"),
+        ("environment.tpu", "{ type = 'v4', topology = '2x2' }"),
+        ("environment.healthcheck", "{ command = 'true' }"),
+        ("environment.mcp_servers", "[{ name = 'a' }]"),
+        ("environment.skills_dir", "'/skills'"),
+        ("verifier.env", "{ A = '1' }"),
+        ("verifier.environment.docker_image", "'python'"),
+        ("verifier.environment.env", "{ A = '1' }"),
+    ],
+)
+def test_a_setting_that_sandboxes_lack_is_refused_by_its_key(tmp_path, key, value):
+    folder(tmp_path, **{"task.toml": f"{key} = {value}\n"})
+    fault = only(tmp_path)
+    assert str(fault).startswith(f"a setting that sandboxes here lack: task.toml: {key} = ")
+
+
+@pytest.mark.parametrize(
     "name", ["task.toml", "instruction.md", "environment/Dockerfile", "tests/config.json"]
 )
 def test_a_link_out_of_the_folder_is_not_followed(tmp_path, name):
@@ -178,6 +278,14 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path, name):
     path.unlink()
     path.symlink_to(secret)
     assert only(tmp_path / "tasks").reason == "a path out of the folder"
+
+
+@pytest.mark.parametrize("name", ["task.toml", "instruction.md", "tests/config.json"])
+def test_a_link_to_itself_is_a_broken_file(tmp_path, name):
+    path = folder(tmp_path) / name
+    path.unlink()
+    path.symlink_to(path)
+    assert only(tmp_path).reason == "a broken file"
 
 
 def test_a_folder_that_is_linked_out_and_a_pipe_are_not_read(tmp_path):
@@ -222,6 +330,22 @@ def test_the_archive_of_an_export_is_made_again(exported, repos_dir, task):
     rows, drops = make_tasks(subset(exported, repos=["calc"]), {"calc": repos_dir / "again.tar"}, read_spec)
     assert sorted(row["instance_id"] for row in rows) == ["second", task["instance_id"]] and not drops
     assert next(row for row in rows if row["instance_id"] != "second") == task
+
+
+def test_an_edited_instruction_of_an_export_is_the_problem_statement(exported, repos_dir, task):
+    path, same = exported / "second/instruction.md", exported / task["instance_id"] / "instruction.md"
+    path.write_text(path.read_text() + "Add no file.\n")
+    same.write_bytes(same.read_bytes().replace(b"\n", b"\r\n"))
+    rows, _ = make_tasks(subset(exported, repos=["calc"]), {"calc": repos_dir / "calc.tar"}, read_spec)
+    told = {row["instance_id"]: row["problem_statement"] for row in rows}
+    statement = task["problem_statement"]
+    assert told == {task["instance_id"]: statement, "second": f"{statement.strip()}\nAdd no file.\n"}
+
+
+def test_a_statement_with_line_ends_of_windows_comes_back_as_it_was(tmp_path, repos_dir, task):
+    odd = task | {"problem_statement": "  add fails\r\nwith 2 and 3 \r\n"}
+    write_folders([odd], tmp_path / "out", Export(repos_dir))
+    assert only(tmp_path / "out") == odd
 
 
 def test_an_archive_that_is_not_named_or_another_one_is_told(exported, repos_dir, capsys):
