@@ -184,8 +184,8 @@ def open_gateway(service: Service, name: str) -> Iterator[Endpoint]:
 def _door(gateway: Gateway, threads: ThreadPoolExecutor) -> FrontDoor:
     async def complete(request: Request) -> Response:
         bodies = request.scope["door"].bodies
-        with bodies.room() as room:
-            data = await bodies.read(request, BODY_BYTES, room)
+        with bodies.memory() as memory:
+            data = await bodies.read(request, BODY_BYTES, memory)
             answer = asyncio.get_running_loop().run_in_executor(threads, _complete, gateway, data)
             return JSONResponse(await answer)
 

@@ -38,7 +38,7 @@ FREE_BYTES, BYTES_PER_TOKEN = 1 << 20, 64
 """Longest body: FREE_BYTES, and BYTES_PER_TOKEN for each token of the context."""
 BODIES_BYTES, BODIES = 256 << 20, 4
 """Bytes of all bodies that are in memory at a time; there is always room for BODIES of the longest."""
-CONNECTIONS, STRANGERS = 5462, 512
+CONNECTIONS, UNAUTHENTICATED = 5462, 512
 """Open connections, of which one token may have 4,096; of those, how many may be unauthenticated."""
 MODELS, HEALTH = "/v1/models", ("/health", "/health_generate")
 
@@ -77,7 +77,7 @@ class Gate:
         ]
         routes += [Route(MODELS, self._models), *(Route(path, self._health) for path in HEALTH)]
         most = max(BODIES_BYTES, BODIES * self._served.body_bytes)
-        connections = Connections(CONNECTIONS, STRANGERS)
+        connections = Connections(CONNECTIONS, UNAUTHENTICATED)
         return FrontDoor(routes, {"client": [token]}, error_answer, body_bytes=most, connections=connections)
 
     async def watch(self) -> None:
@@ -109,9 +109,9 @@ class Gate:
     async def _answer(self, request: Request, path: str, shape: type[Shape], send: Send) -> None:
         """Reads a request, has an engine answer it, and gives up when the client goes away."""
         bodies = request.scope["door"].bodies
-        with bodies.room() as room:
+        with bodies.memory() as memory:
             fields = read_request(
-                await bodies.read(request, self._served.body_bytes, room), shape, self._served.limits
+                await bodies.read(request, self._served.body_bytes, memory), shape, self._served.limits
             )
             content = engine_body(fields)
             beginning = fields.beginning() if len(self._workers.each) > 1 else ()
