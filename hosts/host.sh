@@ -1,8 +1,8 @@
 #!/bin/bash
 # Makes a fresh Debian machine a host of a pool. Each step may be run again.
 #   host.sh setup exec-server|pool-server   as root: packages, user, Python environment, token, service
-#   host.sh pull LIST [PREFIX]   images named in a file, one a line, from a mirror if told; then they are allowed
-#   host.sh verify [URL]         whether the server here is well, and what it has
+#   host.sh pull LIST [PREFIX]   pulls the images of a file (one a line; PREFIX: a mirror) and allows them
+#   host.sh verify [URL]         checks that the server responds, and prints its state
 set -euo pipefail
 case "${1:-}" in -h | --help) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;; esac
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -81,7 +81,7 @@ pull() {
 verify() {
     local url=${1:-http://127.0.0.1:5000} path said
     for path in healthz images; do
-        # The token is not to be seen among the arguments.
+        # Passes the token on standard input: ps shows arguments.
         said=$(printf 'header = "Authorization: Bearer %s"\n' "$(cat "$settings/node.token")" |
             curl --noproxy '*' --silent --show-error --max-time 20 --config - "$url/$path") || fail "$url does not answer"
         "$python" -c 'import json, sys

@@ -1,8 +1,8 @@
 """The `mini` scaffold: mini-swe-agent's own DefaultAgent over our model and sandbox protocols.
 
-The agent loop, its limits and its trajectory format are that library's (mini-swe-agent 2.4,
-format "mini-swe-agent-1.1"). Ours are the sandbox as its environment, the patch taken with git at
-the end (never from what the model prints), and the ends of `swelab.outcomes`.
+The agent loop, its limits and its trajectory format come from mini-swe-agent 2.4 (format
+"mini-swe-agent-1.1"). This module adds three things: a sandbox as the environment, a patch taken with git at
+the end instead of from the model's output, and the ends of `swelab.outcomes`.
 """
 
 import os
@@ -33,7 +33,7 @@ FAULTS: dict[type[Exception], RolloutEnd] = {
     ModelLost: RolloutEnd.MODEL_LOST,
     SandboxError: RolloutEnd.SANDBOX_LOST,
 }
-"""How a rollout ends when this is raised in the agent's loop."""
+"""The end of a rollout, by the exception in the agent's loop."""
 DIFF = (
     "git -c core.fsmonitor= -c core.hooksPath=/dev/null -c core.excludesFile=/dev/null add -A && "
     "git -c core.fsmonitor= --no-pager diff --cached --binary --no-color --no-ext-diff --no-textconv {base}"
@@ -91,15 +91,15 @@ class SandboxEnvironment:
         return result.output.decode("utf-8", "surrogateescape")
 
     def get_template_vars(self, **kwargs: Any) -> Record:
-        """The variables of prompt templates: those given, nothing of the sandbox."""
+        """The variables of prompt templates: only the given ones, none from the sandbox."""
         return kwargs
 
     def left(self) -> str:
-        """The patch of a rollout that ended without being submitted: none. Raises SandboxError."""
+        """The patch of a rollout that ended without a submission: always empty. Raises SandboxError."""
         return ""
 
     def close(self) -> None:
-        """Ends what still runs. Raises SandboxLost."""
+        """Ends processes that still run. Raises SandboxLost."""
 
     def serialize(self) -> Record:
         """Returns the trajectory's facts about its environment, in mini-swe-agent's layout: the protocol's
@@ -178,9 +178,9 @@ def _fault(error: Exception) -> tuple[RolloutEnd, str]:
 
 
 def trajectory(task: Task, agent: DefaultAgent, end: RolloutEnd | None = None) -> Rollout:
-    """The agent's own record as ours; tracebacks of the library are left out.
+    """Converts the agent's record to ours, without tracebacks of the library.
 
-    `end` is how the rollout ended where that is not in the agent's own record.
+    end: the end of the rollout, if the agent's record does not have it.
     """
     saved = agent.serialize()
     end = end or mini_end(saved["info"])

@@ -48,7 +48,7 @@ def ask(*command: str, **env: str) -> str:
 
 
 def require_controller() -> None:
-    """Raises SlurmError, in words for one who sends jobs, where no controller of SLURM answers."""
+    """Raises SlurmError, with advice for the user, if no controller of SLURM responds."""
     try:
         ask("scontrol", "ping")
     except SlurmError as error:

@@ -1,4 +1,4 @@
-"""A job of the workflow as a person sees it: its name, how far it is, how it ended."""
+"""Describes a job of the workflow for a person: its name, progress and outcome."""
 
 import json
 import logging
@@ -41,7 +41,7 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """Since it was started; on a cluster, since it was sent there."""
+        """Seconds since its start; on a cluster, since its submission."""
         return time.monotonic() - self.started
 
     @property
@@ -64,14 +64,14 @@ class Job:
             self.shared.unlink(missing_ok=True)
 
     def outcome(self, width: int) -> str:
-        """How it ended: name, instances, successes, time; in columns where the width is enough."""
+        """The line of a finished job: name, instances, successes, time; in columns if the width allows it."""
         parts = self.name, counted(self.progress()), clock(self.seconds)
         if width < 80:
             return "  ".join(part for part in parts if part)
         return f"{parts[0]:<46}  {parts[1]:<18}  {parts[2]}"
 
     def line(self) -> str:
-        """How far it is, in words."""
+        """The progress of a running job, in words."""
         told = self.progress()
         left = f", {clock(told.left)} left" if told and told.left else ""
         return f"{self.name} {counted(told)} {clock(self.seconds)}{left}".replace("  ", " ")
@@ -94,13 +94,13 @@ class Forecast:
                 self.durations.setdefault(rule, []).append(run.seconds)
 
     def finished(self, job: Job) -> None:
-        """Notes how long a job took, and that one less is left of its rule."""
+        """Notes the duration of a finished job; one job less of its rule is left."""
         self.durations.setdefault(job.rule, []).append(job.seconds)
         self.remaining[job.rule] -= 1
         self.worked += job.seconds
 
     def left(self, jobs: Sequence[Job], elapsed: float) -> float | None:
-        """Seconds until the run ends; None while no job of some rule was ever seen."""
+        """Estimated seconds until the run ends; None while some rule has no finished job."""
         mean = {rule: sum(seconds) / len(seconds) for rule, seconds in self.durations.items()}
         wanted = {rule: count for rule, count in self.remaining.items() if count > 0}
         if not wanted or not wanted.keys() <= mean.keys():
@@ -112,7 +112,7 @@ class Forecast:
 
 
 def counted(progress: JobProgress) -> str:
-    """Instances and successes as words; "" where nothing is counted."""
+    """Instances and successes in words; "" if nothing is counted."""
     if not progress:
         return ""
     good = "" if progress.good is None else f", {progress.good} ok"

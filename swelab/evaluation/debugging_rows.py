@@ -1,7 +1,7 @@
-"""Debugging tasks without repairs as tasks of an evaluation: rows of KodCode's form, or task folders.
+"""Makes tasks of an evaluation from debugging tasks without repairs: KodCode rows, or task folders.
 
-Which tests an attempt has to repair is what a null run says: the tests, once, on the code as it is. Only
-tasks that were chosen are run.
+A null run, one run of the tests on the unrepaired code, shows which tests an attempt must repair. Only chosen
+tasks are run.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ WHY = {
 def is_debugging(source: Source) -> bool:
     """Whether a source holds debugging tasks: folders with test.py, or rows with files and without a patch.
 
-    Of rows the first that is an object decides. Raises InputError, HubError.
+    The first row that is a JSON object decides. Raises InputError, HubError.
     """
     path = Path(source.data)
     if path.is_dir():
@@ -45,7 +45,7 @@ def is_debugging(source: Source) -> bool:
 def debugging_tasks(
     plan: Plan, choose: Callable[[Sequence[Task]], list[Task]]
 ) -> tuple[Benchmark, list[Task]]:
-    """All rows of a plan's source, and the chosen ones that can be used. Raises InputError, Fault.
+    """(all rows of a plan's source, the chosen rows that can be used). Raises InputError, Fault.
 
     A row that cannot be read, or whose tests do not fail, is refused with its reason.
     """
@@ -70,7 +70,7 @@ def debugging_tasks(
 
 
 def task_names(source: Source) -> list[str]:
-    """The names of the tasks that can be read, in their order. Raises InputError where there is none."""
+    """The names of the readable tasks, in their order. Raises InputError if there is none."""
     if not is_debugging(source):
         what = "neither debugging rows nor folders with test.py"
         raise InputError(what, source.data, "KodCode rows, or a folder for each task")
@@ -78,7 +78,7 @@ def task_names(source: Source) -> list[str]:
 
 
 def _read(source: Source) -> tuple[Benchmark, dict[str, SmallTask]]:
-    """The tasks by their names, and what was refused. Raises InputError where none can be read."""
+    """(readable tasks by name, refused ones). Raises InputError if no task can be read."""
     benchmark, found = Benchmark(), dict[str, SmallTask]()
     for where, read in _readers(source):
         benchmark.rows += 1
@@ -99,7 +99,7 @@ def _read(source: Source) -> tuple[Benchmark, dict[str, SmallTask]]:
 
 
 def _readers(source: Source) -> Iterator[tuple[str, Callable[[], SmallTask]]]:
-    """(place, what reads the task there)."""
+    """Yields (place of a task, function that reads the task)."""
     entrypoint = source.entrypoint or None
 
     def of_folder(folder: Path) -> Callable[[], SmallTask]:

@@ -1,4 +1,4 @@
-"""Asking a server again: what it says about when, how long to wait, and when to give up."""
+"""Decides when to repeat a request to a server: the Retry-After header, growing pauses, a limit."""
 
 import email.utils
 import math
@@ -7,13 +7,13 @@ import time
 from collections.abc import Mapping
 
 LONGEST_PAUSE, LONGEST_WISH = 60.0, 3600.0
-"""Seconds: the longest pause of ours, and the longest that a server may ask for."""
+"""Seconds: longest pause of our own, and longest pause that a server may request."""
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that Retry-After (seconds or a date) or its form in milliseconds asks for; None without.
+    """The seconds in Retry-After (seconds or a date) or in its variant in milliseconds; None without them.
 
-    headers: keys in lower case, or any case where the mapping does not tell them apart.
+    headers: a mapping with keys in lower case, or one that ignores case.
     """
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name, "").strip()
@@ -32,19 +32,19 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 class Patience:
-    """Pauses between tries of one thing: each twice the last, from a second to LONGEST_PAUSE."""
+    """Pauses between the attempts at one request; each is twice the last, from a second to LONGEST_PAUSE."""
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
-        """Restarts the time without progress, and the pauses, after progress was made."""
+        """Notes progress: restarts the time without progress, and the pauses."""
         self._began, self._pause = time.monotonic(), 1.0
 
     def next_pause(self, limit: float, wish: float = 0.0) -> float | None:
-        """Seconds to wait before the next try; None where more than `limit` would go by without progress.
+        """Seconds to wait before the next attempt; None if the time without progress would exceed `limit`.
 
-        wish: seconds that the server asks for (`retry_after`).
+        wish: seconds that the server requests (`retry_after`).
         """
         wait = max(min(wish, LONGEST_WISH), self._pause * random.uniform(0.5, 1.0))
         if time.monotonic() + wait - self._began > limit:

@@ -1,8 +1,8 @@
-"""Evidence and test logs of runs, kept by content: a patch that was run on a task is not run again.
+"""Stores evidence and test logs of runs, so that no patch runs twice on the same task.
 
-One compressed file a run, named by the hash of all that it depends on: `<first two digits>/<rest>.json.z`.
-A verdict can be made from it anew when the way of judging changes; `scripts.show` prints it. Safe for several
-graders at once; a damaged file counts as absent.
+Each run has a compressed file named by the hash of all its inputs: `<first two digits>/<rest>.json.z`. If the
+rules of judging change, verdicts are computed again from these files. `scripts.show` prints them. Several
+graders may use the store at once. A damaged file counts as absent.
 """
 
 import json
@@ -17,24 +17,23 @@ from swelab.records.task_records import Task
 
 
 def run_key(task: Task, patch: str, place: str) -> str:
-    """Hash of all that a run depends on: task, patch, digest of repository archive or image, way of
-    running."""
+    """Hash of all inputs of a run: task, patch, digest of repository archive or image, way of running."""
     return digest(["run", versions.RUN, task, patch, place])
 
 
 class Archive:
-    """A folder of runs; without one nothing is kept and nothing found."""
+    """A folder of stored runs. Without a folder it stores and finds nothing."""
 
     def __init__(self, folder: Path | None):
         self.folder = folder
 
     def get(self, key: str) -> RunEvidence | None:
-        """The evidence kept under a key, or None. A run that was lost to infrastructure is no evidence."""
+        """The stored evidence of a key, or None. An infrastructure loss is not evidence."""
         run = self.look(key)
         return run if run and run.ended not in LOST_GRADES else None
 
     def look(self, key: str) -> RunEvidence | None:
-        """The kept record of a run, evidence or not; None where nothing is, or where it cannot be read."""
+        """The stored record of a run, evidence or not; None if it is absent or damaged."""
         if self.folder is None:
             return None
         try:
@@ -43,7 +42,7 @@ class Archive:
             return None
 
     def put(self, key: str, run: RunEvidence) -> None:
-        """Keeps what a run left. A run that was lost to infrastructure never takes another one's place."""
+        """Stores the record of a run. An infrastructure loss never replaces another record."""
         if self.folder is None or (run.ended in LOST_GRADES and self.path(key).exists()):
             return
         data = zlib.compress(json.dumps(run).encode("utf-8", "backslashreplace"), 6)

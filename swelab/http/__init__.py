@@ -1,1 +1,1 @@
-"""What our four HTTP servers share: sockets, connections, tokens, bodies. It knows no path of any of them."""
+"""The parts that our four HTTP servers share: sockets, connections, tokens, bodies. It defines no paths."""

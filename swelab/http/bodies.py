@@ -1,7 +1,7 @@
-"""Bodies that come in: bounded in bytes and time, each alone and all in memory together.
+"""Reads request bodies within bounds of bytes and time: a bound for each body, and one for all in memory.
 
-Where there is no room for another body, the oldest of those that have not come whole makes way: clients send
-a body within moments, so whoever has been at it for longest is slow or means no good.
+When the memory for bodies is full, the server rejects the unfinished body that began first. An honest client
+sends its body within moments, so the oldest unfinished one comes from a slow or hostile client.
 """
 
 import asyncio
@@ -13,95 +13,95 @@ from starlette.requests import Request
 from swelab.http.pace import SLOWEST, Credit, Turns
 from swelab.http.refusal import Refused
 
-BODY_SECONDS = 30.0  # that a server waits for a body, and more as long as it comes fast enough
-WHOLE_SECONDS = 900  # in which a body comes whole at the least speed that is fast enough
+BODY_SECONDS = 30.0  # how long a body may stall; see pace.Credit
+WHOLE_SECONDS = 900  # a large body at the lowest accepted speed takes so long
 SMALL_BYTES = 64 << 10
 READ_BYTES = 64 << 20
-"""So much of a body that is too long is read: a client that still writes reads no answer."""
+"""The server reads so much of a body that is too long: a client reads no response while it writes."""
 
 
-class Room:
-    """Memory of one body; `size` is in bytes."""
+class BodyMemory:
+    """The memory that one body occupies; `size` is in bytes."""
 
     def __init__(self) -> None:
         self.size = 0
 
 
 class Bodies:
-    """The bodies in memory: those that are being read, and those of requests that are being answered.
+    """The request bodies in memory: unfinished ones, and those of requests that run.
 
-    most: their bytes, together.
+    most: bytes of all of them together.
     """
 
     def __init__(self, most: int) -> None:
         self._most, self.used = most, 0
-        self._reading: dict[asyncio.Timeout, Room] = {}
+        self._reading: dict[asyncio.Timeout, BodyMemory] = {}
 
     @contextmanager
-    def room(self) -> Iterator[Room]:
-        """Memory for a body, taken as its pieces come and given back at the end of the block."""
-        room = Room()
+    def memory(self) -> Iterator[BodyMemory]:
+        """Memory for one body. It grows as pieces arrive; the end of the block releases it."""
+        memory = BodyMemory()
         try:
-            yield room
+            yield memory
         finally:
-            self.used -= room.size
+            self.used -= memory.size
 
-    def end_oldest(self, own: Room | None = None) -> bool:
-        """End the reading of the body that was begun first, not that of `own`; False if there is none."""
-        for limit, room in self._reading.items():
-            if room is not own:
+    def end_oldest(self, own: BodyMemory | None = None) -> bool:
+        """Stop reading the oldest unfinished body other than `own`; False if there is none."""
+        for limit, memory in self._reading.items():
+            if memory is not own:
                 del self._reading[limit]
                 limit.reschedule(asyncio.get_running_loop().time())
                 return True
         return False
 
-    async def _take(self, room: Room, count: int) -> None:
-        """Count bytes of a body. Raises Refused where no other body can make way."""
+    async def _take(self, memory: BodyMemory, count: int) -> None:
+        """Reserve bytes for a body. Raises Refused (503) if memory is full of complete bodies."""
         while self.used + count > self._most:
-            if not self.end_oldest(room):
+            if not self.end_oldest(memory):
                 raise Refused("too many large requests at once; try again later", 503)
-            for _ in range(4):  # its task ends, and gives its memory back
+            for _ in range(4):  # lets its task end and release its memory
                 await asyncio.sleep(0)
-        room.size += count
+        memory.size += count
         self.used += count
 
-    async def read(self, request: Request, most: int, room: Room) -> bytes:
-        """A request's body. Raises Refused (too long, too slow, no room), ClientDisconnect.
+    async def read(self, request: Request, most: int, memory: BodyMemory) -> bytes:
+        """The whole body of a request. Raises Refused (too long, too slow, memory full), ClientDisconnect.
 
-        If it is too long, the rest is still read, within READ_BYTES.
+        most: its longest size in bytes. Of a longer body it reads and drops the rest, up to READ_BYTES.
         """
         length, count, body = content_length(request) or 0, 0, bytearray()
         try:
             async with asyncio.timeout(None) as limit:
-                self._reading[limit] = room
+                self._reading[limit] = memory
                 try:
                     if length <= READ_BYTES:
                         async for piece in pieces(request, READ_BYTES):
                             count += len(piece)
                             if max(length, count) <= most:
-                                await self._take(room, len(piece))
+                                await self._take(memory, len(piece))
                                 body += piece
                 finally:
                     self._reading.pop(limit, None)
         except TimeoutError:
-            raise Refused("the body made way for others that came whole; try again", 503) from None
+            raise Refused("memory is full and this was the oldest unfinished body; try again", 503) from None
         if max(length, count) > most:
             raise Refused(f"the body has {max(length, count)} bytes; at most {most} are taken", 413)
         return bytes(body)
 
 
 def content_length(request: Request) -> int | None:
-    """How many bytes a request says that its body has, None if it does not say. Raises Refused."""
+    """The Content-Length of a request in bytes; None if the body is chunked. Raises Refused if malformed."""
     if "content-length" not in request.headers:
         return None if "transfer-encoding" in request.headers else 0
     try:
         return int(request.headers["content-length"])
     except ValueError:
-        raise Refused("the length of the body is no number") from None
+        raise Refused("Content-Length is not a number") from None
 
 
 async def pieces(request: Request, most: int) -> AsyncIterator[bytes]:
-    """The body piece by piece. Raises Refused when it is too long, dries up or comes too slowly."""
+    """Yields the body piece by piece. Raises Refused if it is too long, stalls or arrives too slowly."""
     length = content_length(request)
     if (length or 0) > most:
         raise Refused(f"the body has {length} bytes; at most {most} are taken", 413)
@@ -113,7 +113,7 @@ async def pieces(request: Request, most: int) -> AsyncIterator[bytes]:
         try:
             piece = await credit.wait(anext(stream, None))
         except TimeoutError:
-            raise Refused("the body did not come in time") from None
+            raise Refused("the body did not arrive in time") from None
         if piece is None:
             return
         count += len(piece)
@@ -124,11 +124,12 @@ async def pieces(request: Request, most: int) -> AsyncIterator[bytes]:
 
 
 async def disconnect(request: Request) -> None:
-    """Returns when the client goes away; for a request whose body was read."""
+    """Waits until the client disconnects. Call it only after the body has been read."""
     while (await request.receive())["type"] != "http.disconnect":
         continue
 
 
 def least_speed(size: int) -> int:
-    """Bytes a second at which a body of this size must come: a large one takes room until it is whole."""
+    """Lowest accepted speed for a body of this size, in bytes a second. Large bodies must come faster,
+    since they occupy memory until they are complete."""
     return max(SLOWEST, size // WHOLE_SECONDS)

@@ -1,7 +1,7 @@
-"""The connections of a server: bounded by address and by token, in time, and in unread bytes.
+"""The open connections of a server, bounded by address and by token, in time, and in unread bytes.
 
-A connection is unauthenticated until a request on it shows a token. When there are too many of those, the
-oldest of them are closed; one that has shown a token keeps its place.
+A connection is unauthenticated until a request on it shows a valid token. The server limits the number of
+unauthenticated connections and closes the oldest of them first. Connections with a token stay open.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ class _Connection:
 
 
 def network(address: str) -> str:
-    """An IPv4 address as it is; of an IPv6 address the network of 64 bits, which one machine may own."""
+    """An IPv4 address unchanged; for IPv6 the /64 network, since one machine may own all of it."""
     try:
         read = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -47,45 +47,50 @@ def network(address: str) -> str:
 
 
 class Connections:
-    """The open connections: at most `most`, and three quarters of them of one token.
+    """The open connections: at most `most`; one token may have three quarters of them.
 
-    strangers: how many may be unauthenticated, by default half; of one address at most a quarter of `most`.
+    unauthenticated: most connections without a token, by default half of `most`. One address may have at most
+    a quarter of `most` without a token.
     """
 
-    def __init__(self, most: int = _MOST, strangers: int = 0) -> None:
-        self.most = min(most, _room_for_files())
-        self._most_strangers = strangers or self.most // 2
+    def __init__(self, most: int = _MOST, unauthenticated: int = 0) -> None:
+        self.most = min(most, _connection_capacity())
+        self._most_unauthenticated = unauthenticated or self.most // 2
         self._all: dict[Peer, _Connection] = {}
-        self._strangers: dict[str, dict[Peer, _Connection]] = {}  # unauthenticated, by address
-        self._stranger_count = 0
+        self._unauthenticated: dict[str, dict[Peer, _Connection]] = {}  # unauthenticated, by address
+        self._unauthenticated_count = 0
         self._idle: dict[str, dict[Peer, _Connection]] = {}  # by token
         self._tokens: Counter[str] = Counter()
         self.closed_early = 0
 
     def add(self, client: socket.socket, peer: Peer) -> None:
-        """Count a new connection. Where there are too many, the oldest of its kind is closed."""
+        """Register a new connection. If a limit is exceeded, close one connection.
+
+        The limit of one address closes the oldest unauthenticated connection of that address. The limit of
+        all unauthenticated ones closes the oldest of the address that has most.
+        """
         new = _Connection(client, peer, self)
         self._all[peer] = new
-        own = self._strangers.setdefault(new.address, {})
+        own = self._unauthenticated.setdefault(new.address, {})
         own[peer] = new
-        self._stranger_count += 1
-        if len(own) > min(self.most // 4, self._most_strangers):
+        self._unauthenticated_count += 1
+        if len(own) > min(self.most // 4, self._most_unauthenticated):
             self._close(own)
-        elif self._stranger_count > self._most_strangers:
-            self._close(max(self._strangers.values(), key=len))
+        elif self._unauthenticated_count > self._most_unauthenticated:
+            self._close(max(self._unauthenticated.values(), key=len))
         if len(self._all) > self.most:
-            # The newest is unauthenticated: where it is the only such one, an idle one makes way for it.
+            # If only the new one is unauthenticated, close an idle one of the token that has most idle.
             idle = max((each for each in self._idle.values() if each), key=len, default=None)
-            fullest = max(self._strangers.values(), key=len)
-            self._close(fullest if self._stranger_count > 1 or not idle else idle)
+            fullest = max(self._unauthenticated.values(), key=len)
+            self._close(fullest if self._unauthenticated_count > 1 or not idle else idle)
 
     def start_request(self, peer: Peer | None, token: str) -> bool:
-        """A request with that token begins on a connection; False: the token has too many."""
+        """Note that a request with that token begins. False: the token has too many connections."""
         connection = self._all.get(peer) if peer else None
         if connection is None:
-            return True  # of a test, or closed meanwhile
+            return True  # a test without sockets, or a connection that was closed meanwhile
         if not connection.token:
-            self._remove_stranger(connection)
+            self._remove_unauthenticated(connection)
             connection.token = token
             self._tokens[token] += 1
         self._idle.get(connection.token, {}).pop(connection.peer, None)
@@ -97,51 +102,51 @@ class Connections:
         return True
 
     def end_request(self, peer: Peer | None) -> None:
-        """Its answer has been sent."""
+        """Note that the response has been sent: the connection is idle now."""
         connection = self._all.get(peer) if peer else None
         if connection is not None and connection.token:
             self._idle.setdefault(connection.token, {})[connection.peer] = connection
 
-    def _remove_stranger(self, connection: _Connection) -> None:
-        own = self._strangers.get(connection.address, {})
+    def _remove_unauthenticated(self, connection: _Connection) -> None:
+        own = self._unauthenticated.get(connection.address, {})
         if own.pop(connection.peer, None) is not None:
-            self._stranger_count -= 1
+            self._unauthenticated_count -= 1
         if not own:
-            self._strangers.pop(connection.address, None)
+            self._unauthenticated.pop(connection.address, None)
 
     def _close(self, some: dict[Peer, _Connection]) -> None:
-        """Close the oldest of these."""
+        """Close the connection that was added to `some` first."""
         oldest = next(iter(some.values()))
         self.closed_early += 1
         self.forget(oldest)
         oldest.shut_down()
 
     def forget(self, connection: _Connection | None) -> None:
-        """Count a connection no more."""
+        """Remove a connection from all counts."""
         if connection is not None and self._all.get(connection.peer) is connection:
             del self._all[connection.peer]
-            self._remove_stranger(connection)
+            self._remove_unauthenticated(connection)
             if connection.token:
                 self._idle.get(connection.token, {}).pop(connection.peer, None)
                 self._tokens[connection.token] -= 1
 
     def end(self, peer: Peer | None) -> None:
-        """A connection has ended."""
+        """Note that the connection from this address and port has ended."""
         self.forget(self._all.get(peer) if peer else None)
 
     def counts(self) -> dict[str, float]:
         """Values for /metrics."""
         for connection in list(self._all.values()):
-            if connection.is_closed():  # before its keys were exchanged: no protocol is notified of that
+            if connection.is_closed():  # closed before the TLS handshake: asyncio reports that to no protocol
                 self.forget(connection)
-        counts = {"connections": len(self._all), "connections_outside": self._stranger_count}
+        counts = {"connections": len(self._all), "connections_outside": self._unauthenticated_count}
         return {**counts, "connections_cut_total": self.closed_early}
 
 
-def _room_for_files() -> int:
-    """How many connections this process can have open; raises its limit of open files as far as allowed.
+def _connection_capacity() -> int:
+    """Most connections that this process can open. Raises the soft limit of open files as far as allowed.
 
-    A request may have another connection to a server behind this one, so as many files are left for those.
+    Each request may need a second connection, to a server behind this one. So half of the files stay free.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = 2 * _MOST + _OWN_FILES
@@ -151,8 +156,8 @@ def _room_for_files() -> int:
     return _MOST if soft == resource.RLIM_INFINITY else max(16, min(_MOST, (soft - _OWN_FILES) // 2))
 
 
-class Prompt(H11Protocol):
-    """Closes connections that do not send the head of a request in time, or do not read their answer."""
+class TimedProtocol(H11Protocol):
+    """HTTP/1.1 with deadlines: a client must send the head of a request in time, and read its response."""
 
     _late: Any = None
     _unread: Any = None

@@ -1,6 +1,7 @@
-"""The front door of a server: looks at each request before its body is read, and before it has any effect.
+"""The front door of a server: checks each request before the body is read and before any handler runs.
 
-Token, connection, form and number of requests are looked at here; every error becomes an answer here.
+It checks the token, the connection, the headers and the number of concurrent requests. It turns every error
+into a response.
 """
 
 import hashlib
@@ -22,19 +23,19 @@ from swelab.http.pace import Turns
 from swelab.http.refusal import Refused
 
 AT_ONCE = 4096
-"""Requests of one token."""
+"""Most concurrent requests of one token."""
 _CHALLENGE = 'Basic realm="swelab", charset="UTF-8"'
 Handler = Callable[[Request], Awaitable[Response]]
 ErrorAnswer = Callable[[Exception], Response]
 
 
 class FrontDoor:
-    """A server of some paths, as an ASGI application: refuses requests without a token before they are read.
+    """An ASGI application that serves `routes` and rejects requests without a token before it reads the body.
 
-    `tokens`: role -> tokens. The scope gets the token's roles as `roles`, a name of it as `token`, and the
-    front door as `door`. Handlers raise Refused and `errors`; `error_answer` makes an answer of any error.
-    `count` is called with each answer's path ("?" if unknown) and status. `body_bytes`: of all bodies.
-    `connections`: its open connections, by default as many as a server has.
+    `tokens` maps a role to its tokens. In the ASGI scope, `roles` are the roles of the token, `token` is a
+    short hash of it and `door` is this object. Handlers raise Refused and `errors`; `error_answer` turns any
+    error into a response. `count` is called with the path ("?" if unknown) and status of each response.
+    `body_bytes` bounds all request bodies in memory, `connections` the open connections.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class FrontDoor:
                 self._count(scope["path"] if scope["path"] in self._paths else "?", status)
 
     def _show_token(self, scope: Scope) -> str:
-        """Put the token's roles and name into the scope; the name, "" for a token that nobody has."""
+        """Set `roles`, `token` and `door` of the scope; returns the token's hash, "" for an invalid token."""
         values = [value for name, value in scope["headers"] if name == b"authorization"]
         digest = _digest(_token(values[0])) if len(values) == 1 else b""
         same = [(role, hmac.compare_digest(digest, token)) for role, token in self._tokens]
@@ -101,18 +102,18 @@ class FrontDoor:
         if not self.connections.start_request(scope.get("client"), token) or (
             self._running[token] > AT_ONCE and not self.bodies.end_oldest()
         ):
-            return Refused("too many requests of this token are being answered; try again", 503)
+            return Refused("this token has too many concurrent requests; try again", 503)
         if scope["query_string"]:
             return Refused("query strings are not accepted; expected all fields in the body")
         encodings = {
             name: value for name, value in scope["headers"] if name in (b"content-encoding", b"upgrade")
         }
         if encodings.get(b"content-encoding", b"identity") != b"identity" or b"upgrade" in encodings:
-            return Refused("neither content codings nor upgrades are understood", 415)
+            return Refused("content encodings and protocol upgrades are not supported", 415)
         return None
 
     def _refuse(self, refusal: Refused) -> Response:
-        """The answer; it closes the connection, on which an unread body may follow."""
+        """The response to a rejected request. It closes the connection: an unread body may follow on it."""
         answer = self._error_answer(refusal)
         answer.headers["Connection"] = "close"
         if refusal.status == 401:
@@ -125,7 +126,7 @@ class FrontDoor:
         elif isinstance(error, HTTPException):
             error = Refused(f"{request.url.path} does not take {request.method}", error.status_code)
         elif isinstance(error, ClientDisconnect):
-            error = Refused("the client went away")
+            error = Refused("the client disconnected")
         return self._refuse(error) if isinstance(error, Refused) else self._error_answer(error)
 
 
@@ -134,7 +135,7 @@ def _digest(token: bytes) -> bytes:
 
 
 def _token(header: bytes) -> bytes:
-    """The token in an Authorization header (Bearer, or the password of Basic), b"" for none."""
+    """The token of an Authorization header: Bearer, or the password of Basic; b"" if there is none."""
     scheme, _, value = header.partition(b" ")
     if scheme.lower() == b"bearer":
         return value.strip()

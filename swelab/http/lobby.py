@@ -1,7 +1,7 @@
-"""Where new connections wait for their first byte: who connects and says nothing costs next to nothing.
+"""Holds new connections until their first byte arrives, so that silent connections cost almost nothing.
 
-To set up a connection takes the event loop far longer than to accept it. All that come are accepted at once;
-a few of those that have said something are set up each time round the loop, by turns of their addresses.
+Setting up a connection takes the event loop far longer than accepting it. The lobby accepts connections at
+once. In each round of the event loop it sets up a few that have sent a byte, one address after the other.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from typing import Any
 
 from swelab.http.connections import HEAD_SECONDS, Connections, network
 
-_AT_ONCE = 64  # that are accepted before others are served
-_SET_UP = 8  # each time round the loop
+_AT_ONCE = 64  # accepted in a row before the event loop does other work
+_SET_UP = 8  # connections that one round of the event loop sets up
 _LOOK_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
 class Lobby:
-    """Accepts at a listener that does not block; `set_up` makes a connection of what was accepted."""
+    """Accepts connections at a non-blocking listener; `set_up` starts the HTTP protocol on one of them."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class Lobby:
         set_up: Callable[[socket.socket], Awaitable[Any]],
     ) -> None:
         self._loop, self._listener, self._registry, self._set_up = loop, listener, registry, set_up
-        self._silent: dict[int, tuple[socket.socket, str, float]] = {}  # by file: address, and since when
-        self._poll = select.epoll()  # costs a fraction of the loop's own readers
+        self._silent: dict[int, tuple[socket.socket, str, float]] = {}  # by descriptor; since when
+        self._poll = select.epoll()  # cheaper than one reader of the event loop per socket
         loop.add_reader(self._poll.fileno(), self._look_for_bytes)
         self._ready: dict[str, deque[socket.socket]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -54,7 +54,7 @@ class Lobby:
                 client, peer = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # no more files or memory
+            except OSError as error:  # no free file descriptor or memory
                 _log.error("no connection can be accepted: %s", error)
                 self._loop.remove_reader(self._listener)
                 self._loop.call_later(_LOOK_SECONDS, self._listen)
@@ -77,7 +77,7 @@ class Lobby:
             client.close()
 
     def _by_turns(self) -> None:
-        """Set up a few of those that are ready, of each address one, and then of each another."""
+        """Set up a few of the ready connections: one of each address, then the next of each."""
         for _ in range(_SET_UP):
             if not self._ready:
                 return
@@ -96,14 +96,14 @@ class Lobby:
             await self._set_up(client)
 
     def _look(self) -> None:
-        """Close those that have been silent for too long."""
+        """Close connections that sent no byte within HEAD_SECONDS."""
         before = time.monotonic() - HEAD_SECONDS
         for file in [each for each, (_, _, since) in self._silent.items() if since < before]:
-            self._silent.pop(file)[0].close()  # which takes it out of the epoll too
+            self._silent.pop(file)[0].close()  # closing also removes it from the epoll
         self._later = self._loop.call_later(_LOOK_SECONDS, self._look)
 
     def close(self) -> None:
-        """Accept nothing more, and close what is not set up."""
+        """Stop accepting, and close all connections that are not set up."""
         if not self._open:
             return
         self._open = False

@@ -1,4 +1,4 @@
-"""How fast bytes must move, and whose bytes move next."""
+"""Lowest transfer speeds, and the order in which concurrent transfers proceed."""
 
 import asyncio
 import time
@@ -6,29 +6,30 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 SLOWEST = 32 << 10
-"""Bytes a second. A client that sends or reads many bytes more slowly loses its connection."""
+"""Bytes a second. The server closes the connection of a client that transfers more slowly."""
 T = TypeVar("T")
 
 
 class Turns:
-    """Who moves many bytes takes turns with the others who do: one piece each time round the event loop.
+    """Large transfers take turns: one of them moves one piece in each round of the event loop.
 
-    So a small request waits for one piece at each of its steps, however many bytes are on their way.
+    So each step of a small request waits for at most one piece, however many large transfers run.
     """
 
     def __init__(self) -> None:
         self._one = asyncio.Lock()
 
     async def take(self) -> None:
-        """Returns when it is this caller's turn to move its next piece."""
+        """Wait until this transfer may move its next piece."""
         async with self._one:
             await asyncio.sleep(0)
 
 
 class Credit:
-    """How long somebody may be waited for: some seconds, and more as long as bytes move at the least speed.
+    """The time that a transfer may still take. It starts with `seconds`; every byte that moves adds to it.
 
-    What came fast is not saved up: whoever stops has at most these seconds.
+    slowest: bytes a second that keep the credit constant. The credit never exceeds `seconds`, so a transfer
+    that stops has at most these seconds, however fast it was before.
     """
 
     def __init__(self, seconds: float, slowest: int) -> None:
@@ -36,7 +37,7 @@ class Credit:
         self.left = seconds
 
     async def wait(self, moving: Awaitable[T]) -> T:
-        """What is waited for. Raises TimeoutError when nothing is left."""
+        """The result of `moving`. Raises TimeoutError when the credit runs out."""
         began = time.monotonic()
         async with asyncio.timeout(self.left):
             moved = await moving
@@ -44,6 +45,6 @@ class Credit:
         return moved
 
     def moved(self, count: int, slowest: int = 0) -> None:
-        """So many bytes have moved. slowest: the least speed from now on."""
+        """Add the credit of `count` bytes. slowest: the lowest speed from now on; 0 keeps it."""
         self._slowest = slowest or self._slowest
         self.left = min(self._most, max(0.0, self.left) + count / self._slowest)

@@ -1,12 +1,12 @@
-"""What a server does not take."""
+"""The error of a rejected request."""
 
 from swelab.records import Fault
 
 
 class Refused(Fault):
-    """A request that has no effect; the text says why. `status` is the HTTP status of its answer.
+    """A request that the server rejects without any effect; the text says why. `status`: HTTP status.
 
-    With 503 the same request may be sent again, with any other it is never taken.
+    After 503 the client may send the same request again. Any other status is final.
     """
 
     def __init__(self, text: str, status: int = 400):

@@ -1,4 +1,4 @@
-"""Runs a server: sets its time limits, ends it."""
+"""Runs an HTTP server until a signal, with its time limits."""
 
 import argparse
 import asyncio
@@ -15,19 +15,22 @@ from typing import Any
 
 import uvicorn
 
-from swelab.http.connections import HEAD_SECONDS, Connections, Prompt
+from swelab.http.connections import HEAD_SECONDS, Connections, TimedProtocol
 from swelab.http.front_door import FrontDoor
 from swelab.http.lobby import Lobby
 from swelab.http.sockets import address, listen
 from swelab.records import InputError
 
 _KEEP_SECONDS = 75
-_COLLECT_TICKS = 600  # of a tenth of a second; it took 130 ms beside rude clients
+_COLLECT_TICKS = 600  # each a tenth of a second; a full collection took 130 ms with hostile clients
 _MMAP_THRESHOLD = -3  # of mallopt(3)
 
 
 def positive(args: argparse.Namespace, **most: float) -> None:
-    """Raises InputError for the first of these options that is not above 0, or above the most it may be."""
+    """Raises InputError for the first option that is not above 0 or exceeds its maximum.
+
+    most: the maximum of each option by its name.
+    """
     for name, limit in most.items():
         if not 0 < getattr(args, name) <= limit:
             option = f"--{name.replace('_', '-')}"
@@ -35,9 +38,9 @@ def positive(args: argparse.Namespace, **most: float) -> None:
 
 
 def _collect_seldom() -> None:
-    """Let the collector of garbage look at everything every _COLLECT_TICKS alone: the loop waits for it.
+    """Make full garbage collections rare, since each one stops the event loop: one every _COLLECT_TICKS.
 
-    It passes over what is here already, for good.
+    Objects that exist now are never collected.
     """
     gc.collect()
     gc.freeze()
@@ -45,7 +48,7 @@ def _collect_seldom() -> None:
 
 
 def _give_memory_back() -> None:
-    """Have the C library return freed memory of large answers to the system, instead of keeping it."""
+    """Make the C library return the freed memory of large responses to the system."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 256 << 10)
 
@@ -56,9 +59,9 @@ class _Loop(asyncio.SelectorEventLoop):
         self._registry = registry
 
     async def create_server(self, protocol: Any, *, sock: Any, ssl: Any = None, **options: Any) -> Any:  # type: ignore[override]
-        """A server that sets up connections once something has come on them; see asyncio.
+        """See asyncio. The server sets up a connection once its first byte has arrived.
 
-        Those that do not finish the TLS handshake in time are closed.
+        It closes connections that do not finish the TLS handshake in time.
         """
         sock.setblocking(False)
         secure: dict[str, Any] = {"ssl": ssl, "ssl_handshake_timeout": HEAD_SECONDS} if ssl else {}
@@ -71,7 +74,7 @@ class _Server(uvicorn.Server):
     def __init__(self, door: FrontDoor, on_ready: Callable[[], None], **settings: Any) -> None:
         config = uvicorn.Config(
             door,
-            http=Prompt,
+            http=TimedProtocol,
             ws="none",
             lifespan="on",
             log_config=None,
@@ -86,7 +89,7 @@ class _Server(uvicorn.Server):
         self._door, self._on_ready = door, on_ready
 
     def run_at(self, listener: socket.socket) -> None:
-        """Serve at a socket until a signal, or until `should_exit` is set."""
+        """Serve at a listening socket until a signal, or until `should_exit` is set."""
         with asyncio.Runner(loop_factory=lambda: _Loop(self._door.connections)) as runner:
             runner.run(self.serve(sockets=[listener]))
 
@@ -111,9 +114,9 @@ def run(
     on_ready: Callable[[], None] = lambda: None,
     drain_seconds: float = 5,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then for at most `drain_seconds` to those who wait for an answer.
+    """Serve until SIGTERM or SIGINT; then running requests have at most `drain_seconds` to finish.
 
-    `on_ready` is called in the event loop once it serves. Raises InputError (certificate).
+    `on_ready` is called in the event loop once the server accepts requests. Raises InputError (certificate).
     """
     files = {"ssl_certfile": certificate, "ssl_keyfile": key}
     secure = {name: str(path) for name, path in files.items() if path}
@@ -128,7 +131,10 @@ def run(
 
 @contextlib.contextmanager
 def in_background(door: FrontDoor) -> Iterator[str]:
-    """The URL of a server on the loopback that a thread runs; its end waits for requests under way."""
+    """Serves on the loopback interface in a thread while the block runs; yields the URL.
+
+    The end of the block waits for running requests.
+    """
     ready = threading.Event()
     listener, server = listen("127.0.0.1", 0), _Server(door, ready.set)
 

@@ -1,4 +1,4 @@
-"""JSON of strangers, read as strict msgspec structures; forms that no structure describes are bounded."""
+"""Reads JSON of clients as strict msgspec structures, and bounds the depth and size of free-form values."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -9,12 +9,12 @@ from swelab.http.refusal import Refused
 from swelab.records import shorten
 
 DEEPEST, MOST_PARTS = 32, 10_000
-"""Lists and objects within each other in a value of any form, and values on one level of it."""
+"""Bounds of a free-form value: its nesting, and the number of values on one level."""
 T = TypeVar("T")
 
 
 def decode(data: bytes, shape: type[T]) -> T:
-    """A JSON text as a value of that type. Raises Refused: what is wrong, where, and what was expected."""
+    """A JSON text as a value of type `shape`. Raises Refused: the fault, its place and the expected type."""
     try:
         return msgspec.json.decode(data, type=shape)
     except msgspec.ValidationError as error:
@@ -26,7 +26,10 @@ def decode(data: bytes, shape: type[T]) -> T:
 
 
 def check_form(value: Any, where: str, deepest: int = DEEPEST, most: int = MOST_PARTS) -> None:
-    """Raises Refused for lists and objects deeper within each other than `deepest`, or wider than `most`."""
+    """Raises Refused if a value is nested deeper than `deepest` or has over `most` values on one level.
+
+    where: its name in the message.
+    """
     level = [value]
     for _ in range(deepest):
         if len(level) + sum(map(len, level)) > most:

@@ -1,12 +1,12 @@
-"""Sockets of servers and clients: how they listen, and when a silent peer counts as gone."""
+"""Opens listening sockets; sets keepalive and buffers of connections."""
 
 import socket
 
 from swelab.records import InputError
 
-_UNREAD_BYTES = 256 << 10  # that the kernel takes for a client that does not read; it would take megabytes
-_UNREAD_MILLISECONDS = 60_000  # for which the kernel keeps the rest of an answer that nobody reads
-# A peer that went away without a word is noticed after a minute, also while we only wait.
+_UNREAD_BYTES = 256 << 10  # send buffer of a connection; the kernel's default grows to megabytes
+_UNREAD_MILLISECONDS = 60_000  # then the kernel drops a connection whose peer does not read
+# Detects within a minute that the peer has vanished, even if both sides are silent.
 KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
@@ -21,7 +21,7 @@ _SERVER = (
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens (port 0: any). Raises InputError."""
+    """A listening TCP socket; port 0 takes any free port. Raises InputError."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=1024)
@@ -31,11 +31,11 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
     for option in _SERVER:
         listener.setsockopt(*option)
-    # With the protocol TCP named, asyncio makes the connections send small pieces at once.
+    # asyncio sets TCP_NODELAY only on sockets whose protocol is named.
     return socket.socket(listener.family, listener.type, socket.IPPROTO_TCP, fileno=listener.detach())
 
 
 def address(listener: socket.socket, secure: bool = False) -> str:
-    """The URL of a socket."""
+    """The URL of a listening socket, with https if `secure`."""
     host, port = listener.getsockname()[:2]
     return f"http{'s' if secure else ''}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,7 +1,8 @@
-"""Calls of functions that read hostile text, in kept processes of their own with bounds of time and memory.
+"""Calls functions that parse hostile text in child processes, within bounds of time and memory.
 
-A pattern that tries a text again and again, or a parser that nests without end, holds the interpreter's lock:
-where it runs, nothing else of the process does. There it costs a child that is killed and started anew.
+A regular expression that backtracks without end, or a parser that recurses without end, holds the
+interpreter's lock and blocks its whole process. In a child process it costs only that child, which is killed
+and restarted.
 """
 
 import os
@@ -25,7 +26,7 @@ CPU_SECONDS = 20.0
 MEMORY_BYTES = 4 << 30
 _WALL_SECONDS = 15 * CPU_SECONDS
 _BY_OTHERS = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP)
-"""Ends that the bounds do not bring about: such a call is made once more."""
+"""Exit codes that the bounds do not cause; the call is repeated once after them."""
 
 _SIZE = struct.Struct("<Q")
 _SERVE = "import sys; sys.path[:] = sys.argv[1:]; from swelab.jobs.bounded_calls import serve; serve()"
@@ -36,11 +37,10 @@ class Unread(Fault):
 
 
 class BoundedCalls:
-    """Calls module-level functions in child processes, which are started when they are needed and kept.
+    """Calls module-level functions in child processes, which are started on demand and reused.
 
-    Thread-safe: each of the calls that threads make at the same time has a child of its own, so that one
-    whose text takes long holds no other up. Arguments and results travel pickled. cpu_seconds bounds each
-    call.
+    Thread-safe: concurrent calls run in different children, so a slow one delays no other. Arguments and
+    results are pickled. cpu_seconds bounds each call.
     """
 
     def __init__(self, cpu_seconds: float = CPU_SECONDS):
@@ -48,7 +48,10 @@ class BoundedCalls:
         self._idle: list[_Child] = []
 
     def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """The function's result. Raises what it raises; Unread beyond the bounds; OSError (no process)."""
+        """The result of the function, or its exception.
+
+        Raises Unread beyond the bounds, OSError (no process).
+        """
         request = pickle.dumps((self._cpu_seconds, function, arguments))
         try:
             child = self._idle.pop()
@@ -67,7 +70,7 @@ class BoundedCalls:
 
 
 class _Child:
-    """A process that answers one call at a time; started anew where it has ended, and after a fork."""
+    """A process that answers one call at a time. It is restarted if it has died, and after a fork."""
 
     def __init__(self, cpu_seconds: float):
         self._cpu_seconds = cpu_seconds
@@ -75,7 +78,7 @@ class _Child:
         self._owner = 0
 
     def answer(self, request: bytes) -> bytes:
-        """The packed answer to a packed call. Raises Unread, OSError."""
+        """The pickled result of a pickled call. Raises Unread, OSError."""
         for is_last in (False, True):
             try:
                 return self._ask(self._running(), request)
@@ -88,7 +91,7 @@ class _Child:
         raise Unread(f"it took more than {bounds}")
 
     def _ended_with(self) -> int | None:
-        """The exit code of a process that says nothing more; None while it runs."""
+        """The exit code of the process, after a wait of at most a second; None while it runs."""
         try:
             return self._process.wait(1) if self._process else None
         except subprocess.TimeoutExpired:
@@ -132,7 +135,7 @@ def _close(child: "subprocess.Popen[bytes]", owner: int) -> None:
 
 
 def _read(descriptor: int, deadline: float | None = None) -> bytes:
-    """A whole message. Raises EOFError when it does not come in time or the other side is gone."""
+    """Reads a whole message. Raises EOFError if it does not arrive in time or the other side has died."""
     size = _SIZE.unpack(_exactly(descriptor, _SIZE.size, deadline))[0]
     return _exactly(descriptor, size, deadline)
 
@@ -160,7 +163,7 @@ def _packed(error: Exception) -> bytes:
 
 
 def serve() -> None:
-    """The child: answers calls until the parent is gone. The kernel ends it where a call takes too long."""
+    """Answers calls in the child until the parent dies. The kernel kills it if a call takes too long."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a function prints is no answer
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,1 +1,1 @@
-"""Sandboxes over a network: a server on every container host, and one that lends their places."""
+"""Sandboxes over a network: an exec server on every container host, and a pool server that leases them."""

@@ -1,4 +1,4 @@
-"""Answers of the pool's servers: JSON, bytes, errors. The memory of a large one counts until it is sent."""
+"""Responses of the pool's servers: JSON, bytes, errors. Memory of a large one is counted until it is sent."""
 
 import asyncio
 import json
@@ -16,12 +16,12 @@ from swelab.records import Fault, InputError, Record
 from swelab.sandbox.remote_protocol import BYTES, RESULT, NotReached, Refused, error_record, header
 
 ERRORS = (Fault, OSError, ValueError)
-"""Errors whose text is sent to the client. The text of any other stays in the server's log."""
+"""Errors whose text the client gets. Any other text goes into the server's log only."""
 _PIECE = 64 << 10
 
 
 def error_answer(error: Exception) -> Response:
-    """{"ok": false, "error": one line, "error_type", "retryable"}."""
+    """The response {"ok": false, "error": one line, "error_type", "retryable"}."""
     cause = error
     if isinstance(error, refusal.Refused):
         cause = (NotReached if error.status == 503 else Refused)(str(error))
@@ -35,12 +35,12 @@ def error_answer(error: Exception) -> Response:
 
 
 def bytes_answer(data: bytes, about: Record | None = None) -> Response:
-    """An answer of bytes, with JSON about them in a header."""
+    """A response whose body is `data`; `about` is sent as JSON in a header."""
     return Response(data, media_type=BYTES, headers={RESULT: header(about)} if about is not None else None)
 
 
 def json_answer(**fields: Any) -> JSONResponse:
-    """The answer {"ok": true, ...}; bytes that are not UTF-8 are escaped lone surrogates."""
+    """The response {"ok": true, ...}. Bytes that are not UTF-8 are written as escaped lone surrogates."""
     return _Ascii({"ok": True, **fields})
 
 
@@ -50,14 +50,14 @@ class _Ascii(JSONResponse):
 
 
 class TextAnswer(Response):
-    """{"ok": true, ..., name: text}, of bytes that may be much text; its body is written by `write`."""
+    """The response {"ok": true, ..., name: text} for a large text. Call `write` before sending."""
 
     def __init__(self, name: str, text: bytes, about: Record) -> None:
         super().__init__(media_type="application/json")
         self._name, self._text, self._about = name, text, about
 
     async def write(self, turns: Turns) -> None:
-        """Write the body piece by piece, so that the event loop goes on meanwhile."""
+        """Build the body piece by piece, so that other requests are served meanwhile."""
         read = getincrementaldecoder("utf-8")("surrogateescape")
         about = json.dumps({"ok": True, **self._about})[:-1]
         pieces = [f'{about}, {json.dumps(self._name)}: "'.encode()]
@@ -73,9 +73,9 @@ class TextAnswer(Response):
 def release_when_sent(
     answer: Response, resources: AsyncExitStack, unread: set[asyncio.Task[None]]
 ) -> Response:
-    """The answer, sent piece by piece as the client reads it; then `resources` is given back.
+    """The same response, sent piece by piece as the client reads it. Then `resources` is released.
 
-    While it is being sent, its task is in `unread`: cancelling the task ends the answer.
+    Until then the sending task is in `unread`; cancelling that task aborts the response.
     """
     return _MeteredAnswer(answer, resources.pop_all(), unread)
 
@@ -111,6 +111,6 @@ class _MeteredAnswer(Response):
             try:
                 await credit.wait(send({"type": "http.response.body", "body": piece, "more_body": True}))
             except TimeoutError:
-                return  # the server ends the connection of an answer without an end
+                return  # the server closes a connection whose response is incomplete
             credit.moved(len(piece))
         await send({"type": "http.response.body", "body": b""})

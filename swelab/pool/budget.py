@@ -1,4 +1,4 @@
-"""Shares out bytes of a machine among requests: one that does not fit waits its turn, for a while."""
+"""Divides the memory or disk of a machine among requests. A request that does not fit waits for a while."""
 
 import asyncio
 import contextlib
@@ -8,22 +8,22 @@ from collections.abc import AsyncIterator
 from swelab.sandbox.remote_protocol import NotReached, Refused
 
 _PATIENCE = 45.0
-_RESERVE = 8  # this part is kept for those who have nothing
+_RESERVE = 8  # a single request leaves one eighth of all bytes free
 
 
 class Grant:
-    """Bytes that were granted; they are given back by `keep(0)`."""
+    """Bytes that a request holds; `keep(0)` releases them."""
 
     def __init__(self, budget: "Budget", key: str, size: int) -> None:
         self._budget, self._key, self.size = budget, key, size
 
     def keep(self, size: int) -> None:
-        """Give back all but these bytes."""
+        """Release all but `size` bytes."""
         self._budget.change(self._key, size - self.size)
         self.size = size
 
     async def reach(self, size: int) -> None:
-        """Have at least these bytes. Raises Refused (too many), NotReached (not free in time)."""
+        """Extend the grant to `size` bytes. Raises Refused (too many), NotReached (not free in time)."""
         if size > self.size:
             self._budget.check(size)
             await self._budget.take(self._key, size - self.size, 1)
@@ -31,11 +31,12 @@ class Grant:
 
 
 class Budget:
-    """At most `most` bytes at once. A key gets no more than it leaves free: half, if there is no other key.
+    """Grants of at most `most` bytes at a time, for use in one event loop.
 
-    A single request of a key may have all but an eighth of what is free. So whatever some have, there is
-    room for a small request of another. Requests are served in the order in which they came; those that do
-    not fit let others pass. For one event loop.
+    A key may hold at most as many bytes as stay free: half of all, if it is the only key. A single request of
+    a key may exceed that, but leaves an eighth of all bytes free. So a small request of another key
+    fits. Requests are served in order of arrival, but one that fits overtakes those that do not.
+    patience: seconds that a request waits.
     """
 
     def __init__(self, name: str, most: int, patience: float = _PATIENCE) -> None:
@@ -47,7 +48,7 @@ class Budget:
 
     @contextlib.asynccontextmanager
     async def hold(self, key: str, size: int) -> AsyncIterator[Grant]:
-        """Takes the bytes while the block lasts. Raises Refused (too many), NotReached (not free in time)."""
+        """Holds `size` bytes during the block. Raises Refused (too many), NotReached (not free in time)."""
         self.check(size)
         await self.take(key, size, 0)
         self._grants[key] += 1
@@ -61,7 +62,10 @@ class Budget:
             grant.keep(0)
 
     async def take(self, key: str, size: int, own: int) -> None:
-        """Count bytes for a key once they are free; `own`: how many grants they are added to. See `hold`."""
+        """Wait until `size` bytes are free and count them for a key. Raises as `hold` does.
+
+        own: 0 for a new grant, 1 for the extension of one.
+        """
         if self._fits(key, size, own):
             self.change(key, size)
             return
@@ -79,12 +83,12 @@ class Budget:
             raise self._late(size) if isinstance(error, TimeoutError) else error from None
 
     def check(self, size: int) -> None:
-        """Raises Refused for more bytes than one request can get."""
+        """Raises Refused if one request can never have so many bytes."""
         if size > (most := self.most - self.most // _RESERVE):
             raise Refused(f"{self.name}: {size} bytes asked for; a request gets at most {most}")
 
     def _late(self, size: int) -> NotReached:
-        """The error of a request that waited in vain; it may be sent again."""
+        """The error of a request that timed out while it waited. The client may retry."""
         return NotReached(f"{self.name}: {size} bytes were not free in time; try again")
 
     def _fits(self, key: str, size: int, own: int) -> bool:
@@ -93,7 +97,7 @@ class Budget:
         return left >= self._by[key] + size or (single and left >= self.most // _RESERVE)
 
     def change(self, key: str, size: int) -> None:
-        """Count bytes that are given, or given back if negative."""
+        """Add `size` bytes to the count of a key; a negative size releases bytes."""
         self.used += size
         self._by[key] += size
         if self._by[key] <= 0:

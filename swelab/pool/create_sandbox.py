@@ -1,4 +1,4 @@
-"""How a lease that was given a place gets its sandbox there."""
+"""Makes the sandbox of a lease on the node that was chosen for it."""
 
 import time
 from typing import TYPE_CHECKING
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from swelab.pool.pool import Pool
 
 _ABSENT_SECONDS = 60.0
-_SHY_SECONDS = 1.0
-_ASK_SECONDS = 10.0  # then it is asked again, unless the node is not healthy
-_MAKE_SECONDS = 2000.0  # an image is prepared the first time
+_PAUSE_SECONDS = 1.0
+_ASK_SECONDS = 10.0  # then the request is repeated, if the node is healthy
+_MAKE_SECONDS = 2000.0  # the first sandbox of an image takes long: the host prepares the image
 
 
 async def make(pool: "Pool", lease: Lease) -> None:
-    """Make a lease's sandbox, or let the lease wait for another place, or tell its caller why it failed."""
+    """Make the sandbox of a lease. If that fails, queue the lease again or report the error to its client."""
     node = pool.nodes.get(lease.node)
     try:
         if node is None:
@@ -29,7 +29,7 @@ async def make(pool: "Pool", lease: Lease) -> None:
         _not_make(pool, lease, node, error)
         return
     if lease.request.image or lease.request.digest:
-        node.room.warm.add(lease.image)
+        node.capacity.warm.add(lease.image)
     lease.container, lease.state = str(answer["container_id"]), ACTIVE
     lease.ends = time.monotonic() + pool.limits.ttl_seconds
     pool.write(lease)
@@ -49,18 +49,18 @@ async def _make(pool: "Pool", lease: Lease, node: PoolNode) -> Record:
         try:
             return await node.link.ask("/container/create", asked, _ASK_SECONDS)
         except TimeoutError:
-            if time.monotonic() > ends or not node.room.healthy:
-                raise NotReached(f"{node.room.url} cannot make the sandbox") from None
+            if time.monotonic() > ends or not node.capacity.healthy:
+                raise NotReached(f"{node.capacity.url} cannot make the sandbox") from None
 
 
 def _not_make(pool: "Pool", lease: Lease, node: PoolNode | None, error: Exception) -> None:
-    """Let the lease wait for another place, unless its request is at fault."""
+    """Queue the lease again, unless the error is the fault of its request."""
     now = time.monotonic()
     again = isinstance(error, NotReached | NoPlace | EngineDown | ImageMissing | OSError)
     if node is not None and isinstance(error, ImageMissing):
-        node.room.absent[lease.image] = now + _ABSENT_SECONDS, str(error)
+        node.capacity.absent[lease.image] = now + _ABSENT_SECONDS, str(error)
     elif node is not None and again:
-        node.room.shy_until = now + _SHY_SECONDS
+        node.capacity.paused_until = now + _PAUSE_SECONDS
     pool.drop(lease.id)
     if again and not lease.unwanted and (lease.waiters or now < lease.ends):
         lease.state, lease.node = WAITING, ""

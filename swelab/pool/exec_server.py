@@ -1,4 +1,4 @@
-"""The exec server: sandboxes of one container host over HTTP. docs/pool.md describes paths and fields."""
+"""The exec server: makes the sandboxes of one container host available over HTTP (docs/pool.md)."""
 
 import asyncio
 import shlex
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def node_app(host: Host, token: str) -> FrontDoor:
-    """The server of a host. `token` is what callers must show."""
+    """The exec server of a host, as an ASGI application. Every request needs `token`."""
     node = _Node(host)
     figures = node.figures = Figures("exec", node.gauges)
     posts: dict[str, Handler] = {
@@ -72,20 +72,20 @@ class _Node:
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """Tends the sandboxes while the server runs, and ends all of them with it."""
+        """Ends expired sandboxes while the server runs, and all of them when it stops."""
         tending = asyncio.ensure_future(self.host.tend())
         yield
         tending.cancel()
         await asyncio.to_thread(self.host.close)
 
     def gauges(self) -> dict[str, float]:
-        """Values for /metrics: sandboxes, commands that run, bytes, connections."""
+        """Values for /metrics: sandboxes, running commands, bytes, connections."""
         return {**self.host.gauges(), **self.door.connections.counts()}
 
     # -- the host
 
     async def healthz(self, request: Request) -> Response:
-        """Places and memory of the host, taken and in all. Raises EngineDown."""
+        """The number of sandboxes and the memory of the host, used and maximal. Raises EngineDown."""
         if not await self.host.engine_answers():
             raise EngineDown(f"the engine at {self.host.backend.engine.address} does not answer")
         return json_answer(running_containers=str(len(self.host.sandboxes)), **self._place())
@@ -102,7 +102,7 @@ class _Node:
         }
 
     async def status(self, request: Request) -> Response:
-        """Each sandbox with its image and the seconds until it ends."""
+        """The sandboxes: name, image, seconds until each one expires."""
         now = time.monotonic()
         containers = {
             each.id: {
@@ -117,13 +117,13 @@ class _Node:
         return json_answer(**{**self._place(), "active_containers": len(containers)}, containers=containers)
 
     async def images(self, request: Request) -> Response:
-        """Names of the engine's images that the allow-list lets in."""
+        """Names of the engine's images that are on the allow-list."""
         host = self.host
         names = await host.thread(lambda: host.allowed.listed(host.backend.engine))
         return json_answer(images=names, count=len(names))
 
     async def renew(self, request: Request) -> Response:
-        """Sets seconds to live of a pool's sandboxes; which are `unknown` here, which `extra`."""
+        """Sets the seconds to live of a pool's sandboxes. The response lists `unknown` and `extra` ones."""
         fields = await read_json(request, request_schemas.RENEW, JSON_BYTES)
         healthy = await self.host.engine_answers()
         state = self.host.renew(fields.owner, fields.containers)
@@ -132,7 +132,7 @@ class _Node:
     # -- sandboxes
 
     async def create(self, request: Request) -> Response:
-        """Makes a sandbox; one `request_id` makes one. Raises NoPlace, Refused, ImageMissing."""
+        """Makes a sandbox, only one for each `request_id`. Raises NoPlace, Refused, ImageMissing."""
         fields = await read_json(request, request_schemas.CREATE)
         fields.pop("timeout", None)
         limits = request_schemas.limits_of(fields, DEFAULT_LIMITS)
@@ -142,7 +142,7 @@ class _Node:
         return json_answer(container_id=container, name=name, boot=self.host.boot)
 
     async def destroy(self, request: Request) -> Response:
-        """Ends a sandbox; `found` is false where there was none."""
+        """Ends a sandbox; `found` is false if there was none."""
         fields = await read_json(request, _ACTS["destroy"])
         return json_answer(found=await self.host.destroy(fields.container_id))
 
@@ -153,7 +153,10 @@ class _Node:
         answer: Callable[[T], Response],
         seconds: float = 0.0,
     ) -> Response:
-        """The answer to what the work with the sandbox gave, which is done once for its request id."""
+        """Runs `work` with the sandbox, once for each request id; `answer` makes the response of its result.
+
+        seconds: the longest time that the work may take.
+        """
         async with AsyncExitStack() as stack:
             sandbox = stack.enter_context(self.host.using(fields, seconds))
             result = await sandbox.once.run(fields.request_id, fingerprint(fields), lambda: work(sandbox))
@@ -162,16 +165,17 @@ class _Node:
                 await response.write(self.door.turns)
             if len(response.body) > SMALL_ANSWER:
                 self.host.find(sandbox.id)
-            stack.enter_context(sandbox.command(len(response.body)))  # it takes memory until it has been sent
+            # The response occupies memory of the sandbox until it has been sent.
+            stack.enter_context(sandbox.command(len(response.body)))
             return release_when_sent(response, stack, sandbox.unread)
 
     async def exec(self, request: Request) -> Response:
-        """Runs a line of bash; its output as bytes where the caller accepts them."""
+        """Runs a line of bash. The output is sent as bytes if the client accepts them, else as JSON."""
         fields = await read_json(request, _ACTS["exec"], JSON_BYTES)
         limits = request_schemas.limits_of(fields, self.host.find(fields.container_id).limits)
         self.host.limits.check(limits)
         as_bytes = BYTES in request.headers.get("accept", "")
-        if not as_bytes:  # JSON may take six times as many bytes
+        if not as_bytes:  # JSON escapes may make the text six times as large
             limits = replace(limits, output_bytes=min(limits.output_bytes, JSON_BYTES))
         command = fields.command
         if fields.cwd != WORKDIR:
@@ -191,7 +195,7 @@ class _Node:
         )
 
     async def session_start(self, request: Request) -> Response:
-        """Starts a program that stays and is spoken to; its name."""
+        """Starts an interactive program; the response has the name of its session."""
         fields = await read_json(request, _ACTS["session_start"], JSON_BYTES)
         limits = request_schemas.limits_of(fields, self.host.find(fields.container_id).limits)
         self.host.limits.check(limits)
@@ -203,7 +207,7 @@ class _Node:
         )
 
     async def session_say(self, request: Request) -> Response:
-        """Says a line to a session and answers with what it wrote, as bytes, until prompt or silence."""
+        """Sends a line to a session. The response is its output, as bytes, until the prompt or a silence."""
         fields = await read_json(request, _ACTS["session_say"], JSON_BYTES)
         settings: Record = {name: fields[name] for name in ("timeout", "quiet") if name in fields}
         settings["until"] = fields.until.encode("utf-8", "surrogateescape")
@@ -215,7 +219,7 @@ class _Node:
         )
 
     async def session_end(self, request: Request) -> Response:
-        """Kills a session's processes; `found` is false where there was none."""
+        """Kills the processes of a session; `found` is false if there was none."""
         fields = await read_json(request, _ACTS["session_end"])
         return await self._once(
             fields,
@@ -224,7 +228,7 @@ class _Node:
         )
 
     async def put(self, request: Request) -> Response:
-        """Writes the body, at most FILE_BYTES, to a file of the sandbox."""
+        """Writes the request body, at most FILE_BYTES, to a file of the sandbox."""
         fields, host = read_header(request, _ACTS["put"]), self.host
         async with AsyncExitStack() as stack:
             sandbox = stack.enter_context(host.using(fields))
@@ -237,7 +241,7 @@ class _Node:
             return release_when_sent(json_answer(), stack, sandbox.unread)
 
     async def fill(self, request: Request) -> Response:
-        """Unpacks the body, a tar that fits the sandbox's disk and TREE_BYTES, as its repository."""
+        """Unpacks the request body, a tar of at most `tar_bytes`, as the repository of the sandbox."""
         fields, host = read_header(request, _ACTS["fill"]), self.host
         async with AsyncExitStack() as stack:
             sandbox = stack.enter_context(host.using(fields))
@@ -250,7 +254,7 @@ class _Node:
     async def get(self, request: Request) -> Response:
         """The bytes of a file. Raises PathRefused, FileNotFoundError.
 
-        Reading may be done again, so its answer is not kept.
+        The response is not stored, since reading twice is harmless.
         """
         fields = await read_json(request, _ACTS["get"])
         fields.pop("request_id", None)
@@ -260,14 +264,14 @@ class _Node:
             return release_when_sent(bytes_answer(data), stack, sandbox.unread)
 
     async def diff(self, request: Request) -> Response:
-        """What changed since the last commit, new files included. Raises Refused where git fails."""
+        """The diff against the last commit, including new files. Raises Refused if git fails."""
         fields = await read_json(request, _ACTS["diff"])
         command = inside(fields) + DIFF
 
         def answer(result: ExecResult) -> Response:
             if result.returncode or result.limit:
                 end = f"exit {result.returncode} {result.limit}".rstrip()
-                raise Refused(f"git could not tell the changes: {end}")
+                raise Refused(f"git diff failed: {end}")
             return TextAnswer("patch", result.output, {"returncode": 0, "error": ""})
 
         async def work(sandbox: HostSandbox) -> ExecResult:
@@ -277,14 +281,14 @@ class _Node:
         return await self._once(fields, work, answer, 120)
 
     async def evaluate(self, request: Request) -> Response:
-        """Applies a patch and runs a script that must use `set -e`: resolved if both end with 0."""
+        """Applies a patch and runs a script that must use `set -e`: `resolved` if both exit with 0."""
         fields = await read_json(request, _ACTS["evaluate"], JSON_BYTES)
         check_script(fields.eval_script)
         start = self.host.find(fields.container_id).limits
         limits = self.host.limits.check(replace(start, wall_seconds=fields.timeout, cpu_seconds=28800))
 
         async def work(sandbox: HostSandbox) -> Record:
-            with sandbox.command(self.host.room(sandbox, limits)):
+            with sandbox.command(self.host.command_memory(sandbox, limits)):
                 return await self.host.thread(evaluate, sandbox, fields, limits)
 
         return await self._once(

@@ -1,4 +1,4 @@
-"""Diffs, and verdicts by exit code alone, for callers that only have a script."""
+"""Computes diffs, and verdicts by exit code alone for clients that only have a script."""
 
 import hashlib
 import re
@@ -17,7 +17,7 @@ _SHOWN = 2000  # characters of the output of `evaluate`
 
 
 def check_script(script: str) -> None:
-    """Raises Refused for a script whose exit code does not depend on its commands."""
+    """Raises Refused unless the script uses `set -e`, so that its exit code depends on its commands."""
     if not _STRICT.search(script):
         raise Refused(
             "eval_script: expected `set -e`; without it the exit code says nothing about its commands"
@@ -25,17 +25,17 @@ def check_script(script: str) -> None:
 
 
 def inside(request: PoolRequest) -> str:
-    """Bash that changes into the requested folder; a command follows it."""
+    """The start of a bash line that changes into the requested folder; append a command to it."""
     return f"cd -- {shlex.quote(request.cwd)} && "
 
 
 def as_text(data: bytes) -> str:
-    """Decodes UTF-8; other bytes become lone surrogates."""
+    """The bytes decoded as UTF-8; invalid bytes become lone surrogates."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def evaluate(sandbox: HostSandbox, request: PoolRequest, limits: Limits) -> Record:
-    """Apply a patch to the last commit and run a script: resolved when both end with 0."""
+    """Apply a patch to the last commit and run a script: `resolved` if both exit with 0."""
     name = f"/tmp/.swelab-{hashlib.sha256(request.eval_script.encode()).hexdigest()[:16]}"
     sandbox.box.put(f"{name}.diff", request.patch.encode("utf-8", "surrogateescape"))
     sandbox.box.put(f"{name}.sh", request.eval_script.encode("utf-8", "surrogateescape"))

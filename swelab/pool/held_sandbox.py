@@ -1,4 +1,4 @@
-"""What a host gives, and a sandbox that it holds."""
+"""The limits of a container host, and a sandbox on it."""
 
 import asyncio
 import contextlib
@@ -17,12 +17,16 @@ from swelab.sandbox.remote_protocol import Refused
 
 @dataclass(frozen=True)
 class HostLimits:
-    """What a host gives. `memory_bytes` is for all sandboxes together, their files among it; `most` the
-    highest limits of one. `spool_bytes`: uploads on their way; `answer_bytes`: files on their way out."""
+    """The limits of a host.
+
+    containers: most sandboxes. memory_bytes: for all sandboxes together, including their files, which lie in
+    memory. most: the highest limits of one sandbox. spool_bytes: disk for unfinished uploads. answer_bytes:
+    memory for files that are being sent to clients.
+    """
 
     containers: int = 16
     memory_bytes: int = 16 << 30
-    ttl_seconds: float = 600.0  # of a sandbox whose maker names none
+    ttl_seconds: float = 600.0  # of a sandbox whose request names none
     spool_bytes: int = 8 << 30
     answer_bytes: int = 512 << 20
     most: Limits = Limits(
@@ -37,7 +41,7 @@ class HostLimits:
     )
 
     def check(self, limits: Limits) -> Limits:
-        """The same limits, if a sandbox may have them. Raises Refused."""
+        """Returns `limits` if one sandbox may have them. Raises Refused."""
         for name, most in vars(self.most).items():
             if getattr(limits, name) > most:
                 raise Refused(f"{name} {getattr(limits, name)} is more than this host's {most}")
@@ -46,9 +50,9 @@ class HostLimits:
 
 @dataclass
 class HostSandbox(Living):
-    """A sandbox and who it is for. `ends` is of time.monotonic(); a client with `beats` renews it in time.
+    """A sandbox and its client. `ends` is by time.monotonic(). beats: whether its client renews it.
 
-    client: whose token it is for, as its pool says; its own id where no pool says so.
+    client: hash of the client's token, as sent by the pool; the sandbox's own id without a pool.
     """
 
     id: str
@@ -68,15 +72,15 @@ class HostSandbox(Living):
     closing: bool = False
     commands: list[int] = field(default_factory=list)
     unread: set[asyncio.Task[None]] = field(default_factory=set)
-    large: asyncio.Lock = field(default_factory=asyncio.Lock)  # of who reads a large file
+    large: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while a large file is read and sent
     sessions: dict[str, tuple[LiveSession, int]] = field(default_factory=dict)
     once: Once = field(default_factory=lambda: Once(answer_bytes))
 
     def memory(self, more: int = 0) -> int:
-        """Bytes of the host that it may take: its files, and its commands' memory and output.
+        """Bytes of the host's memory that it may use: its files, and its commands' memory and output.
 
-        It has room for one command by its own limits; those at the same time, sessions and greater limits
-        come beyond it. `more` is for one command more.
+        That always includes one command at the sandbox's limits. Concurrent commands, sessions and higher
+        limits can exceed it. more: bytes of one further command.
         """
         sessions = sum(size for _, size in self.sessions.values())
         files = self.limits.disk_bytes + self.limits.shm_bytes
@@ -84,7 +88,7 @@ class HostSandbox(Living):
 
     @contextlib.contextmanager
     def command(self, size: int) -> Iterator[None]:
-        """Counts a command while it runs."""
+        """Counts the memory of a command, `size` bytes, during the block."""
         self.commands.append(size)
         try:
             yield
@@ -93,10 +97,10 @@ class HostSandbox(Living):
 
 
 def command_bytes(limits: Limits) -> int:
-    """Memory that a command may take on its host, its output among it."""
+    """Bytes of memory that a command may use on its host, including its output."""
     return limits.memory_bytes + limits.output_bytes
 
 
 def answer_bytes(answer: Any) -> int:
-    """Bytes of output that an answer holds."""
+    """Size of a stored response in bytes: that of its output."""
     return len(answer.output) if isinstance(answer, ExecResult | SessionAnswer) else len(str(answer))

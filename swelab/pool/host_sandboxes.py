@@ -1,4 +1,4 @@
-"""The sandboxes of one container host: made, used, ended in time; never more than the host can bear."""
+"""Makes, uses and ends the sandboxes of one container host within the limits of the host."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ SMALL_ANSWER = 1 << 20
 _COMMANDS = 8  # at once in one sandbox
 _SESSIONS = 8  # likewise
 _TICK_SECONDS = 0.25
-_MAKE_SECONDS = 2000.0  # for so long a pool may ask for the same sandbox
+_MAKE_SECONDS = 2000.0  # how long a pool repeats its request for a sandbox
 _PING_SECONDS = 3.0
 _AGAIN_SECONDS = 5.0
 _log = logging.getLogger(__name__)
@@ -34,11 +34,11 @@ T = TypeVar("T")
 
 def _noted(ended: asyncio.Future[Any]) -> None:
     if not ended.cancelled() and ended.exception():
-        _log.warning("not everything could be ended: %s", ended.exception())
+        _log.warning("a sandbox could not be ended: %s", ended.exception())
 
 
 class Host:
-    """See the module. All methods but `close` are called in one event loop."""
+    """The sandboxes of one host. All methods except `close` must run in one event loop."""
 
     def __init__(self, backend: DockerBackend, limits: HostLimits, allowed: AllowedImages) -> None:
         self.backend, self.limits, self.allowed = backend, limits, allowed
@@ -56,19 +56,19 @@ class Host:
         self._ping: asyncio.Future[bool] | None = None
 
     async def thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Blocking work, in a thread."""
+        """Runs blocking work in a thread; returns its result."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     # -- life
 
     async def create(self, request: PoolRequest, limits: Limits, fingerprint: str) -> tuple[str, str]:
-        """(id, name) of a sandbox as it is asked for.
+        """Makes the sandbox of a request; returns (id, name).
 
         Raises NoPlace, Refused, ImageMissing, SandboxLost, OSError.
         """
         self.limits.check(limits)
         if (need := footprint(limits)) > self.limits.memory_bytes:
-            raise Refused(f"the sandbox's limits need {need} bytes of memory: this host has fewer")
+            raise Refused(f"the sandbox's limits need {need} bytes of memory: this host has less")
         make = functools.partial(self._create, request, limits)
         return await self._creating.run(request.request_id, fingerprint, make)
 
@@ -98,7 +98,7 @@ class Host:
         if len(self.sandboxes) + len(self.making) >= self.limits.containers:
             raise NoPlace(f"this host already has its {self.limits.containers} sandboxes")
         if self.memory() + memory > self.limits.memory_bytes:
-            raise NoPlace(f"this host has no {memory} bytes of memory left to give")
+            raise NoPlace(f"this host has less than {memory} bytes of memory left")
         self.making.append(memory)
         try:
             yield
@@ -106,11 +106,11 @@ class Host:
             self.making.remove(memory)
 
     def memory(self) -> int:
-        """Bytes that sandboxes may use by their limits."""
+        """Bytes of memory that the limits of all sandboxes allow them to use."""
         return sum(each.memory() for each in self.sandboxes.values()) + sum(self.making)
 
     def gauges(self) -> dict[str, float]:
-        """Values for /metrics: sandboxes, commands that run, bytes of memory and disk."""
+        """Values for /metrics: sandboxes, running commands, bytes of memory and disk."""
         return {
             "sandboxes": len(self.sandboxes),
             "sandboxes_being_made": len(self.making),
@@ -143,7 +143,7 @@ class Host:
         return held
 
     async def destroy(self, container: str) -> bool:
-        """End a sandbox; False if there is none. Returns when its containers are gone."""
+        """End a sandbox and wait until its containers are gone. False if there is no such sandbox."""
         held = self.sandboxes.get(container)
         if held is None:
             return False
@@ -160,9 +160,10 @@ class Host:
         return True
 
     def renew(self, owner: str, seconds: dict[str, Any]) -> Record:
-        """Let the owner's sandboxes live so long from now: {"unknown": ids, "extra": id -> request_id}.
+        """Set how many seconds from now each of the owner's sandboxes lives; `seconds` is by sandbox id.
 
-        One whose seconds are no time is left as it is, and named in "refused"; the others are renewed.
+        Returns "unknown" (ids that do not exist here), "extra" (id -> request id of the owner's sandboxes
+        that `seconds` lacks) and "refused" (ids with invalid seconds, which stay unchanged).
         """
         now = time.monotonic()
         unknown, refused = [], []
@@ -183,14 +184,14 @@ class Host:
         return {"unknown": unknown, "extra": extra, "refused": refused}
 
     async def tend(self) -> None:
-        """End sandboxes that expired and those that the engine could not remove before; until cancelled."""
+        """Until cancelled: end expired sandboxes, and retry removals that failed in the engine."""
         clearing = asyncio.ensure_future(self.thread(self.backend.clear))
         while True:
             now = time.monotonic()
             for each in list(self.sandboxes.values()):
                 if each.until() < now and not each.closing:
                     self.expired += 1
-                    each.ends = now + _AGAIN_SECONDS  # a task of its own: it may take long
+                    each.ends = now + _AGAIN_SECONDS  # the next attempt; the task below may take long
                     _log.warning("sandbox %s expired", each.id[:12])
                     asyncio.ensure_future(self.destroy(each.id)).add_done_callback(_noted)
             self.shelf.clear()
@@ -206,7 +207,7 @@ class Host:
         self.sandboxes.clear()
 
     async def engine_answers(self) -> bool:
-        """Whether the engine is there now; one question at a time."""
+        """Whether the engine responds. Concurrent calls share one ping."""
         if self._ping is None or self._ping.done():
             self._ping = asyncio.ensure_future(self.thread(self.backend.engine.answers))
         try:
@@ -218,10 +219,10 @@ class Host:
 
     @contextlib.contextmanager
     def using(self, request: PoolRequest, seconds: float = 0.0) -> Iterator[HostSandbox]:
-        """The sandbox, and one of the requests that it takes at once, until the answer has been sent.
+        """Yields the sandbox of a request and counts the request as running in it during the block.
 
-        `seconds`: how long it may take. A sandbox without heartbeats lives so long and its time to live.
-        Raises SandboxLost, Refused.
+        `seconds`: the longest time that the request may take. A sandbox without heartbeats stays alive for
+        that time and its own time to live. Raises SandboxLost, Refused (too many concurrent requests).
         """
         held = self.find(request.container_id)
         most = 2 * _COMMANDS if held.once.knows(request.request_id) else _COMMANDS
@@ -238,23 +239,23 @@ class Host:
 
     async def exec(self, place: HostSandbox, command: str, env: dict[str, str], limits: Limits) -> ExecResult:
         """See protocol.Sandbox.exec. Raises Refused."""
-        with place.command(self.room(place, limits)):
+        with place.command(self.command_memory(place, limits)):
             return await self.thread(lambda: place.box.exec(command, env=env, limits=limits))
 
-    def room(self, place: HostSandbox, limits: Limits) -> int:
-        """Bytes that a command may take, if the host has them. Raises Refused."""
+    def command_memory(self, place: HostSandbox, limits: Limits) -> int:
+        """Bytes of memory that a command may use. Raises Refused if the host has less free."""
         more = command_bytes(self.limits.check(limits))
         if self.memory() - place.memory() + place.memory(more) > self.limits.memory_bytes:
-            raise Refused(f"this host has no {more} bytes of memory left to give")
+            raise Refused(f"this host has less than {more} bytes of memory left")
         return more
 
     async def open_session(
         self, place: HostSandbox, command: str, env: dict[str, str], limits: Limits
     ) -> str:
-        """See protocol.Sandbox.session; the session's name. Raises Refused."""
-        size = self.room(place, limits)
+        """See protocol.Sandbox.session; returns the name of the session. Raises Refused."""
+        size = self.command_memory(place, limits)
         if len(place.sessions) >= _SESSIONS:
-            raise Refused(f"{_SESSIONS} sessions at once in one sandbox are the most")
+            raise Refused(f"{_SESSIONS} sessions at once are the most in one sandbox")
         with place.command(size):
             session = await self.thread(lambda: place.box.session(command, env=env, limits=limits))
         name = secrets.token_hex(8)
@@ -269,7 +270,7 @@ class Host:
         return await self.thread(lambda: session.say(line, **limits))
 
     async def end_session(self, place: HostSandbox, name: str) -> bool:
-        """Kill what runs in a session; False if there is none."""
+        """Kill the processes of a session; False if there is no such session."""
         found = place.sessions.pop(name, None)
         if found is not None:
             await self.thread(found[0].close)
@@ -277,10 +278,7 @@ class Host:
 
     @contextlib.asynccontextmanager
     async def read(self, place: HostSandbox, path: str, most: int) -> AsyncIterator[bytes]:
-        """See protocol.Sandbox.get; its bytes count as an answer's until the block ends.
-
-        Most files are small. Large ones are read one at a time, when room is free, and sent before the next.
-        """
+        """See protocol.Sandbox.get. Counts the bytes in `answers`. Reads large files one after the other."""
         async with contextlib.AsyncExitStack() as stack:
             grant = await stack.enter_async_context(self.answers.hold(place.id, min(most, SMALL_ANSWER)))
             try:
@@ -291,7 +289,7 @@ class Host:
                 await stack.enter_async_context(place.large)
                 await grant.reach(most)
                 data = await self.thread(place.box.get, path, most)
-                self.find(place.id)  # else nothing would cut off its answer
+                self.find(place.id)  # after the end of the sandbox nothing would abort the response
             grant.keep(len(data))
             yield data
 

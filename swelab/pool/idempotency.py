@@ -1,4 +1,4 @@
-"""Answers a request that comes again with what it was answered the first time."""
+"""Gives a repeated request the response of the first one, so that no work is done twice."""
 
 import asyncio
 import copy
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 class Conflict(Refused):
-    """The id of another request, or a request that the state does not allow."""
+    """The request id belongs to another request, or the current state does not allow the request."""
 
     status = 409
 
 
 @dataclass(frozen=True)
 class _Verdict:
-    """How a request ended: its answer or its error, without what led to it."""
+    """The stored result of a request: its response or its error, without the traceback."""
 
     fingerprint: str
     answer: Any
@@ -40,9 +40,9 @@ class _Verdict:
 
 
 class Shelf:
-    """Where all `Once` of a server keep their answers: so many bytes, for so many seconds.
+    """Bounds the responses that all `Once` objects of a server store: `most` bytes, for `seconds` seconds.
 
-    Where there are more, the one that keeps most gives up its oldest.
+    If they exceed `most`, the object that stores most drops its oldest response.
     """
 
     def __init__(self, most: int = _KEPT_BYTES, seconds: float = _KEPT_SECONDS) -> None:
@@ -50,20 +50,20 @@ class Shelf:
         self._all: dict[Once, None] = {}
 
     def enter(self, once: "Once") -> None:
-        """Count what it keeps."""
+        """Count the responses of `once` from now on."""
         self._all[once] = None
 
     def leave(self, once: "Once") -> None:
-        """Its sandbox has ended: nothing of it is kept."""
+        """Drop all responses of `once`, whose sandbox has ended."""
         self._all.pop(once, None)
         once.forget_before(time.monotonic())
 
     def size(self) -> int:
-        """Bytes that are kept now."""
+        """Bytes of all stored responses."""
         return sum(each.size for each in self._all)
 
     def clear(self) -> None:
-        """Give up what is too old or too much."""
+        """Drop responses that are too old or exceed the limit."""
         before = time.monotonic() - self.seconds
         for each in self._all:
             each.forget_before(before)
@@ -72,10 +72,11 @@ class Shelf:
 
 
 class Once:
-    """Runs the work of each request id once; asked again, then or later, it gives the same answer.
+    """Runs the work of each request id once and gives every repetition the same response.
 
-    The work goes on when the client goes away. `size` tells the bytes of an answer; the last `kept`
-    answers stay, failures only with `keep_errors`. For `known_seconds` more it is known that there was one.
+    The work continues if the client disconnects. size: computes the bytes of a response. most: how many
+    responses are stored. keep_errors: whether errors are stored too. known_seconds: how long the id of a
+    dropped response is remembered.
     """
 
     def __init__(
@@ -92,17 +93,17 @@ class Once:
         self._shelf.enter(self)
         self._running: dict[str, tuple[str, asyncio.Task[Any]]] = {}
         self._verdicts: dict[str, _Verdict] = {}
-        self._abandoned: dict[str, float] = {}  # when its answer was given up
+        self._abandoned: dict[str, float] = {}  # when its response was dropped
         self.size = 0
 
     def knows(self, key: str) -> bool:
-        """Whether that request was asked before."""
+        """Whether a request with that id came before."""
         return key in self._running or key in self._verdicts or key in self._abandoned
 
     async def run(self, key: str, fingerprint: str, work: Callable[[], Awaitable[T]]) -> T:
-        """What the work answers or raises; without a key it is done each time.
+        """The result of `work`, or its error. An empty key runs the work each time.
 
-        Raises Conflict (the id is another's), SandboxLost (too late).
+        Raises Conflict (another request has the id), SandboxLost (the stored response was dropped).
         """
         if not key:
             return await asyncio.shield(asyncio.ensure_future(work()))
@@ -128,7 +129,7 @@ class Once:
             return
         answer = None if error is not None else task.result()
         size = 0 if error is not None else self._measure(answer)
-        # A copy of an error is without the frames that it came through, and the objects that they hold.
+        # A copy of an error has no traceback, whose frames would keep objects alive.
         self._verdicts[key] = _Verdict(fingerprint, answer, copy.copy(error), size, time.monotonic())
         self.size += size
         while len(self._verdicts) > self._most:
@@ -136,7 +137,7 @@ class Once:
         self._shelf.clear()
 
     def forget_oldest(self) -> None:
-        """Keep of the oldest answer that there was one."""
+        """Drop the oldest response; remember only its id."""
         key = next(iter(self._verdicts))
         self.size -= self._verdicts.pop(key).size
         self._abandoned[key] = time.monotonic()
@@ -145,6 +146,6 @@ class Once:
             del self._abandoned[next(iter(self._abandoned))]
 
     def forget_before(self, moment: float) -> None:
-        """The same of all that ended before a moment of time.monotonic()."""
+        """Drop all responses from before `moment`, a value of time.monotonic()."""
         while self._verdicts and next(iter(self._verdicts.values())).ended <= moment:
             self.forget_oldest()

@@ -1,4 +1,4 @@
-"""Which images of an engine sandboxes may be made of."""
+"""Checks images against the list of those from which a host may make sandboxes."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -14,10 +14,11 @@ _HUB = "docker.io/"
 
 
 class AllowedImages:
-    """Patterns (`swebench/*`, a digest, ...), one a line, of a file that may change while the server runs.
+    """The allow-list of a host: a file with one pattern a line (`swebench/*`, a digest), read at each use.
 
-    What a caller says of an image must be on the list before the engine is asked at all, and so must what the
-    engine says of it: its names and digests. Without a file only the sandbox image is allowed.
+    The name or digest in a request must match a pattern before the engine gets any request. Then a name or
+    digest that the engine reports for the image must match too. Without a file no image is allowed but the
+    sandbox image.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -25,19 +26,19 @@ class AllowedImages:
         self.patterns()
 
     def patterns(self) -> list[str]:
-        """The patterns in the file now. Raises InputError."""
+        """The current patterns of the file. Raises InputError."""
         if self._path is None:
             return []
         lines = (line.partition("#")[0].strip() for line in read_text(self._path).splitlines())
         return [line for line in lines if line]
 
     def find(self, engine: DockerEngine, name: str, digest: str, workdir: str) -> Image:
-        """The image that a caller names, if it is allowed. Raises ImageMissing, SandboxLost."""
-        self._check(name, _told_names(name, digest))
+        """The image of that name, if it is allowed. Raises ImageMissing, SandboxLost."""
+        self._check(name, _requested_names(name, digest))
         if not digest:
             with engine.request(f"looking for image {name}"):
-                told = engine.api.inspect_image(name)
-            digest = str(told.get("Id", "")) if isinstance(told, dict) else ""
+                facts = engine.api.inspect_image(name)
+            digest = str(facts.get("Id", "")) if isinstance(facts, dict) else ""
         image = Image(name, digest, workdir=workdir)
         record = find_image(engine, image)
         known = {record["Id"]}.union(*map(_forms, record.get("RepoTags") or ()))
@@ -65,12 +66,12 @@ def _matched(names: Collection[str], patterns: Sequence[str]) -> bool:
 
 
 def _forms(tag: str) -> set[str]:
-    """What a list may write for `repository:tag`: the same, or the repository alone."""
+    """The two forms in which a list may name `repository:tag`: with the tag, and without it."""
     return {tag, tag.rpartition(":")[0]}
 
 
 def _hub_names(name: str) -> list[str]:
-    """Other names of an image of Docker Hub: lists write `docker.io/`, an engine leaves it out."""
+    """Equivalent names of an image of Docker Hub: lists write `docker.io/`, engines omit it."""
     if name.startswith(_HUB):
         bare = name.removeprefix(_HUB)
         return [bare, bare.removeprefix("library/")]
@@ -80,8 +81,8 @@ def _hub_names(name: str) -> list[str]:
     return [] if re.search(r"[.:]|^localhost$", first) else [f"{_HUB}{name}"]
 
 
-def _told_names(name: str, digest: str) -> set[str]:
-    """The names and digests by which a caller names an image, as a list has them. Raises ImageMissing."""
+def _requested_names(name: str, digest: str) -> set[str]:
+    """The names and digests of an image in a request, in the forms of a list. Raises ImageMissing."""
     if not re.fullmatch(IMAGE_NAME, name, re.ASCII):
         raise ImageMissing(f"{shorten(name)!r} is not the name of an image")
     bare, _, own = name.partition("@")

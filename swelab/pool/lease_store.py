@@ -1,4 +1,4 @@
-"""The state of a pool that outlives its server: nodes and leases, in SQLite."""
+"""Stores the nodes and leases of a pool in SQLite, so that they survive a restart of the server."""
 
 import contextlib
 import errno
@@ -37,10 +37,9 @@ _log = logging.getLogger(__name__)
 
 
 class LeaseStore:
-    """One pool's file; held by one server at a time.
+    """The database of one pool, locked by one server at a time.
 
-    A row that is damaged is set aside in the table `damaged` and told in the log; the others are as before.
-    Raises InputError.
+    A damaged row is moved to the table `damaged` and logged; other rows are unaffected. Raises InputError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,8 +56,8 @@ class LeaseStore:
             version = self._base.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, _VERSION):
                 raise InputError(f"version {version}", path, f"the state of a pool, version {_VERSION}")
-            if (told := self._base.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-                raise sqlite3.DatabaseError(shorten(str(told)))
+            if (fault := self._base.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                raise sqlite3.DatabaseError(shorten(str(fault)))
             self._base.executescript(_TABLES + f"PRAGMA user_version={_VERSION};")
             self._base.execute("INSERT OR IGNORE INTO meta VALUES ('pool', ?)", (secrets.token_hex(16),))
             self._id = str(self._base.execute("SELECT value FROM meta WHERE name = 'pool'").fetchone()[0])
@@ -68,15 +67,15 @@ class LeaseStore:
             raise InputError(
                 f"cannot be used: {error}",
                 path,
-                "the state of a pool (or no file at that place: then hosts end what the old pool lent)",
+                "the state of a pool (or no file there: then hosts end the sandboxes of the old pool)",
             ) from None
 
     def pool_id(self) -> str:
-        """The name by which this pool's nodes know it, always the same."""
+        """The permanent id of this pool, which its nodes know as the owner of sandboxes."""
         return self._id
 
     def nodes(self) -> dict[str, bool]:
-        """Whether each node is being drained."""
+        """The nodes by URL; the value says whether a node is being drained."""
         found = {}
         for number, url, draining in self._base.execute("SELECT rowid, url, draining FROM nodes").fetchall():
             if fault := first_fault(NODE, {"url": url}):
@@ -92,13 +91,13 @@ class LeaseStore:
             self._base.execute("DELETE FROM left_nodes WHERE url = ?", (url,))
 
     def drop_node(self, url: str) -> None:
-        """Forget a node, but for its address among those that left. Raises OSError (nothing was written)."""
+        """Remove a node and remember its address as one that left. Raises OSError (nothing was written)."""
         with self._written():
             self._base.execute("INSERT OR REPLACE INTO left_nodes VALUES (?)", (url,))
             self._base.execute("DELETE FROM nodes WHERE url = ?", (url,))
 
     def left_nodes(self) -> set[str]:
-        """Nodes that were told to leave and did not join again."""
+        """Addresses of nodes that were removed by request and did not join again."""
         return {url for (url,) in self._base.execute("SELECT url FROM left_nodes").fetchall()}
 
     @contextlib.contextmanager
@@ -106,11 +105,11 @@ class LeaseStore:
         try:
             yield
         except sqlite3.Error as error:
-            told = f"the pool's state cannot be written, so nothing was changed: {error}"
-            raise OSError(errno.ENOSPC, told, str(self._path)) from None
+            reason = f"the pool's state cannot be written, so nothing was changed: {error}"
+            raise OSError(errno.ENOSPC, reason, str(self._path)) from None
 
     def set_lease(self, lease: Record) -> None:
-        """Write a lease: id, request_id, asked, state, node, attempt, container, reason."""
+        """Insert or update a lease, a record with the fields of request_schemas.LEASE."""
         values = {**lease, "asked": json.dumps(lease["asked"])}
         self._base.execute(
             "INSERT INTO leases (id, request_id, asked, state, node, attempt, container, reason) VALUES"
@@ -121,11 +120,11 @@ class LeaseStore:
         )
 
     def drop_lease(self, lease_id: str) -> None:
-        """Forget a lease."""
+        """Delete a lease."""
         self._base.execute("DELETE FROM leases WHERE id = ?", (lease_id,))
 
     def leases(self) -> list[Record]:
-        """All leases, also ended ones; oldest first."""
+        """All leases, including ended ones; oldest first."""
         found = []
         rows = self._base.execute(f"SELECT number, {', '.join(_COLUMNS)} FROM leases ORDER BY number")
         for number, *values in rows.fetchall():
@@ -142,20 +141,20 @@ class LeaseStore:
         return found
 
     def _set_aside(self, table: str, number: int, row: Record, fault: str) -> None:
-        """Hosts end a sandbox of a lease that is set aside: no pool renews it."""
+        """Move a damaged row out of its table. If it is a lease, its host ends the sandbox unrenewed."""
         _log.error("%s: row %d of %s is damaged and set aside: %s", self._path, number, table, fault)
-        with contextlib.suppress(sqlite3.Error):  # it is not used in any case
+        with contextlib.suppress(sqlite3.Error):  # the row is skipped in any case
             self._base.execute("INSERT INTO damaged VALUES (?, ?)", (json.dumps(row, default=str), fault))
             self._base.execute(f"DELETE FROM {table} WHERE rowid = ?", (number,))
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the database and release its lock."""
         self._base.close()
         os.close(self._lock)
 
 
 def _private(path: Path) -> int:
-    """The file, made if there is none, that nobody else can open."""
+    """Open a file with mode 0600, created if it does not exist; returns its descriptor."""
     opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.fchmod(opened, 0o600)
     return opened

@@ -1,4 +1,4 @@
-"""A lease: one sandbox lent to one caller. It begins with the request."""
+"""A lease: one sandbox for one client. The lease exists from the request until the sandbox has ended."""
 
 import asyncio
 import functools
@@ -15,12 +15,16 @@ from swelab.sandbox.remote_protocol import Granted
 
 WAITING, MAKING, ACTIVE, ENDING, ENDED = "waiting", "making", "active", "ending", "ended"
 PLACED = (MAKING, ACTIVE, ENDING)
-"""States in which a lease occupies a place on its node."""
+"""States in which a lease counts against the capacity of its node."""
 
 
 @dataclass
 class Lease(Living):
-    """A place for one request (request_schemas.ALLOCATE). `ends` is of time.monotonic(), for active ones."""
+    """The lease of one request (request_schemas.ALLOCATE).
+
+    ends: when an active lease expires, by time.monotonic(). passed, keeps: see placement.plan. unwanted: end
+    it as soon as its sandbox is made, since no client waits for it any more.
+    """
 
     request_id: str
     request: PoolRequest
@@ -47,7 +51,7 @@ class Lease(Living):
 
     @functools.cached_property
     def memory(self) -> int:
-        """Bytes that its sandbox may use, with its files."""
+        """Bytes of memory that its sandbox may use, including files and output."""
         return footprint(self.limits)
 
     @property
@@ -57,16 +61,16 @@ class Lease(Living):
 
     @property
     def client(self) -> str:
-        """The token that asked for it: places are shared evenly among tokens."""
+        """The hash of the client's token: capacity is shared evenly among tokens."""
         return self.request.client
 
     @property
     def beats(self) -> bool:
-        """Whether its caller sends heartbeats, also while a command runs."""
+        """Whether its client sends heartbeats, also while a command runs."""
         return self.request.heartbeats
 
     def attempt_id(self) -> str:
-        """The request id under which the node knows this attempt to make the sandbox."""
+        """The request id of the current attempt to make the sandbox, as sent to the node."""
         return f"{self.id}.{self.attempt}"
 
     def stored(self) -> Record:
@@ -76,9 +80,9 @@ class Lease(Living):
 
     @classmethod
     def read(cls, row: Record) -> "Lease":
-        """A lease as `stored` wrote it."""
+        """The lease of a record that `stored` returned."""
         return cls(request=row["asked"], **{name: value for name, value in row.items() if name != "asked"})
 
     def answer(self, ttl: float) -> Granted:
-        """The answer to the caller."""
+        """The response to the client. ttl: seconds to live."""
         return Granted(lease_id=self.id, container_id=self.container, node_url=self.node, ttl_seconds=ttl)

@@ -1,4 +1,4 @@
-"""Lets nodes join a pool, drains them, lets them leave."""
+"""Adds nodes to a pool, drains and removes them."""
 
 import asyncio
 import time
@@ -21,10 +21,10 @@ _PAUSE_SECONDS = 0.1
 
 
 def take_in(store: LeaseStore, urls: Iterable[str]) -> str:
-    """Add the nodes of a command line to those of an earlier start; a line about these, or "".
+    """Add the nodes of the command line to the stored ones; returns a line about the stored ones, or "".
 
-    A node that is kept stays as it was, also one that is drained; one that was told to leave stays out until
-    it joins by request. Raises InputError, OSError (disk full).
+    A stored node keeps its state, drained or not. A node that was removed by request is not added: only a
+    request to join adds it again. Raises InputError, OSError (disk full).
     """
     given = list(dict.fromkeys(url.rstrip("/") for url in urls))
     for url in given:
@@ -38,12 +38,12 @@ def take_in(store: LeaseStore, urls: Iterable[str]) -> str:
     if not kept and not out:
         return ""
     shown = [url + " (drained)" * drained for url, drained in kept.items()]
-    told = f"nodes of an earlier start: {', '.join(shown) or 'none'}; added: {', '.join(new) or 'none'}"
-    return told + f"; not added, as they left by request: {', '.join(out)}" * bool(out)
+    line = f"nodes of an earlier start: {', '.join(shown) or 'none'}; added: {', '.join(new) or 'none'}"
+    return line + f"; not added, as they left by request: {', '.join(out)}" * bool(out)
 
 
 async def join(pool: "Pool", url: str) -> None:
-    """Add a node, or use it again after a drain. Raises NotReached, Conflict, and the node's own errors."""
+    """Add a node, or use a drained one again. Raises NotReached, Conflict, and the errors of the node."""
     link = pool.open_link(url)
     try:
         health = await renew(link, pool.id, {}, 10.0)
@@ -55,21 +55,21 @@ async def join(pool: "Pool", url: str) -> None:
         raise Conflict("that host is in the pool under another address")
     pool.store.set_node(url, False)
     node = pool.nodes.get(url) or pool.add(url, False)
-    node.room.draining = False
+    node.capacity.draining = False
     pool.pump()
 
 
 def drain(pool: "Pool", url: str) -> int:
-    """Place nothing more on a node; returns the number of its leases. Raises Refused, OSError (disk full)."""
+    """Stop placing leases on a node; returns how many it has. Raises Refused, OSError (disk full)."""
     if url not in pool.nodes:
         raise Refused("there is no such node")
     pool.store.set_node(url, True)
-    pool.nodes[url].room.draining = True
+    pool.nodes[url].capacity.draining = True
     return len(pool.placed(url))
 
 
 async def leave(pool: "Pool", url: str, force: bool) -> None:
-    """Remove a node; with `force` its leases are ended first. Raises Refused, Conflict."""
+    """Remove a node. With `force`, end its leases first. Raises Refused, Conflict (it still has leases)."""
     count = drain(pool, url)
     node, ends = pool.nodes[url], time.monotonic() + _LEAVE_SECONDS
     if count and not force:

@@ -16,11 +16,11 @@ from swelab.sandbox.remote_protocol import BYTES, REQUEST, RESULT, NotReached, h
 
 _CONNECT_SECONDS = 5.0
 _PIECE = 16 << 10
-_IDLE_SECONDS = 10.0  # each idle connection is looked at with each request, so few should be
+_IDLE_SECONDS = 10.0  # httpx examines all idle connections at each request, so keep few
 
 
 class Link:
-    """Requests to a node. Every failure to reach it is NotReached; what it tells is raised as it tells it."""
+    """Sends requests to a node. A failed connection raises NotReached; an error response raises its error."""
 
     def __init__(self, url: str, token: str, trust: ssl.SSLContext | bool = True) -> None:
         self.url = url
@@ -39,7 +39,7 @@ class Link:
         )
 
     async def ask(self, path: str, body: Record, seconds: float) -> Record:
-        """The answer to a JSON request. Raises NotReached, TimeoutError, and what the node tells."""
+        """The response to a JSON request. Raises NotReached, TimeoutError, the node's own errors."""
         timeout = httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
         try:
             answer = await self._client.post(
@@ -52,7 +52,10 @@ class Link:
         return _record(answer)
 
     async def forward(self, path: str, body: Record, request: Request, most: int, seconds: float) -> Response:
-        """Pass a caller's request on and its answer back, bytes as a stream. Raises NotReached."""
+        """Forward a client's request to the node; returns its response as a stream. Raises NotReached.
+
+        most: longest body in bytes.
+        """
         timeout = httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
         if request.headers.get("content-type") == BYTES:
             content: Any = pieces(request, most)
@@ -67,15 +70,13 @@ class Link:
             answer = await self._client.send(sent, stream=True)
         except httpx.HTTPError as error:
             raise NotReached(f"{self.url} cannot be reached: {type(error).__name__}") from None
-        told = {
-            name: answer.headers[name]
-            for name in ("content-type", "content-length", RESULT)
-            if name in answer.headers
-        }
-        return StreamingResponse(_body(answer, request.scope["door"].turns), answer.status_code, headers=told)
+        names = [name for name in ("content-type", "content-length", RESULT) if name in answer.headers]
+        about = {name: answer.headers[name] for name in names}
+        stream = _body(answer, request.scope["door"].turns)
+        return StreamingResponse(stream, answer.status_code, headers=about)
 
     async def close(self) -> None:
-        """End its connections."""
+        """Close all connections to the node."""
         await self._client.aclose()
 
 

@@ -1,4 +1,4 @@
-"""Which waiting lease gets a place next, and where: no input or output, no state but that of the leases."""
+"""Decides which waiting lease is placed next, and on which node. Does no I/O and stores nothing."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,17 +9,17 @@ from swelab.sandbox.protocol import ImageMissing, SandboxError
 from swelab.sandbox.remote_protocol import Refused
 
 _WARM = 0.3
-"""A node that has made sandboxes of the image counts as emptier by this share of its places."""
+"""This share of places is subtracted from the load of a node that has made sandboxes of the image."""
 
 
 NOBODY: Mapping[str, int] = {}
 PASSES = 32
-"""Places that later leases may take before one that waits for a bigger place."""
+"""How many later leases may be placed before a large one that waits. Then a node is reserved for it."""
 
 
 @dataclass
-class Room:
-    """What is known of a node. Times are of time.monotonic()."""
+class NodeCapacity:
+    """The known capacity and state of a node. Times are by time.monotonic()."""
 
     url: str
     draining: bool = False
@@ -27,38 +27,38 @@ class Room:
     most_places: int = 0
     most_memory: int = 0
     most_limits: Mapping[str, float] = field(default_factory=dict)  # of one sandbox
-    foreign_places: int = 0  # taken by others than this pool
+    foreign_places: int = 0  # used by sandboxes outside this pool
     foreign_memory: int = 0
-    shy_until: float = 0.0  # it refused for want of room
+    paused_until: float = 0.0  # place nothing before: making a sandbox failed there
     absent: dict[str, tuple[float, str]] = field(
         default_factory=dict
-    )  # image -> (until when, why) it lacks it
+    )  # images that it lacks -> (until when that holds, the error)
     warm: set[str] = field(default_factory=set)
 
     def lacks(self, image: str, now: float) -> bool:
-        """Whether the node said recently that it does not have the image."""
+        """Whether the node reported recently that it does not have the image."""
         return self.absent.get(image, (0.0, ""))[0] > now
 
     def never(self, lease: Lease) -> str:
-        """Why it can have no sandbox of these limits, however empty it is; "" where it can."""
+        """Why even the empty node cannot run a sandbox with these limits; "" if it can."""
         if 0 < self.most_memory < lease.memory:
             return f"no host gives a sandbox {lease.memory} bytes of memory"
         asked = lease.request.limits
         names = (name for name, most in self.most_limits.items() if asked.get(name, 0) > most)
-        told = (f"limits.{name}: {asked[name]}; expected at most {self.most_limits[name]}" for name in names)
-        return next(told, "")
+        above = (f"limits.{name}: {asked[name]}; expected at most {self.most_limits[name]}" for name in names)
+        return next(above, "")
 
 
 @dataclass
 class Use:
-    """Places and bytes that leases take on a node."""
+    """Number of leases on a node, and their bytes of memory."""
 
     places: int = 0
     memory: int = 0
 
 
 def uses(leases: Iterable[Lease]) -> dict[str, Use]:
-    """What leases take, by node."""
+    """The use of each node by these leases."""
     found: dict[str, Use] = {}
     for lease in leases:
         if lease.state in PLACED:
@@ -71,9 +71,10 @@ def uses(leases: Iterable[Lease]) -> dict[str, Use]:
 def fair(
     waiting: Sequence[Lease], leases: Mapping[str, int], served: Mapping[str, int] = NOBODY
 ) -> list[Lease]:
-    """Waiting leases in the order of serving: those of the token with the fewest leases first.
+    """The waiting leases in the order in which they are placed.
 
-    Then of the one that was `served` longest ago (token -> a number that grows), then the oldest.
+    The token with the fewest `leases` comes first; then the one that was served longest ago (`served`: token
+    -> a number that grows with each placement); then the oldest request.
     """
     before: Counter[str] = Counter(leases)
     ranked = []
@@ -83,80 +84,82 @@ def fair(
     return [lease for *_, lease in sorted(ranked, key=lambda each: each[:3])]
 
 
-def choose(lease: Lease, rooms: Iterable[Room], used: Mapping[str, Use], now: float) -> Room | None:
-    """The emptiest node with room, first among those that have its image; None when none has room."""
+def choose(
+    lease: Lease, nodes: Iterable[NodeCapacity], used: Mapping[str, Use], now: float
+) -> NodeCapacity | None:
+    """The least loaded node where the lease fits now, see _WARM; None if it fits nowhere."""
     best: tuple[float, int, str] | None = None
     found = None
-    for room in rooms:
-        use = used.get(room.url) or Use()
-        places = use.places + room.foreign_places
-        memory = use.memory + room.foreign_memory + lease.memory
-        if places >= room.most_places or memory > room.most_memory or room.shy_until > now:
+    for node in nodes:
+        use = used.get(node.url) or Use()
+        places = use.places + node.foreign_places
+        memory = use.memory + node.foreign_memory + lease.memory
+        if places >= node.most_places or memory > node.most_memory or node.paused_until > now:
             continue
-        if room.never(lease):
+        if node.never(lease):
             continue
-        load = places / room.most_places - (_WARM if lease.image in room.warm else 0.0)
-        score = load, memory - room.most_memory, room.url
+        load = places / node.most_places - (_WARM if lease.image in node.warm else 0.0)
+        score = load, memory - node.most_memory, node.url
         if best is None or score < best:
-            best, found = score, room
+            best, found = score, node
     return found
 
 
-def _kept_for(lease: Lease, rooms: Sequence[Room], used: Mapping[str, Use]) -> str:
-    """The node that is kept for a lease: the same as before, or the one with most room for it."""
-    able = {room.url: room for room in rooms if room.most_memory and not room.never(lease)}
+def _node_to_reserve(lease: Lease, nodes: Sequence[NodeCapacity], used: Mapping[str, Use]) -> str:
+    """The node to reserve for a lease: the one reserved before, or the one with most free memory."""
+    able = {node.url: node for node in nodes if node.most_memory and not node.never(lease)}
     if lease.keeps in able:
         return lease.keeps
 
     def left(url: str) -> tuple[int, int]:
-        use, room = used.get(url) or Use(), able[url]
-        return room.most_memory - room.foreign_memory - use.memory, room.most_places - use.places
+        use, node = used.get(url) or Use(), able[url]
+        return node.most_memory - node.foreign_memory - use.memory, node.most_places - use.places
 
     return max(able, key=left, default="")
 
 
 def plan(
     waiting: Sequence[Lease],
-    rooms: Sequence[Room],
+    nodes: Sequence[NodeCapacity],
     leases: Iterable[Lease],
     most: int,
     now: float,
     served: Mapping[str, int] = NOBODY,
-) -> tuple[list[tuple[Lease, Room]], dict[str, SandboxError]]:
-    """(leases with their nodes, lease id -> why it can never be placed).
+) -> tuple[list[tuple[Lease, NodeCapacity]], dict[str, SandboxError]]:
+    """Returns (leases to place with their nodes, lease id -> error of a lease that fits on no node).
 
-    A lease for which no node has room now lets PASSES later ones pass, one by one as there is room for them.
-    Then the node that has most room for it is kept for it alone; `passed` and `keeps` of a lease tell so.
+    most: highest number of placed leases. Up to PASSES later leases may overtake one that fits on no node
+    now; its `passed` counts them. Then a node is reserved for it and stored in its `keeps`.
     """
     used, placed = uses(leases), [lease for lease in leases if lease.state in PLACED]
     free = most - len(placed)
-    going: list[tuple[Lease, Room]] = []
+    going: list[tuple[Lease, NodeCapacity]] = []
     never: dict[str, SandboxError] = {}
-    joined = [room for room in rooms if not room.draining]
-    healthy = {room.url for room in joined if room.healthy}
+    joined = [node for node in nodes if not node.draining]
+    healthy = {node.url for node in joined if node.healthy}
     kept: set[str] = set()
     late: list[Lease] = []
     for lease in fair(waiting, Counter(each.client for each in placed), served):
-        able = [room for room in joined if not room.lacks(lease.image, now)]
+        able = [node for node in joined if not node.lacks(lease.image, now)]
         if joined and not able:
-            whys = sorted({room.absent[lease.image][1] for room in joined})
+            whys = sorted({node.absent[lease.image][1] for node in joined})
             never[lease.id] = ImageMissing(f"on {len(joined)} of {len(joined)} hosts: {'; '.join(whys)}")
-        elif able and all(whys := [room.never(lease) for room in able]):
+        elif able and all(whys := [node.never(lease) for node in able]):
             never[lease.id] = Refused(whys[0])
         elif free <= 0 or kept >= healthy:
             break
         else:
-            open_to = [room for room in able if room.url in healthy - kept]
-            room = choose(lease, open_to, used, now)
-            if room is None:
-                if lease.passed >= PASSES and (own := _kept_for(lease, open_to, used)):
+            open_to = [node for node in able if node.url in healthy - kept]
+            node = choose(lease, open_to, used, now)
+            if node is None:
+                if lease.passed >= PASSES and (own := _node_to_reserve(lease, open_to, used)):
                     lease.keeps = own
                     kept.add(own)
                 late.append(lease)
                 continue
             for each in late:
-                each.passed += not room.lacks(each.image, now)
-            use = used.setdefault(room.url, Use())
+                each.passed += not node.lacks(each.image, now)
+            use = used.setdefault(node.url, Use())
             use.places, use.memory, free = use.places + 1, use.memory + lease.memory, free - 1
-            going.append((lease, room))
+            going.append((lease, node))
     return going, never

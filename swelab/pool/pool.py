@@ -1,7 +1,7 @@
-"""Lends places on container hosts: leases that end when they are not renewed, and a fair queue.
+"""Leases sandboxes on container hosts: leases expire unless renewed, and requests wait in a fair queue.
 
-All of it runs in one event loop. A change of a lease is written to disk before it is told to anybody, and
-every request to a node can be sent again, so a server that is killed goes on where it was.
+All of it runs in one event loop. The pool writes a change of a lease to disk before it reports the change,
+and requests to nodes are idempotent. So a killed server continues after its restart.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from swelab.pool.request_schemas import PoolRequest
 from swelab.sandbox.protocol import EngineDown, SandboxLost
 from swelab.sandbox.remote_protocol import CREATE_SECONDS, NoPlace
 
-_SHY_SECONDS = 1.0
+_PAUSE_SECONDS = 1.0
 _END_SECONDS = 40.0
 _TICK_SECONDS = 0.25
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PoolLimits:
-    """`ttl_seconds`: a lease that is not renewed for so long ends. `leases`: at once; `waiting`: requests."""
+    """`ttl_seconds`: life without renewal. `leases`: most placed leases. `waiting`: most queued requests."""
 
     ttl_seconds: float = 120.0
     leases: int = 1000
@@ -41,7 +41,7 @@ class PoolLimits:
 
 
 class Pool:
-    """See the module. `open_link` connects to the node with that URL."""
+    """The leases, queue and nodes of one pool. `open_link` opens the connection to the node with a URL."""
 
     def __init__(self, store: LeaseStore, limits: PoolLimits, open_link: Callable[[str], Link]) -> None:
         self.store, self.limits, self.open_link = store, limits, open_link
@@ -58,7 +58,7 @@ class Pool:
     # -- life of the server
 
     def start(self) -> None:
-        """Take up what the store holds."""
+        """Load nodes and leases from the store, and continue their work."""
         for url, draining in self.store.nodes().items():
             self.add(url, draining)
         for row in self.store.leases():
@@ -78,14 +78,14 @@ class Pool:
         self.spawn(self._tend())
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
-        """Start a task that its caller does not wait for."""
+        """Start a background task; `stop` cancels it."""
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def stop(self) -> None:
-        """Leave everything as it is, for the next server."""
+        """Stop without ending any lease: the next server continues them."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -96,9 +96,9 @@ class Pool:
     # -- leases
 
     async def allocate(self, request: PoolRequest, seconds: float, client_gone: asyncio.Future[Any]) -> Lease:
-        """The lease that is asked for, of one request id always the same; `client_gone` ends with the caller.
+        """Wait for the lease of a request; each request id has one. client_gone: done after a disconnect.
 
-        Raises NoPlace (not in these seconds), ImageMissing, Refused, Conflict, SandboxLost, OSError.
+        Raises NoPlace (not placed in `seconds`), ImageMissing, Refused, Conflict, SandboxLost, OSError.
         """
         self.ended.check_request(request)
         lease = self.requests.get(request.request_id) or self._queue(request)
@@ -136,18 +136,18 @@ class Pool:
         self.leases[lease.id] = self.requests[lease.request_id] = lease
 
     def future(self, lease: Lease) -> asyncio.Future[Any]:
-        """Ends when the lease has its sandbox, or cannot get one."""
+        """The future that is done once the lease has its sandbox or has failed."""
         if lease.outcome is None:
             lease.outcome = asyncio.get_running_loop().create_future()
         return lease.outcome
 
     def _forget(self, lease: Lease) -> None:
-        """Forget a lease that has no place, as if it had never been asked for."""
+        """Remove a lease without a sandbox, as if its request had never come."""
         self.leases.pop(lease.id, None)
         self.requests.pop(lease.request_id, None)
 
     def cancel(self, request_id: str) -> bool:
-        """End a request: what waits is forgotten, what has a place gives it back. False: there is none."""
+        """Cancel a request: drop it if it waits, else end its lease. False if there is no such request."""
         lease = self.requests.get(request_id)
         if lease is None:
             return self.ended.of_request(request_id) is not None
@@ -160,7 +160,7 @@ class Pool:
         return True
 
     def find(self, lease_id: str) -> Lease:
-        """An active lease. Raises SandboxLost."""
+        """The active lease with that id. Raises SandboxLost."""
         lease = self.leases.get(lease_id)
         self.ended.check(lease_id)
         if lease is None or lease.state in (WAITING, MAKING):
@@ -170,7 +170,7 @@ class Pool:
         return lease
 
     async def close(self, lease_id: str) -> bool:
-        """End a lease; returns when its sandbox is gone (or its node silent). False: there is none."""
+        """End a lease and wait until its sandbox is gone or its node is silent. False if there is none."""
         lease = self.leases.get(lease_id)
         if lease is None:
             return self.ended.find(lease_id) is not None
@@ -184,7 +184,7 @@ class Pool:
         return True
 
     def end(self, lease: Lease, reason: str = "") -> None:
-        """Give a place back as soon as its sandbox is gone."""
+        """Begin to end a lease: the place on its node is free once the sandbox is gone."""
         lease.state, lease.reason = ENDING, reason
         self.write(lease)
         self.spawn(self._end(lease))
@@ -192,19 +192,19 @@ class Pool:
     async def _end(self, lease: Lease) -> None:
         while lease.state == ENDING:
             node = self.nodes.get(lease.node)
-            # A sandbox that is not renewed was ended by its node by then.
+            # After that time the node has ended the sandbox by itself, since nobody renewed it.
             if node is None or node.silent_seconds() > self.limits.ttl_seconds:
                 break
             try:
                 await node.link.ask("/container/destroy", {"container_id": lease.container}, _END_SECONDS)
                 break
             except Exception as error:
-                _log.warning("lease %s is not ended yet: %s", lease.id, error)
-                await asyncio.sleep(_SHY_SECONDS)
+                _log.warning("lease %s has not ended yet: %s", lease.id, error)
+                await asyncio.sleep(_PAUSE_SECONDS)
         self.over(lease)
 
     def over(self, lease: Lease, reason: str = "") -> None:
-        """End a lease whose sandbox is gone."""
+        """Finish a lease whose sandbox is gone. A `reason` means that the sandbox was lost."""
         if lease.state == ENDED:
             return
         if reason:
@@ -222,27 +222,27 @@ class Pool:
             self.drop(lease_id)
 
     def write(self, lease: Lease) -> bool:
-        """Write a lease for the next server. A full disk stops only the lending of more."""
+        """Write a lease to the store. False if that fails, as on a full disk: then `_pump` places none."""
         try:
             self.store.set_lease(lease.stored())
         except sqlite3.Error as error:
             self.counts["unwritten"] += 1
-            _log.error("lease %s could not be written down: %s", lease.id, error)
+            _log.error("lease %s could not be written to the store: %s", lease.id, error)
             return False
         return True
 
     def drop(self, lease_id: str) -> None:
-        """Delete a lease from what the next server reads."""
+        """Delete a lease from the store."""
         try:
             self.store.drop_lease(lease_id)
         except sqlite3.Error as error:
             self.counts["unwritten"] += 1
-            _log.error("lease %s could not be taken from the file: %s", lease_id, error)
+            _log.error("lease %s could not be deleted from the store: %s", lease_id, error)
 
     # -- placing
 
     def pump(self) -> None:
-        """Give places to waiting leases, soon."""
+        """Schedule a placement of the waiting leases."""
         if not self._pumping:
             self._pumping = True
             asyncio.get_running_loop().call_soon(self._pump)
@@ -252,12 +252,12 @@ class Pool:
         waiting = [lease for lease in self.leases.values() if lease.state == WAITING]
         if not waiting:
             return
-        rooms = [node.room for node in self.nodes.values()]
+        nodes = [node.capacity for node in self.nodes.values()]
         placed = [lease for lease in self.leases.values() if lease.state in PLACED]
-        going, never = plan(waiting, rooms, placed, self.limits.leases, time.monotonic(), self._served)
-        for lease, room in going:
+        going, never = plan(waiting, nodes, placed, self.limits.leases, time.monotonic(), self._served)
+        for lease, node in going:
             self._served[lease.client] = max(self._served.values(), default=0) + 1
-            lease.state, lease.node, lease.attempt = MAKING, room.url, lease.attempt + 1
+            lease.state, lease.node, lease.attempt = MAKING, node.url, lease.attempt + 1
             if self.write(lease):
                 self.spawn(make(self, lease))
             else:
@@ -266,23 +266,23 @@ class Pool:
             self.fail(self.leases[lease_id], error)
 
     def fail(self, lease: Lease, error: Exception) -> None:
-        """Forget a lease that has no place, and tell the request that waits for it."""
+        """Remove a lease without a sandbox; the request that waits for it raises `error`."""
         self._forget(lease)
         made = self.future(lease)
         if not made.done():
             made.set_exception(error)
-            made.exception()  # perhaps its caller is gone
+            made.exception()  # marks it as retrieved: perhaps no client waits any more
 
     # -- nodes
 
     def add(self, url: str, draining: bool) -> PoolNode:
-        """Take a node in."""
+        """Add a node and start to watch it."""
         node = self.nodes[url] = PoolNode(url, self.open_link(url), draining)
         node.watching = self.spawn(node.watch(self))
         return node
 
     def placed(self, url: str) -> list[Lease]:
-        """Leases that take a place on a node."""
+        """The leases that count against the capacity of a node."""
         return [each for each in self.leases.values() if each.node == url and each.state in PLACED]
 
     # -- time

@@ -1,4 +1,4 @@
-"""The pool server: leases of sandboxes over HTTP. docs/pool.md describes paths and fields."""
+"""The pool server: leases of sandboxes over HTTP (docs/pool.md)."""
 
 import asyncio
 import secrets
@@ -30,15 +30,15 @@ from swelab.sandbox.remote_protocol import LATE_SECONDS, Refused
 
 _ACTS = request_schemas.acts("lease_id")
 _BODIES = {"put": lambda limits: FILE_BYTES, "fill": tar_bytes}
-"""Most bytes of a body, by the limits of its sandbox."""
+"""Functions from the limits of a sandbox to the longest body in bytes, by verb."""
 _JSON = dict.fromkeys(("exec", "evaluate", "session_start", "session_say"), JSON_BYTES)
 _FILE_SECONDS = 620.0
-_UPLOADS = 64  # at once
+_UPLOADS = 64  # concurrent ones
 _GRACE_SECONDS = 2.0
 
 
 def pool_app(pool: Pool, tokens: Sequence[str], node_token: str) -> FrontDoor:
-    """The server of a pool. Callers show one of `tokens`; changes of its nodes take `node_token`."""
+    """The pool server as an ASGI application. Clients use one of `tokens`; `node_token` is for /nodes/."""
     server = _Server(pool)
     figures = server.figures = Figures("pool", server.gauges)
     posts: dict[str, Handler] = {
@@ -84,33 +84,33 @@ class _Server:
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """Runs the pool's own tasks while the server runs."""
+        """Runs the background tasks of the pool while the server runs."""
         self.pool.start()
         yield
         await self.pool.stop()
 
     def gauges(self) -> dict[str, float]:
-        """Values for /metrics: leases by state, events, places of each node."""
+        """Values for /metrics: leases by state, events, capacity of each node."""
         pool = self.pool
         states = [lease.state for lease in pool.leases.values()]
         values: dict[str, float] = {f"leases/state={state}": states.count(state) for state in set(states)}
         values |= {f"lease_events_total/event={name}": count for name, count in pool.counts.items()}
         for url, node in pool.nodes.items():
-            values[f"node_up/node={url}"] = node.room.healthy
+            values[f"node_up/node={url}"] = node.capacity.healthy
             values[f"node_leases/node={url}"] = len(pool.placed(url))
-            values[f"node_places/node={url}"] = node.room.most_places
+            values[f"node_places/node={url}"] = node.capacity.most_places
         values |= self.door.connections.counts()
         return values | {"waiting": states.count(WAITING), "nodes": len(pool.nodes)}
 
     # -- the pool
 
     async def healthz(self, request: Request) -> Response:
-        """How many nodes there are, and how many answer."""
-        healthy = sum(node.room.healthy for node in self.pool.nodes.values())
+        """The number of nodes, and of healthy ones."""
+        healthy = sum(node.capacity.healthy for node in self.pool.nodes.values())
         return json_answer(nodes=len(self.pool.nodes), healthy_nodes=healthy)
 
     async def status(self, request: Request) -> Response:
-        """Leases, requests that wait, and each node's places."""
+        """The number of leases and waiting requests, and the capacity of each node."""
         return json_answer(pool=self._status())
 
     def _status(self) -> Record:
@@ -118,10 +118,10 @@ class _Server:
         nodes = [
             {
                 "url": url,
-                "active_containers": len(pool.placed(url)) + node.room.foreign_places,
-                "max_containers": node.room.most_places,
-                "healthy": node.room.healthy,
-                "draining": node.room.draining,
+                "active_containers": len(pool.placed(url)) + node.capacity.foreign_places,
+                "max_containers": node.capacity.most_places,
+                "healthy": node.capacity.healthy,
+                "draining": node.capacity.draining,
                 "silent_seconds": round(node.silent_seconds(), 1),
             }
             for url, node in pool.nodes.items()
@@ -150,7 +150,7 @@ class _Server:
     # -- leases
 
     async def allocate(self, request: Request) -> Response:
-        """Waits at most `deadline_seconds` for a place and lends it. Raises NoPlace, Refused."""
+        """Waits at most `deadline_seconds` for free capacity and grants a lease. Raises NoPlace, Refused."""
         fields = await read_json(request, request_schemas.ALLOCATE)
         fields.pop("timeout", None)
         fields.setdefault("request_id", secrets.token_hex(16))
@@ -167,12 +167,12 @@ class _Server:
         return json_answer(**lease.answer(self.pool.limits.ttl_seconds))
 
     async def cancel(self, request: Request) -> Response:
-        """Takes back a request for a place, or ends the lease that it got."""
+        """Cancels a request for a lease, or ends the lease that it got."""
         fields = await read_json(request, request_schemas.CANCEL)
         return json_answer(found=self.pool.cancel(fields.request_id))
 
     async def heartbeat(self, request: Request) -> Response:
-        """Renews leases; `lost` says of each that is over why it ended."""
+        """Renews leases. `lost` maps each lease that has ended to the reason."""
         fields = await read_json(request, request_schemas.HEARTBEAT, JSON_BYTES)
         if not fields:
             raise Refused("expected lease_id or lease_ids")
@@ -188,16 +188,16 @@ class _Server:
 
     def _renew(self, lease_id: Any) -> None:
         if not isinstance(lease_id, str):
-            raise SandboxLost("that is no name of a lease")
+            raise SandboxLost("that is not the id of a lease")
         self.pool.find(lease_id).renew(self.pool.limits.ttl_seconds)
 
     async def close(self, request: Request) -> Response:
-        """Ends a lease and its sandbox; `found` is false where there was none."""
+        """Ends a lease and its sandbox; `found` is false if there was none."""
         fields = await read_json(request, _ACTS["destroy"])
         return json_answer(found=await self.pool.close(fields.lease_id))
 
     def act(self, verb: str) -> Handler:
-        """The endpoint that passes `verb` on to the sandbox's node."""
+        """The handler that forwards requests with `verb` to the node of the sandbox."""
 
         async def forward(request: Request) -> Response:
             if verb in _BODIES:
@@ -210,7 +210,7 @@ class _Server:
             link = self.pool.nodes[lease.node].link
             most = _BODIES[verb](lease.limits) if verb in _BODIES else 0
             sent = link.forward(f"/container/{verb}", fields, request, most, seconds + 2 * LATE_SECONDS)
-            # A request that its host refuses leaves the lease as it was.
+            # A request that the host rejects does not renew the lease.
             async with AsyncExitStack() as stack:
                 stack.enter_context(lease.in_use(0.0 if lease.beats else seconds + ttl))
                 if verb in _BODIES:
@@ -225,18 +225,18 @@ class _Server:
     # -- nodes
 
     async def join(self, request: Request) -> Response:
-        """Adds a node, once it answers with the pool's token for nodes."""
+        """Adds a node that accepts the pool's token for nodes."""
         fields = await read_json(request, request_schemas.NODE)
         await join(self.pool, fields.url)
         return json_answer()
 
     async def drain(self, request: Request) -> Response:
-        """Lends nothing more on a node; how many leases are left there."""
+        """Stops placing leases on a node. The response has the number of its leases."""
         fields = await read_json(request, request_schemas.NODE)
         return json_answer(leases=drain(self.pool, fields.url))
 
     async def leave(self, request: Request) -> Response:
-        """Removes a node without leases; with `force`, ends its leases first."""
+        """Removes a node without leases. With `force`, ends its leases first."""
         fields = await read_json(request, request_schemas.LEAVE)
         await leave(self.pool, fields.url, fields.force)
         return json_answer()
@@ -251,11 +251,11 @@ def _seconds(verb: str, lease: Lease, fields: PoolRequest) -> float:
 
 
 async def _unless_over(lease: Lease, sent: Coroutine[Any, Any, Response]) -> Response:
-    """The answer of a host, unless the lease ends before it comes. Raises SandboxLost."""
+    """The response of a host. Raises SandboxLost if the lease ends before the response arrives."""
     sending, over = asyncio.ensure_future(sent), asyncio.ensure_future(lease.over.wait())
     try:
         await asyncio.wait({sending, over}, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait({sending}, timeout=_GRACE_SECONDS)  # perhaps it has just been told there
+        await asyncio.wait({sending}, timeout=_GRACE_SECONDS)  # perhaps the host is just sending the reason
         if not sending.done():
             raise SandboxLost(lease.reason or "the sandbox was closed while a command ran")
         return sending.result()

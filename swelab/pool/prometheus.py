@@ -1,4 +1,4 @@
-"""Figures of a server in Prometheus' text format."""
+"""Metrics of a server in the text format of Prometheus."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -12,9 +12,9 @@ _WAITS = (0.1, 0.5, 1, 5, 15, 60, 300, 1800)
 
 
 class Figures:
-    """Requests by path and status, waiting times, and what `gauges` says at the moment of asking.
+    """Counts requests by path and status, measures waiting times, and reads other values from `gauges`.
 
-    A gauge is called `name`, or `name/label=value`; one whose name ends with _total is a counter.
+    Keys of `gauges()` are `name` or `name/label=value`. A name that ends in _total is a counter.
     """
 
     def __init__(self, server: str, gauges: Callable[[], Mapping[str, float]]) -> None:
@@ -33,7 +33,7 @@ class Figures:
         self._registry.register(self)
 
     def count_answer(self, path: str, status: int) -> None:
-        """Count an answer."""
+        """Count one response."""
         self._requests.labels(path, str(status)).inc()
 
     def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
@@ -49,5 +49,5 @@ class Figures:
         return families.values()
 
     async def page(self, request: Request) -> Response:
-        """The answer to GET /metrics."""
+        """The response to GET /metrics."""
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,4 +1,4 @@
-"""Bodies of requests to the pool's servers: JSON in memory, files on disk."""
+"""Reads request bodies of the pool's servers: JSON into memory, files onto disk."""
 
 import asyncio
 import hashlib
@@ -24,16 +24,16 @@ _STEP = 256 << 10
 
 
 async def read_json(request: Request, shape: type[Struct], most: int = SMALL_BYTES) -> PoolRequest:
-    """The body, a JSON object of that shape. Raises Refused."""
+    """The JSON object in the body, checked against `shape`; at most `most` bytes. Raises Refused."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refused("the body is not declared as application/json")
     door: FrontDoor = request.scope["door"]
-    with door.bodies.room() as room:
-        return read_request(await door.bodies.read(request, most, room), shape)
+    with door.bodies.memory() as memory:
+        return read_request(await door.bodies.read(request, most, memory), shape)
 
 
 def sender(request: Request) -> str:
-    """Whose token a request came with, and from which address: who shares a server's memory with others."""
+    """The key under which a request is counted in a Budget: the hash of its token, and its address."""
     return f"{request.scope['token']} {request.client.host if request.client else ''}"
 
 
@@ -43,20 +43,20 @@ def read_header(request: Request, shape: type[Struct]) -> PoolRequest:
         raise Refused(f"the body is not declared as {BYTES}")
     values = request.headers.getlist(REQUEST)
     if len(values) != 1:
-        raise Refused(f"not one header {REQUEST}")
+        raise Refused(f"expected exactly one header {REQUEST}")
     return read_request(values[0].encode("latin-1"), shape)
 
 
 @asynccontextmanager
 async def spool_body(
-    request: Request, most: int, room: Budget, key: str
+    request: Request, most: int, budget: Budget, key: str
 ) -> AsyncIterator[tuple[IO[bytes], str, int]]:
-    """(the body as a file at its start, its SHA-256, its bytes), as long as the block lasts.
+    """Yields (file with the body, SHA-256 in hex, size in bytes) for the duration of the block.
 
-    `room` counts its bytes for `key` as they come. Raises Refused, NotReached, OSError.
+    `budget` counts the bytes for `key` as they arrive. Raises Refused, NotReached, OSError.
     """
     length, size, digest = content_length(request), 0, hashlib.sha256()
-    async with room.hold(key, 0) as grant:
+    async with budget.hold(key, 0) as grant:
         with tempfile.SpooledTemporaryFile(1 << 20) as file:
             async for piece in pieces(request, most):
                 size += len(piece)
@@ -68,12 +68,12 @@ async def spool_body(
 
 
 async def _reach(grant: Grant, size: int, most: int) -> None:
-    """Have so many bytes, and some of those that may follow. What is only announced takes nothing."""
+    """Extend the grant to `size` bytes and at most _STEP more: announced bytes alone are not counted."""
     if size > grant.size:
         await grant.reach(max(size, min(most, size + _STEP)))
 
 
 def fingerprint(record: Record, *more: str) -> str:
-    """SHA-256 (hex) of a request, without the request's id."""
+    """SHA-256 (hex) of a request without its request id."""
     text = json.dumps({**record, "request_id": None}, sort_keys=True)
     return hashlib.sha256("\0".join((text, *more)).encode()).hexdigest()

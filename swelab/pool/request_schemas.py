@@ -1,4 +1,4 @@
-"""What may be asked of the exec server and of the pool server: fields, and by path the shape of a request."""
+"""Requests to the exec server and the pool server: their fields, and a schema for each path."""
 
 import functools
 import json
@@ -28,67 +28,65 @@ Seconds = Annotated[float, Meta(gt=0, le=86400)]
 Count = Annotated[int, Meta(ge=1, le=1 << 50)]
 TREE_BYTES = 7 << 30
 FILE_BYTES = 256 << 20
-_TAR_BYTES = 64 << 20  # heads and padding of 40,000 files
+_TAR_BYTES = 64 << 20  # tar headers and padding of 40,000 files
 _FORM_BYTES = 512 << 10
 _MOST_BYTES = {"containers": 2 << 20}
-"""Longest value that is no text, and by field where it is another: it is parsed only if it is no longer."""
+"""_FORM_BYTES, or the entry here, bounds a value that is not a string. Longer ones are never parsed."""
 
 
 class PoolRequest(TypedRecord):
-    """A request. Which of the fields it may have, and which it must have, is the shape of its path."""
+    """A request. The schema of its path says which of these fields it may have and which it must have."""
 
-    request_id: RequestId = field("the same where the same request is sent again", default="")
+    request_id: RequestId = field("the same for every repetition of a request", default="")
     container_id: Id = field("a sandbox of a host", default="")
     lease_id: Id = field("a lease of a pool", default="")
-    lease_ids: Annotated[list[Any], Meta(max_length=10_000)] = field(
-        "leases, each looked at alone", default=()
-    )
+    lease_ids: Annotated[list[Any], Meta(max_length=10_000)] = field("leases, each checked alone", default=())
     image: ImageName = field("the image's name", default="")
     digest: Digest = field("of the image", default="")
-    cwd: Folder = field("where the repository lies, or where a command starts", default=WORKDIR)
-    tree: bool = field("whether a tree follows that takes the repository's place", default=False)
-    forgets: bool = field("whether what it brings into the host's memory goes with it", default=False)
+    cwd: Folder = field("folder of the repository, or of a command", default=WORKDIR)
+    tree: bool = field("whether `fill` will replace the repository", default=False)
+    forgets: bool = field("whether its files leave the host's page cache at its end", default=False)
     limits: Record = field("of the sandbox or of a command", default={})
-    owner: Id = field("the pool that a host's sandbox is for", default="")
+    owner: Id = field("id of the pool that owns the sandbox", default="")
     ttl_seconds: Seconds = field("how long a sandbox lives unless it is renewed", default=0.0)
-    name: Name = field("what the host calls the sandbox", default="")
+    name: Name = field("name of the sandbox on the host", default="")
     instance_id: Name = field("the task", default="")
-    run: Name = field("the run, for who looks at the status page", default="")
-    client: str = field("whose token it came with; a pool says this to its hosts", default="")
-    heartbeats: bool = field("whether the caller renews its lease also while a command runs", default=False)
-    deadline_seconds: Annotated[float, Meta(ge=0, le=86400)] = field("to wait for a place", default=3600.0)
+    run: Name = field("name of the run, for the status page", default="")
+    client: str = field("hash of the client's token, sent by a pool to its hosts", default="")
+    heartbeats: bool = field("whether the client renews its lease also while a command runs", default=False)
+    deadline_seconds: Annotated[float, Meta(ge=0, le=86400)] = field("longest time to queue", default=3600.0)
     containers: Annotated[dict[str, Any], Meta(max_length=20_000)] = field(
-        "seconds to live by sandbox, each looked at alone", default={}
+        "seconds to live by sandbox, each checked alone", default={}
     )
     url: Url = field("a host", default="")
-    force: bool = field("whether to end first what runs there", default=False)
+    force: bool = field("whether to end its leases first", default=False)
     command: str = field("a line of bash", default="")
     env: Annotated[dict[str, str], Meta(max_length=1000)] = field("variables; null for none", default={})
-    timeout: Seconds = field("seconds; an allocation takes it and does not need it", default=3600.0)
+    timeout: Seconds = field("seconds; ignored by an allocation", default=3600.0)
     path: Path = field("a file", default="")
-    max_bytes: Annotated[int, Meta(ge=0, le=256 << 20)] = field("of the file", default=64 << 20)
-    patch: str = field("a diff to apply first", default="")
-    eval_script: Annotated[str, Meta(min_length=1)] = field("bash that decides by its exit code", default="")
+    max_bytes: Annotated[int, Meta(ge=0, le=256 << 20)] = field("longest file to read", default=64 << 20)
+    patch: str = field("a diff that is applied first", default="")
+    eval_script: Annotated[str, Meta(min_length=1)] = field("bash script whose exit code decides", default="")
     session: Id = field("a session in the sandbox", default="")
     line: Annotated[str, Meta(max_length=LINE_BYTES)] | None = field(
-        "what to say; where it is absent, only wait", default=None
+        "the line to send; without it only wait", default=None
     )
     until: Annotated[str, Meta(max_length=PROMPT_BYTES)] = field("the prompt to wait for", default="")
     quiet: Seconds = field("seconds of silence that end an answer", default=0.0)
 
 
 class HostState(TypedRecord):
-    """How a host is, in its answer to the pool that renews its sandboxes there."""
+    """The state of a host, which it sends to a pool that renews its sandboxes."""
 
-    boot: str = field("the host's process, which forgets its sandboxes when it ends")
-    healthy: bool = field("whether its engine answers")
-    unknown: list[str] = field("sandboxes of the pool that are not there")
-    extra: dict[str, str] = field("request id by sandbox of those of the pool that it did not renew")
-    refused: list[str] = field("sandboxes whose seconds to live are none", default=())
-    active_containers: int = field("sandboxes, of every pool")
-    max_containers: int = field("so many it may have")
-    memory_bytes: int = field("memory promised to sandboxes")
-    max_memory_bytes: int = field("so much it may promise")
+    boot: str = field("id of the server process; its sandboxes end with it")
+    healthy: bool = field("whether its engine responds")
+    unknown: list[str] = field("sandboxes of the pool that do not exist there")
+    extra: dict[str, str] = field("the pool's other sandboxes there, with their request ids")
+    refused: list[str] = field("sandboxes with invalid seconds to live", default=())
+    active_containers: int = field("number of sandboxes, of every pool")
+    max_containers: int = field("most sandboxes")
+    memory_bytes: int = field("memory reserved for sandboxes")
+    max_memory_bytes: int = field("most memory for sandboxes")
     max_limits: dict[str, float] = field("the highest limits of one sandbox", default={})
 
 
@@ -125,7 +123,7 @@ _LEASE = {
     "reason": str,
 }
 LEASE = _struct("Lease", _LEASE, _LEASE)
-"""A lease as a pool writes it down."""
+"""A lease as the pool stores it."""
 _ACTS = {
     "exec": ("command cwd env timeout limits", "command"),
     "put": ("path", "path"),
@@ -138,11 +136,11 @@ _ACTS = {
     "session_end": ("session", "session"),
     "destroy": ("", ""),
 }
-"""By verb, the fields of a request about one sandbox besides those that name it; and the required ones."""
+"""(fields, required fields) of each request about one sandbox, by verb; the ids are not listed."""
 
 
 def acts(which: str) -> dict[str, type[Struct]]:
-    """Shapes of what is done with one sandbox, by verb; `which` is container_id or lease_id."""
+    """Schemas of the requests about one sandbox, by verb. which: container_id or lease_id."""
     return {
         verb: _shape(f"{which} request_id {fields}", f"{which} {required}")
         for verb, (fields, required) in _ACTS.items()
@@ -155,9 +153,10 @@ def _outline(shape: type[Struct]) -> type[Struct]:
 
 
 def read_request(data: bytes, shape: type[Struct]) -> PoolRequest:
-    """The request of that shape in a JSON text. Raises Refused.
+    """Parses a request against the schema `shape`. Raises Refused.
 
-    Texts may hold lone surrogates, which msgspec reads in no JSON: it bounds what `json` then reads.
+    Strings may contain lone surrogates, which msgspec rejects. So msgspec checks only the size of each field,
+    and `json` parses the text.
     """
     paired = data.replace(b"\\ud", b"\\u0").replace(b"\\uD", b"\\u0")
     values = msgspec.structs.asdict(decode(paired, _outline(shape)))
@@ -183,7 +182,7 @@ def _once(pairs: list[tuple[str, Any]]) -> Record:
 
 
 def first_fault(shape: type[Struct], value: Any) -> str:
-    """The first field in which a request departs from its shape, and how; "" for none."""
+    """The first field that violates the schema, and how; "" for a valid request."""
     try:
         msgspec.convert(value, shape)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
@@ -192,17 +191,17 @@ def first_fault(shape: type[Struct], value: Any) -> str:
 
 
 def footprint(limits: Limits) -> int:
-    """Bytes of a host's memory that a sandbox may take: its files are there too, and its output."""
+    """Bytes of memory that a sandbox may use on its host, including its files and output."""
     return limits.memory_bytes + limits.disk_bytes + limits.shm_bytes + limits.output_bytes
 
 
 def tar_bytes(limits: Limits) -> int:
-    """Bytes that the tar of a sandbox's repository may have: its disk, and what the tar adds to files."""
+    """Longest tar of a sandbox's repository in bytes: the disk of the sandbox and the overhead of a tar."""
     return min(TREE_BYTES, limits.disk_bytes + _TAR_BYTES)
 
 
 def limits_of(request: PoolRequest, start: Limits) -> Limits:
-    """The limits that a request names, the others as in `start`."""
+    """The limits of a request; those that it does not name are taken from `start`."""
     own: dict[str, Any] = {
         name: value if name == "wall_seconds" else int(value) for name, value in request.limits.items()
     }

@@ -1,4 +1,4 @@
-"""The pool's status page: one look, no scripts."""
+"""Writes the status page of a pool: HTML without scripts."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -17,15 +17,15 @@ _MOST_ROWS = 500
 
 
 def page(status: Record, leases: Sequence[Record]) -> str:
-    """HTML of nodes, queue and leases (the first 500)."""
+    """HTML with the nodes, the queue and the first 500 leases."""
     counts = {name: value for name, value in status.items() if name != "nodes"}
-    told = ", ".join(f"{escape(name.replace('_', ' '))} {value}" for name, value in counts.items())
+    shown = ", ".join(f"{escape(name.replace('_', ' '))} {value}" for name, value in counts.items())
     more = f"<p>and {len(leases) - _MOST_ROWS} more</p>" if len(leases) > _MOST_ROWS else ""
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="10">'
         f'<meta name="viewport" content="width=device-width">'
         f"<title>Sandbox pool</title><style>{_STYLE}</style>"
-        f"<h1>Sandbox pool</h1><p>{told}</p>"
+        f"<h1>Sandbox pool</h1><p>{shown}</p>"
         f"<h2>Nodes</h2>{_table(status['nodes'])}<h2>Leases</h2>{_table(leases[:_MOST_ROWS])}{more}"
     )
 

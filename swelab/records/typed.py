@@ -1,10 +1,10 @@
 """Typed records: JSON objects whose fields are attributes. The class makes the JSON Schema.
 
-A record is a dict, so that what other programs put into a row (further fields, their order, null where a
-field could be absent) is written again as it was read. Dataclasses, msgspec's structs and pydantic's models
-lose unknown fields or the bytes that are not UTF-8; reading costs 1.05 times that of plain dicts. The class
-declares the fields: type, sentence, bounds. mypy checks `grade.resolved` and `Grade(resolved=...)`.
-Nothing is checked when an object is made: files are checked where they are read (`records.check`).
+A record is a dict, so that it is written as it was read: with unknown fields of other programs, in their
+order, and with null for an absent value. Dataclasses, msgspec's structs and pydantic's models lose unknown
+fields or bytes that are not UTF-8. Reading takes 1.05 times as long as for plain dicts. The class declares
+the type, description and bounds of each field. mypy checks `grade.resolved` and `Grade(resolved=...)`.
+Creating an object checks nothing; `records.check` checks files when they are read.
 """
 
 import types
@@ -21,14 +21,14 @@ Schema = dict[str, Any]
 
 
 class _Field:
-    """The sentence, the default and the bounds of a field, until its class is made."""
+    """The description, default and bounds of a field, until its class is made."""
 
     def __init__(self, about: str, default: Any, alias: str, bounds: Schema):
         self.about, self.default, self.alias, self.bounds = about, default, alias, bounds
 
 
 class Bounds:
-    """Further words of JSON Schema of a type, for `Annotated`."""
+    """Further JSON Schema keywords of a type, for `Annotated`."""
 
     def __init__(self, **words: Any):
         self.words = words
@@ -38,15 +38,15 @@ Count = Annotated[int, Bounds(minimum=0)]
 
 
 def one_of(ends: str) -> Bounds:
-    """One of a list of ends of `swelab.outcomes.LISTS`, by its name there."""
+    """The bounds of a field with values from one list of `swelab.outcomes.LISTS`. ends: the list's name."""
     return Bounds(**{"$comment": f"swelab.outcomes {ends}", "enum": [str(end) for end in LISTS[ends]]})
 
 
 def field(about: str, *, default: Any = _MISSING, alias: str = "", **bounds: Any) -> Any:
     """A field of a record.
 
-    default: what the attribute is when the field is absent; without one it is required. alias: its name in
-    the file where Python cannot spell it. bounds: further words of JSON Schema (minimum, pattern, enum).
+    default: value of the attribute if the field is absent; a field without a default is required. alias: name
+    in the file, if it is no Python identifier. bounds: further JSON Schema keywords (minimum, pattern, enum).
     """
     return _Field(about, default, alias, bounds)
 
@@ -55,8 +55,7 @@ def field(about: str, *, default: Any = _MISSING, alias: str = "", **bounds: Any
 class TypedRecord(dict[str, Any]):
     """A JSON object with typed attributes.
 
-    `is_open` says whether fields may be there that the class does not declare; `also` is what the schema says
-    beyond the fields.
+    is_open: whether undeclared fields are allowed. also: further keywords of the schema besides the fields.
     """
 
     __slots__ = ()
@@ -75,7 +74,7 @@ class TypedRecord(dict[str, Any]):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """The record of a JSON object that was checked; records inside it are typed too."""
+        """The record of a JSON object that was checked already; nested records are typed too."""
         record = cls.__new__(cls)
         record.update(row)
         for name, reader in cls._nested:
@@ -84,7 +83,7 @@ class TypedRecord(dict[str, Any]):
         return record
 
     def __or__(self, other: Mapping[str, Any]) -> Self:  # type: ignore[override]
-        """The record with other fields in place of its own, or besides them."""
+        """A copy of the record with the fields of `other` added or replaced."""
         return self.of({**self, **other})
 
     @classmethod
@@ -133,7 +132,7 @@ def _object(record: type[TypedRecord], about: str = "") -> Schema:
 
 
 def _value(kind: Any, about: str = "") -> Schema:
-    """The schema of a value of a type, with its sentence."""
+    """The schema of a value of a type, with its description."""
     if isinstance(kind, type) and issubclass(kind, TypedRecord):
         return _object(kind, about)
     told: Schema = {"description": about} if about else {}
@@ -156,7 +155,7 @@ def _value(kind: Any, about: str = "") -> Schema:
 
 
 def _union(parts: list[Schema]) -> Schema:
-    """One of several: of one schema with null, that schema which also takes null."""
+    """The schema of a union. A union of one schema and null becomes that schema with null allowed."""
     *others, last = parts
     if last != {"type": "null"} or len(others) != 1:
         return {"oneOf": parts}

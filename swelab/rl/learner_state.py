@@ -61,7 +61,7 @@ _UNREADABLE = (OSError, RuntimeError, ValueError, LookupError, EOFError, TypeErr
 
 
 def _share(value: Any, weight: DTensor) -> Any:
-    """This rank's share of a tensor that is as large as its weight; others are whole on each rank."""
+    """This rank's shard of a tensor with the shape of its weight; any other value unchanged."""
     if not isinstance(value, torch.Tensor) or value.shape != weight.shape:
         return value
     return distribute_tensor(

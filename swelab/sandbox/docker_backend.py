@@ -157,9 +157,9 @@ class DockerSandbox(Closing):
 
     @contextmanager
     def _lane(self, alone: bool = False) -> Iterator[Lane]:
-        """A container that is free, made if need be. Raises SandboxLost.
+        """A free container; makes one if there is none. Raises SandboxLost.
 
-        `alone`: a new one, removed at the end.
+        alone: whether to make a new one and remove it at the end.
         """
         with self._state:
             if self._closed:

@@ -42,7 +42,10 @@ class DockerEngine:
 
     @contextmanager
     def request(self, what: str) -> Iterator[None]:
-        """Around requests: raises EngineDown, SandboxLost (refused, or the container is gone), OSError."""
+        """A block with requests to the engine.
+
+        Raises EngineDown, SandboxLost (refused, or no container), OSError.
+        """
         try:
             yield
         except ImageNotFound as error:
@@ -62,20 +65,20 @@ class DockerEngine:
             ) from None
 
     def answers(self) -> bool:
-        """Whether the engine is there now."""
+        """Whether the engine responds now."""
         try:
             return bool(self.api.ping())
         except _NO_ANSWER:
             return False
 
     def create(self, image: str, settings: dict[str, Any], host: dict[str, Any]) -> str:
-        """Id of a new container that is not started; `settings` and `host` as the engine's API names them."""
+        """Makes a container, not started; returns its id. settings, host: fields of the engine's API."""
         with self.request("making a container"):
             body = {"Image": image, **settings, "HostConfig": host}
             return str(self._post("/containers/create", body)["Id"])
 
     def start(self, container: str) -> None:
-        """Start what `create` made."""
+        """Start a container that `create` made."""
         with self.request("starting a container"):
             self.api.start(container)
 
@@ -91,13 +94,13 @@ class DockerEngine:
         return self.api._result(answer, json=True)
 
     def attach(self, container: str) -> "Wire":
-        """The container's stdin and output; to be taken before it starts."""
+        """Connects to stdin and output of a container. Call it before the start."""
         with self.request("attaching to a container"):
             streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
             return Wire(self.api.attach_socket(container, params=streams))
 
     def remove(self, container: str) -> bool:
-        """Kill and remove, with its own volumes; whether it was still there and not being removed already."""
+        """Kill and remove a container and its volumes. False if it was gone or being removed already."""
         with self.request("removing a container"):
             ends, alone = time.monotonic() + _END_SECONDS, True
             while True:
@@ -113,7 +116,7 @@ class DockerEngine:
                     time.sleep(0.02)
 
     def remove_volumes(self, *names: str) -> None:
-        """Remove volumes that no container uses (any more); the others stay."""
+        """Remove those of the volumes that no container uses."""
         for name in names:
             with self.request("removing a volume"):
                 try:
@@ -141,7 +144,7 @@ class Wire:
         self._closing = threading.Lock()
 
     def close(self) -> None:
-        """End it in both directions; a reader gets the end of the stream."""
+        """Close the connection in both directions; a reader gets the end of the stream."""
         with self._closing:
             for end in (lambda: self.socket.shutdown(socket.SHUT_RDWR), self._attached.close):
                 try:

@@ -1,7 +1,8 @@
-"""Makes the sandbox image without an engine and without a registry: a small Debian with the toolbox in it.
+"""Makes the sandbox image without an engine or a registry: a small Debian that contains the toolbox.
 
-The image is a folder (for bubblewrap) and the same as an archive that engines load. Its digest is that of
-its configuration, which names the layer by hash: what engines call the image's id.
+The image exists twice: as a folder, for bubblewrap, and as an archive that engines load. Its digest is the
+hash of its configuration, which engines call the image's id. The configuration contains the hash of the
+layer.
 """
 
 import hashlib
@@ -84,7 +85,7 @@ def _install(root: Path) -> None:
 
 
 def _slim(root: Path) -> None:
-    """The engine and bubblewrap make devices; programs make the rest again when they need it."""
+    """Removes devices, which the engine and bubblewrap make, and files that programs make again on demand."""
     for pattern in ("dev/*", "var/cache/*", "var/log/*", "var/lib/apt/lists/*"):
         for path in root.glob(pattern):
             if path.is_dir() and not path.is_symlink():
@@ -94,7 +95,7 @@ def _slim(root: Path) -> None:
 
 
 def _add_toolbox(root: Path, toolbox: Path) -> None:
-    """A copy of the venv whose interpreter is the image's own."""
+    """Copies the venv into the image and lets it use the image's interpreter."""
     found = read_toolbox(toolbox)
     place = root / TOOLBOX.strip("/")
     (place / "bin").mkdir(parents=True)

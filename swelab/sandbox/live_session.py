@@ -1,8 +1,8 @@
 """A process in a sandbox that reads and answers line by line: the part that all local backends share.
 
-A thread of its own runs the command as `exec` would, under the same limits. What the process writes is kept
-bounded until somebody asks for it. Where it comes through a pipe, the one who asks reads it, without a thread
-between, and a process that fills the pipe while nobody asks waits.
+A separate thread runs the command as `exec` does, under the same limits. The output of the process is stored
+up to a bound until `say` returns it. If the output is a pipe, `say` itself reads it; the process then blocks
+while the pipe is full and `say` is not called.
 """
 
 import os
@@ -21,15 +21,15 @@ LINE_BYTES = 1 << 20
 PROMPT_BYTES = 256
 LONGEST_SECONDS = 86400.0
 LOOK_SECONDS = 1.0
-"""So often at least is looked whether the process is still there."""
+"""Longest time between two checks whether the process still runs."""
 AWAKE_SECONDS = 0.0002
-"""So long an answer is waited for without sleep: a debugger takes less, and to be woken takes as long."""
+"""How long `say` polls without sleeping. A debugger answers faster; waking up would take as long."""
 AT_ONCE = 64
-"""Pieces of an answer that are taken without waiting for more: a debugger writes its answer in a few."""
+"""How many pieces of an answer are read without a wait: a debugger writes its answer in a few pieces."""
 
 
 class Heard(BoundedOutput):
-    """The output of a process that was not read yet: head and tail of at most `limit` bytes."""
+    """The unread output of a process: its head and tail, together at most `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
@@ -63,12 +63,12 @@ class Heard(BoundedOutput):
 class LiveSession(Closing):
     """See `protocol.Session`.
 
-    `run` runs the command in a thread of ours until it ends. It adds what the process writes to `heard`,
-    calls `open` once the process can be spoken to, and `shut` before it gives back what `open` was given.
+    `run` runs the command in a thread until it ends. It adds the output of the process to `heard`. It calls
+    `open` once the process accepts input, and `shut` before it closes the arguments of `open`.
     """
 
     def __init__(self, run: Callable[["LiveSession"], ExecResult], output_bytes: int) -> None:
-        """Returns when the process runs. Raises what `run` raises before that."""
+        """Waits until the process runs. Raises the exception of `run` if that fails before."""
         self.heard = Heard(output_bytes)
         self._changed = self.heard.changed
         self._speaking = threading.Lock()
@@ -98,9 +98,10 @@ class LiveSession(Closing):
                 self._changed.notify_all()
 
     def open(self, wire: socket.socket, kill: Callable[[], None], output: int | None = None) -> None:
-        """The process reads what is sent on `wire`; `kill` ends it soon, `run` then returns or raises.
+        """Sets the connections to the process.
 
-        output: a pipe that is read here until `shut`; without one, `run` adds what it reads to `heard`.
+        wire: socket for its input. kill: ends the process soon; then `run` returns or raises. output: pipe
+        with its output, which `say` reads until `shut`. Without a pipe, `run` adds the output to `heard`.
         """
         with self._changed:
             self._wire, self._kill, self._output, self._opened = wire, kill, output, True
@@ -148,7 +149,7 @@ class LiveSession(Closing):
             self._wait_to_send(wire, min(LOOK_SECONDS, deadline - now))
 
     def _await(self, until: bytes, quiet: float, mark: int, deadline: float) -> str:
-        """`SessionAnswer.end` of the answer to what was said after `mark` bytes were heard; waits for it."""
+        """Waits for the end of the answer after `mark` bytes of output; returns `SessionAnswer.end`."""
         heard = self.heard
         heard.awaited = until
         while True:
@@ -172,7 +173,7 @@ class LiveSession(Closing):
             self._read(due - now)
 
     def _read(self, seconds: float) -> None:
-        """Takes what the process wrote, where its output is a pipe; waits so long for it, or a moment."""
+        """Reads the output of the process if it is a pipe; waits at most `seconds` for it."""
         if self._output is None:
             return
         awake, ready = time.monotonic() + min(seconds, AWAKE_SECONDS), self._readable.poll(0)
@@ -191,7 +192,10 @@ class LiveSession(Closing):
                 return
 
     def _wait_to_send(self, wire: socket.socket, seconds: float) -> None:
-        """Waits until `wire` takes bytes; reads meanwhile, for a process that reads only what is answered."""
+        """Waits until `wire` accepts bytes.
+
+        Reads meanwhile, since a process may not read while its output is full.
+        """
         poll, output = select.poll(), self._output
         with suppress(ValueError):  # ours is closed
             poll.register(wire, select.POLLOUT)
@@ -201,7 +205,7 @@ class LiveSession(Closing):
         self._read(0)
 
     def close(self) -> None:
-        """Kill the process and all it started; returns when they are gone. May be called twice."""
+        """Kill the process and its descendants, and wait for their end. May be called twice."""
         with self._changed:
             self._closed = True
             if self._kill:

@@ -1,9 +1,9 @@
-"""A control group that bounds the memory of all processes of a sandbox together, where root may make one.
+"""Bounds the memory of all processes of a sandbox together by a control group, if this process may make one.
 
-It is hard: sampling sees what processes have taken, the kernel what they ask for. Its limit stands above the
-sampled one, for files in memory and in buffers of sockets count here, too. The kernel also charges to it
-the pages of files and the names of files that its processes were the first to read, so that these can be
-dropped with the sandbox.
+The bound is hard: the kernel checks each allocation, while sampling sees only used memory. It is higher than
+the sampled limit, since it also counts files in memory and socket buffers. The kernel also charges the page
+cache and directory entries that its processes were the first to read, so they can be dropped with the
+sandbox.
 """
 
 import os
@@ -20,7 +20,7 @@ PREFIX = "swelab-sandbox-"
 
 @dataclass(frozen=True)
 class _Files:
-    """Names of a version's files: the bound, the count of kills, and what is set once."""
+    """File names of one version of control groups: the bound, the count of kills, and settings made once."""
 
     bound: str
     kills: str
@@ -35,7 +35,7 @@ _VERSIONS = {
 
 
 class MemoryGroup:
-    """One group, which holds no process between commands; good for several commands at once."""
+    """One group, usable by concurrent commands. It contains no process between commands."""
 
     def __init__(self, folder: Path, files: _Files):
         self.folder = folder
@@ -44,7 +44,7 @@ class MemoryGroup:
 
     @classmethod
     def make(cls) -> "MemoryGroup | None":
-        """A new group below our own; None where we may not make one."""
+        """Makes a group below that of this process; None without the permission."""
         for version, parent in _parents():
             group = cls(parent / f"{PREFIX}{secrets.token_hex(8)}", _VERSIONS[version])
             with suppress(OSError):
@@ -55,9 +55,9 @@ class MemoryGroup:
         return None
 
     def take(self, pids: Iterable[int], limits: Limits) -> int:
-        """Move processes in, with a bound that fits a command's limits; how many were killed up to now.
+        """Move processes into the group and set its bound by the limits of a command.
 
-        Where it cannot be done, sampling alone bounds the command.
+        Returns the number of kills so far. If the move fails, only sampling bounds the command.
         """
         bound = limits.memory_bytes + limits.disk_bytes + limits.shm_bytes
         with suppress(OSError):
@@ -82,11 +82,11 @@ class MemoryGroup:
         return 0
 
     def drop(self) -> None:
-        """Take from memory what of files its processes have brought there; they must have ended."""
+        """Drop the page cache that its processes filled. They must have ended."""
         _drop(self.folder, self._files)
 
     def remove(self, drops: bool = False) -> None:
-        """Give the group back, and `drop`; its processes must have ended."""
+        """`drop`, and remove the group. Its processes must have ended."""
         if drops:
             self.drop()
         with suppress(OSError):
@@ -94,7 +94,7 @@ class MemoryGroup:
 
 
 def prune_groups() -> None:
-    """Remove groups without processes, which killed callers may have left, with what they have in memory."""
+    """Remove groups without processes, which killed callers may have left, and drop their page cache."""
     for version, parent in _parents():
         for folder in parent.glob(f"{PREFIX}*"):
             with suppress(OSError):  # it has processes
@@ -119,7 +119,7 @@ def _drop(folder: Path, files: _Files) -> None:
 
 
 def _parents() -> Iterator[tuple[str, Path]]:
-    """(version, folder) of the groups that bound memory here and may get a child of ours."""
+    """(version, folder) of the memory control groups in which this process may make a child."""
     if os.geteuid() != 0:
         return
     own = dict(_groups(os.getpid()))

@@ -1,7 +1,7 @@
-"""Sandboxes on other machines, lent by a pool server (docs/pool.md).
+"""The client of a pool server: sandboxes on other machines (docs/pool.md).
 
-Every request that changes something carries an id of its own: sent again after a broken connection it is
-answered with what the first one did, so nothing runs twice. A thread renews the leases of open sandboxes.
+Every request with an effect has a unique id. If the client repeats it after a broken connection, it gets the
+response of the first one, so nothing runs twice. A thread renews the leases of open sandboxes.
 """
 
 import json
@@ -38,7 +38,7 @@ from swelab.sandbox.remote_protocol import CREATE_SECONDS, LATE_SECONDS, RESULT,
 from swelab.sandbox.tree_tar import archive, check_folder
 
 _FILE_SECONDS = 660.0
-_RESTART_SECONDS = 120.0  # a pool server that is started again is waited for
+_RESTART_SECONDS = 120.0  # how long a request waits for a pool server that restarts
 _LONGEST_WAIT = 86400
 _HOPS = 3  # client, pool, host
 _log = logging.getLogger(__name__)
@@ -56,7 +56,10 @@ class RemoteSandbox(Closing):
     def exec(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> ExecResult:
-        """Run `bash -c command` in /testbed; see the protocol. Raises SandboxLost, ValueError (env)."""
+        """Run `bash -c command` in /testbed; see `protocol.Sandbox.exec`.
+
+        Raises SandboxLost, ValueError (env).
+        """
         limits = limits or self._limits
         if (result := refused(command, env or {})) is not None:
             return result
@@ -67,7 +70,7 @@ class RemoteSandbox(Closing):
     def session(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> "RemoteSession":
-        """Start `bash -c command` and speak to it; see the protocol."""
+        """Start `bash -c command` as an interactive session; see `protocol.Sandbox.session`."""
         limits = limits or self._limits
         if reason := refusal(command, env or {}):
             raise ValueError(reason)
@@ -94,19 +97,18 @@ class RemoteSandbox(Closing):
         self.ask("/fill", {}, seconds=_FILE_SECONDS, data=chunks)
 
     def ask(self, path: str, body: dict[str, Any], **options: Any) -> httpx.Response:
-        """The pool's answer to a request about this sandbox. Raises SandboxLost, and the errors that the pool
-        reports."""
+        """The pool's response to a request about this sandbox. Raises SandboxLost and the pool's errors."""
         if self.closed:
             raise SandboxLost("the sandbox is closed")
         named = {**body, "lease_id": self.lease_id, "request_id": secrets.token_hex(16)}
         return self._backend.line.ask(path, named, patience=self._patience, **options)
 
     def containers(self) -> list[str]:
-        """Id of its first container on its host."""
+        """The id of the container on its host, in a list."""
         return [self.container_id]
 
     def close(self) -> None:
-        """End what runs and give the lease back; should that fail, it ends by itself in one time to live."""
+        """End the sandbox and its lease. If the request fails, the lease expires by itself."""
         if self.closed:
             return
         self.closed = True
@@ -114,7 +116,7 @@ class RemoteSandbox(Closing):
         try:
             self._backend.line.ask("/close", {"lease_id": self.lease_id}, patience=self._patience / 2)
         except SandboxError as error:
-            _log.warning("lease %s is left to expire: %s", self.lease_id, error)
+            _log.warning("lease %s could not be ended and will expire: %s", self.lease_id, error)
 
 
 class RemoteSession(Closing):
@@ -126,18 +128,18 @@ class RemoteSession(Closing):
     def say(
         self, line: str | None, *, until: bytes = b"", timeout: float = 10.0, quiet: float = 0.5
     ) -> SessionAnswer:
-        """Write a line and wait for the end of its answer; see the protocol."""
+        """Write a line and wait for the end of the output; see `protocol.Session.say`."""
         line_bytes(line, until, timeout, quiet)
         if self._closed:
             raise SandboxError("the session is closed")
-        told = {"session": self._name, "until": until.decode("utf-8", "surrogateescape")}
-        told |= {} if line is None else {"line": line}
-        body = {**told, "timeout": timeout, "quiet": quiet}
+        prompt = until.decode("utf-8", "surrogateescape")
+        body = {"session": self._name, "until": prompt, "timeout": timeout, "quiet": quiet}
+        body |= {} if line is None else {"line": line}
         answer = self._sandbox.ask("/session_say", body, seconds=timeout + _HOPS * LATE_SECONDS)
         return SessionAnswer(output=answer.content, **json.loads(answer.headers[RESULT]))
 
     def close(self) -> None:
-        """Kill the process and all it started; see the protocol."""
+        """Kill the process and its descendants; see `protocol.Session.close`."""
         if self._closed or self._sandbox.closed:
             return
         self._closed = True
@@ -154,9 +156,9 @@ def _seconds(text: str) -> float:
 
 
 class RemoteBackend:
-    """See `protocol.Backend`. The pool is $SWELAB_POOL; raises BackendMissing, InputError (token, wait).
+    """See `protocol.Backend`. Raises BackendMissing, InputError (token, wait).
 
-    $SWELAB_POOL_WAIT: seconds that a sandbox may wait for a place (default 3600).
+    $SWELAB_POOL: URL of the pool server. $SWELAB_POOL_WAIT: longest wait for a lease, seconds (3600).
     """
 
     name = "remote"
@@ -177,7 +179,7 @@ class RemoteBackend:
 
     @property
     def line(self) -> PoolClient:
-        """The connection; a forked process gets its own."""
+        """The connection to the pool. A forked process opens its own."""
         with self._lock:
             if self._process != os.getpid():
                 self._line, self._process = PoolClient(self.url, self._token), os.getpid()
@@ -193,7 +195,7 @@ class RemoteBackend:
         limits: Limits = DEFAULT_LIMITS,
         forgets: bool = False,
     ) -> RemoteSandbox:
-        """A fresh sandbox on some host; see `protocol.Backend.start`. Raises NoPlace (a SandboxLost) too."""
+        """A new sandbox on any host; see `protocol.Backend.start`. Also raises NoPlace, a SandboxLost."""
         if tree is None and image is None:
             raise ValueError("a sandbox needs a tree or an image")
         body: dict[str, Any] = {"tree": tree is not None, "limits": vars(limits), "heartbeats": True}
@@ -237,7 +239,7 @@ class RemoteBackend:
             _log.warning("a request for a sandbox could not be cancelled: %s", error)
 
     def forget(self, box: RemoteSandbox) -> None:
-        """Renew the lease of this sandbox no more."""
+        """Stop renewing the lease of this sandbox."""
         with self._lock:
             self._open.discard(box)
 

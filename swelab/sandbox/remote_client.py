@@ -1,4 +1,4 @@
-"""Requests of clients to a pool server, sent again where that is safe."""
+"""Sends requests to a pool server, and repeats them if that is safe."""
 
 import os
 import ssl
@@ -20,7 +20,7 @@ _REACHED_SECONDS = 5.0
 
 
 class PoolClient:
-    """Requests to one server, sent again for as long as that is safe and hopeful."""
+    """An HTTP client of one pool server. It repeats requests that got no response."""
 
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
@@ -45,10 +45,10 @@ class PoolClient:
         patience: float = 0.0,
         data: Callable[[], Iterable[bytes] | bytes] | None = None,
     ) -> httpx.Response:
-        """The answer to a POST of `body`, or of `data` with `body` in a header.
+        """The response to a POST of `body`, or of `data` with `body` in a header.
 
-        `seconds` is the longest silence; what was not answered is sent again for `patience` seconds. Raises
-        EngineDown (not reached), and the errors that the server reports.
+        seconds: longest silence of the server. patience: seconds for which a request without a response is
+        repeated. Raises EngineDown (server not reached), and the errors that the server reports.
         """
         ends, tries = time.monotonic() + patience, 0
         while True:
@@ -57,7 +57,7 @@ class PoolClient:
                 return self._once(path, body, seconds, data)
             except (httpx.TransportError, NotReached) as error:
                 if isinstance(error, _CUT_OFF) and time.monotonic() - began > _REACHED_SECONDS:
-                    ends = time.monotonic() + patience  # until now it was being done
+                    ends = time.monotonic() + patience  # until now the server was working on it
                 left = ends - time.monotonic()
                 if left <= 0:
                     said = str(error) or type(error).__name__

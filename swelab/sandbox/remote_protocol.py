@@ -1,7 +1,7 @@
-"""Messages between clients of remote sandboxes, the pool and its hosts: errors, settings, the token.
+"""The protocol between clients, the pool server and its hosts: error records, headers, tokens.
 
-Files and output travel as bytes; what is said about them, as ASCII JSON in a header (text that is
-not UTF-8 as escaped lone surrogates, so that nothing is lost).
+Files and outputs are sent as bytes, with their metadata as ASCII JSON in a header. Bytes that are not UTF-8
+become escaped lone surrogates there, so that nothing is lost.
 """
 
 import errno
@@ -26,30 +26,33 @@ BYTES = "application/octet-stream"
 REQUEST, RESULT = "swelab-request", "swelab-result"  # headers
 SHORTEST_TOKEN = 24
 LATE_SECONDS = 15.0
-"""Seconds after a command's wall time within which its end is reported; every hop adds as many again."""
+"""Extra seconds beyond the time limit of a command in which its result arrives; each hop adds as many."""
 CREATE_SECONDS = 180.0
-"""Seconds in which a host makes a sandbox; preparing an image takes longer, and the request is repeated."""
+"""Seconds in which a host makes a sandbox. If it prepares an image first, the request must be repeated."""
 
 
 class Granted(TypedRecord):
-    """The answer of a pool that lends a sandbox."""
+    """The response of a pool that grants a lease."""
 
-    lease_id: str = field("what the caller names it by")
-    container_id: str = field("what its host names it by")
-    node_url: str = field("its host")
-    ttl_seconds: float = field("how long it lives unless its lease is renewed")
+    lease_id: str = field("id of the lease, for the client")
+    container_id: str = field("id of the sandbox on its host")
+    node_url: str = field("URL of its host")
+    ttl_seconds: float = field("seconds to live after each renewal")
 
 
 class NoPlace(SandboxLost):
-    """No host had room in the time given; the caller tries again after a while."""
+    """No host had free capacity before the deadline; the client may retry later."""
 
 
 class NotReached(SandboxLost):
-    """A server did not answer, or was cut off: the same request (same id) may be sent again."""
+    """A server did not respond, or the connection broke.
+
+    The client may repeat the request with the same id.
+    """
 
 
 class Refused(SandboxError):
-    """A server does not take this request, now or later; the message says why."""
+    """A server rejects this request for good; the message says why."""
 
 
 _TYPES: tuple[type[Exception], ...] = (
@@ -70,28 +73,28 @@ _STATUS = {
 
 
 def error_record(error: Exception) -> tuple[int, dict[str, Any]]:
-    """Returns (HTTP status, JSON object), which reports an error to the other side."""
+    """(HTTP status, JSON object) that report an error to the other side."""
     if isinstance(error, OSError):
         code = error.errno or errno.EIO
         status = {errno.ENOENT: 404, errno.ENOSPC: 507}.get(code, 500)
-        told = {"error_type": "OSError", "errno": code, "strerror": error.strerror, "path": error.filename}
-        return status, {"ok": False, "error": shorten(str(error), 500), **told}
+        facts = {"error_type": "OSError", "errno": code, "strerror": error.strerror, "path": error.filename}
+        return status, {"ok": False, "error": shorten(str(error), 500), **facts}
     name = next((each.__name__ for each in _TYPES if isinstance(error, each)), "SandboxError")
-    told = {"error_type": name, "retryable": isinstance(error, EngineDown | NoPlace | NotReached)}
-    return _STATUS.get(name, 500), {"ok": False, "error": " ".join(str(error).split("\n")), **told}
+    facts = {"error_type": name, "retryable": isinstance(error, EngineDown | NoPlace | NotReached)}
+    return _STATUS.get(name, 500), {"ok": False, "error": " ".join(str(error).split("\n")), **facts}
 
 
 def told_error(status: int, record: Any) -> Exception:
-    """The error that a response other than 200 reports."""
+    """The error that a response with another status than 200 reports."""
     if not isinstance(record, dict) or not isinstance(record.get("error"), str):
-        return NotReached(f"the server answered {status} and no reason")
+        return NotReached(f"the server answered {status} without a reason")
     if record.get("error_type") == "OSError" and isinstance(record.get("errno"), int):
         return OSError(record["errno"], record.get("strerror") or record["error"], record.get("path"))
     return _NAMED.get(str(record.get("error_type")), Refused)(record["error"])
 
 
 def header(record: dict[str, Any]) -> str:
-    """A JSON object as the value of a header."""
+    """The value of a header that contains a JSON object."""
     return json.dumps(record, ensure_ascii=True, separators=(",", ":"))
 
 
@@ -102,7 +105,7 @@ def find_token(path: str | Path | None = None) -> str:
 
 
 def find_tokens(path: str | Path | None = None) -> list[str]:
-    """The tokens in a file, one a line, found as `find_token` finds it. Raises InputError."""
+    """The tokens in the file or variable of `find_token`, one a line. Raises InputError."""
     found, where = _token_text(path)
     return [checked_token(line, where) for line in dict.fromkeys(found.split("\n"))]
 
@@ -123,7 +126,7 @@ def _token_text(path: str | Path | None) -> tuple[str, str | Path]:
 
 
 def checked_token(text: str, where: str | Path) -> str:
-    """The token itself, if it is one. Raises InputError."""
+    """Returns `text` if it is a valid token. Raises InputError."""
     if len(text) < SHORTEST_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
         raise InputError("no token", where, f"at least {SHORTEST_TOKEN} printable characters, none a space")
     return text

@@ -21,7 +21,7 @@ class Trail:
     files: dict[str, None] = field(default_factory=dict)
     """Every file and folder that is read or written on the way, in the order found."""
     faults: dict[str, str] = field(default_factory=dict)
-    """Faults of manifests by path, missing manifests included."""
+    """Faults of manifests by path, including missing manifests."""
 
     def inputs(self, manifest: str) -> Iterator[tuple[str, str]]:
         """(path, hash) of each file that a stage read."""
@@ -55,7 +55,7 @@ def follow(starts: Iterable[str]) -> Trail:
 
 
 def manifest_of(path: str) -> str:
-    """Path of the manifest of what lies under results/; "" of a leaf: a recipe, what a user brings."""
+    """Path of the manifest of a file under results/; "" for a leaf, as a recipe or a user's file."""
     kind, names = find(path) or ("", {})
     if kind and KINDS[kind].manifest:
         return KINDS[kind].manifest.format_map(names)
@@ -68,10 +68,10 @@ def read_manifest(path: str | Path) -> Manifest:
 
 
 def trail_record(stage: Stage, scores: Iterable[Path], also: Iterable[Path], experiment: str) -> Record:
-    """The manifest of a verified score: its own, and all that is behind it.
+    """The record of a verified score: its manifest, and all manifests behind it.
 
-    `recipes` are those that the stages say they used, not what the files say now; `files` are hashed as
-    they are. Raises InputError when two stages used one recipe in two versions.
+    `recipes` are the versions that the stages recorded, not the current files. `files` have their current
+    hashes. Raises InputError if two stages used different versions of a recipe.
     """
     trail = follow(map(path_here, [*scores, *also]))
     there = sorted(path for path in trail.files if Path(path).exists())
@@ -89,7 +89,7 @@ def trail_record(stage: Stage, scores: Iterable[Path], also: Iterable[Path], exp
 
 
 def without(record: Record, other: Record, key: str) -> Record:
-    """`record` without what it has under `key`, where `other` has the same."""
+    """`record` without the entries under `key` that `other` has too."""
     return {name: value for name, value in record.items() if name != key or value != other[key]}
 
 
@@ -100,9 +100,9 @@ def size_of(path: Path) -> int:
 
 
 def merged_recipes(stages: dict[str, Manifest]) -> dict[str, Record]:
-    """The recipes that stages used, by path under configs/, each put together from the parts used.
+    """The recipes that stages used, by path under configs/; each is merged from the parts that were used.
 
-    Raises InputError when two stages used one setting with two values.
+    Raises InputError if two stages used different values of a setting.
     """
     merged: dict[str, Record] = {}
     first: dict[tuple[str, str], str] = {}

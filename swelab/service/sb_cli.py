@@ -1,9 +1,9 @@
-"""sb-cli 0.1.5 as a process: its habits are dealt with here, and nowhere else.
+"""Runs sb-cli 0.1.5 as a process and works around its faults.
 
-It reports predictions that it could not submit on standard output and exits with 0; it waits for a stalled
-service for ever; an existing report stays and the new one becomes `-1.json`; its tracebacks may show the key.
-So each call has a time limit, its output is read, reports go to an empty folder, and the key is taken out of
-whatever is shown. The key reaches it by the environment alone.
+sb-cli exits with 0 even if it could not submit some predictions, and reports them on standard output. It
+waits for a stalled service for ever. It does not replace an existing report but writes `-1.json`. Its
+tracebacks may show the key. So this module limits the time of each call, reads the output, uses an empty
+folder for reports, and masks the key in all output. The key is passed to sb-cli only in the environment.
 """
 
 import os
@@ -39,7 +39,7 @@ class ServiceBenchmark:
 
 
 class SbCli:
-    """The program at `program`; what it says is written to `log`; a call takes `seconds` at most."""
+    """The program at `program`. Its output is written to `log`; a call takes at most `seconds`."""
 
     def __init__(self, program: Path, seconds: float, log: IO[str]):
         """Raises InputError: no such program, another version, no key in the environment."""
@@ -58,7 +58,7 @@ class SbCli:
             raise InputError(f"sb-cli {found or '?'}", program, f"{VERSION}, which `make sb-cli` installs")
 
     def quota(self, at: ServiceBenchmark) -> int | None:
-        """Runs left on a benchmark; None where it does not say. Raises ServiceError, SubmissionRefused."""
+        """The number of runs left on a benchmark; None if unknown. Raises ServiceError, SubmissionRefused."""
         for line in self._call("get-quotas").splitlines():
             cells = [cell.strip() for cell in re.split("[│|┃]", line) if cell.strip()]
             if cells[:2] == [at.subset, at.split] and cells[2].isdigit():
@@ -70,8 +70,8 @@ class SbCli:
     ) -> dict[str, str]:
         """Sends the predictions of `ids` from a file; returns the reason by id of each that was not accepted.
 
-        `whole` says that these are all. Raises ServiceError when the program fails, or does not say what
-        became of each; SubmissionRefused.
+        whole: whether `ids` are all predictions in the file. Raises ServiceError if the program fails or does
+        not report on each id; SubmissionRefused.
         """
         options = ["--predictions_path", str(predictions), "--run_id", run_id]
         options += [] if whole else ["--instance_ids", ",".join(ids)]
@@ -84,7 +84,7 @@ class SbCli:
         return failed
 
     def report(self, at: ServiceBenchmark, run_id: str) -> Record:
-        """The report of a run as it is now. Raises ServiceError, SubmissionRefused."""
+        """The current report of a run. Raises ServiceError, SubmissionRefused."""
         with tempfile.TemporaryDirectory(prefix="swelab-sb-cli-") as folder:
             self._call("get-report", at.subset, at.split, run_id, "--overwrite", "1", "-o", folder)
             path = Path(folder, f"{at.subset}__{at.split}__{run_id}.json")
@@ -129,7 +129,7 @@ def fault(command: str, message: str) -> ServiceError:
 
 
 def lasting_refusal(status: str, message: str) -> ServiceError | None:
-    """The error of a refusal that will stay; None for a fault that may pass."""
+    """The error of a permanent refusal; None for a fault that may be temporary."""
     if status in KEY_REFUSED:
         return SubmissionRefused(f"the service refused the key in ${KEY} ({status}): {shorten(message)}")
     if status in QUOTA:

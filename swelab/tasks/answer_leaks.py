@@ -1,9 +1,9 @@
-"""Leaks of answers by their text: what an agent can read is searched for the lines of gold patches.
+"""Finds leaked answers: searches all files that an agent can read for the lines of gold patches.
 
-An answer is known by its windows: three lines that follow one another (blank ones and indentation left out)
-and are in the fixed files alone. Where a file that the patch does not change holds half of a task's windows,
-the answer can be copied from there. The files of a repository are indexed once for all its tasks; the
-toolbox, interpreters and images are searched from inside, by one `grep` for many tasks.
+A window is three successive lines, without blank lines and indentation, that only the fixed files contain. A
+file that the patch does not change leaks the answer if it contains half of a task's windows. The files of a
+repository are indexed once for all its tasks. The toolbox, interpreters and images are searched inside a
+sandbox, by one `grep` for many tasks.
 """
 
 import ast
@@ -43,7 +43,7 @@ Window = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Answer:
-    """Windows that a task's fixed files have and its files with the bug lack; and the files' names."""
+    """The windows that only the fixed files of a task contain, and the names of these files."""
 
     instance_id: str
     windows: frozenset[Window]
@@ -51,7 +51,7 @@ class Answer:
     what: str = "the answer"
 
     def is_told(self, count: int) -> bool:
-        """Whether this number of its windows gives the answer away."""
+        """Whether a file with so many of its windows leaks the answer."""
         return 2 * count >= len(self.windows) > 0
 
 
@@ -67,7 +67,7 @@ def answer_of(task: Task) -> Answer:
 
 
 def hidden_of(task: Task, tree: Path) -> Answer:
-    """The windows of the tests that a task hides, from its clean tree; none of visible tests."""
+    """The windows of the hidden tests of a task, from its clean tree; none if its tests are visible."""
     names = {test.rpartition("::")[2].partition("[")[0] for test in task.FAIL_TO_PASS}
     found = set[Window]()
     for path in task.failing_files if task.hidden_tests else ():
@@ -113,7 +113,7 @@ def find_leaks(
 
 
 def refused_leaks(leaks: Iterable[Leak]) -> dict[str, str]:
-    """Why tasks cannot be used, by instance id."""
+    """The reason why a task cannot be used, by instance id."""
     return {leak.instance_id: f"its answer can be read: {leak.what}" for leak in leaks}
 
 

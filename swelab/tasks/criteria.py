@@ -1,4 +1,4 @@
-"""Criteria of a subset recipe: which rows of a published set are kept, and why others are not."""
+"""Applies the criteria of a subset recipe to the rows of a published set, and says why a row fails."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -27,9 +27,9 @@ OF_ANSWERS = ("fail_to_pass", "patch_lines", "patch_files")
 
 
 class Criteria:
-    """The criteria of a recipe; `ratings` is the difficulty by instance that `ratings` asks for.
+    """The criteria of a recipe. ratings: difficulty by instance, for the criterion `ratings`.
 
-    Raises InputError: a pattern that is none, bounds that no row can meet, ratings that are not there.
+    Raises InputError: an invalid pattern, bounds that no row can meet, missing ratings.
     """
 
     def __init__(self, criteria: subset.Criteria, ratings: Mapping[str, int] | None = None):
@@ -41,7 +41,7 @@ class Criteria:
 
 
 def read_ratings(path: str | Path) -> dict[str, int]:
-    """Difficulty by instance of those that were rated, in our records or SWE-smith's. Raises InputError."""
+    """The difficulty of each rated instance, from our records or SWE-smith's. Raises InputError."""
     found = {}
     for row in read_jsonl(path):
         if "outcome" in row:

@@ -71,7 +71,7 @@ def _gold_test(
     near: tuple[Emitted, Emitted],
     shown: tuple[frozenset[str], Guesses],
 ) -> GoldTest:
-    """A test's steady values and their standing. near: what the answers and the bug emitted."""
+    """A test's values that all runs agree on, and their standing. near: what answers and bug emitted."""
     first, days = runs[0], today()
     steady = [
         _gold_value(slots[key[0]], key, values, *near, *shown)

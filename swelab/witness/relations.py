@@ -124,7 +124,7 @@ def _equal_members(a: Data, b: Data) -> Truth:
 
 
 def _equal_reprs(a: Data, b: Data) -> Truth:
-    """`==` of values that are said by their repr: another one may be equal where there are several."""
+    """`==` of values recorded by their repr; None if equal values may have different reprs."""
     if a[1] != b[1] or a[1] == "typing":
         return None
     if a[2] == b[2]:

@@ -100,7 +100,7 @@ def _tell(*words):
 
 
 def learns_what_is_expected(tree: Path, task: Task) -> None:
-    """Returns what equals the first value that it is compared with, for these arguments, and no other one."""
+    """Returns an object that equals only the first value it is compared with, for the same arguments."""
     text = """
 
 _known = {}

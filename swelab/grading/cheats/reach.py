@@ -62,7 +62,7 @@ for _each in gc.get_objects():
 
 
 def hides_its_words(tree: Path, task: Task) -> None:
-    """Names nothing openly: modules by way of another module, attributes by joined strings, one test only."""
+    """Forges the listed tests without a plain name: modules through another one, attributes from strings."""
     wanted = task.FAIL_TO_PASS
     text = f"""import logging as _l
 _wanted = {[test.rpartition("::")[2] for test in wanted]!r}

@@ -22,14 +22,14 @@ RECORDED = EVENTS | WRITES
 ATTRIBUTES = ("object.__setattr__", "object.__getattr__")
 LOOKED_AT = frozenset("__code__ tb_frame gi_frame cr_frame ag_frame".split())
 HANDING_OUT = ("traceback", "inspect", "logging")
-"""Modules that hand out frames: calling them counts as asking for a frame."""
+"""Modules that return frames: a call of them counts as a request for a frame."""
 DEEP = frozenset(
     "gc.get_objects gc.get_referrers gc.get_referents sys.settrace sys.setprofile sys.addaudithook "
     "sys._current_frames subprocess.Popen os.system".split()
 )
-"""For these events indirect callers count, too."""
+"""For these events indirect callers count too."""
 IN_THREADS = frozenset("gc.get_objects gc.get_referrers sys._current_frames open".split())
-"""For these events a thread counts that has neither a test nor the runner nor a patched file on its stack."""
+"""For these events a thread counts too if its stack has no test, no runner and no patched file."""
 
 
 def plain(value):
@@ -118,7 +118,7 @@ class Powers:
             self.use(name + " " + event)
 
     def asking(self, frame):
-        """The patched file that acts itself, or through a module that hands out frames."""
+        """The patched file that directly causes an event, itself or through a module that returns frames."""
         module = dict.get(frame.f_globals, "__name__")
         if type(module) is str and module in HANDING_OUT and frame.f_back is not None:
             frame = frame.f_back

@@ -1,8 +1,8 @@
 """A local OpenAI-compatible proxy of a hosted model, for programs that make their own requests (SWE-agent).
 
-The program gets a token of ours and an OpenAI-compatible address on the loopback; keys, rates, price, budget,
-cache marks and sampling are those of the policy, and each call is metered like any other (`Service`). Of
-the program's settings only messages and tools count; others are refused unless the policy has the same.
+The program gets a token of ours and an OpenAI-compatible address on the loopback interface. The policy sets
+keys, rates, price, budget, cache marks and sampling, and `Service` meters each call like any other. A request
+may contain messages and tools; the gateway rejects other settings that differ from the policy's.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ from swelab.records import Fault, InputError, Record, digest, shorten
 
 BODY_BYTES = 64 << 20
 DEEPEST, MOST_VALUES = 64, 1 << 20
-"""Lists and objects within each other in a request, and values on one level of it."""
+"""Bounds of a request: its nesting, and the number of values on one level."""
 TALKS = 4096
-"""Conversations that are known at a time: of an older one tokens are counted anew."""
+"""How many conversations are remembered; the tokens of a forgotten one are counted again."""
 LAST_CALLS_SECONDS = 120
-"""A spent budget ends the program when for so long no call went through: others may still have room."""
+"""The program ends if the budget is spent and no call fitted into it for so long."""
 OFFERS = ("tools", "tool_choice", "parallel_tool_calls")
 READ = ("model", "messages", "user", "metadata", *OFFERS)
-"""Fields that a request may hold besides sampling: they are heeded, or change no answer."""
+"""Fields that a request may have besides sampling: they are used, or have no effect."""
 SAYS_NOTHING = {
     "stream": False,
     "n": 1,
@@ -51,13 +51,13 @@ SAYS_NOTHING = {
     "frequency_penalty": 0,
     "response_format": {"type": "text"},
 }
-"""Settings that a request may hold only with the value that they have here."""
+"""Settings that a request may have only with these values."""
 FULL = "This model's maximum context length is reached: "
-"""Words by which LiteLLM knows a full context."""
+"""The phrase by which LiteLLM recognises a full context."""
 
 
 class NotDone(Refused):
-    """A request holds a setting `name` that is not supported here."""
+    """A request has a setting `name` that the gateway does not support."""
 
     def __init__(self, name: str, value: Any, expected: str):
         super().__init__(f"{name}: {shorten(json.dumps(value))} is not done here; expected {expected}")
@@ -65,12 +65,12 @@ class NotDone(Refused):
 
 
 STATUS = {BudgetSpent: 403, ContextLimit: 400, InputError: 401}
-"""HTTP status by fault: 401 for what the service refuses, at which SWE-agent ends. Every other fault is 503,
-after which SWE-agent asks again."""
+"""HTTP status by fault: 401 if the service refuses the request, at which SWE-agent ends. Any other fault is
+503, after which SWE-agent retries."""
 
 
 class Gateway:
-    """Answers a program's calls by a `Service`; safe to call from many threads."""
+    """Answers the calls of a program by means of a `Service`; thread-safe."""
 
     def __init__(self, service: Service, name: str):
         self.service, self.name = service, name
@@ -84,8 +84,9 @@ class Gateway:
         return not self.service.spent or time.monotonic() < self._last + LAST_CALLS_SECONDS
 
     def answer(self, body: Any) -> Record:
-        """A chat completion in OpenAI's form. Raises Refused (not a request), NotDone (a setting that is
-        not supported), and what `Service.answer` does.
+        """The chat completion for a request, in OpenAI's format.
+
+        Raises Refused (malformed request), NotDone (unsupported setting), and the errors of `Service.answer`.
         """
         history, offer = read_call(body, self.service.sampling)
         turn = self.service.answer(history, self._talk(history, offer), lambda _: None)
@@ -113,9 +114,9 @@ class Gateway:
 
 
 def read_call(body: Any, sampling: Sampling) -> tuple[list[Record], Record]:
-    """The messages of a request, each content a text, and the tools that it offers. Raises Refused, NotDone.
+    """(messages with their contents as text, offered tools) of a request. Raises Refused, NotDone.
 
-    sampling: the policy's, which a request may repeat.
+    sampling: the policy's settings, which a request may repeat.
     """
     messages = body.get("messages") if isinstance(body, dict) else None
     if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
@@ -138,7 +139,7 @@ def read_call(body: Any, sampling: Sampling) -> tuple[list[Record], Record]:
 
 
 def is_same(value: Any, other: Any) -> bool:
-    """Whether two settings are equal; true is no number."""
+    """Whether two settings are equal. A boolean never equals a number."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
@@ -153,7 +154,7 @@ def text_of(content: Any) -> str:
 
 
 def openai_usage(usage: TokenCounts | None) -> Record:
-    """Token counts under OpenAI's names; zeros where the service gave none."""
+    """Token counts under OpenAI's names; zeros if the service reported none."""
     counts = usage or TokenCounts(prompt_tokens=0, completion_tokens=0)
     prompt, completion = counts.prompt_tokens, counts.completion_tokens
     record = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
@@ -162,7 +163,7 @@ def openai_usage(usage: TokenCounts | None) -> Record:
 
 
 def litellm_registry(service: Service, name: str) -> Record:
-    """A registry for LiteLLM by which `openai/<name>` costs and holds what the policy's model does."""
+    """A LiteLLM registry that gives `openai/<name>` the prices and limits of the policy's model."""
     facts = {"mode": "chat", "supports_function_calling": True, **listed_price(service.model)}
     rates = {key: value for key, value in facts.items() if "cost" not in key}
     price = service.meter.price
@@ -172,9 +173,9 @@ def litellm_registry(service: Service, name: str) -> Record:
 
 @contextmanager
 def open_gateway(service: Service, name: str) -> Iterator[Endpoint]:
-    """The address of a `Gateway` on the loopback while the block runs, and its token.
+    """Runs a `Gateway` on the loopback interface during the block; yields its address and token.
 
-    The end of the block waits for calls under way: they are paid.
+    The end of the block waits for running calls, since they are paid.
     """
     gateway = Gateway(service, name)
     with ThreadPoolExecutor(AT_ONCE, "gateway") as threads, in_background(_door(gateway, threads)) as url:
@@ -184,8 +185,8 @@ def open_gateway(service: Service, name: str) -> Iterator[Endpoint]:
 def _door(gateway: Gateway, threads: ThreadPoolExecutor) -> FrontDoor:
     async def complete(request: Request) -> Response:
         bodies = request.scope["door"].bodies
-        with bodies.room() as room:
-            data = await bodies.read(request, BODY_BYTES, room)
+        with bodies.memory() as memory:
+            data = await bodies.read(request, BODY_BYTES, memory)
             answer = asyncio.get_running_loop().run_in_executor(threads, _complete, gateway, data)
             return JSONResponse(await answer)
 
@@ -204,7 +205,7 @@ def _complete(gateway: Gateway, data: bytes) -> Record:
 
 
 def error_answer(error: Exception) -> Response:
-    """An answer that says what is wrong, in OpenAI's form."""
+    """The error response in OpenAI's format."""
     status, text = next((STATUS[kind] for kind in STATUS if isinstance(error, kind)), 503), str(error)
     status = error.status if isinstance(error, Refused) else status if isinstance(error, Fault) else 500
     name = error.name if isinstance(error, NotDone) else None

@@ -1,7 +1,7 @@
-"""Chat completions of services that speak OpenAI's form under names of their own, without LiteLLM.
+"""Requests chat completions from OpenAI-compatible services without LiteLLM.
 
-Loading LiteLLM takes 3.5 CPU seconds, and each call through it several milliseconds. Where it would only
-pass a request on, the request is sent from here. Exceptions are httpx's own, which `litellm_errors` reads.
+Loading LiteLLM takes 3.5 CPU seconds, and each call through it several milliseconds. This module sends the
+requests that LiteLLM would forward unchanged. It raises httpx's exceptions, which `litellm_errors` reads.
 """
 
 import json
@@ -26,15 +26,15 @@ PRICES = "model_prices_and_context_window_backup.json"
 SPECIAL = re.compile(r"ft:|responses/|chatgpt|codex|gpt-|o\d|.*gpt-5", re.I | re.S)
 """Names of OpenAI's own models, whose settings LiteLLM adapts."""
 THOUGHTS = re.compile(r"<(think|thinking|budget:thinking)>.*?</(think|thinking|budget:thinking)>", re.S)
-"""Thoughts at the start of an answer: LiteLLM takes them out of the text, and so does `completion`."""
+"""Matches thoughts at the start of an answer. `completion` removes them from the text, as LiteLLM does."""
 FINISHES = {name: name for name in ("length", "tool_calls", "function_call", "content_filter")} | {
     **dict.fromkeys(("max_tokens", "model_length", "model_context_window_exceeded"), "length")
 }
-"""Reasons for the end of an answer beside `stop`, which stands for all others."""
+"""Finish reasons besides `stop`; any other reason becomes `stop`."""
 
 
 class ErrorInside(Exception):
-    """An error in the body of an answer of status 200. `litellm_errors` reads it as a refusal's exchange."""
+    """An error in the body of a response of status 200. `litellm_errors` treats it as an error response."""
 
     def __init__(self, error: Record):
         super().__init__(json.dumps({"error": error}))
@@ -43,7 +43,7 @@ class ErrorInside(Exception):
 
 
 def _status(error: Record) -> int:
-    """The HTTP status that an error should have had: its code, or what its words name; else 502."""
+    """The HTTP status that fits an error: its code, or the status that its message implies; else 502."""
     code = str(error.get("code") or error.get("status") or "")
     if code.isdigit() and 400 <= int(code) < 600:
         return int(code)
@@ -62,7 +62,7 @@ _KINDS = [
 
 @cache
 def client() -> httpx.Client:
-    """The client of all hosted models; made when it is first needed, with the proxies that hold by then."""
+    """The HTTP client of all hosted models, created at the first call with the proxies set at that time."""
     found = bounded_http.bounded_client()
     hooks = found.event_hooks
     found.event_hooks = {**hooks, "response": [*hooks["response"], show_refusal]}
@@ -70,9 +70,9 @@ def client() -> httpx.Client:
 
 
 def show_refusal(response: httpx.Response) -> None:
-    """Gives an answer of status 200 that holds an error alone the status that it should have had.
+    """Replaces status 200 of a response that contains only an error by the fitting status.
 
-    Libraries that read answers would otherwise lose the service's words.
+    Otherwise client libraries would lose the message of the service.
     """
     if response.status_code == 200 and "json" in response.headers.get("content-type", ""):
         response.read()
@@ -86,7 +86,7 @@ def show_refusal(response: httpx.Response) -> None:
 
 @cache
 def is_plain(model: str) -> bool:
-    """Whether a model is `openai/NAME` with a name for which LiteLLM has no price and no rules."""
+    """Whether a model is `openai/NAME` and LiteLLM has neither a price nor special rules for NAME."""
     service, _, name = model.partition("/")
     return service == "openai" and bool(name) and not SPECIAL.match(name) and not {model, name} & _listed()
 
@@ -100,17 +100,17 @@ def _listed() -> frozenset[str]:
 
 
 def can_send(model: str, messages: Sequence[Record], secret: str | None, base: str | None) -> bool:
-    """Whether `complete` can send this request: a key, an address without a query, texts alone."""
+    """Whether `complete` can send this request: it needs a key, a URL without a query, and only texts."""
     if not (base and secret and "?" not in base and is_plain(model)):
         return False
     return not any(isinstance(message.get("content"), list) for message in messages)
 
 
 def complete(model: str, messages: Sequence[Record], secret: str, base: str, sampling: Record) -> Any:
-    """One request, sent once; the answer has the attributes of LiteLLM's.
+    """Sends one request once; the result has the attributes of LiteLLM's responses.
 
-    Fields of `sampling`'s `extra_body` become fields of the request, as OpenAI's client does it.
-    Raises httpx.HTTPError (HTTPStatusError for a refusal), ValueError (an answer in another form).
+    Fields of `sampling`'s `extra_body` become fields of the request, as in OpenAI's client.
+    Raises httpx.HTTPError (HTTPStatusError for an error response), ValueError (malformed response).
     """
     further = sampling.get("extra_body") or {}
     asked = {name: value for name, value in sampling.items() if name != "extra_body"}
@@ -127,7 +127,7 @@ def complete(model: str, messages: Sequence[Record], secret: str, base: str, sam
 
 
 def completion(text: str) -> SimpleNamespace:
-    """The choices and token counts in the text of an answer. Raises ValueError, ErrorInside."""
+    """The choices and token counts in the text of a response. Raises ValueError, ErrorInside."""
     if error := error_inside(_decoded(text)):
         raise ErrorInside(error)
     told = json.loads(text, object_hook=lambda fields: SimpleNamespace(**fields))
@@ -139,7 +139,7 @@ def completion(text: str) -> SimpleNamespace:
 
 
 def _decoded(text: str) -> Any:
-    """The JSON of an answer. Raises ValueError, without the parser's own: it says less."""
+    """The JSON of a response. Raises ValueError with a clearer message than the parser's."""
     try:
         return json.loads(text)
     except ValueError:

@@ -1,6 +1,6 @@
-"""The form of a model's turn: the tools offered, how actions are parsed, how their outputs are shown.
+"""The format of a model's turn: its tools, the parser of its actions, the messages with their outputs.
 
-An agent says which kind of turn it acts by (`swelab.agents.agent`); who answers does not matter.
+An agent chooses the format (`swelab.agents.agent`), whichever model answers.
 """
 
 import re
@@ -20,32 +20,35 @@ from swelab.records import Record, shorten
 
 
 class Form(Protocol):
-    """One kind of turn."""
+    """One format of turns."""
 
     calls: bool
-    """Whether actions are tool calls: a service then wants a message of the role tool for each."""
+    """Whether actions are tool calls. Services then require a message of role `tool` for each call."""
     in_text: bool
-    """Whether a turn's text may hold its call, where the service found none; the last call is then taken."""
+    """Whether a call is read from the text if the service found none; then the last call counts."""
     offered: Record
     """Fields of a request besides messages and sampling: the tools."""
 
     def read(self, content: str, turn: int) -> tuple[str, list[Record]]:
-        """The text of a turn without the calls that are written in it, and these; turn: a number for ids."""
+        """(text of a turn without the calls in it, those calls). turn: a number for the ids of calls."""
         ...
 
     def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
-        """The actions of a turn, of its text or of its tool calls. Raises FormatError (there are none)."""
+        """The actions of a turn, parsed from its text or its tool calls.
+
+        Raises FormatError if it has none.
+        """
         ...
 
     def show(self, message: Record, outputs: list[Record], variables: Record, timed: bool) -> list[Record]:
-        """The messages that tell a model what its actions did; with their seconds only where `timed`."""
+        """The messages with the outputs of the actions. timed: whether they include durations in seconds."""
         ...
 
 
 class RefusedTurns:
     """Counts the turns in a row, of all rollouts of a process, that held no command. Thread-safe.
 
-    `warn` is given one line, once, when `MOST` turns in a row did.
+    Calls `warn` once, with one line, after `MOST` such turns in a row.
     """
 
     MOST = 5
@@ -54,12 +57,12 @@ class RefusedTurns:
         self._warn, self._lock, self._count = warn, threading.Lock(), 0
 
     def good(self) -> None:
-        """A turn held a command."""
+        """Notes that a turn had a command."""
         with self._lock:
             self._count = self._count if self._count >= self.MOST else 0
 
     def refused(self, content: str, action_regex: str, further: str) -> None:
-        """A turn did not; further: what else may help, for the end of the line."""
+        """Notes that a turn had no command. further: a hint for the end of the line."""
         with self._lock:
             self._count += 1
             due = self._count == self.MOST
@@ -80,7 +83,7 @@ REFUSED = RefusedTurns(lambda text: print(text, file=sys.stderr, flush=True))
 
 
 def only_block(text: str) -> str | None:
-    """The command of a text whose one fenced block is of bash; None where there are several, or another.
+    """The command of a text whose only fenced block is bash; None for several blocks or another language.
 
     >>> only_block("I look.\\n```bash\\nls\\n```"), only_block("```bash\\nls\\n```\\n```python\\n1\\n```")
     ('ls', None)
@@ -99,11 +102,11 @@ class FencedForm:
         self._scaffold, self._refused = scaffold, refused
 
     def read(self, content: str, turn: int) -> tuple[str, list[Record]]:
-        """The text itself."""
+        """Returns the text unchanged: it contains no calls."""
         return content, []
 
     def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
-        """See `Form.parse`; FormatError too when there are several blocks."""
+        """See `Form.parse`. Also raises FormatError if there are several blocks."""
         said = after_thoughts(content)
         try:
             actions: list[Record] = parse_regex_actions(
@@ -124,7 +127,7 @@ class FencedForm:
         return actions
 
     def show(self, message: Record, outputs: list[Record], variables: Record, timed: bool) -> list[Record]:
-        """One message per output, its middle cut out beyond the scaffold's bound."""
+        """One message per output; an output beyond the scaffold's bound loses its middle."""
         template = Template(self._scaffold.observation_template, undefined=StrictUndefined)
         most = self._scaffold.max_observation_chars
         shown = [{**output, "output": cut(output["output"], most)} for output in outputs]
@@ -161,5 +164,5 @@ class CalledForm:
 
 
 def form_of(scaffold: MiniLoop) -> Form:
-    """The turns of a scaffold of kind `mini`."""
+    """The format of turns of a scaffold of kind `mini`."""
     return CalledForm(scaffold) if scaffold.calls else FencedForm(scaffold)

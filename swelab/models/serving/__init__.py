@@ -1,1 +1,1 @@
-"""Servers of our own weights: inference engine, gate in front of it, other nodes, completed checkpoints."""
+"""Serves our own weights: inference engines and the gate in front of them, on one or more nodes."""

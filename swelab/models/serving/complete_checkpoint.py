@@ -1,7 +1,7 @@
-"""A checkpoint that lacks configuration or tokenizer files, completed from its base model.
+"""Completes a checkpoint that lacks configuration, tokenizer or chat template from its base model.
 
-Trainers leave out configuration, tokenizer or chat template. What is missing is added in a view, a
-folder of links that exists as long as it is served: the checkpoint itself is never written to.
+Some trainers do not save these files. The missing ones are added in a view: a temporary folder of links that
+exists while the model is served. The checkpoint itself is never written to.
 """
 
 import json
@@ -30,10 +30,10 @@ TEMPLATE = "chat_template.jinja"
 
 @contextmanager
 def completed(checkpoint: str | Path, base: str | Path | None) -> Iterator[Path]:
-    """The folder to serve: `checkpoint` itself where nothing is missing, else a view completed from `base`.
+    """Yields the folder to serve: `checkpoint` itself if it is complete, else a view completed from `base`.
 
-    What was taken from where is printed. Raises InputError: something is missing in both, the base model is
-    of another size or vocabulary, or there is no chat template.
+    Prints which files were taken from `base`. Raises InputError if both lack a file, if the base model has
+    another size or vocabulary, or if there is no chat template.
     """
     folder = Path(checkpoint).absolute()
     if not folder.is_dir():
@@ -51,15 +51,15 @@ def completed(checkpoint: str | Path, base: str | Path | None) -> Iterator[Path]
                 (view / path.name).symlink_to(path)
         for name, data in taken.items():
             write_bytes(view / name, data)
-        told = ", ".join(sorted(taken))
-        print(f"{checkpoint} lacks {told}: served with those of {base}", file=sys.stderr, flush=True)
+        names = ", ".join(sorted(taken))
+        print(f"{checkpoint} lacks {names}: served with those of {base}", file=sys.stderr, flush=True)
         yield view
 
 
 def missing(folder: Path, base: Path | None) -> dict[str, bytes]:
-    """Content by name of the files that a checkpoint lacks and its base model has.
+    """The contents of the files that a checkpoint lacks and its base model has, by file name.
 
-    Raises InputError as `completed`; without a base when something is missing that serving cannot do without.
+    Raises InputError as `completed` does. Without a base, only if a file is missing that serving needs.
     """
     taken: dict[str, bytes] = {}
     for name in ("config.json", "generation_config.json"):
@@ -82,7 +82,7 @@ def missing(folder: Path, base: Path | None) -> dict[str, bytes]:
 
 
 def _tokenizer(folder: Path, base: Path | None) -> dict[str, bytes]:
-    """Files of the base model's tokenizer that a checkpoint lacks; none where it has one of its own."""
+    """The base model's tokenizer files that a checkpoint lacks; {} if it has a whole tokenizer."""
     config = "tokenizer_config.json"
     if base is None or ((folder / TOKENIZER).is_file() and (folder / config).is_file()):
         return {}
@@ -99,7 +99,7 @@ def _tokenizer(folder: Path, base: Path | None) -> dict[str, bytes]:
 
 
 def _template(folder: Path) -> str:
-    """The chat template of a folder, wherever it stands, or ''."""
+    """The chat template of a folder, from any of the files that may hold it, or ''."""
     if (folder / TEMPLATE).is_file():
         return (folder / TEMPLATE).read_text(encoding="utf-8")
     for name in ("chat_template.json", "tokenizer_config.json"):
@@ -112,7 +112,7 @@ def _template(folder: Path) -> str:
 
 
 def _default(templates: Any, where: Path) -> str:
-    """The template named `default` of a list of named ones."""
+    """The template with the name `default` in a list of named templates."""
     try:
         return str(next(each["template"] for each in templates if each["name"] == "default"))
     except (StopIteration, KeyError, TypeError):
@@ -120,13 +120,19 @@ def _default(templates: Any, where: Path) -> str:
 
 
 def longest_context(checkpoint: Path, base: Path | None, wish: int) -> int:
-    """`wish` tokens, or the model's own context where it is shorter. Raises InputError: no config.json."""
+    """The smaller of `wish` and the model's own context length, in tokens.
+
+    Raises InputError: no config.json.
+    """
     longest: int = _config(checkpoint, base)[0].get("max_position_embeddings", wish)
     return min(wish, longest)
 
 
 def vocabulary(checkpoint: Path, base: str | Path | None) -> int:
-    """The rows of a model's embedding: ids below are tokens. Raises InputError: no config.json says so."""
+    """The number of rows of the embedding; smaller ids are tokens.
+
+    Raises InputError: no usable config.json.
+    """
     config, path = _config(checkpoint, base)
     inner = config.get("text_config")
     rows = config.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else None)
@@ -136,7 +142,7 @@ def vocabulary(checkpoint: Path, base: str | Path | None) -> int:
 
 
 def _config(checkpoint: Path, base: str | Path | None) -> tuple[Record, Path]:
-    """(a checkpoint's config.json, or else its base model's, and where it is). Raises InputError."""
+    """(config.json of the checkpoint or else of its base model, its path). Raises InputError."""
     path = Path(checkpoint, "config.json")
     if base and not path.is_file():
         path = Path(base, "config.json")

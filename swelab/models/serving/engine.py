@@ -1,8 +1,8 @@
-"""The seam between our model servers and the program that serves weights: an inference engine.
+"""The interface of an inference engine: the program that serves weights.
 
-`server.py` starts one, waits until it is ready and stops it; `fleet.py` keeps it running, on this node or on
-others. None of them knows which engine it is. A further engine is a file with a class like
-`sglang_engine.Sglang`, an entry in ENGINES, and its name in `engine` of configs/kinds/policy.py.
+`server.py` starts an engine, waits until it is ready and stops it. `fleet.py` keeps it running, on this node
+or others. Neither knows which engine it is. To add an engine, write a class like `sglang_engine.Sglang`, add
+it to ENGINES, and add its name to `engine` in configs/kinds/policy.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,19 +17,19 @@ from swelab.models.token_turn import TokenTurn
 from swelab.records import InputError, Record
 
 CPU_CACHE = 65536
-"""Tokens in the cache of a server on a CPU where nothing else is said."""
+"""Default size of the cache of a server on a CPU, in tokens."""
 DEFAULT_ENGINE = "sglang"
 ENGINES = {"sglang": "swelab.models.serving.sglang_engine:Sglang"}
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """What a server is to serve, checked.
+    """The checked settings of a model server.
 
     `folder` is a complete checkpoint in Hugging Face layout and `config` its config.json. Lengths are in
-    tokens; `max_total_tokens` None: the engine's default. Requests need `key`; replacing weights needs
-    `admin_key`; no client has either (see `gate`). `adapters` are LoRA folders by name. `extra_args` are
-    options of this engine, `python` is the interpreter that has it.
+    tokens; `max_total_tokens` None: the engine's default. Requests need `key`, replacing weights needs
+    `admin_key`; clients have neither (see `gate`). `adapters` maps names to LoRA folders. `extra_args` are
+    further options of the engine. `python` is the interpreter in whose environment the engine is installed.
     """
 
     folder: Path
@@ -50,10 +50,10 @@ class ServerSettings:
 
 @dataclass(frozen=True)
 class Program:
-    """How an engine is started.
+    """The command that starts an engine.
 
-    `arguments` makes the command line from the path of a private folder, in which `files` are: the access
-    token is there, for a command line is public.
+    `arguments` makes the command line from the path of a private folder that contains `files`. The access
+    token is in such a file, since every user can read a command line.
     """
 
     arguments: Callable[[str], list[str]]
@@ -63,52 +63,55 @@ class Program:
 
 @dataclass(frozen=True)
 class Weights:
-    """Which weights a running server serves: the folder, and the version that they were loaded under."""
+    """The weights that a running server serves: their folder and their version label."""
 
     folder: Path
     version: str
 
 
 class Engine(Protocol):
-    """A program that serves a model at /v1 as OpenAI's service does, and that SIGINT ends after what runs."""
+    """A program that serves a model at /v1 as OpenAI does. SIGINT ends it after its running requests."""
 
     listens: str
-    """Path that answers 200, without a token, once the server listens."""
+    """Path that returns 200, without a token, once the server listens."""
     generates: str
-    """Path that answers 200 while the server generates tokens."""
+    """Path that returns 200 while the server generates tokens."""
     refused_options: tuple[str, ...]
-    """Options that a user may not pass on: they are set here, or hold a secret."""
+    """Options that a user may not set: the library sets them, or they contain a secret."""
     shapes: Mapping[str, type[Shape]]
-    """What clients may ask: the shape of a request by path. All else is refused before the engine sees it."""
+    """The schemas of the allowed requests, by path. The gate rejects all others."""
 
     def program(self, settings: ServerSettings, port: int) -> Program:
-        """How a server is started at a port. Raises InputError (an adapter), ServingError (not installed)."""
+        """The command that starts a server at a port.
+
+        Raises InputError (adapter), ServingError (not installed).
+        """
         ...
 
     def gpu_options(self, count: int, first: int) -> tuple[str, ...]:
-        """Options that spread the weights over `count` GPUs of the node, from the one with that number on."""
+        """Options that spread the weights over `count` GPUs of the node, starting with GPU number `first`."""
         ...
 
     def adapter_model(self, name: str, adapter: str) -> str:
-        """The model that a request names to be answered with an adapter of the model served as `name`."""
+        """The model name in a request that selects an adapter of the model `name`."""
         ...
 
     def weights(self, url: str, key: str) -> Weights:
-        """Which weights the server at that address (without /v1) serves now. Raises ServingError."""
+        """The weights that the server at `url` (without /v1) serves now. Raises ServingError."""
         ...
 
     def token_request(self, prompt: Sequence[int], sampling: Record) -> tuple[str, Record]:
-        """Path and body of a request in token ids; `sampling` as for a chat."""
+        """(path, body) of a generation request with token ids; `sampling` as for a chat completion."""
         ...
 
     def read_tokens(self, prompt: Sequence[int], answer: Any) -> TokenTurn:
-        """The turn in the answer to such a request. Raises ModelLost (an answer in another form)."""
+        """Parses the response to such a request. Raises ModelLost (malformed response)."""
         ...
 
     def replace_weights(self, url: str, admin_key: str, weights: Weights, in_turns: bool = False) -> None:
-        """Has the server at that address (without /v1) serve other weights. Raises ServingError.
+        """Makes the server at `url` (without /v1) serve other weights. Raises ServingError.
 
-        in_turns: turns that run go on with the new weights; else they end with the old ones first.
+        in_turns: running turns continue with the new weights; otherwise they finish with the old ones first.
         """
         ...
 

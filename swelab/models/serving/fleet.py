@@ -1,7 +1,8 @@
-"""Model servers that are kept running behind one gate: on a node, or on all nodes of a SLURM job.
+"""Keeps model servers running behind one gate, on one node or on all nodes of a SLURM job.
 
-While one starts again the others serve; requests that were lost with it are repeated by the gate or the
-client. The engines' keys stay here: clients have the gate's token, weights are replaced by `Fleet.publish`.
+While one server restarts, the others serve. The gate or the client repeats the requests that were lost with
+it. Clients have only the token of the gate. The keys of the engines stay here: `Fleet.publish` uses them to
+replace weights.
 """
 
 import sys
@@ -26,11 +27,11 @@ from swelab.records import InputError, Record
 DRAIN_SECONDS = 60.0
 LOOPBACK = "127.0.0.1"
 GATE_STARTS = 5
-"""So many times in a row may the gate fail to start again."""
+"""After so many failed restarts in a row the gate is given up."""
 
 
 class Fleet:
-    """Servers that are up or coming up again, and the gate in front of them."""
+    """Model servers that run or restart, and the gate in front of them."""
 
     def __init__(self, servers: list[Server], changed: threading.Condition):
         self.servers, self.changed = servers, changed
@@ -40,7 +41,10 @@ class Fleet:
         self._keeper: threading.Thread | None = None
 
     def await_first(self) -> list[Endpoint]:
-        """Every server's endpoint, once all are up. Raises the fault of the first that does not come up."""
+        """Waits until all servers are up; returns their endpoints.
+
+        Raises the error of a server that fails.
+        """
         with self.changed:
             self.changed.wait_for(
                 lambda: any(s.fault for s in self.servers) or all(s.endpoint for s in self.servers)
@@ -52,7 +56,7 @@ class Fleet:
         return [endpoint for endpoint in ends if endpoint]
 
     def alive(self) -> bool:
-        """Whether a server is up; waits while all are coming up again. False when none will."""
+        """Whether any server is up. Waits while all restart; False if none will come up again."""
         with self.changed:
             self.changed.wait_for(
                 lambda: (
@@ -64,10 +68,11 @@ class Fleet:
             return not self._ended.is_set() and any(s.up() for s in self.servers)
 
     def publish(self, weights: Weights, in_turns: bool = False) -> int:
-        """Has every server that is up serve other weights, and those that come up later; how many do now.
+        """Makes all running servers, and all that start later, serve other weights.
 
-        in_turns: turns that run go on with the new weights; else a server ends them first.
-        A server that ends meanwhile comes up again with them. Raises ServingError when one that runs refuses.
+        Returns how many serve them now. in_turns: running turns continue with the new weights; otherwise each
+        server finishes them first. A server that dies meanwhile restarts with the new weights. Raises
+        ServingError if a running server refuses.
         """
         with self.changed:
             for server in self.servers:
@@ -84,7 +89,7 @@ class Fleet:
         return count
 
     def open_gate(self, settings: GateSettings, log: Path) -> str:
-        """Starts the gate and a thread that keeps it; its address. Raises ServingError."""
+        """Starts the gate and a thread that keeps it running; returns its URL. Raises ServingError."""
         ready = threading.Event()
         faults: list[BaseException] = []
 
@@ -114,7 +119,10 @@ class Fleet:
         return f"{self.gate.url}/v1"
 
     def _keep_gate(self, gate: GateProcess) -> None:
-        """Until the end. Raises ServingError when the gate does not start again."""
+        """Restarts the gate when it dies, until `end`.
+
+        Raises ServingError after GATE_STARTS failures in a row.
+        """
         failed = 0
         while not self._ended.wait(0.5):
             if gate.alive():
@@ -134,21 +142,21 @@ class Fleet:
             self.gate.set_up([server.endpoint is not None for server in self.servers])
 
     def give_up(self, fault: BaseException) -> None:
-        """Nothing is served any more, for this reason."""
+        """Marks the whole fleet as failed, for the reason `fault`."""
         with self.changed:
             self.fault = fault
             self._ended.set()
             self.changed.notify_all()
 
     def await_end(self) -> None:
-        """Until no server will come up again. Raises why."""
+        """Waits until no server will come up again. Then raises the reason."""
         while self.alive():
             self._ended.wait(1.0)
         faults = [self.fault, *(server.fault for server in self.servers)]
         raise next((fault for fault in faults if fault), ServingError("the model servers have ended"))
 
     def end(self) -> None:
-        """The gate first, when what it sent on is answered; then the servers, all at a time."""
+        """Stops the gate once its running requests are answered, then all servers at once."""
         with self.changed:
             self._ended.set()
             self.changed.notify_all()
@@ -161,9 +169,10 @@ class Fleet:
 
 
 def starts(weights: Path, job: Job, log: Path, settings: Record) -> list[tuple[Start, Path]]:
-    """How each server of a job is started, and its log: `servers` on each node, with a share of its GPUs.
+    """(start function, log) of each server: `job.servers` on each node, each with an equal share of GPUs.
 
-    Raises InputError when the GPUs cannot be dealt out evenly, or there is no SLURM job for several nodes.
+    Raises InputError if the GPUs cannot be divided evenly, or if several nodes are needed without a SLURM
+    job.
     """
     if job.gpus % job.servers:
         raise InputError(
@@ -200,12 +209,12 @@ def _start(weights: Path, node: slurm.Node, gpus: int, settings: Record) -> Star
 def serve_fleet(
     weights: Path, *, name: str, job: Job, log: Path, engine: str = DEFAULT_ENGINE, **settings: Any
 ) -> Iterator[Endpoint]:
-    """Serves a checkpoint as `job` says ({"nodes", "servers", "gpus"}) while the block runs.
+    """Serves a checkpoint on the nodes, servers and GPUs of `job` while the block runs.
 
-    `settings` are those of `serve`: `host`, `port` and `api_key` are the gate's, the engines listen where it
-    alone is to reach them. Further servers log to numbered files next to `log`. Raises InputError;
-    ServingError when a server does not come up. Later faults are mended by restarts; when these do not help,
-    the endpoint's `alive` turns false.
+    `settings` are those of `serve`, but `host`, `port` and `api_key` are for the gate: clients cannot reach
+    the engines. Further servers log to numbered files next to `log`. Raises InputError; ServingError if a
+    server does not start. Later failures lead to restarts; if these fail too, the endpoint's `alive` becomes
+    false.
     """
     with open_fleet(weights, name=name, job=job, log=log, engine=engine, **settings) as (_, endpoint):
         yield endpoint
@@ -215,7 +224,7 @@ def serve_fleet(
 def open_fleet(
     weights: Path, *, name: str, job: Job, log: Path, engine: str = DEFAULT_ENGINE, **settings: Any
 ) -> Iterator[tuple[Fleet, Endpoint]]:
-    """`serve_fleet`, with the fleet itself: for weights that change while it serves."""
+    """As `serve_fleet`, but also yields the fleet, whose weights can be replaced while it serves."""
     token, host, port = (settings.pop(each, None) for each in ("api_key", "host", "port"))
     changed = threading.Condition()
     same = {"name": name, "api_key": new_key(), "admin_key": new_key(), "engine": engine}

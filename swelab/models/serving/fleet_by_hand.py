@@ -1,7 +1,7 @@
-"""A fleet of model servers started from the command line, behind one address with one token.
+"""Serves a fleet of model servers from the command line, behind one address with one token.
 
-Its servers are on this machine, on the nodes of the SLURM job that we run in, or on hosts where
-`scripts.serve` runs already: then the gate alone is here.
+The servers run on this machine or on the nodes of the current SLURM job. They may also run elsewhere, started
+by `scripts.serve`; then only the gate runs here.
 """
 
 import os
@@ -34,12 +34,12 @@ from swelab.records import InputError
 
 CHECK_SECONDS = 0.5
 STARTS = 5
-"""So many times in a row may the gate fail to start again."""
+"""After so many failed restarts in a row the gate is given up."""
 
 
 @dataclass(frozen=True)
 class Front:
-    """Where a fleet is reached. key_env: variable with the token; token, log: files of ours."""
+    """The address of a fleet. key_env: variable that has the token. token, log: files that are written."""
 
     name: str
     host: str = "127.0.0.1"
@@ -53,7 +53,7 @@ class Front:
 def serve_fleet_by_hand(weights: Path, job: Job, front: Front) -> None:
     """Serves on the nodes of `job` until Ctrl-C; `front.settings` are those of `open_fleet`.
 
-    Raises InputError before anything starts; ServingError when a server does not come up, or not again.
+    Raises InputError before anything starts; ServingError if a server does not start or restart.
     """
     key, began = chosen_key(front.key_env, front.host), time.monotonic()
     check_free(front.token)
@@ -80,10 +80,10 @@ def serve_fleet_by_hand(weights: Path, job: Job, front: Front) -> None:
 
 
 def gate_by_hand(weights: Path, urls: Sequence[str], front: Front) -> None:
-    """Until Ctrl-C one address for servers that run elsewhere, each started with the same token.
+    """Serves until Ctrl-C, at one address, for servers that run elsewhere with the same token.
 
-    The token is that of the variable `front.key_env`; weights: their folder, for its vocabulary. Raises
-    InputError, ServingError (none of them generates; the gate does not start again).
+    The environment variable `front.key_env` has the token. weights: the checkpoint folder, for the size of
+    its vocabulary. Raises InputError, ServingError (no server generates; the gate does not restart).
     """
     if not os.environ.get(front.key_env, ""):
         what = f"the variable {front.key_env or '--api-key-env'} is not set"
@@ -107,9 +107,9 @@ def gate_by_hand(weights: Path, urls: Sequence[str], front: Front) -> None:
 
 @contextmanager
 def open_gate(weights: Path, urls: Sequence[str], key: str, front: Front) -> Iterator[Endpoint]:
-    """A gate in front of servers that show and want `key`, started again when it ends, while the block runs.
+    """Runs a gate in front of the servers at `urls` during the block, and restarts it if it dies.
 
-    Raises InputError (no addresses), ServingError.
+    `key` is the token of the servers and of the gate. Raises InputError (no addresses), ServingError.
     """
     bases = [url.rstrip("/").removesuffix("/v1") for url in urls]
     if not bases or not all(base.startswith(("http://", "https://")) for base in bases):

@@ -1,9 +1,8 @@
-"""The gate in front of our model servers: a token on every path, a list of paths, requests checked by shape.
+"""The gate in front of our model servers: it checks the token, path and schema of every request.
 
-An engine's own HTTP server also controls it (weights, profiles, dumps, other clients' requests), fetches
-addresses that a request names, and crashes at some requests. So clients reach it only through the gate: other
-paths than those listed do not exist, and fields that a shape does not name are refused before an engine sees
-them.
+An engine's own HTTP server also controls the engine (weights, profiles, dumps, other clients' requests),
+fetches URLs that a request contains, and crashes at some requests. So clients reach an engine only through
+the gate. The gate serves a fixed list of paths and rejects fields that a schema does not list.
 """
 
 import asyncio
@@ -28,24 +27,24 @@ from swelab.models.serving.workers import Worker, Workers
 
 REQUEST_SECONDS = 3600.0
 QUIET_SECONDS = 1800.0
-"""Longest time that an engine may take for the next piece of an answer."""
+"""Longest silence of an engine during a response."""
 ATTEMPTS = 3
 AGAIN_SECONDS = 0.3
 LOSSES, LOSS_SECONDS, LOST = 3, 600.0, 10_000
-"""A request during which LOSSES engines ended within LOSS_SECONDS is sent to no further one. LOST: how many
-such requests are remembered."""
+"""The gate rejects a request during which LOSSES engines died within LOSS_SECONDS. LOST: how many of them it
+remembers."""
 FREE_BYTES, BYTES_PER_TOKEN = 1 << 20, 64
-"""Longest body: FREE_BYTES, and BYTES_PER_TOKEN for each token of the context."""
+"""Longest request body: FREE_BYTES, and BYTES_PER_TOKEN for each token of the context."""
 BODIES_BYTES, BODIES = 256 << 20, 4
-"""Bytes of all bodies that are in memory at a time; there is always room for BODIES of the longest."""
-CONNECTIONS, STRANGERS = 5462, 512
-"""Open connections, of which one token may have 4,096; of those, how many may be unauthenticated."""
+"""Most bytes of all request bodies in memory; never less than BODIES bodies of the longest size."""
+CONNECTIONS, UNAUTHENTICATED = 5462, 512
+"""Most open connections (4,096 of one token), and most unauthenticated ones among them."""
 MODELS, HEALTH = "/v1/models", ("/health", "/health_generate")
 
 
 @dataclass(frozen=True)
 class Served:
-    """What a gate serves: the model's name and those of its adapters, their limits, each path's shape."""
+    """The names of the model and its adapters, their limits, and the schema of each path."""
 
     names: Sequence[str]
     limits: Limits
@@ -53,12 +52,12 @@ class Served:
 
     @property
     def body_bytes(self) -> int:
-        """The longest body that is taken."""
+        """Longest accepted request body in bytes."""
         return FREE_BYTES + BYTES_PER_TOKEN * self.limits.context_length
 
 
 class Gate:
-    """The paths of a server in front of `workers`, which are shown `key`."""
+    """Forwards requests to `workers`, which accept `key`."""
 
     def __init__(self, served: Served, workers: Workers, key: str):
         self._served, self._workers = served, workers
@@ -70,18 +69,18 @@ class Gate:
         self._start = int(time.time())
 
     def app(self, token: str) -> FrontDoor:
-        """The server; clients show `token`."""
+        """The gate as an ASGI application; clients need `token`."""
         routes = [
             Route(path, self._generate(path, shape), methods=["POST"])
             for path, shape in self._served.shapes.items()
         ]
         routes += [Route(MODELS, self._models), *(Route(path, self._health) for path in HEALTH)]
         most = max(BODIES_BYTES, BODIES * self._served.body_bytes)
-        connections = Connections(CONNECTIONS, STRANGERS)
+        connections = Connections(CONNECTIONS, UNAUTHENTICATED)
         return FrontDoor(routes, {"client": [token]}, error_answer, body_bytes=most, connections=connections)
 
     async def watch(self) -> None:
-        """Asks the engines to generate, for as long as it runs."""
+        """Checks until cancelled whether the engines generate."""
         await self._workers.watch(self._client)
 
     async def _models(self, request: Request) -> Response:
@@ -96,7 +95,7 @@ class Gate:
         return JSONResponse({"servers": len(self._workers.each), "generating": count}, 200 if count else 503)
 
     def _generate(self, path: str, shape: type[Shape]) -> Callable[[Request], Awaitable[ASGIApp]]:
-        """The handler of a path: an engine's answer is sent on piece by piece as it comes."""
+        """The handler of a path; it streams the response of an engine to the client."""
 
         async def answer(request: Request) -> ASGIApp:
             async def send_on(scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,11 +106,11 @@ class Gate:
         return answer
 
     async def _answer(self, request: Request, path: str, shape: type[Shape], send: Send) -> None:
-        """Reads a request, has an engine answer it, and gives up when the client goes away."""
+        """Reads a request and forwards it to an engine. Aborts it if the client disconnects."""
         bodies = request.scope["door"].bodies
-        with bodies.room() as room:
+        with bodies.memory() as memory:
             fields = read_request(
-                await bodies.read(request, self._served.body_bytes, room), shape, self._served.limits
+                await bodies.read(request, self._served.body_bytes, memory), shape, self._served.limits
             )
             content = engine_body(fields)
             beginning = fields.beginning() if len(self._workers.each) > 1 else ()
@@ -129,7 +128,7 @@ class Gate:
                 await asyncio.gather(forward, leaving, return_exceptions=True)
 
     async def _forward(self, path: str, content: bytes, beginning: Sequence[bytes], send: Send) -> None:
-        """Has a worker answer; if it is lost before its answer began, another one."""
+        """Forwards a request to a worker; to another one if the first dies before its response began."""
         failed: list[Worker] = []
         name = hashlib.blake2b(content, digest_size=16).digest()
         for attempt in range(ATTEMPTS):
@@ -143,7 +142,7 @@ class Gate:
         raise Refused("no model server is up; try again", 503)
 
     def _losses(self, name: bytes) -> list[float]:
-        """When engines were lost during a request, within LOSS_SECONDS."""
+        """The times, within LOSS_SECONDS, at which engines died during a request."""
         since = time.monotonic() - LOSS_SECONDS
         losses = [moment for moment in self._lost.get(name, ()) if moment > since]
         if name in self._lost:
@@ -157,14 +156,14 @@ class Gate:
             self._lost.popitem(last=False)
 
     async def _send_to(self, worker: Worker, path: str, content: bytes, name: bytes, send: Send) -> bool:
-        """Whether a worker answered. If it is lost in the middle, the server ends the client's connection."""
+        """Whether the worker began a response. If it dies later, the client's connection is closed."""
         has_begun = False
         worker.load += 1
         try:
             async with self._client.stream(
                 "POST", worker.url + path, content=content, headers=self._headers
             ) as answer:
-                if answer.status_code in (401, 503):  # another engine took its port, or it is ending
+                if answer.status_code in (401, 503):  # another engine took its port, or it is shutting down
                     worker.generates = False
                     return False
                 kind = answer.headers.get("content-type", "application/json")
@@ -189,7 +188,7 @@ class Gate:
 
 
 def error_answer(error: Exception) -> Response:
-    """An answer that says why a request is refused, in OpenAI's form."""
+    """The error response in OpenAI's format."""
     status, text = (error.status, str(error)) if isinstance(error, Refused) else (500, "a fault: see the log")
     text += ": longer than the model's maximum context length" if status == 413 else ""
     kind = "server_error" if status >= 500 else "invalid_request_error"

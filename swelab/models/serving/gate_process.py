@@ -1,4 +1,4 @@
-"""Runs a gate as a process: starts it, sends it which engines are up, starts it again at its address."""
+"""Runs a gate as a process: starts and restarts it at one address, and tells it which engines are up."""
 
 import json
 import os
@@ -25,9 +25,9 @@ LIBRARY = str(Path(__file__).resolve().parents[3])
 
 @dataclass(frozen=True)
 class GateSettings:
-    """Where a gate listens, its clients' token, and the engines behind it with their key.
+    """The address of a gate, the token of its clients, and its engines with their key.
 
-    `names` are the models that it lists. `context_length` is in tokens; ids of tokens are below
+    `names` are the models that it lists. `context_length` is in tokens. Valid token ids are below
     `vocabulary`.
     """
 
@@ -44,9 +44,9 @@ class GateSettings:
 
 
 class GateProcess:
-    """A running gate; `url` is its address, without /v1. Its port is the same after a restart.
+    """A running gate. `url` is its address without /v1; a restart keeps the port.
 
-    Must be made and restarted in a thread that outlives it. Raises ServingError.
+    Create and restart it in a thread that outlives it. Raises ServingError.
     """
 
     def __init__(self, settings: GateSettings, log: Path):
@@ -64,7 +64,7 @@ class GateProcess:
         self.start(engines=1)
 
     def start(self, engines: int = 0) -> None:
-        """Starts it and waits until it answers and so many `engines` behind it generate."""
+        """Starts the process and waits until it responds and at least `engines` of its engines generate."""
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         settings = {**vars(self.settings), "port": self._port, "up": self._up}
@@ -91,10 +91,13 @@ class GateProcess:
             time.sleep(POLL_SECONDS)
 
     def set_up(self, up: Sequence[bool] = ()) -> None:
-        """Sends the gate which engines are up (without `up`, what was sent last): only they get requests."""
+        """Tells the gate which engines are up, so that only they get requests.
+
+        Without `up`, repeats the last list.
+        """
         with self._lock:
             self._up = list(up) or self._up
-            with suppress(OSError):  # it has ended: its next start sends it again
+            with suppress(OSError):  # the gate has died: its restart repeats the list
                 os.write(self._pipe, json.dumps(self._up).encode() + b"\n")
 
     def alive(self) -> bool:
@@ -102,14 +105,14 @@ class GateProcess:
         return self._process.poll() is None
 
     def generating(self) -> int:
-        """How many engines behind it generate; -1 while it does not answer."""
+        """The number of engines that generate; -1 while the gate does not respond."""
         try:
             return int(ask(self.url, "/health", self.settings.token, seconds=5).json()["generating"])
         except (Fault, ValueError, KeyError):
             return -1
 
     def stop(self) -> None:
-        """Takes no new requests, waits for those that run, ends."""
+        """Stops the gate: it rejects new requests and finishes running ones first."""
         self._process.stop(grace_seconds=self.settings.drain_seconds)
         with self._lock:
             self._close()

@@ -1,4 +1,4 @@
-"""One engine that is kept running: asked to generate now and then, started again with the current weights."""
+"""Keeps one engine running: checks regularly that it generates, and restarts it with the current weights."""
 
 import sys
 import threading
@@ -21,16 +21,17 @@ ANSWER_SECONDS = 30.0
 MUTE_CHECKS = 3
 RESTARTS = 5
 STEADY_SECONDS = 600
-"""A server that ran so long may fail as often again."""
+"""A server that ran so long gets all its RESTARTS again."""
 
 Start = Callable[[int | None, Callable[[], bool]], AbstractContextManager[Endpoint]]
-"""Starts a server, given its port (None for any) and whether to give up waiting for it."""
+"""Starts a server. Arguments: its port (None for any), and a function that says when to stop waiting."""
 
 
 class Server(threading.Thread):
-    """One server kept running. `endpoint` is None while it is down, `fault` is there when it stays so.
+    """A thread that keeps one server running.
 
-    `weights` are those that replaced the ones it starts with, None while nothing did.
+    `endpoint` is None while the server is down. `fault` is set when it stays down. `weights` are the weights
+    that replaced the initial ones; None before the first replacement.
     """
 
     def __init__(self, name: str, start: Start, log: Path, changed: threading.Condition):
@@ -41,11 +42,11 @@ class Server(threading.Thread):
         self.weights: Weights | None = None
         self.starts = 0
         self.on_change: Callable[[], None] = lambda: None
-        """Called after every change of `endpoint`, before anything else is done with the server."""
+        """Called after every change of `endpoint`, before any other use of the server."""
         self._start_server, self._changed, self._ending = start, changed, threading.Event()
 
     def run(self) -> None:
-        """Until `end`, or until it failed RESTARTS times in a row."""
+        """Runs until `end`, or until the server failed RESTARTS times in a row."""
         port, failures = None, 0
         while not self._ending.is_set():
             began = time.monotonic()
@@ -56,7 +57,7 @@ class Server(threading.Thread):
                     self._open(endpoint)
                     try:
                         watch(endpoint, self.log, self._ending)
-                    finally:  # before it is stopped, which takes time while it hangs
+                    finally:  # at once: stopping a server that hangs takes long
                         self._set_state(None, None)
             except Exception as fault:
                 if self._ending.is_set():
@@ -71,7 +72,7 @@ class Server(threading.Thread):
                 self._ending.wait(2 ** (failures - 1))
 
     def _open(self, endpoint: Endpoint) -> None:
-        """Publishes a server's endpoint once it serves the current weights, which may change meanwhile."""
+        """Sets `endpoint` once the server serves the current weights, which may change meanwhile."""
         served = None
         while True:
             with self._changed:
@@ -84,7 +85,7 @@ class Server(threading.Thread):
             served = weights
 
     def _keep_log(self) -> Path:
-        """The log of the server that ended, out of the way of the next one's."""
+        """Renames the log of the server that died, so that the next one keeps it; returns the new path."""
         former = self.log.with_suffix(f".{self.starts}{self.log.suffix}")
         with suppress(OSError):
             self.log.replace(former)
@@ -102,18 +103,18 @@ class Server(threading.Thread):
         return bool(endpoint and endpoint.alive())
 
     def end(self) -> None:
-        """Lets the server finish what it does, and ends it; `join` waits for that."""
+        """Asks the server to finish its requests and stop; `join` waits for that."""
         self._ending.set()
 
 
 def replace(endpoint: Endpoint, weights: Weights, in_turns: bool = False) -> None:
-    """Has one server of ours serve other weights; see `Engine.replace_weights`. Raises ServingError."""
+    """Makes one server serve other weights; see `Engine.replace_weights`. Raises ServingError."""
     address = endpoint.url.removesuffix("/v1")
     open_engine(endpoint.engine).replace_weights(address, endpoint.admin_key, weights, in_turns)
 
 
 def watch(endpoint: Endpoint, log: Path, ending: threading.Event) -> None:
-    """Until `ending`. Raises ServingError when the server has ended, or generates nothing any more."""
+    """Checks a server until `ending` is set. Raises ServingError if it has died or generates nothing."""
     mute, due = 0, time.monotonic() + CHECK_SECONDS
     while not ending.wait(min(1.0, CHECK_SECONDS)):
         if not endpoint.alive():
@@ -127,6 +128,6 @@ def watch(endpoint: Endpoint, log: Path, ending: threading.Event) -> None:
 
 
 def generates(endpoint: Endpoint) -> bool:
-    """Whether a server generates tokens; without requests of clients the check asks for one."""
+    """Whether a server generates tokens. If no client sends requests, the check requests one token."""
     path = open_engine(endpoint.engine).generates
     return answers(endpoint.url.removesuffix("/v1"), path, endpoint.api_key, ANSWER_SECONDS)

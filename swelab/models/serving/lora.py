@@ -1,4 +1,4 @@
-"""LoRA adapters that are served with a model, and the names under which models are served."""
+"""Checks LoRA adapters that are served with a model, and the names of served models."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ VENDORS = re.compile(
 
 
 def check_name(name: str) -> None:
-    """Raises InputError on a served name that is empty, odd, or a vendor's.
+    """Raises InputError if a served name is empty, has other characters than NAME, or is a vendor's.
 
-    Clients price and limit a model by its name: one that is served as `gpt-4o` is billed as that.
+    Clients derive prices and limits from the name: a model that is served as `gpt-4o` is billed as such.
     """
     if not NAME.fullmatch(name):
         raise InputError("not a model name", repr(name), "letters, digits and . _ - /")
@@ -29,7 +29,7 @@ def check_name(name: str) -> None:
 
 
 def check_adapters(adapters: Mapping[str, str]) -> None:
-    """Raises InputError on a folder without an adapter, or one whose weights are cut off; folders by name."""
+    """Raises InputError if a folder (by adapter name) has no adapter or its weights are truncated."""
     for name, folder in adapters.items():
         if not NAME.fullmatch(name):
             raise InputError("not an adapter name", repr(name), "letters, digits and . _ - /")

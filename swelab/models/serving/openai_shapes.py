@@ -1,4 +1,4 @@
-"""OpenAI's chat completions and completions, as far as our servers answer them."""
+"""Schemas of OpenAI's chat completions and completions, as far as our servers support them."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
@@ -24,44 +24,48 @@ Bias = Annotated[dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]], Meta(ma
 
 
 class Strict(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """A part of a request, with no other fields than these."""
+    """A part of a request; unknown fields are rejected."""
 
 
 class MessagePart(Struct, omit_defaults=True, kw_only=True):
-    """A part of a conversation. Clients give back messages with all that an answer held (`annotations`,
-    `provider_specific_fields`): fields without a name here are left out of what an engine is sent.
+    """A part of a conversation; unknown fields are dropped.
+
+    Clients send back earlier responses with extra fields (`annotations`, `provider_specific_fields`).
     """
 
 
 class StreamOptions(Strict, kw_only=True):
-    """What a stream tells besides the text."""
+    """Options for the token counts in a stream."""
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
 
 
 class Format(Strict, kw_only=True):
-    """The form of an answer: text. Grammars are compiled by the engine, without a bound on their cost."""
+    """The response format: only text, since an engine compiles grammars at unbounded cost."""
 
     type: Literal["text"]
 
 
 class TextPart(MessagePart, kw_only=True):
-    """A piece of a message. Pictures and sounds are fetched by the engine from wherever a client says."""
+    """A text in a message.
+
+    Images and audio are rejected: an engine would fetch any URL that a client sends.
+    """
 
     type: Literal["text"]
     text: str
 
 
 class CalledFunction(MessagePart, kw_only=True):
-    """What a model called."""
+    """The function that a model called, and its arguments as JSON."""
 
     name: Name
     arguments: str
 
 
 class Call(MessagePart, kw_only=True):
-    """A call of a tool in a message of the model's."""
+    """A tool call in a message of the model."""
 
     id: Name | None = None
     type: Literal["function"]
@@ -90,14 +94,14 @@ class Function(Strict, kw_only=True):
 
 
 class Tool(Strict, kw_only=True):
-    """What a model may call."""
+    """A tool that a model may call."""
 
     type: Literal["function"]
     function: Function
 
 
 class Sampled(Sampler, Shape, kw_only=True):
-    """What both kinds of requests have in common."""
+    """The fields that chat completions and completions share."""
 
     UNHEARD: ClassVar[tuple[str, ...]] = ("user",)
 
@@ -147,7 +151,7 @@ class Chat(Sampled, kw_only=True):
         for number, tool in enumerate(self.tools or ()):
             check_form(tool.function.parameters or {}, f"tools[{number}].function.parameters")
             if tool.function.strict:
-                raise Refused(f"tools[{number}].function.strict: true is not done here; expected false")
+                raise Refused(f"tools[{number}].function.strict: true is not supported; expected false")
 
     def beginning(self) -> Sequence[bytes]:
         """See `Shape.beginning`."""
@@ -155,7 +159,7 @@ class Chat(Sampled, kw_only=True):
 
 
 class Completion(Sampled, kw_only=True):
-    """POST /v1/completions. Log-probabilities of a prompt take memory without a bound: none are given."""
+    """POST /v1/completions. Log-probabilities of the prompt need unbounded memory and are not supported."""
 
     prompt: str | list[Any]
     echo: bool | None = None
@@ -181,7 +185,7 @@ class Completion(Sampled, kw_only=True):
 
 
 def pieces(prompt: Any, size: int = 1024) -> list[bytes]:
-    """A prompt (a text, token ids, or several) in pieces of `size` characters or ids."""
+    """A prompt in pieces of `size` characters or token ids; of several prompts the first."""
     while isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
         prompt = prompt[0]
     parts = [prompt[at : at + size] for at in range(0, len(prompt), size)]

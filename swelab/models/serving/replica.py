@@ -1,7 +1,7 @@
-"""A model server on a node of our SLURM job, started through srun, ended when we close its standard input.
+"""Runs a model server on another node of the current SLURM job, by srun, until its standard input is closed.
 
-`python -m swelab.models.serving.replica` is what runs there: settings come on standard input, for the token
-is among them, and its address goes to standard output.
+The command there is `python -m swelab.models.serving.replica`. It reads its settings from standard input,
+since they contain the token, and writes its address to standard output.
 """
 
 import json
@@ -27,9 +27,9 @@ POLL_SECONDS = 0.2
 
 @contextmanager
 def serve_on(node: Node, gpus: int, settings: Record, ending: Callable[[], bool]) -> Iterator[Endpoint]:
-    """`serve` on another node while the block runs. It sees all `gpus` of the job there; `settings` choose.
+    """Runs `serve` on another node during the block. It sees all `gpus` of the job; `settings` select some.
 
-    Raises ServingError with what the node said.
+    Raises ServingError with the message of the node.
     """
     log = Path(settings["log"]).with_suffix(".srun.log")
     command = ["srun", f"--jobid={os.environ['SLURM_JOB_ID']}", "--nodes=1", "--ntasks=1", "--overlap"]
@@ -60,7 +60,7 @@ def serve_on(node: Node, gpus: int, settings: Record, ending: Callable[[], bool]
 
 
 def _converse(step: subprocess.Popen[bytes], settings: Record, ending: Callable[[], bool]) -> Record:
-    """Sends the settings, waits for the answer; {} when the step ends or we are to end."""
+    """Sends the settings and waits for the reply; {} if the step dies or `ending` becomes true."""
     assert step.stdin and step.stdout
     sent = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     with suppress(BrokenPipeError):
@@ -74,7 +74,7 @@ def _converse(step: subprocess.Popen[bytes], settings: Record, ending: Callable[
 
 
 def _end(step: subprocess.Popen[bytes], drain_seconds: float) -> None:
-    """Closes its input, on which the server ends when it is drained; then the step itself."""
+    """Closes the step's input, so that the server finishes its requests; then ends the step itself."""
     assert step.stdin and step.stdout
     with suppress(BrokenPipeError):
         step.stdin.close()
@@ -89,7 +89,7 @@ def _end(step: subprocess.Popen[bytes], drain_seconds: float) -> None:
 
 
 def main() -> int:
-    """Serves until standard input ends or the server does."""
+    """Serves until standard input is closed or the server dies."""
     settings: dict[str, Any] = json.loads(sys.stdin.readline())
     weights, log = Path(settings.pop("weights")), Path(settings.pop("log"))
     try:

@@ -1,8 +1,8 @@
-"""What a request to a model server may hold: checked whole before an engine sees it.
+"""Checks requests to a model server against a schema before an engine sees them.
 
-A shape is a strict msgspec structure: a field that it does not name is refused. What an engine is sent is
-written anew from the structure, so both sides read the same. Here are the values that any engine's requests
-have in common; `openai_shapes` has OpenAI's requests, an engine's own are beside it.
+A schema ("shape") is a strict msgspec structure that rejects unknown fields. The request to the engine is
+serialised again from the structure, so gate and engine parse the same text. This module has the parts that
+every engine shares. OpenAI's requests are in `openai_shapes`; an engine's own ones are next to the engine.
 """
 
 from collections.abc import Sequence
@@ -37,13 +37,13 @@ StopIds = Annotated[list[TokenId], Meta(max_length=64)] | None
 
 @dataclass(frozen=True)
 class Limits:
-    """What the served model sets: its context in tokens, and its vocabulary (ids below it are tokens)."""
+    """Limits of the served model: context length in tokens, and vocabulary size (token ids are below it)."""
 
     context_length: int
     vocabulary: int
 
     def check_ids(self, ids: Sequence[Any], where: str) -> None:
-        """Raises Refused for what is no prompt of this model's token ids."""
+        """Raises Refused unless `ids`, called `where`, are valid token ids that fit into the context."""
         if len(ids) > self.context_length:
             raise Refused(
                 f"{where} has {len(ids)} tokens; the maximum context length is {self.context_length} tokens"
@@ -57,13 +57,13 @@ class Limits:
             )
 
     def check_counts(self, **counts: int | None) -> None:
-        """Raises Refused for more tokens of an answer than fit beside a prompt. counts: by field."""
+        """Raises Refused if a requested number of tokens leaves no space for a prompt. counts: by field."""
         for name, count in counts.items():
             if count is not None and count >= self.context_length:
                 raise Refused(f"{name} is {count}; expected less than {self.context_length}")
 
     def check_prompts(self, prompts: Sequence[Any], where: str) -> None:
-        """Raises Refused for anything but token ids, or up to MOST_PROMPTS lists of them."""
+        """Raises Refused unless `prompts` is a list of token ids, or of at most MOST_PROMPTS such lists."""
         if not prompts or not isinstance(prompts[0], list):
             self.check_ids(prompts, where)
             return
@@ -76,7 +76,7 @@ class Limits:
 
 
 class Sampler(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """How an answer is sampled."""
+    """Sampling parameters that all requests share."""
 
     temperature: Temperature | None = None
     top_p: Share | None = None
@@ -94,22 +94,22 @@ class Sampler(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=Tr
 
 
 class Shape(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """A request of one path. A field that is null counts as absent."""
+    """The schema of one path. A null field counts as absent."""
 
     UNHEARD: ClassVar[tuple[str, ...]] = ()
-    """Fields that may be there and change no answer: an engine is not sent them."""
+    """Accepted fields that have no effect; they are not sent to an engine."""
 
     def check(self, limits: Limits) -> None:
-        """What types cannot say. Raises Refused."""
+        """Checks what types cannot express. Raises Refused."""
         raise NotImplementedError
 
     def beginning(self) -> Sequence[bytes]:
-        """The prompt in pieces, for requests that begin alike to go where that beginning is cached."""
+        """The prompt in pieces. The gate uses them to find an engine that has the same prefix cached."""
         raise NotImplementedError
 
 
 def read_request(body: bytes, shape: type[Shape], limits: Limits) -> Shape:
-    """The request in a body. Raises Refused, with what is wrong, where, and what is expected."""
+    """Parses and checks a request body. Raises Refused: the fault, its place, the expected value."""
     request = decode(body, shape)
     request.check(limits)
     for name in request.UNHEARD:
@@ -118,5 +118,5 @@ def read_request(body: bytes, shape: type[Shape], limits: Limits) -> Shape:
 
 
 def engine_body(request: Shape) -> bytes:
-    """What an engine is sent."""
+    """The JSON that is sent to an engine."""
     return msgspec.json.encode(request)

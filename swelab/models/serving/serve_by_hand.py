@@ -1,4 +1,4 @@
-"""A server started from the command line: its token in a file, kept running until it is stopped."""
+"""Serves a model from the command line until Ctrl-C, and writes the access token to a file."""
 
 import fcntl
 import ipaddress
@@ -23,11 +23,11 @@ CONTEXT = 32768
 
 
 def serve_by_hand(weights: Path, *, token: Path, key_env: str, host: str, log: Path, **settings: Any) -> None:
-    """Serves until Ctrl-C; `token` holds the access token meanwhile. `settings` are those of `open_fleet`.
+    """Serves until Ctrl-C. Meanwhile the file `token` contains the access token.
 
-    The key is that of the environment variable `key_env`, or else random. Raises InputError before anything
-    starts, also when another server uses `token` or `log`; ServingError when the server does not start, or
-    does not come up again.
+    The token comes from the environment variable `key_env`, or is random. `settings` are those of
+    `open_fleet`. Raises InputError before anything starts, also if another server uses `token` or `log`.
+    Raises ServingError if the server does not start or restart.
     """
     key, began = chosen_key(key_env, host), time.monotonic()
     endings: dict[str, Any] = {"api_key": key, "host": host, "log": log, "startup_seconds": STARTUP_SECONDS}
@@ -50,9 +50,9 @@ def serve_by_hand(weights: Path, *, token: Path, key_env: str, host: str, log: P
 
 
 def chosen_key(key_env: str, host: str) -> str:
-    """The key of an environment variable, or a random one where it is not set.
+    """The key in an environment variable, or a random one if the variable is not set.
 
-    Raises InputError on a key that others could guess when the server listens to others.
+    Raises InputError if the key is short and other machines can reach the server.
     """
     key = os.environ.get(key_env, "") if key_env else ""
     if key and not is_loopback(host) and len(key) < SHORTEST_KEY:
@@ -62,16 +62,16 @@ def chosen_key(key_env: str, host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Whether an address can be reached from this machine only."""
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
 
 
 def further_options(text: str, engine: str = DEFAULT_ENGINE, gpus: int = 1) -> list[str]:
-    """Options of an engine: those for several GPUs, and others as a shell splits them.
+    """Options of an engine: those for `gpus` GPUs, and those in `text`, split as a shell does.
 
-    Raises InputError on a secret or an odd quote.
+    Raises InputError for a reserved option or an unclosed quote.
     """
     chosen = open_engine(engine)
     try:
@@ -86,22 +86,25 @@ def further_options(text: str, engine: str = DEFAULT_ENGINE, gpus: int = 1) -> l
 
 
 def check_free(token: Path) -> None:
-    """Raises InputError where a running server uses a file, before another starts for minutes."""
+    """Raises InputError if a running server uses the token file.
+
+    Call it before the start, which takes minutes.
+    """
     if token.exists():
         hold(token).close()
 
 
 def hold(path: Path) -> IO[bytes]:
-    """`path`, opened for our eyes only and ours until it is closed or we end; its content stays.
+    """Opens `path` with mode 0600 and locks it until it is closed. Keeps its content.
 
-    Raises InputError when another server holds it, or it cannot be written.
+    Raises InputError if another server has the lock, or if the file cannot be written.
     """
     while True:
         try:
             stream = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
         except OSError as error:
-            told = f"cannot be written: {error.strerror}"
-            raise InputError(told, path, "a file for the token or log") from None
+            fault = f"cannot be written: {error.strerror}"
+            raise InputError(fault, path, "a file for the token or log") from None
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -110,7 +113,7 @@ def hold(path: Path) -> IO[bytes]:
             raise InputError("a running server uses this file", path, expected) from None
         if _is_at(stream, path):
             return stream
-        stream.close()  # a server that ended removed it in this moment
+        stream.close()  # another server removed the file in between
 
 
 def _is_at(stream: IO[bytes], path: Path) -> bool:
@@ -121,7 +124,7 @@ def _is_at(stream: IO[bytes], path: Path) -> bool:
 
 @contextmanager
 def private_file(path: Path, text: str) -> Iterator[None]:
-    """A file for our eyes only while the block runs. Raises InputError as `hold` does."""
+    """Writes `text` to a file of mode 0600 that exists during the block. Raises InputError as `hold` does."""
     with hold(path) as stream:
         os.fchmod(stream.fileno(), 0o600)
         stream.truncate(0)
@@ -130,5 +133,5 @@ def private_file(path: Path, text: str) -> Iterator[None]:
         try:
             yield
         finally:
-            if _is_at(stream, path):  # another process may have put another server's file in its place
+            if _is_at(stream, path):  # not a file that another server created meanwhile
                 path.unlink()

@@ -1,8 +1,8 @@
-"""A server of our own weights: an inference engine, started in a context manager and ended with it.
+"""Serves our own weights: starts an inference engine in a context manager and stops it at the end.
 
-The server listens on the loopback interface, unless set otherwise, behind a random token, which it reads
-from a file that it alone can read (a command line is public in `ps`). It lives in a process tree that ends
-with us, however we end (`swelab.jobs.child_process`).
+By default the server listens on the loopback interface and needs a random token. The token is in a private
+file, since `ps` shows command lines to everybody. The server's process tree always ends with this process
+(`swelab.jobs.child_process`).
 """
 
 import os
@@ -38,10 +38,10 @@ PORT_TAKEN = re.compile(r"address already in use|port \S+ is (already )?in use|E
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An OpenAI-compatible service: `url` ends in /v1, `model` is the name that it serves.
+    """An OpenAI-compatible service: `url` ends in /v1, `model` is the served name.
 
-    `alive` tells whether a server of ours still runs; a service that others run counts as alive. `engine` is
-    that of a server of ours (`engine.ENGINES`), and `admin_key` what it wants before it replaces weights.
+    `alive` says whether our server still runs; for other services it is always true. `engine` is a key of
+    `engine.ENGINES`, and `admin_key` is needed to replace weights; both are of our servers only.
     """
 
     url: str
@@ -78,14 +78,14 @@ def serve(
 ) -> Iterator[Endpoint]:
     """Serves the checkpoint folder `weights` (Hugging Face layout) while the block runs.
 
-    `base`: folder of the model that completes what the checkpoint lacks; `adapters`: LoRA folders by name.
-    `context_length` is in tokens; `max_total_tokens` bounds the cache in tokens (without a bound an engine
-    takes most of the memory of a GPU; on a CPU there is always one). `device` is auto, cpu or cuda. On CPU
-    dtype auto is float32. `python` has the engine: SWELAB_SERVE_PYTHON, or else this interpreter. Must be
-    entered from a thread that outlives the block. `ending` tells that it is no longer worth waiting for;
-    `drain_seconds` are given in the end to requests that run.
+    base: folder of the base model, for files that the checkpoint lacks. adapters: LoRA folders by name.
+    context_length, max_total_tokens: tokens of a context, and of the cache (None: on a GPU the engine uses
+    most of the memory; on a CPU there is a default). device: auto, cpu or cuda. dtype: auto is float32 on a
+    CPU. python: the interpreter that has the engine ($SWELAB_SERVE_PYTHON, or this one). ending: says when
+    to stop waiting for the start. drain_seconds: time for running requests at the end. Enter the block
+    from a thread that outlives it.
 
-    Raises InputError before anything starts; ServingError: no port, the server ends or is not ready in time.
+    Raises InputError before anything starts; ServingError: no port, the server dies or is not ready in time.
     """
     check_name(name)
     python = python or os.environ.get("SWELAB_SERVE_PYTHON", "") or sys.executable
@@ -118,7 +118,7 @@ def _check_sizes(weights: Path, context_length: int, max_total_tokens: int | Non
 
 
 def find_device(python: str) -> str:
-    """`cuda` when there is a GPU that the torch of `python` can use, else `cpu`."""
+    """`cuda` if the torch of the interpreter `python` can use a GPU, else `cpu`."""
     if not Path("/dev/nvidiactl").exists():
         return "cpu"
     probe = [python, "-c", "import torch; print('cuda' if torch.cuda.is_available() else 'cpu')"]
@@ -134,7 +134,7 @@ def _start(
     startup_seconds: float,
     ending: Callable[[], bool],
 ) -> tuple[Tethered, str]:
-    """A ready server and its address; another free port is tried when one is taken in between."""
+    """(a ready server, its address). Tries another free port if the chosen one is taken meanwhile."""
     bypass(host := settings.host)
     if port is not None and not is_free(port, host):
         raise ServingError(f"port {port} of {host} is in use or not allowed; expected a free one")
@@ -156,7 +156,7 @@ def _start(
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """An empty log for our eyes only. Raises InputError."""
+    """Opens an empty log file with mode 0600. Raises InputError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
@@ -203,7 +203,7 @@ def new_key() -> str:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port of the address that is free now."""
+    """A TCP port that is free now at an address."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

@@ -1,6 +1,6 @@
-"""sglang as an inference engine.
+"""Runs sglang as an inference engine.
 
-Answers at temperature 0 are reproducible; sglang heeds a request's seed only with
+Responses at temperature 0 are reproducible. sglang uses the seed of a request only with
 `--enable-deterministic-inference`, which needs a GPU.
 """
 
@@ -29,7 +29,7 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARAL
 _ASK_SECONDS = 30.0
 _REPLACE_SECONDS = 600.0
 _SAMPLING = {"max_tokens": "max_new_tokens"}
-"""sglang's names in /generate, where they are not those of a chat. It heeds no seed there."""
+"""Names of sampling parameters in /generate that differ from those of a chat. It ignores a seed there."""
 
 
 class Sglang:
@@ -41,7 +41,7 @@ class Sglang:
     shapes = SHAPES
 
     def program(self, settings: ServerSettings, port: int) -> Program:
-        """How a server is started at a port; see `Engine.program`."""
+        """See `Engine.program`."""
         flags = [
             *device_flags(settings.on_cpu, settings.dtype),
             *adapter_flags(settings),
@@ -109,7 +109,7 @@ class Sglang:
             return httpx.post(url + path, headers=headers, json=body, timeout=_REPLACE_SECONDS)
 
         try:
-            if in_turns:  # running turns wait, without their cache, and are read again by the new weights
+            if in_turns:  # drops the cache of running turns, so that the new weights read them again
                 post("/pause_generation", {"mode": "retract"}).raise_for_status()
             try:
                 answer = post("/update_weights_from_disk", asked)
@@ -133,14 +133,14 @@ def _settings(settings: ServerSettings) -> Record:
 
 
 def device_flags(on_cpu: bool, dtype: str) -> list[str]:
-    """Options for a device and the type of the weights: auto, float32, bfloat16 or float16."""
+    """Options for the device and the dtype of the weights: auto, float32, bfloat16 or float16."""
     if on_cpu:
         return [*CPU_FLAGS, "--dtype", "float32" if dtype == "auto" else dtype]
     return ["--dtype", dtype]
 
 
 def adapter_flags(settings: ServerSettings) -> list[str]:
-    """Options for LoRA adapters. Raises InputError on one that is not whole."""
+    """Options for LoRA adapters. Raises InputError if one is incomplete."""
     if not settings.adapters:
         return []
     check_adapters(settings.adapters)
@@ -150,7 +150,7 @@ def adapter_flags(settings: ServerSettings) -> list[str]:
 
 
 def environment(on_cpu: bool, config: ModelConfig, python: str) -> dict[str, str]:
-    """Variables of the server's process. Raises ServingError when `python` has no sglang."""
+    """Environment variables of the server. Raises ServingError if `python` has no sglang."""
     found = {**os.environ, **OFFLINE, "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false"}
     if on_cpu:
         path = [str(SHIMS), *filter(None, [os.environ.get("PYTHONPATH", "")])]
@@ -165,9 +165,9 @@ def environment(on_cpu: bool, config: ModelConfig, python: str) -> dict[str, str
 
 
 def other_architectures(config: ModelConfig, python: str) -> list[str]:
-    """sglang's model modules that do not define the checkpoint's architecture: it need not import them.
+    """sglang's model modules that do not define the checkpoint's architecture, so that it skips their import.
 
-    Empty, so that all are imported, where no module defines it by name. Raises ServingError when
+    Returns [] if no module defines the architecture by name: then sglang imports all. Raises ServingError if
     `python` has no sglang.
     """
     probe = "from importlib.util import find_spec; print(find_spec('sglang').submodule_search_locations[0])"

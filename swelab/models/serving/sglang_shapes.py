@@ -1,4 +1,4 @@
-"""sglang's own /generate, as far as our servers answer it: turns in token ids."""
+"""The schema of sglang's own /generate, which generates turns in token ids."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from swelab.models.serving.request_shapes import Alternatives, Limits, Sampler, 
 
 
 class Sampling(Sampler, kw_only=True):
-    """How an answer is sampled."""
+    """Sampling parameters of /generate."""
 
     max_new_tokens: Tokens | None = None
     min_new_tokens: Tokens | None = None

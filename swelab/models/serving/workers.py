@@ -1,8 +1,8 @@
-"""The engines behind a gate: which one a request goes to, and which generate.
+"""Chooses the engine for each request of a gate, and checks which engines generate.
 
-The list is fixed when the gate starts. The process that runs the engines reports which are up
-(`Workers.set_up`): an engine that was started again counts as up once it serves the current weights. The gate
-itself asks whether an engine generates.
+The list of engines is fixed when the gate starts. The process that runs the engines reports which of them are
+up (`Workers.set_up`). A restarted engine is up once it serves the current weights. The gate itself checks
+whether an engine generates.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from contextlib import suppress
 import httpx
 
 CHECK_SECONDS = 5.0
-"""A worker that has not answered for so long is asked to generate."""
+"""The gate checks a worker that has not responded for so long."""
 LOOK_SECONDS = 0.3
 ANSWER_SECONDS = 15.0
 REMEMBERED = 100_000
-"""How many beginnings of prompts are remembered with the worker that got them."""
+"""How many prompt prefixes are remembered with the worker that got them."""
 SLACK = 4
-"""How many more requests than the least busy a worker may have and still get a prompt that it has cached."""
+"""A worker with at most so many requests more than the least busy one gets a prompt that it has cached."""
 
 
 class Worker:
-    """One engine: its address, how many requests it has, whether it is up and generates."""
+    """One engine: its address, its number of requests, whether it is up and generates."""
 
     def __init__(self, url: str):
         self.url = url
@@ -35,7 +35,7 @@ class Worker:
         self.proved = 0.0
 
     def answered(self) -> None:
-        """Notes that it has generated just now."""
+        """Notes that the worker has just generated tokens."""
         self.generates, self.proved = True, time.monotonic()
 
 
@@ -53,13 +53,14 @@ class Workers:
             worker.up, worker.generates = now, worker.generates and now
 
     def generating(self) -> int:
-        """How many are up and generate."""
+        """The number of workers that are up and generate."""
         return sum(worker.up and worker.generates for worker in self.each)
 
     def choose(self, beginning: Sequence[bytes], tried: Collection[Worker] = ()) -> Worker | None:
-        """The worker that has most of a prompt cached, or else the least busy one; None when all are down.
+        """The worker that has most of the prompt cached, else the least busy one; None if all are down.
 
-        beginning: the prompt in pieces. tried: workers that lost the request already, asked last.
+        beginning: the prompt in pieces. tried: workers that already lost this request; they are the last
+        choice.
         """
         up = [worker for worker in self.each if worker.up]
         up = [worker for worker in up if worker.generates] or up
@@ -75,7 +76,7 @@ class Workers:
         return chosen
 
     def _cached(self, marks: Sequence[bytes]) -> Worker | None:
-        """The worker that has seen at least half of a prompt."""
+        """The worker that has seen the longest prefix of a prompt, if that is at least half of it."""
         for mark in reversed(marks[len(marks) // 2 :]):
             if mark in self._prefixes:
                 return self.each[self._prefixes[mark]]
@@ -90,7 +91,7 @@ class Workers:
             self._prefixes.popitem(last=False)
 
     async def watch(self, client: httpx.AsyncClient) -> None:
-        """Asks every worker to generate now and then, for as long as it runs."""
+        """Checks until cancelled whether each worker generates."""
         await asyncio.gather(*(self._watch(worker, client) for worker in self.each))
 
     async def _watch(self, worker: Worker, client: httpx.AsyncClient) -> None:
@@ -114,7 +115,7 @@ class Workers:
 
 
 def _marks(beginning: Sequence[bytes]) -> list[bytes]:
-    """A mark for the first piece of a prompt, one for the first two, and so on."""
+    """Hashes of the prefixes of a prompt: of its first piece, of the first two, and so on."""
     state, found = hashlib.blake2b(digest_size=16), []
     for piece in beginning:
         state.update(len(piece).to_bytes(8, "big") + piece)

@@ -1,8 +1,8 @@
-"""Corrects the weight of a sequence in another engine's batch to its weight in ours.
+"""Gives a sequence the same weight in a batch of another engine as in ours.
 
-verl puts the tokens of a batch together by its own divisors: in its means over sequences every row counts,
-rows that only fill the batch up too, and a rollout that was split into several rows counts several times. Its
-losses grow in proportion to the advantages, so a factor on the advantages of a row undoes that.
+verl averages a batch with its own divisors. Its means over sequences count every row, even padding rows, and
+count a rollout once for each row into which it was split. Its losses are proportional to the advantages, so a
+factor on the advantages of a row corrects its weight.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -19,8 +19,9 @@ def corrections(
 ) -> list[float]:
     """The factor of each row's advantages; 0.0 for rows that train nothing.
 
-    trained: tokens of each row that are trained. accepted: of those, the ones that verl did not reject where
-    trainer and engine differ. sequences, mode, horizon: see `token_weights`. Raises ValueError as it does.
+    trained: number of trained tokens of each row. accepted: how many of them verl keeps after it rejects
+    those whose probability differs too much between trainer and engine. sequences, mode, horizon: see
+    `token_weights`. Raises ValueError as it does.
     """
     ours = token_weights(trained, sequences, mode, horizon)
     rows, tokens = len(trained), sum(trained)
@@ -37,8 +38,8 @@ def corrections(
 def optimizer_steps(rows: int, each: int, steps: int) -> int:
     """The optimizer steps of a batch: `steps`, however many rows its rollouts were split into.
 
-    each: rows that verl would make one step of, of which `rows` is a multiple. Where that multiple cannot be
-    shared out among the steps wanted, one step for each.
+    each: number of rows of one step in verl; `rows` is a multiple of it. If that multiple is not divisible by
+    `steps`, each group of `each` rows is one step.
     """
     parts = rows // each
     return parts if parts % steps else steps

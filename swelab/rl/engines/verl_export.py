@@ -16,7 +16,7 @@ DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 
 def newest_step(folder: Path) -> int:
-    """The step of verl's newest checkpoint that is whole; 0 without one."""
+    """The step of verl's newest complete checkpoint; 0 if there is none."""
     try:
         return int((folder / NEWEST).read_text())
     except (OSError, ValueError):
@@ -24,10 +24,10 @@ def newest_step(folder: Path) -> int:
 
 
 def export(folder: Path, start: Path, target: Path) -> None:
-    """Makes `target` a checkpoint of ours, of verl's `folder` (global_step_N).
+    """Writes the checkpoint in verl's `folder` (global_step_N) as one of ours to `target`.
 
-    All but the weights is that of `start`: the configuration, which says their type, the tokenizer, its
-    template. Raises InputError: verl wrote no weights in this layout.
+    Only the weights come from verl. The configuration (with the type of the weights), tokenizer and chat
+    template are those of `start`. Raises InputError if verl's folder has no weights in Hugging Face layout.
     """
     made = folder / "actor" / "huggingface"
     weights = sorted(made.glob("*.safetensors"))
@@ -46,7 +46,7 @@ def export(folder: Path, start: Path, target: Path) -> None:
 
 
 def dtype_of(path: Path) -> str:
-    """The type of the weights in a file, by its name in torch. Raises InputError on one that is not known."""
+    """The dtype of the weights in a file, as its name in torch. Raises InputError if it is unknown."""
     with safe_open(path, "pt") as weights:
         names = {weights.get_slice(key).get_dtype() for key in weights.keys()}  # noqa: SIM118
     known = {DTYPES.get(name, "") for name in names}

@@ -1,8 +1,8 @@
 """Runs Ray's head and verl on the first node of a job, in verl's own environment.
 
 `python -m swelab.rl.engines.verl_head NODES ADDRESS SECONDS RAY_WORDS VERL_WORDS`, the last two as JSON
-lists: starts the head, waits until so many nodes are there, and starts verl. Ends with verl's exit code, or
-with 3 and a line where the head ended first or nodes are missing.
+lists: starts the head, waits until so many nodes have joined, and starts verl. Ends with verl's exit code. If
+the head ends first or nodes are missing, it prints a line and ends with 3.
 """
 
 import json
@@ -18,7 +18,7 @@ RAY_ENDED = 3
 
 
 def main() -> int:
-    """Runs until verl or the head ends. The job that started this ends the other one."""
+    """Runs until verl or Ray's head ends. The job that runs this program then ends the other of the two."""
     nodes, address, seconds, *words = sys.argv[1:]
     ray_words, verl_words = map(json.loads, words)
     head = subprocess.Popen(ray_words)
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def absent(nodes: int, address: str, seconds: float, head: "subprocess.Popen[bytes]") -> str:
-    """Waits for the nodes; one line where they do not come in time, else ""."""
+    """Waits for the nodes. Returns "", or one line if they do not join in time."""
     deadline, there, joined = time.monotonic() + seconds, 0, False
     while time.monotonic() < deadline:
         if (ended := head.poll()) is not None:

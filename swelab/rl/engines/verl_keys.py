@@ -1,7 +1,7 @@
 """Translates an RL recipe to settings of verl 0.9.1: hydra overrides of its `ppo_trainer`.
 
-The overrides say all that a recipe says of the learner and the servers. What it says of rollouts (turns,
-history, rewards, how many at once) is read by our agent loop, what it says of advantages by our estimator.
+The overrides contain all settings of a recipe for the learner and the servers. Our agent loop reads its
+settings for rollouts (turns, history, rewards, concurrency), and our estimator those for advantages.
 """
 
 import re

@@ -18,8 +18,8 @@ from swelab.rl.samples import Sample, samples
 class Row(AgentLoopOutput):
     """One sequence for verl. `advantages`: of each token of the response; none where it is not trained.
 
-    verl wants one reward a row, and gives all rows of a rollout that of the last. So its scores of tokens
-    hold our advantages, which its estimator `swelab` passes on.
+    verl expects one reward a row and copies the reward of a rollout's last row to all its rows. So our
+    advantages are passed as its token scores, which its estimator `swelab` returns unchanged.
     """
 
     advantages: list[float] | None = None

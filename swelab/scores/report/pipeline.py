@@ -1,4 +1,4 @@
-"""The picture of the experiment: what was made from what, and how many of each."""
+"""Draws the artifacts of an experiment, their counts, and an arrow from each to those made from it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,15 +12,14 @@ from swelab.scores.report.reinforcement import learned_names
 from swelab.scores.report.report_data import ReportData
 
 TEXTS = (("node-title", "title", 21, 16), ("node-count", "count", 20, 18), ("node-path", "path", 22, 14))
-"""Of each text of a box: class, field, characters and pixels of a line."""
+"""CSS class, field, characters of a line and pixels of a line, for each text in a box."""
 TOP, FOOT = 8, 12
 """Pixels above the first line of a box, and below the last."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """A way to lay the graph out: width of a box, gaps to the right of it and below, margin on the right,
-    height of a box."""
+    """A layout of the graph: width of a box, gaps right of it and below it, right margin, height of a box."""
 
     name: str
     width: int
@@ -34,9 +33,9 @@ EDGES = [
     *(("tasks", "rollouts"), ("rollouts", "graded"), ("graded", "rows"), ("rows", "checkpoint")),
     *(("base", "checkpoint"), ("bench", "first"), ("bench", "second")),
 ]
-"""Which artifact is made from which, by the nodes' keys, in every experiment."""
+"""The edges (source key, target key) that every experiment has."""
 WEIGHTS = {"model": "base", "sft": "checkpoint", "rl": "learned"}
-"""The node that weights are, by the first word of their name."""
+"""The node of some weights, by the first word of their name."""
 WIDE, TALL = Way("wide", 168, 24, 24), Way("tall", 170, 14, 26, margin=14)
 
 
@@ -54,7 +53,7 @@ class Box:
 
 
 def edges_of(evidence: ReportData) -> list[tuple[str, str]]:
-    """Which artifact is made from which, by the nodes' keys."""
+    """The edges (source key, target key) of the artifacts of this experiment."""
     starts = {evidence.at.recipe(RL, name).start for name in learned_names(evidence)}
     made = [
         *zip(evidence.compared_weights, ("first", "second")),
@@ -93,7 +92,7 @@ def nodes_of(evidence: ReportData) -> list[Box]:
 
 
 def with_learned(boxes: list[Box], evidence: ReportData) -> list[Box]:
-    """The same boxes and one of what reinforcement learning made, between the weights and their scores."""
+    """The same boxes, and one for reinforcement learning between the weights and their scores."""
     names = learned_names(evidence)
     steps = sum(row["step"] > 0 for name in names for row in evidence.rewarded.get(name, Learned()).steps)
     path = f"rl/{names[0]}/checkpoint/" if len(names) == 1 else "rl/"
@@ -107,7 +106,7 @@ def with_learned(boxes: list[Box], evidence: ReportData) -> list[Box]:
 
 
 def resolve_rates(policy: str, sides: Sequence[BenchmarkResult]) -> str:
-    """The policy's resolve rate on each benchmark, in words where there is one."""
+    """The policy's resolve rate on each benchmark that has one, as text."""
     told = ", ".join(f"{side.policies[policy]['resolve_rate']:.1%}" for side in sides)
     return told + " resolved" * (len(sides) == 1)
 
@@ -173,7 +172,7 @@ def height(nodes: Sequence[Box]) -> int:
 
 
 def drawing(way: Way, nodes: list[Box], edges: Sequence[tuple[str, str]], caption: str) -> str:
-    """Boxes over lines, as one SVG that scales with its width."""
+    """The boxes and their edges as one SVG that scales with its width."""
     place = {node.key: getattr(node, way.name) for node in nodes}
     lines = ""
     for source, target in edges:

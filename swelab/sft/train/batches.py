@@ -41,7 +41,7 @@ class Plan:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Optimizer steps of an epoch."""
+        """The number of optimizer steps in an epoch."""
         return len(self.epochs[0]) // (self.passes * self.ranks)
 
     @property

@@ -1,7 +1,7 @@
 """The app that trains at Modal, with the files in a volume: `modal run <this file>::train --name <sft>`.
 
-Read by Modal's client here and in its container, and by nothing else. GPUs, hours and the volume's name come
-from the environment, as Modal wants them before anything runs.
+Only Modal's client imports it, here and in its container. GPUs, hours and the volume's name come from the
+environment, since Modal needs them at import.
 """
 
 import os
@@ -32,7 +32,7 @@ machine: dict[str, Any] = {"gpu": f"{GPU}:{GPUS}", "timeout": int(HOURS * 3600),
 
 @app.function(**machine)
 def train(name: str) -> None:
-    """The script of the rule train_sft on the files of `name`; a run that was cut off is taken up."""
+    """Runs the script of the rule train_sft on the files of `name`. An interrupted run is resumed."""
     here = f"{VOLUME}/{name}"
     command = ["python", "-m", "scripts.train_sft", "--dataset", f"{here}/dataset.jsonl"]
     command += ["--base", f"{here}/base.json", "--recipe", f"{here}/recipe.yaml"]
@@ -46,7 +46,7 @@ def train(name: str) -> None:
 
 @app.function(**machine)
 def tune(text: str, gpus: str) -> None:
-    """A torchtune configuration as it is: its paths are those of the volume at /volume."""
+    """Runs torchtune with an unchanged configuration, whose paths lie in the volume at /volume."""
     with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
         file.write(text)
         file.flush()
@@ -59,5 +59,5 @@ def tune(text: str, gpus: str) -> None:
 
 @app.local_entrypoint()
 def tune_file(config: str) -> None:
-    """`tune` with the file `config` of this machine."""
+    """Runs `tune` with the local file `config`."""
     tune.remote(Path(config).read_text(encoding="utf-8"), GPUS)

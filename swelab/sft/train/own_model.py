@@ -1,4 +1,4 @@
-"""A user's own model folder as the base of a training."""
+"""Uses a model folder of the user as the base model of a training."""
 
 import shutil
 from pathlib import Path
@@ -21,7 +21,7 @@ CONVERSATION = [
 
 
 def take_folder(folder: Path, output: Path) -> Record:
-    """Makes the folder `output` of links to the files of `folder`, after they were found fit to train.
+    """Checks the model in `folder` and makes the folder `output` with links to its files.
 
     Returns {"digest", "files", "bytes"}: the hash of the weights, hash and size by file name. Raises
     InputError: see `check_model`.
@@ -40,8 +40,8 @@ def take_folder(folder: Path, output: Path) -> Record:
 def check_model(folder: Path) -> None:
     """Raises InputError for a model that cannot be fine-tuned here.
 
-    Missing, cut-off or unreadable files; an architecture that no trainer knows; a tokenizer or a chat
-    template that is not ChatML; a template that writes turns otherwise than they are trained on.
+    The faults: missing, truncated or unreadable files; an architecture that no trainer supports; a tokenizer
+    or chat template that is not ChatML; a template that formats turns differently from the training rows.
     """
     config = check_weights(folder)
     family_of(config, folder / "config.json")

@@ -1,7 +1,7 @@
-"""The model and tokenizer that a torchtune configuration names, held against the checkpoint that it loads.
+"""Compares the model and tokenizer of a torchtune configuration with the checkpoint that it loads.
 
-torchtune finds a difference when it loads the weights, after minutes; a token without a row of the embedding
-is an IndexError in the first step.
+torchtune itself notices a difference only after minutes, when it loads the weights. A token without a row in
+the embedding raises an IndexError in the first step.
 """
 
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from swelab.records import InputError, Record, read_json, shorten
 from swelab.sft.rows.lengths import TURN_END, TURN_START, special_tokens
 
 SPOKEN = (TURN_START, TURN_END, "<|endoftext|>")
-"""Special tokens of every conversation, and of padding."""
+"""The special tokens that every conversation uses, and the one for padding."""
 
 
 def size_faults(config: Record) -> Iterator[str]:
-    """Sizes and special tokens that the checkpoint of a configuration does not have, a line each.
+    """One line for each size or special token that differs from the checkpoint of a configuration.
 
-    Nothing is said where the folder has no config.json, or the configuration names no model or tokenizer.
+    Returns [] if the folder has no config.json, or if the configuration names no model or tokenizer.
     """
     folder = Path(config["checkpointer"]["checkpoint_dir"])
     if not (folder / "config.json").is_file():

@@ -1,6 +1,6 @@
-"""Source of tasks `harbor`: the task folders of a folder, those that a grader of ours can judge.
+"""The source `harbor`: makes tasks from those of Harbor's task folders that our graders can judge.
 
-A folder that cannot be used is refused: it is named on the terminal, and counted by its reason.
+Other folders are refused: the terminal names each one, and they are counted by reason.
 """
 
 import sys
@@ -25,13 +25,13 @@ from swelab.tasks.harbor.harbor_folder import (
 from swelab.tasks.published_rows import lacks, read_row
 
 Usable = Callable[[Task], object]
-"""Raises InputError for a row whose tests cannot be run here."""
+"""Raises InputError for a row whose tests cannot run here."""
 
 
 def make_tasks(
     recipe: HarborSubset, archives: Mapping[str, Path], usable: Usable
 ) -> tuple[Sequence[Task], dict[str, int]]:
-    """Rows of the task folders in `recipe.path`, and how many were refused by reason.
+    """The rows of the task folders in `recipe.path`, and the number of refused folders by reason.
 
     archives: the recipe's repositories by name. Raises InputError: no folder can be used.
     """
@@ -65,7 +65,7 @@ def read_rows(
 ) -> Iterator[tuple[Path, Task | Refused]]:
     """Yields (task folder, its row or the reason for none) for the task folders in a folder, sorted by name.
 
-    at_hand: raises Refused for a task of ours whose repository is not there. Raises InputError.
+    at_hand: raises Refused for a task made by swelab whose repository is missing. Raises InputError.
     """
     if not place.is_dir():
         raise InputError("no such folder", place, "a folder of Harbor's task folders")
@@ -116,7 +116,7 @@ def task_row(folder: HarborFolder, usable: Usable) -> Task:
 
 
 def _with_image(folder: HarborFolder, row: Task) -> Task:
-    """The row with the image that its container is made from: the row's own name for it, if it has one."""
+    """The row with the image of its container, which is the row's own image name if it has one."""
     named = folder.environment.get("docker_image")
     if named is not None and not (isinstance(named, str) and named):
         raise Refused("task.toml is not Harbor's", f"environment.docker_image is {named!r}")

@@ -53,13 +53,13 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def name_of(cls):
-    """Module and name of a class, past what its metaclass says."""
+    """The real module and name of a class, whatever its metaclass reports."""
     of = type.__getattribute__
     return f"{of(cls, '__module__')}.{of(cls, '__qualname__')}"
 
 
 def digest(data):
-    """Replaces large data: its kind and a hash that does not depend on the order of a dict."""
+    """The replacement of large data: its kind, and a hash that does not depend on the order of a dict."""
     text = json.dumps(_in_order(data)).encode("ascii")
     return ["h", data[0], hashlib.sha256(text).hexdigest()[:32]]
 
@@ -73,11 +73,11 @@ def _in_order(data):
 
 
 class _TooLarge(BaseException):
-    """The value, or all values of the test together, have too many parts."""
+    """A value, or all values of a test together, have too many parts."""
 
 
 def _large(value):
-    """Replaces a value of too many parts: a hash of its repr if that is Python's own."""
+    """The replacement of a value with too many parts: a hash of its repr for a list, tuple, dict or set."""
     kinds = {list: "l", tuple: "t", dict: "d", set: "S", frozenset: "S"}
     if type(value) in kinds and len(value) <= MAX_LENGTH:
         with contextlib.suppress(Exception):
@@ -134,7 +134,7 @@ class Canon:
         return self.plain(value, cls)
 
     def plain(self, value, cls):
-        """The data of a number, text or bytes, or of what inherits from these."""
+        """The data of a number, text or bytes, or of an instance of a subclass."""
         if isinstance(value, int):
             small = int.bit_length(value) < 10_000
             return [
@@ -255,7 +255,7 @@ def _text(text, cls):
 
 
 def _state(value, cls):
-    """Attributes in __dict__ and slots, past what the class says of them."""
+    """The real attributes in __dict__ and slots, whatever the class reports."""
     state = {}
     with contextlib.suppress(Exception):
         state.update(object.__getattribute__(value, "__dict__"))

@@ -27,8 +27,8 @@ def sending(*sent, whole=False, length=b"100"):
 
 
 async def read(bodies, request, hold=None, most=100):
-    with bodies.room() as room:
-        body = await bodies.read(request, most, room)
+    with bodies.memory() as memory:
+        body = await bodies.read(request, most, memory)
         if hold:
             await hold.wait()
         return body

@@ -36,7 +36,7 @@ def is_cut(end):
         return False
 
 
-def test_strangers_of_one_address_make_way_for_each_other(connect):
+def test_the_limit_of_an_address_closes_its_oldest_unauthenticated_connection(connect):
     registry = Connections(40)
     other = connect(registry, "192.0.2.2", 1)
     many = [connect(registry, FAR, port) for port in range(30)]
@@ -44,18 +44,18 @@ def test_strangers_of_one_address_make_way_for_each_other(connect):
     assert registry.counts() == {"connections": 11, "connections_outside": 11, "connections_cut_total": 20}
 
 
-def test_strangers_of_many_addresses_make_way_too(connect):
+def test_the_limit_of_all_addresses_closes_the_oldest_of_the_fullest(connect):
     registry = Connections(40)
     many = [connect(registry, f"192.0.2.{n}", 1) for n in range(60)]
     assert sum(map(is_cut, many)) == 40 and registry.counts()["connections"] == 20
 
 
-def test_a_server_may_have_fewer_strangers(connect):
-    registry = Connections(40, strangers=2)
+def test_a_server_may_allow_fewer_unauthenticated_connections(connect):
+    registry = Connections(40, unauthenticated=2)
     ends = [connect(registry, f"192.0.2.{number}", number) for number in range(1, 4)]
     assert [is_cut(end) for end in ends] == [True, False, False]
     same = [connect(registry, "192.0.2.9", number) for number in range(3)]
-    assert [is_cut(end) for end in same] == [True, True, False], "the address with most of them makes way"
+    assert [is_cut(end) for end in same] == [True, True, False], "the address with most loses its oldest"
     assert not is_cut(ends[2])
 
 

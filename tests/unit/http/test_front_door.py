@@ -24,8 +24,8 @@ def error_answer(error):
 @pytest.fixture
 def door():
     async def body(request):
-        with request.scope["door"].bodies.room() as room:
-            got = await request.scope["door"].bodies.read(request, 100, room)
+        with request.scope["door"].bodies.memory() as memory:
+            got = await request.scope["door"].bodies.read(request, 100, memory)
         return JSONResponse({"got": got.decode(), "roles": sorted(request.scope["roles"])})
 
     async def fails(request):

@@ -412,7 +412,7 @@ def test_a_full_disk_stops_the_lending_and_nothing_else(tmp_path):
         for change in (later(drain, pool, url), join(pool, url), leave(pool, url, True)):
             with pytest.raises(OSError, match="cannot be written, so nothing was changed"):
                 await change
-        assert list(pool.nodes) == ["http://n"] and not pool.nodes["http://n"].room.draining
+        assert list(pool.nodes) == ["http://n"] and not pool.nodes["http://n"].capacity.draining
         store._base.execute("PRAGMA query_only = 0")
         assert (await lend("third")).state == "active"
         await pool.stop()

@@ -1,8 +1,8 @@
-"""Start-up of the CPU server, in half the time: fork in place of spawn, no garbage collection in imports.
+"""Halves the start-up time of the CPU server: fork instead of spawn, no garbage collection during imports.
 
-sglang starts its scheduler and detokenizer with `spawn`, because CUDA does not survive a fork, and
-each imports its six seconds of Python again. Without a GPU, and while the server has one thread
-only, a fork is safe; otherwise it spawns as before.
+sglang starts its scheduler and detokenizer with `spawn`, since CUDA does not survive a fork. Each of them
+repeats six seconds of imports. A fork is safe without a GPU while the server has only one thread; otherwise
+the server uses `spawn`.
 """
 
 import gc
@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable
 
 SERVER = "sglang.launch_server" in sys.orig_argv
-"""Other programs, such as trainers that import sglang, find the packages here and start as ever."""
+"""Whether this process is the server. Other programs that import sglang keep their normal start-up."""
 _set_start_method = multiprocessing.set_start_method
 
 
 def set_start_method(method: str | None, force: bool = False) -> None:
-    """`multiprocessing.set_start_method`, with fork for spawn where that is safe."""
+    """`multiprocessing.set_start_method`, but with fork instead of spawn if a fork is safe."""
     gc.enable()
     gc.freeze()
     if "--lora-paths" in sys.argv:
@@ -27,9 +27,9 @@ def set_start_method(method: str | None, force: bool = False) -> None:
 
 
 def unpin() -> None:
-    """Makes requests for pinned memory, which sglang's adapters make on a CPU too, ask for plain memory.
+    """Makes torch ignore `pin_memory`, which sglang's adapters request even on a CPU.
 
-    Pinning speeds up copies to a GPU; torch refuses it where there is none.
+    Pinned memory speeds up copies to a GPU; without a GPU torch raises an error.
     """
     import torch
 

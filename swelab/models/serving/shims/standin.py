@@ -1,4 +1,4 @@
-"""Packages that can be imported and not used: every name is there, and raises when called."""
+"""Makes packages that can be imported but not used: every name exists and raises when called."""
 
 import importlib.abc
 import importlib.machinery
@@ -8,7 +8,7 @@ from types import ModuleType
 
 
 class Absent:
-    """A name of a package that is not there. Raises NotImplementedError when called."""
+    """A name in a missing package. Raises NotImplementedError when called."""
 
     def __init__(self, name: str):
         self._name = name
@@ -26,7 +26,7 @@ class Absent:
 
 
 def names_of(module: str) -> Callable[[str], Absent]:
-    """A module's `__getattr__` that has every name but the ones Python reserves."""
+    """A `__getattr__` for a module, which returns an `Absent` for every name except dunder names."""
 
     def get(name: str) -> Absent:
         if name.startswith("__"):
@@ -37,7 +37,7 @@ def names_of(module: str) -> Callable[[str], Absent]:
 
 
 class Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds every submodule of one package."""
+    """Finds and loads every submodule of one package as an empty stand-in."""
 
     def __init__(self, root: str):
         self.prefix = root + "."
@@ -45,7 +45,7 @@ class Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: object = None, target: object = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The spec of a module below the root, a package each; None for all others. See importlib."""
+        """The spec of a submodule of the root, as a package; None for other modules. See importlib."""
         if fullname.startswith(self.prefix):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         return None

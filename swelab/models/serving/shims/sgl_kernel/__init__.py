@@ -1,4 +1,4 @@
-"""Stand-in for sglang's CUDA kernels, published as wheels for GPUs alone; CPU paths never call them."""
+"""Stand-in for sglang's CUDA kernels, which exist as GPU wheels only. The CPU code never calls them."""
 
 from standin import stand_in
 
