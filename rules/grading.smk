@@ -26,7 +26,7 @@ rule grade:
         "results/logs/grade/{policy}/{subset}/{shard}.log",
     benchmark:
         "results/benchmarks/grade/{policy}/{subset}/{shard}.tsv"
-    priority: 2
+    priority: 5
     conda:
         "../envs/workflow.yaml"
     threads: WORKERS

@@ -18,7 +18,12 @@ SANDBOXES = {"mem_mb": sandboxes_mb(WORKERS), "minutes": 480}
 
 def names_matching(kind, key, *values):
     """Regular expression of the recipes whose `key` has one of these values."""
-    return "|".join(recipes.names_with(kind, key, values)) or "(?!)"
+    return matching(recipes.names_with(kind, key, values))
+
+
+def matching(names):
+    """Regular expression of these names; nothing matches that of none."""
+    return "|".join(names) or "(?!)"
 
 
 def servers_at_once(policy):

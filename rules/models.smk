@@ -23,7 +23,7 @@ rule make_base_model:
     wildcard_constraints:
         model=names_matching("model", "source", "drill"),
     # The longest job needs few others before it: it starts first, and tasks are made at the same time.
-    priority: 2
+    priority: 6
     conda:
         "../envs/workflow.yaml"
     threads: model_threads

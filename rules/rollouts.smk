@@ -29,7 +29,7 @@ rule rollout:
         "results/benchmarks/rollout/{policy}/{subset}/{shard}.tsv"
     wildcard_constraints:
         policy=names_matching("policy", "kind", "scripted", "checkpoint", "recorded"),
-    priority: 1
+    priority: 4
     conda:
         "../envs/workflow.yaml"
     threads: rollout_threads

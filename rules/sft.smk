@@ -64,7 +64,7 @@ rule train_sft:
     benchmark:
         "results/benchmarks/train_sft/{sft}.tsv"
     # Training starts first: held-out tasks and the base model's rollouts can run at the same time.
-    priority: 2
+    priority: 6
     conda:
         "../envs/workflow.yaml"
     threads: lambda wildcards: sft_settings(wildcards).train.threads

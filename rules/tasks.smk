@@ -1,5 +1,7 @@
 """Repositories, and the tasks made in them."""
 
+MADE_HERE = ("forge", "drill", "kodcode")
+
 
 rule build_repo:
     """A clean checkout of a repository as a deterministic tar, and its manifest.
@@ -56,7 +58,7 @@ rule make_tasks:
     benchmark:
         "results/benchmarks/make_tasks/{subset}.tsv"
     wildcard_constraints:
-        subset=names_matching("subset", "source", "forge", "drill", "kodcode"),
+        subset=names_matching("subset", "source", *MADE_HERE),
     priority: 1
     conda:
         "../envs/workflow.yaml"
@@ -77,6 +79,21 @@ rule make_tasks:
             --output {output.tasks:q} \
             --manifest {output.manifest:q}
         """
+
+
+# What a training needs comes first; tasks that are only scored are made and validated while the model trains.
+use rule make_tasks as make_training_tasks with:
+    wildcard_constraints:
+        subset=matching(
+            sorted(
+                {*training_subsets(EXPERIMENT)}
+                & {*recipes.names_with("subset", "source", MADE_HERE)}
+            )
+        ),
+    priority: 2
+
+
+ruleorder: make_training_tasks > make_tasks
 
 
 use rule make_tasks as fetch_tasks with:
@@ -132,11 +149,10 @@ rule validate_tasks:
         """
 
 
-# Training waits for these, as for all of priority 1; tasks to be scored are validated while the model trains.
 use rule validate_tasks as validate_training_tasks with:
     wildcard_constraints:
-        subset="|".join(training_subsets(EXPERIMENT)) or "(?!)",
-    priority: 1
+        subset=matching(training_subsets(EXPERIMENT)),
+    priority: 3
 
 
 ruleorder: validate_training_tasks > validate_tasks

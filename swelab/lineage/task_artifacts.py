@@ -55,7 +55,7 @@ TASK_ARTIFACTS = {
         needs={"recipe": recipe_file("repo"), "rows": _files_of_repo},
     ),
     "tasks": Kind(
-        rules="make_tasks fetch_tasks choose_tasks",
+        rules="make_tasks make_training_tasks fetch_tasks choose_tasks",
         files=files_at("results/tasks/{subset}", tasks=".json"),
         params={"settings": lambda at: experiment.tasks_slice(at.recipe(kinds.SUBSET))},
         needs={
