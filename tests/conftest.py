@@ -49,6 +49,10 @@ BUG = """--- a/calc/core.py
 """
 
 
+# Where the tests are started in the background SIGINT is ignored, in every program that they start as well.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # Properties are tried on the same inputs in each run, and no verdict hangs on a machine's speed.
 settings.register_profile(
     "repeatable",

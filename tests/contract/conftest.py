@@ -133,6 +133,10 @@ class Place:
 
     def __init__(self, backend, image=None, engine=None):
         self.backend, self.image, self.engine = backend, image, engine
+        self._others = self._held()
+
+    def _held(self):
+        return self.engine.containers() + self.engine.volumes() if self.engine else []
 
     def start(self, tree, **options):
         return self.backend.start(tree, image=self.image, **options)
@@ -150,9 +154,9 @@ class Place:
             os.kill(outer[0], signal.SIGKILL)
 
     def left_of(self, box):
-        """What a closed sandbox of this process has left."""
+        """What closed sandboxes of this place have left; the engine may hold those of other files' tests."""
         if self.engine:
-            return self.engine.containers() + self.engine.volumes()
+            return [each for each in self._held() if each not in self._others]
         return [path for path in (box._scratch.path,) if path.exists()]
 
     def left_by(self, pid, scratch, ours):

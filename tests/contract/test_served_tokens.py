@@ -143,6 +143,7 @@ def test_clients_cannot_change_weights(served, folder):
 
 def test_weights_that_are_not_there_are_refused_and_the_old_ones_serve_on(served, template, folder):
     fleet, endpoint = served
+    fleet.publish(Weights(folder / "2", "step-2"))
     with pytest.raises(ServingError, match="does not take weights"):
         fleet.publish(Weights(folder / "nowhere", "step-3"))
     assert ServedTokens(endpoint).generate(template.opening(ASKED), SAMPLING).versions == ((0, "step-2"),)

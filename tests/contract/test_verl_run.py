@@ -141,10 +141,10 @@ def test_one_lost_process_ends_it_in_one_line_and_it_goes_on(place, tmp_path, vi
 
 
 def test_it_saves_before_its_job_ends_whatever_the_recipe_says(place, tmp_path, monkeypatch):
-    """The job is a variable, and squeue a script that says how long it has left; all else is real."""
+    """The job is a variable, and squeue a script that says when it ends; all else is real."""
     another(place, tmp_path, RECIPE.replace("verl: {", "verl: {save: 100, "))
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/squeue").write_text("#!/bin/sh\necho 0:30\n")
+    (tmp_path / "bin/squeue").write_text("#!/bin/sh\necho $(($(date +%s) + 30))\n")
     (tmp_path / "bin/squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "1")
