@@ -30,8 +30,7 @@ class Training:
     """A training run in a folder of its own.
 
     learner: opens the learner on a checkpoint. publish: has all servers serve other weights. place: where
-    rollouts are made. workers: rollouts at once. engine: measures when the policy generates, if this process
-    calls it.
+    rollouts are made. engine: measures when the policy generates, if this process calls it.
     """
 
     def __init__(
@@ -43,20 +42,19 @@ class Training:
         place: Maker,
         learner: Callable[[Path], Trainee],
         publish: Callable[[Weights], int],
-        workers: int,
         reports: Reports | None = None,
         validation: Validation | None = None,
         keep: Callable[[int, Group], None] = lambda *_: None,
         engine: Busy | None = None,
     ):
         self.folder, self.start, self.prompts, self.recipe = folder, start, prompts, recipe
-        self.place, self.publish, self.workers, self._keep = place, publish, workers, keep
+        self.place, self.publish, self._keep = place, publish, keep
         self.rollouts, self.steps = recipe.rollouts, recipe.train.steps
         self._open_learner, self._reports = learner, reports or Reports()
         self._places, self._engine = Busy(), engine
         self._validated = len(validation.tasks) if validation else 0
         seen = self._reports.rolled_out
-        self._validations = Validations(folder, validation, self.steps, workers, seen)
+        self._validations = Validations(folder, validation, self.steps, self.rollouts.at_once, seen)
 
     def run(self) -> Path:
         """All steps that are left; the last checkpoint. Raises NotFinite, InputError, ServingError."""
@@ -70,8 +68,8 @@ class Training:
         with (
             closing(self._reports),
             Ahead(
-                self.folder, self.prompts, self.rollouts.samples, self._roll_out, self.workers, first,
-                self.rollouts.prompts,
+                self.folder, self.prompts, self.rollouts.samples, self._roll_out, self.rollouts.at_once,
+                first, self.rollouts.prompts,
             ) as ahead,
         ):  # fmt: skip
             for number in range(done, self.steps):
@@ -123,7 +121,7 @@ class Training:
 
         published: seconds that the servers took to get the weights of this step.
         """
-        clock = StepClock(self._places, self._engine, self.workers)
+        clock = StepClock(self._places, self._engine, self.rollouts.at_once)
         groups, last = self._groups(first, ahead, min(self.rollouts.ahead, self.steps - number - 1))
         ahead.done_before(last)
         rolled = clock.seconds()

@@ -66,7 +66,6 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
             place(recipe.rollouts.temperature, True),
             lambda checkpoint: open_learner(recipe, checkpoint, start, folder / "ranks.log", ranks),
             partial(fleet.publish, in_turns=recipe.rollouts.update == "in_turns"),
-            recipe.rollouts.at_once,
             reports,
             validation_of(recipe, reads.held_out, place),
             Artifacts(folder / ROLLOUTS, recipe).write,

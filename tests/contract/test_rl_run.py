@@ -74,7 +74,6 @@ def again(place, folder, reports=None, **changes):
         Place(Bench(RepoStore(place / "repos", folder / "repos"), None), {}, folder, ask),
         lambda checkpoint: Learner(checkpoint, recipe),
         lambda weights: 1,
-        workers=1,
         reports=reports,
     )
 

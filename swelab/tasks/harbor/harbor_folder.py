@@ -52,8 +52,8 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class HarborFolder:
-    """settings: of task.toml; instruction: what an agent is told; row: of tests/config.json, as it stands
-    there."""
+    """A task folder. settings: task.toml. instruction: the text that an agent gets. row: tests/config.json,
+    unchanged."""
 
     path: Path
     settings: Record

@@ -53,7 +53,7 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def name_of(cls):
-    """The real module and name of a class, whatever its metaclass reports."""
+    """The module and name of a class, read past its metaclass, which may report others."""
     of = type.__getattribute__
     return f"{of(cls, '__module__')}.{of(cls, '__qualname__')}"
 
@@ -255,7 +255,7 @@ def _text(text, cls):
 
 
 def _state(value, cls):
-    """The real attributes in __dict__ and slots, whatever the class reports."""
+    """The attributes in __dict__ and slots, read past the class, which may report others."""
     state = {}
     with contextlib.suppress(Exception):
         state.update(object.__getattribute__(value, "__dict__"))

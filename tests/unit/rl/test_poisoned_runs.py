@@ -59,7 +59,7 @@ def ask(*_):
 
 def run(work, toy):
     train = {"steps": STEPS, "keep_checkpoints": 3, "lr": 1e-3}
-    recipe = rl_recipe(rollouts={"prompts": 2, "samples": 2}, train=train)
+    recipe = rl_recipe(rollouts={"prompts": 2, "samples": 2, "at_once": 1}, train=train)
     bench = Bench(RepoStore(work / "repos", work / "scratch"), None)
     opened = lambda checkpoint: Learner(checkpoint, recipe, start=toy)  # noqa: E731
     return Training(
@@ -70,7 +70,6 @@ def run(work, toy):
         Place(bench, {}, work, ask),
         opened,
         lambda weights: 1,
-        workers=1,
     ).run()
 
 
