@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 class Deferred:
     """A backend whose sandboxes are removed by a thread of its own; a context manager that waits for it.
 
-    When `most` of them wait to be removed, the thread that closes the next one removes it.
+    When `most` sandboxes already wait for that thread, a caller that closes another one removes it itself.
     """
 
     def __init__(self, backend: Backend, most: int) -> None:

@@ -32,7 +32,9 @@ def remark(name: str) -> str:
 
 
 def descriptor(call: ast.Call, modules: Mapping[str, str]) -> int | None:
-    """The descriptor that a call names as a constant. Code that opened a file has its number in a variable.
+    """The file descriptor that a call names as a constant; None for others.
+
+    Honest code keeps the number of a file that it opened in a variable.
 
     modules: what each imported name stands for.
     """

@@ -114,7 +114,7 @@ def official_statuses(log: str, parser: str) -> dict[str, str]:
     """Status by test id of what lies between the benchmark's markers. Raises InputError (unknown parser).
 
     Where a marker is there more than once, swebench reads up to the first end: a test counts as passed only
-    if that text and the whole say so. What commands a terminal, such as colours, is no part of a log.
+    if that text and the whole say so. Terminal codes, such as colours, are removed first.
     """
     log = _TERMINAL.sub("", log) if "\x1b" in log or "\x9b" in log else log
     whole = official_part(log)

@@ -182,7 +182,10 @@ class Difference:
 
 
 def differences(name: str, configs: Path = recipes.CONFIGS) -> list[Difference]:
-    """The values of a recipe that are not the published ones. Raises InputError, KeyError of another name."""
+    """The values of a recipe that differ from the published ones.
+
+    Raises InputError (unusable recipe) and KeyError (nothing is published under this name).
+    """
     recipe = recipes.named(RL, name, configs)
     said = recipe.plain() | {"verl": recipe.cluster.plain()}
     said["scaffold"] = recipes.named(SCAFFOLD, recipe.scaffold, configs).plain()

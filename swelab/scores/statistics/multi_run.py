@@ -147,8 +147,9 @@ def effective_wilson(
 def runs_differ(verdicts: Sequence[Sequence[bool]]) -> float | None:
     """p-value of Cochran's Q: whether runs differ by more than the luck of attempts at these tasks.
 
-    verdicts: of each task, one verdict a run. None when no task was resolved in some runs only. Source:
-    Cochran 1950, Biometrika 37:256-266; chi-squared with one degree less than runs.
+    verdicts: a row for each task, with its verdict in each run. Returns None when no task was
+    resolved in some runs only. Source: Cochran 1950, Biometrika 37:256-266; chi-squared with one degree less
+    than runs.
     """
     table = np.asarray(verdicts, dtype=float)
     runs = table.shape[1] if table.ndim == 2 else 0

@@ -100,7 +100,7 @@ class StepStates:
 
 
 class Batches:
-    """A recipe's batches without the first `taken` of the epoch it is taken up in, and at most up to `count`.
+    """A recipe's batches up to number `count`, without the first `taken` of the epoch that is resumed.
 
     torchtune would carry the gradients of batches that make no whole step into the next epoch, where they are
     lost when it resumes there.
