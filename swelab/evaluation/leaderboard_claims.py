@@ -27,7 +27,7 @@ def check_ids(ids: Iterable[str]) -> None:
 
 
 def missing_tasks(ids: Collection[str]) -> str:
-    """Which split the number of tasks does not fill; "" where it fills one."""
+    """A sentence with the sizes of all splits if the number of tasks is none of them, else ""."""
     if len(ids) in SPLITS.values():
         return ""
     sizes = ", ".join(f"{name} {size}" for name, size in SPLITS.items())

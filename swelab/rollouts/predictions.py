@@ -21,10 +21,10 @@ from swelab.rollouts.own_eval import own_eval
 def load_predictions(path: str | Path, key_filter: KeyFilter | None = None) -> dict[str, Prediction]:
     """Predictions by instance id, from a JSON object, a JSON list or JSON Lines.
 
-    Each prediction is {"instance_id", "model_name_or_path", "model_patch": str | None}. `key_filter`: only
-    those whose id is wanted; of an object the others are not held. Raises InputError on a malformed
-    prediction or one instance predicted twice. A patch that no file can hold is no fault here: it is graded
-    as one that does not apply.
+    Each prediction is {"instance_id", "model_name_or_path", "model_patch": str | None}. `key_filter`: selects
+    ids; predictions of other ids are not held in memory where the file is an object. Raises InputError on a
+    malformed prediction or one instance predicted twice. A patch that no file can hold is no fault here: it
+    is graded as one that does not apply.
     """
     return {row.instance_id: row for row in read_predictions(path, key_filter)}
 

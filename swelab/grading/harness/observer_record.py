@@ -76,7 +76,7 @@ def read_record(output: bytes, nonce: str, key: str, log_bytes: int) -> Observer
 def _opened(pieces: dict[int, tuple[bytes, bytes]], key: bytes) -> Iterator[list[Any] | None]:
     """The observations in their order, up to the first missing line.
 
-    At a line that is malformed or not sealed with its key they end, with None.
+    A malformed line, or one not sealed with its key, is None and ends them.
     """
     number, body = 0, list[bytes]()
     while number in pieces:

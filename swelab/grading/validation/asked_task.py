@@ -60,7 +60,7 @@ class TaskQuestion:
         ]
 
     def ask(self, run: QuestionRun, answers: bool = False) -> Answer:
-        """Asks the question, or its form with what is expected left in.
+        """Asks the question; with `answers` in the form that still holds the expected values.
 
         A run that meets its time limit is made again, since the machine may have been busy: what it did not
         emit would be missed for good.

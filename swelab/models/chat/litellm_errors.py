@@ -153,7 +153,7 @@ def error_inside(body: Any) -> Record | None:
 
 
 def _error_beside(body: Record) -> Record | None:
-    """An error whose parts stand among the answer's own fields: words, and what says that they are an error.
+    """An error that is no object of its own: its parts are fields of the answer itself.
 
     Such are `{"object": "error", "message"}`, `{"detail"}`, `{"success": false, "errors"}`,
     `{"error_code", "error_msg"}`, `{"code", "msg"}`.

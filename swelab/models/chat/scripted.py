@@ -195,7 +195,7 @@ class ScriptedModel(TextModel):
         return submit
 
     def _look(self, edit: Edit) -> str:
-        """Shows the function down to the line of the bug, or the lines around it where none is named."""
+        """Shows the function down to the bug; if the task names no function, the lines around the bug."""
         hint = self.task.hint or {}
         if "function" not in self.task:
             return f"sed -n '{max(1, edit.number - 5)},{edit.number + len(edit.before) + 5}p' {edit.path}"

@@ -74,7 +74,7 @@ class OurWeights:
     """Whether a token of the batch is trained."""
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """See verl's PPOTrainer. verl's correction of ratios fails on a batch without trained tokens: skipped."""
+        """See verl's PPOTrainer, whose correction of ratios would fail without a trained token: skipped."""
         trainer, rows, algorithm = cast(Any, super()), self._rows(batch), self.config.algorithm
         before, self.teaches = algorithm.get("rollout_correction"), any(rows.trained)
         try:

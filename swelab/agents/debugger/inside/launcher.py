@@ -36,7 +36,7 @@ class Lines:
     def readline(self) -> str:
         """The next line for the debugger, after the report.
 
-        What a statement of the debugger's asks for (pdb lends it this stdin) is an end of file too.
+        A statement that pdb runs reads pdb's stdin; it gets an end of file, too.
         """
         if os.getpid() != self.owner or sys.stdin is self:
             return ""
