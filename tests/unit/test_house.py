@@ -8,12 +8,13 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOUNDATION = {"outcomes", "machine", "records", "configs", "console", "files", "jobs", "lineage"}
+FOUNDATION = {"outcomes", "machine", "patience", "records", "configs", "console", "files", "jobs", "lineage"}
 MAY_USE = {
     "outcomes": {"outcomes"},
     "machine": {"machine"},
+    "patience": {"patience"},
     "records": {"outcomes", "records"},
-    "files": {"records", "console", "files"},
+    "files": {"records", "console", "files", "patience"},
     "console": {"records", "console", "machine"},
     "jobs": {"records", "console", "files", "jobs"},
     "witness": {"records", "witness"},
@@ -21,7 +22,7 @@ MAY_USE = {
     "checks": FOUNDATION | {"checks", "sandbox"},
     "cluster": FOUNDATION | {"checks", "cluster"},
     "http": {"records", "http"},
-    "sandbox": {"records", "http", "sandbox"},
+    "sandbox": {"records", "http", "patience", "sandbox"},
     "pool": FOUNDATION | {"http", "pool", "sandbox"},
     "images": FOUNDATION | {"images", "sandbox"},
     "models": FOUNDATION | {"checks", "cluster", "http", "models"},
@@ -241,6 +242,24 @@ def test_no_group_is_repeated_possessively():
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and repeat.search(node.value)
     ]
+
+
+def test_requests_are_repeated_by_patience_alone():
+    """No other module reads Retry-After, loads a library for it, or sleeps where it handles a fault."""
+    polls = ("swelab/pool/pool.py", "swelab/rl/engines/verl_node.py", "swelab/sandbox/docker_engine.py")
+    wrong = []
+    for path in LIBRARY:
+        name = str(path.relative_to(ROOT))
+        if not name.startswith("swelab/") or name == "swelab/patience.py":
+            continue
+        libraries = {"tenacity", "backoff", "stamina"} & {each.split(".")[0] for each in imports(path)}
+        if libraries or "retry-after" in path.read_text().lower():
+            wrong.append(name)
+        handlers = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.ExceptHandler)]
+        calls = [node for each in handlers for node in ast.walk(each) if isinstance(node, ast.Call)]
+        if name not in polls and any("sleep" in ast.unparse(call.func) for call in calls):
+            wrong.append(name)
+    assert not wrong
 
 
 def test_public_functions_have_docstrings():

@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 
-from swelab.files.patience import retry_after
 from swelab.models import OVERFLOW
+from swelab.patience import retry_after
 from swelab.records import Record, shorten
 
 KEY, QUOTA, BUSY, OVERFLOWED, FILTERED, WRONG = "key", "quota", "busy", "overflowed", "filtered", "wrong"
@@ -37,7 +37,7 @@ CODES = ("code", "statusCode", "status_code", "error_code", "errorCode")
 
 
 @dataclass(frozen=True)
-class CallFault:
+class CallFault(Exception):
     """A call that gave no answer. `kind` is one of the words above; `charged` whether it may have been paid
     for; `wait` the seconds that the service asks for; `status` that of its answer, where it gave one."""
 
