@@ -322,6 +322,13 @@ def test_files_that_documents_name_exist():
     assert not missing
 
 
+def test_files_that_the_plan_names_shortly_exist():
+    """docs/architecture.md writes a neighbour of a file without its folders."""
+    text = (ROOT / "docs/architecture.md").read_text()
+    short = set(re.findall(r"`(?:[\w-]+/)*([\w-]+\.(?:py|smk|css))`", text))
+    assert len(short) > 90 and not sorted(short - {path.name for path in SHIPPED if path.exists()})
+
+
 def test_the_text_speaks_of_the_project_alone():
     forbidden = re.compile(
         r"/[w]ork/|/[t]mp/w/|[b]ash_jobs|\.[l]ibrary|pypi\.org|files\.pythonhosted|/root/\.pyenv"
