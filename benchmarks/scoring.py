@@ -14,7 +14,7 @@ import time
 from swelab.console.terminal import run_script
 from swelab.grading.swebench_report import build_report
 from swelab.scores.score import score
-from swelab.scores.verified import score_experiment
+from swelab.scores.verified_score import score_experiment
 
 LOST = 0.01
 

@@ -15,7 +15,7 @@ from swelab.console.terminal import run_script
 from swelab.records import InputError
 from swelab.scores.report.text_summary import compared, described, plan_before, plan_for
 from swelab.scores.statistics.other_harnesses import on_one_benchmark, read_result
-from swelab.scores.verified import statuses_of
+from swelab.scores.verified_score import statuses_of
 
 DETECTABLE = "Smallest true difference that is found 80% of the time:"
 

@@ -9,10 +9,11 @@ from swelab.console.option_types import at_least, number, whole
 from swelab.console.terminal import run_script
 from swelab.http.run_server import positive, run
 from swelab.http.sockets import address, listen
+from swelab.pool.lease_book import PoolLimits
 from swelab.pool.lease_store import LeaseStore
 from swelab.pool.membership import take_in
 from swelab.pool.node_client import Link
-from swelab.pool.pool import Pool, PoolLimits
+from swelab.pool.pool import Pool
 from swelab.pool.pool_server import pool_app
 from swelab.records import InputError
 from swelab.sandbox.remote_protocol import find_token, find_tokens
@@ -31,9 +32,7 @@ def main() -> None:
     parser.add_argument("--ttl", type=number, default=120, help="seconds until an unrenewed lease ends")
     parser.add_argument("--max-leases", type=whole, default=1000, help="sandboxes at once")
     parser.add_argument("--max-waiting", type=whole, default=10_000, help="requests that may wait")
-    parser.add_argument(
-        "--node-ca", type=Path, help="PEM file that the nodes' certificates are checked against"
-    )
+    parser.add_argument("--node-ca", type=Path, help="PEM file that checks the nodes' certificates")
     parser.add_argument("--certificate", type=Path, help="for https, a PEM file")
     parser.add_argument("--key", type=Path, help="its key, if the certificate's file does not hold it")
     args = parser.parse_args()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from swelab.console.option_types import at_least, whole
 from swelab.console.terminal import run_script
-from swelab.grading.evaluation import Places, evaluate, forget, gold_predictions, subset_tasks
+from swelab.grading.grade_predictions import Places, evaluate, forget, gold_predictions, subset_tasks
 from swelab.grading.swesmith_reports import run_folder, run_report
 from swelab.records import Fault, write_json
 from swelab.rollouts.predictions import load_predictions

@@ -10,7 +10,7 @@ from swelab.records import check, write_json
 from swelab.records.score_records import VerifiedScore
 from swelab.scores.report.text_summary import losses, trust
 from swelab.scores.trail import trail_record
-from swelab.scores.verified import load_score, score_experiment
+from swelab.scores.verified_score import load_score, score_experiment
 
 
 def main() -> None:

@@ -10,14 +10,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 def json_service(answer):
     """A server while the block runs, with its address as `url`.
 
-    answer: (path, headers, body or None) to (status, reply). A reply of bytes is sent as it is; status 0 ends
-    the connection without one.
+    answer: (path, headers, body or None) to (status, reply) or (status, reply, headers). A reply of bytes is
+    sent as it is; status 0 ends the connection without one.
     """
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             text = self.rfile.read(int(self.headers["Content-Length"] or 0))
-            status, reply = answer(self.path, self.headers, json.loads(text) if text else None)
+            status, reply, *headers = answer(self.path, self.headers, json.loads(text) if text else None)
             if not status:
                 self.close_connection = True
                 return
@@ -25,6 +25,8 @@ def json_service(answer):
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
+            for name, value in (headers[0] if headers else {}).items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data)
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from swelab.evaluation.evaluated import Evaluated
+from swelab.evaluation.attempt_result import AttemptResult
 from swelab.records import Record, line, write_bytes, write_json
 from swelab.records.attempt_records import Trajectory
 from swelab.rollouts.command_steps import steps
@@ -29,7 +29,7 @@ class AttemptFolders:
         self._names: dict[tuple[str, int], str] = {}
         self._lock = threading.Lock()
 
-    def keep(self, done: Evaluated) -> None:
+    def keep(self, done: AttemptResult) -> None:
         """Gives an attempt of an earlier run its folder again."""
         if done.run_dir:
             self._names[done.instance_id, done.sample] = done.run_dir
@@ -42,7 +42,7 @@ class AttemptFolders:
         with self._lock:
             return self._names.setdefault((instance, sample), f"{instance}__{time.time_ns()}")
 
-    def write(self, trajectory: Trajectory, done: Evaluated) -> None:
+    def write(self, trajectory: Trajectory, done: AttemptResult) -> None:
         """Writes the folder of an attempt, or writes it anew."""
         folder = self.folder / done.run_dir
         row = done.row()
@@ -76,7 +76,7 @@ class AttemptFolders:
         meta = {"instance_id": done.instance_id, **self.meta, "sample": done.sample}
         write_json(folder / "meta.json", meta)
 
-    def append(self, done: Evaluated) -> None:
+    def append(self, done: AttemptResult) -> None:
         """Adds an attempt's line to results.jsonl."""
         with self._lock, open(self.folder / ROWS, "ab") as stream:
             stream.write(line(done.row()))

@@ -16,7 +16,7 @@ from swelab.configs.kinds.scaffold import MiniLoop, SweAgentScaffold
 from swelab.evaluation.actors import open_actors, watched
 from swelab.evaluation.attempt_folders import AttemptFolders
 from swelab.evaluation.attempt_keys import Item, Keys
-from swelab.evaluation.evaluated import Evaluated, evaluated
+from swelab.evaluation.attempt_result import AttemptResult, attempt_result
 from swelab.evaluation.evaluation_plan import Plan
 from swelab.evaluation.running_table import Running, shown
 from swelab.grading.grading_stage import Bench, grade_prediction, lost_grade
@@ -70,7 +70,7 @@ class Desk:
     backend: Backend
     scratch: Path
 
-    def evaluate(self, item: Item, roll_out: Rollouts) -> Evaluated:
+    def evaluate(self, item: Item, roll_out: Rollouts) -> AttemptResult:
         """One attempt, whose rollout is made unless it is kept. Raises ServiceRefused, ServingError."""
         began, name, unusable = time.monotonic(), item.task.instance_id, ""
         self.running.begin(item.name)
@@ -89,7 +89,7 @@ class Desk:
             grade = lost_grade(item.task, trajectory.outcome, unusable)
         folder = self.folders.name(name, item.sample)
         seconds = time.monotonic() - began
-        done = evaluated(trajectory, item.sample, grade, folder, seconds, final=bool(unusable))
+        done = attempt_result(trajectory, item.sample, grade, folder, seconds, final=bool(unusable))
         self.folders.write(trajectory, done)
         self.folders.append(done)
         self.running.end(item.name, done.outcome if done.is_paused else done.status)
@@ -114,12 +114,12 @@ class Desk:
         for item in items:
             for key in dict.fromkeys((item.key, item.result_key)):
                 if key in results:
-                    self.folders.keep(done := results.record(key, Evaluated))
+                    self.folders.keep(done := results.record(key, AttemptResult))
                     if key == item.result_key and not (done.is_lost or done.is_paused):
                         self.running.end(item.name, done.status)
 
     @contextmanager
-    def at_work(self, items: Sequence[Item]) -> Iterator[Callable[[Item], Evaluated]]:
+    def at_work(self, items: Sequence[Item]) -> Iterator[Callable[[Item], AttemptResult]]:
         """The function from an attempt to its record; a model is opened where some rollout is left."""
         opened = _program if isinstance(self.plan.scaffold, SweAgentScaffold) else _loop
         todo = [item for item in items if item.key not in self.rollouts.journal]
@@ -134,7 +134,7 @@ class Desk:
 
 def attempts(
     plan: Plan, tasks: Sequence[Task], images: Mapping[str, Image], folders: AttemptFolders
-) -> Iterator[Evaluated]:
+) -> Iterator[AttemptResult]:
     """The attempts of all samples at `tasks`, sample by sample in the tasks' order; see `run_shard`.
 
     images: by instance id, of the tasks that run in one. Raises what stops an evaluation: InputError (no
@@ -151,7 +151,7 @@ def attempts(
             results,
             workers=plan.workers,
             label=f"evaluate {plan.name}",
-            kind=Evaluated,
+            kind=AttemptResult,
             is_lost=lambda done: done.is_lost,
             is_good=lambda done: bool(done.grade and done.grade.resolved),
             is_paused=lambda done: done.is_paused,
@@ -185,13 +185,13 @@ def open_desk(plan: Plan, images: Mapping[str, Image], folders: AttemptFolders) 
         yield Desk(plan, keys, bench, kept, folders, Running(0), backend, scratch)
 
 
-def finished(plan: Plan) -> list[Evaluated]:
+def finished(plan: Plan) -> list[AttemptResult]:
     """The newest record of each attempt in an evaluation's journal."""
     path = plan.progress / "results.jsonl"
     if not path.is_file():
         return []
     with Journal(path) as journal:
-        return [journal.record(key, Evaluated) for key in journal]
+        return [journal.record(key, AttemptResult) for key in journal]
 
 
 @contextmanager

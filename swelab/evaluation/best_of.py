@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 
-from swelab.evaluation.evaluated import Evaluated
+from swelab.evaluation.attempt_result import AttemptResult
 from swelab.evaluation.evaluation_plan import Plan
 from swelab.grading.grading_stage import open_bench
 from swelab.grading.visible_tests import VisibleRun, run_visible, visible_key
@@ -25,21 +25,21 @@ VisibleRuns = Mapping[tuple[str, str], VisibleRun]
 """Results of the visible tests, by instance id and patch."""
 
 
-def by_task(done: Iterable[Evaluated]) -> dict[str, list[Evaluated]]:
+def by_task(done: Iterable[AttemptResult]) -> dict[str, list[AttemptResult]]:
     """The attempts at each task, in the order of samples."""
-    found: dict[str, list[Evaluated]] = {}
+    found: dict[str, list[AttemptResult]] = {}
     for each in sorted(done, key=lambda each: each.sample):
         found.setdefault(each.instance_id, []).append(each)
     return found
 
 
-def patches_of(attempts: Iterable[Evaluated]) -> list[str]:
+def patches_of(attempts: Iterable[AttemptResult]) -> list[str]:
     """The different patches of attempts, without the empty one."""
     return list(dict.fromkeys(each.model_patch for each in attempts if each.model_patch.strip()))
 
 
 def visible_runs(
-    plan: Plan, tasks: Sequence[Task], images: Mapping[str, Image], done: Sequence[Evaluated]
+    plan: Plan, tasks: Sequence[Task], images: Mapping[str, Image], done: Sequence[AttemptResult]
 ) -> dict[tuple[str, str], VisibleRun]:
     """Runs the visible tests where a task's attempts left several patches; kept as attempts are.
 
@@ -67,11 +67,11 @@ def visible_runs(
         return {(task.instance_id, patch): run for (task, patch), run in zip(wanted, runs, strict=True)}
 
 
-def chosen(attempts: Sequence[Evaluated], runs: VisibleRuns) -> Evaluated:
+def chosen(attempts: Sequence[AttemptResult], runs: VisibleRuns) -> AttemptResult:
     """The attempt that RULE chooses; its grade is not looked at."""
     counts = Counter(each.model_patch for each in attempts)
 
-    def rank(each: Evaluated) -> tuple[bool, int, int, bool, int]:
+    def rank(each: AttemptResult) -> tuple[bool, int, int, bool, int]:
         run = runs.get((each.instance_id, each.model_patch))
         is_patch, passed = bool(each.model_patch.strip()), run.passed if run else 0
         is_submitted = each.outcome == RolloutEnd.SUBMITTED
@@ -80,7 +80,7 @@ def chosen(attempts: Sequence[Evaluated], runs: VisibleRuns) -> Evaluated:
     return max(attempts, key=rank)
 
 
-def decided_by(attempts: Sequence[Evaluated], runs: VisibleRuns) -> str:
+def decided_by(attempts: Sequence[AttemptResult], runs: VisibleRuns) -> str:
     """Names the reason for the choice among a task's attempts."""
     found = patches_of(attempts)
     if len(found) < 2:
@@ -91,7 +91,7 @@ def decided_by(attempts: Sequence[Evaluated], runs: VisibleRuns) -> str:
     return "visible_tests" if passed.count(max(passed)) == 1 else "tie"
 
 
-def best_of(done: Sequence[Evaluated], runs: VisibleRuns, samples: int) -> Record:
+def best_of(done: Sequence[AttemptResult], runs: VisibleRuns, samples: int) -> Record:
     """Counts the tasks that the chosen attempts resolve, with the interval over tasks, and the reasons for
     the choices.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from swelab.evaluation.attempt_folders import AttemptFolders
-from swelab.evaluation.evaluated import Evaluated
+from swelab.evaluation.attempt_result import AttemptResult
 from swelab.records import Record, read_json, write_bytes, write_json, write_jsonl
 from swelab.records.attempt_records import Trajectory
 from swelab.scores.statistics.one_rate import wilson
@@ -38,7 +38,7 @@ class DebugGymFolders(AttemptFolders):
         """Says that a problem is worked on."""
         write_status(self.runs, instance, "running", total_steps=self.most)
 
-    def write(self, trajectory: Trajectory, done: Evaluated) -> None:
+    def write(self, trajectory: Trajectory, done: AttemptResult) -> None:
         """Writes the folder of an attempt under both names."""
         super().write(trajectory, done)
         name, folder = done.instance_id, self.runs / done.instance_id
@@ -64,14 +64,14 @@ class DebugGymFolders(AttemptFolders):
         write_status(self.runs, name, status_of(done), steps_done, self.most, passed, tests)
 
 
-def status_of(done: Evaluated) -> str:
+def status_of(done: AttemptResult) -> str:
     """resolved, unresolved, or error for what infrastructure lost or cannot be judged."""
     if done.row()["infrastructure"]:
         return ERROR
     return RESOLVED if done.row()["resolved"] else UNRESOLVED
 
 
-def score_of(done: Evaluated) -> tuple[int, int | None]:
+def score_of(done: AttemptResult) -> tuple[int, int | None]:
     """(tests that are as they must be, all listed tests); (0, None) where that is not known."""
     told = done.grade.tests_status if done.grade else None
     if told is None:
@@ -138,7 +138,7 @@ def message_row(message: Record) -> Record:
     return {name: message[name] for name in kept if message.get(name) is not None}
 
 
-def log_lines(log: Sequence[Record], done: Evaluated) -> Iterator[str]:
+def log_lines(log: Sequence[Record], done: AttemptResult) -> Iterator[str]:
     """The lines of debug_gym.log."""
     for step in log:
         action = step["action"]

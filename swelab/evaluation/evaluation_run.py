@@ -11,11 +11,11 @@ from swelab.agents.agent import step_limit_of
 from swelab.checks.finding import require
 from swelab.evaluation import preconditions
 from swelab.evaluation.attempt_folders import AttemptFolders
+from swelab.evaluation.attempt_result import AttemptResult, attempt_result
 from swelab.evaluation.attempt_run import attempts, finished
 from swelab.evaluation.benchmark_rows import Benchmark, read_benchmark
 from swelab.evaluation.best_of import VisibleRuns, visible_runs
 from swelab.evaluation.debugging_rows import debugging_tasks, is_debugging
-from swelab.evaluation.evaluated import Evaluated, evaluated
 from swelab.evaluation.evaluation_plan import Plan
 from swelab.evaluation.result_files import table, write_results
 from swelab.evaluation.run_time import RunTime
@@ -83,7 +83,7 @@ def evaluate(
 
 def _attempts(
     plan: Plan, todo: Sequence[Task], folders: AttemptFolders
-) -> tuple[list[Evaluated], VisibleRuns | None, BaseException | None]:
+) -> tuple[list[AttemptResult], VisibleRuns | None, BaseException | None]:
     """The attempts, what visible tests say of them, and what ended the run before all were made."""
     try:
         images = task_images(todo, plan.images, refuse_leaks=False)
@@ -218,7 +218,7 @@ def with_images(plan: Plan, tasks: Sequence[Task], benchmark: Benchmark) -> tupl
     return plan, refused(left, plan.images)
 
 
-def _no_images(plan: Plan, tasks: Sequence[Task], why: dict[str, str]) -> list[Evaluated]:
+def _no_images(plan: Plan, tasks: Sequence[Task], why: dict[str, str]) -> list[AttemptResult]:
     """The records of attempts at tasks whose image cannot be used."""
     mark, found = {"policy": plan.policy_name, "subset": plan.source.name}, []
     for sample in range(plan.samples):
@@ -227,5 +227,5 @@ def _no_images(plan: Plan, tasks: Sequence[Task], why: dict[str, str]) -> list[E
             trajectory = Trajectory.of(lost_rollout(task, reason) | mark)
             grade = lost_grade(task, RolloutEnd.SANDBOX_LOST, reason) | mark
             grade = grade | ({"sample": sample} if sample else {})
-            found.append(evaluated(trajectory, sample, grade, "", 0.0))
+            found.append(attempt_result(trajectory, sample, grade, "", 0.0))
     return found

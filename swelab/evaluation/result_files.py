@@ -8,9 +8,9 @@ from statistics import mean
 from typing import Any
 
 from swelab.evaluation.attempt_folders import ROWS
+from swelab.evaluation.attempt_result import AttemptResult
 from swelab.evaluation.benchmark_rows import Benchmark
 from swelab.evaluation.best_of import VisibleRuns, best_of
-from swelab.evaluation.evaluated import Evaluated
 from swelab.evaluation.evaluation_plan import Plan
 from swelab.grading.swebench_report import build_report
 from swelab.models.billing.ledger import sums_of
@@ -33,7 +33,7 @@ def write_results(
     plan: Plan,
     benchmark: Benchmark,
     tasks: Sequence[Task],
-    done: Sequence[Evaluated],
+    done: Sequence[AttemptResult],
     minutes: float,
     runs: VisibleRuns | None = None,
 ) -> Record:
@@ -65,7 +65,7 @@ def named(stem: str, sample: int) -> str:
     return f"{stem}.s{sample}.json" if sample else f"{stem}.json"
 
 
-def _scored(plan: Plan, tasks: Sequence[Task], mine: Sequence[Evaluated]) -> Score | None:
+def _scored(plan: Plan, tasks: Sequence[Task], mine: Sequence[AttemptResult]) -> Score | None:
     """Writes report and score when every attempt has a grade; removes those of an earlier run if not."""
     grades = [each.grade for each in mine if each.grade]
     reports = [plan.folder / named("report", sample) for sample in range(plan.samples)]
@@ -89,7 +89,7 @@ def summary(
     plan: Plan,
     benchmark: Benchmark,
     tasks: Sequence[Task],
-    mine: Sequence[Evaluated],
+    mine: Sequence[AttemptResult],
     scored: Score | None,
     minutes: float,
 ) -> Record:
@@ -127,7 +127,7 @@ def summary(
     }
 
 
-def _as_before(mine: Sequence[Evaluated], earlier: Sequence[Evaluated]) -> Record:
+def _as_before(mine: Sequence[AttemptResult], earlier: Sequence[AttemptResult]) -> Record:
     """The figures of the SWE-RL scripts, under their names. earlier: attempts that were not lost."""
     total, resolved = len(mine), sum(bool(each.row()["resolved"]) for each in mine)
     times = [each.elapsed for each in mine if each.run_dir]
@@ -142,14 +142,14 @@ def _as_before(mine: Sequence[Evaluated], earlier: Sequence[Evaluated]) -> Recor
     }
 
 
-def _of_several(plan: Plan, mine: Sequence[Evaluated], scored: Score | None) -> Record:
+def _of_several(plan: Plan, mine: Sequence[AttemptResult], scored: Score | None) -> Record:
     """The figures that exist only with several attempts a task."""
     several: Record = dict(scored or {})
     found = {name: several[name] for name in SEVERAL if name in several}
     return found | ({"run_to_run": run_to_run(_counts(mine), plan.samples)} if "runs" in several else {})
 
 
-def witnessed(plan: Plan, mine: Sequence[Evaluated]) -> Record:
+def witnessed(plan: Plan, mine: Sequence[AttemptResult]) -> Record:
     """How well resolved attempts are witnessed, and by which file; counts are null where there is none."""
     counts = Counter(each.grade.evidence for each in mine if each.grade and each.grade.resolved)
     asked = plan.witness is not None
@@ -157,7 +157,7 @@ def witnessed(plan: Plan, mine: Sequence[Evaluated]) -> Record:
     return {"file": plan.witness.name if plan.witness else None, **found}
 
 
-def loss(done: Evaluated) -> str:
+def loss(done: AttemptResult) -> str:
     """Names the cause of a lost attempt, in words."""
     if done.is_final:
         return "row that cannot be used"
@@ -168,7 +168,7 @@ def loss(done: Evaluated) -> str:
     return "grading lost"
 
 
-def _counts(rows: Sequence[Evaluated]) -> list[tuple[int, int]]:
+def _counts(rows: Sequence[AttemptResult]) -> list[tuple[int, int]]:
     """(resolved, attempted) of each task."""
     found: dict[str, list[bool]] = {}
     for each in rows:
@@ -180,7 +180,7 @@ def _sorted(counts: Counter[str]) -> dict[str, int]:
     return {str(name): count for name, count in counts.most_common()}
 
 
-def _spent(mine: Sequence[Evaluated]) -> Record:
+def _spent(mine: Sequence[AttemptResult]) -> Record:
     """Tokens and dollars, and of how many attempts each is known."""
     found: Record = {"calls": sum(each.usage.calls for each in mine)}
     for name in ("prompt_tokens", "completion_tokens", "cost"):

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 import httpx
 
-from swelab.files.patience import Patience, retry_after
+from swelab.patience import DOWNLOADS, Patience, repeat, retry_after
 from swelab.records import Fault, InputError, Record, sha256_file, shorten
 
 T = TypeVar("T")
@@ -208,19 +208,20 @@ class HubRepository:
 
     def _patiently(self, what: str, once: Callable[[], T], progress: Callable[[], int]) -> T:
         """`once()`, again after faults that may pass, as long as `progress()` grows or patience lasts."""
-        patience, seen = Patience(), progress()
-        while True:
-            try:
-                return once()
-            except _Passing as fault:
-                if (now := progress()) > seen:
-                    seen = now
-                    patience.renew()
-                wait = patience.next_pause(self.patience, fault.after)
-                if wait is None:
-                    left = "; the same command goes on from here"
-                    raise HubError(f"{self}: {what}: {shorten(str(fault))}{left}") from None
-                time.sleep(wait)
+        patience, seen = Patience(DOWNLOADS), progress()
+
+        def pause(fault: _Passing) -> float | None:
+            nonlocal seen
+            if (now := progress()) > seen:
+                seen = now
+                patience.renew()
+            return patience.next_pause(self.patience, fault.after)
+
+        try:
+            return repeat(once, _Passing, pause)
+        except _Passing as fault:
+            left = "; the same command goes on from here"
+            raise HubError(f"{self}: {what}: {shorten(str(fault))}{left}") from None
 
 
 def is_whole(path: Path, entry: Entry) -> bool:

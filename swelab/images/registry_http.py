@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import httpx
 
-from swelab.files.patience import Patience, retry_after
 from swelab.images.errors import (
     AccessRefused,
     ImageBroken,
@@ -23,6 +22,7 @@ from swelab.images.errors import (
 )
 from swelab.images.image_names import Name
 from swelab.images.registry_credentials import account_for
+from swelab.patience import DOWNLOADS, Patience, repeat, retry_after
 from swelab.records import shorten
 
 T = TypeVar("T")
@@ -68,25 +68,29 @@ class Transport:
 
     def patiently(self, name: Name, once: Callable[[], T]) -> T:
         """`once()`, again after each `Again` (see `Patience`). Raises ImageError."""
-        pauses = Patience()
-        while True:
+        patience = Patience(DOWNLOADS)
+
+        def attempt() -> T:
             self._await_host(name.host)
-            try:
-                return once()
-            except Again as again:
-                if again.progressed:
-                    pauses.renew()
-                limited = isinstance(again.fault, RateLimited)
-                patience = self.rate_patience if limited else self.patience
-                if isinstance(again.fault, RegistryUnreachable):
-                    patience = min(patience, _NEVER_ANSWERED)
-                wait = pauses.next_pause(patience, again.after)
-                if wait is None:
-                    raise again.fault from None
-                if limited:
-                    self._hold_host(name.host, wait)
-                else:
-                    time.sleep(wait)
+            return once()
+
+        def pause(again: Again) -> float | None:
+            if again.progressed:
+                patience.renew()
+            limited = isinstance(again.fault, RateLimited)
+            limit = self.rate_patience if limited else self.patience
+            if isinstance(again.fault, RegistryUnreachable):
+                limit = min(limit, _NEVER_ANSWERED)
+            wait = patience.next_pause(limit, again.after)
+            if wait is None or not limited:
+                return wait
+            self._hold_host(name.host, wait)
+            return 0.0
+
+        try:
+            return repeat(attempt, Again, pause)
+        except Again as again:
+            raise again.fault from None
 
     def _hold_host(self, host: str, wait: float) -> None:
         """Every worker waits for a quota, not only the one that got the answer."""

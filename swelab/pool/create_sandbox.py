@@ -1,16 +1,13 @@
 """Makes the sandbox of a lease on the node that was chosen for it."""
 
 import time
-from typing import TYPE_CHECKING
 
+from swelab.pool.lease_book import LeaseBook
 from swelab.pool.leases import ACTIVE, WAITING, Lease
-from swelab.pool.node_health import PoolNode
+from swelab.pool.pool_node import PoolNode
 from swelab.records import Record
 from swelab.sandbox.protocol import EngineDown, ImageMissing
 from swelab.sandbox.remote_protocol import NoPlace, NotReached
-
-if TYPE_CHECKING:
-    from swelab.pool.pool import Pool
 
 _ABSENT_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0
@@ -18,31 +15,31 @@ _ASK_SECONDS = 10.0  # then the request is repeated, if the node is healthy
 _MAKE_SECONDS = 2000.0  # the first sandbox of an image takes long: the host prepares the image
 
 
-async def make(pool: "Pool", lease: Lease) -> None:
+async def make(book: LeaseBook, lease: Lease) -> None:
     """Make the sandbox of a lease. If that fails, queue the lease again or report the error to its client."""
-    node = pool.nodes.get(lease.node)
+    node = book.nodes.get(lease.node)
     try:
         if node is None:
             raise NotReached(f"{lease.node} has left the pool")
-        answer = await _make(pool, lease, node)
+        answer = await _make(book, lease, node)
     except Exception as error:
-        _not_make(pool, lease, node, error)
+        _not_make(book, lease, node, error)
         return
     if lease.request.image or lease.request.digest:
         node.capacity.warm.add(lease.image)
     lease.container, lease.state = str(answer["container_id"]), ACTIVE
-    lease.ends = time.monotonic() + pool.limits.ttl_seconds
-    pool.write(lease)
-    pool.counts["allocated"] += 1
-    pool.future(lease).set_result(lease)
+    lease.ends = time.monotonic() + book.limits.ttl_seconds
+    book.write(lease)
+    book.counts["allocated"] += 1
+    book.future(lease).set_result(lease)
     if lease.unwanted:
-        pool.end(lease, "the request was cancelled")
+        book.end(lease, "the request was cancelled")
 
 
-async def _make(pool: "Pool", lease: Lease, node: PoolNode) -> Record:
+async def _make(book: LeaseBook, lease: Lease, node: PoolNode) -> Record:
     names = ("image", "digest", "cwd", "tree", "forgets", "limits")
     asked = {name: lease.request[name] for name in names if name in lease.request}
-    asked |= {"request_id": lease.attempt_id(), "owner": pool.id, "ttl_seconds": pool.limits.ttl_seconds}
+    asked |= {"request_id": lease.attempt_id(), "owner": book.id, "ttl_seconds": book.limits.ttl_seconds}
     asked |= {"name": lease.request.instance_id, "client": lease.client}
     ends = time.monotonic() + _MAKE_SECONDS
     while True:
@@ -53,7 +50,7 @@ async def _make(pool: "Pool", lease: Lease, node: PoolNode) -> Record:
                 raise NotReached(f"{node.capacity.url} cannot make the sandbox") from None
 
 
-def _not_make(pool: "Pool", lease: Lease, node: PoolNode | None, error: Exception) -> None:
+def _not_make(book: LeaseBook, lease: Lease, node: PoolNode | None, error: Exception) -> None:
     """Queue the lease again, unless the error is the fault of its request."""
     now = time.monotonic()
     again = isinstance(error, NotReached | NoPlace | EngineDown | ImageMissing | OSError)
@@ -61,9 +58,9 @@ def _not_make(pool: "Pool", lease: Lease, node: PoolNode | None, error: Exceptio
         node.capacity.absent[lease.image] = now + _ABSENT_SECONDS, str(error)
     elif node is not None and again:
         node.capacity.paused_until = now + _PAUSE_SECONDS
-    pool.drop(lease.id)
+    book.drop(lease.id)
     if again and not lease.unwanted and (lease.waiters or now < lease.ends):
         lease.state, lease.node = WAITING, ""
-        pool.pump()
+        book.pump()
     else:
-        pool.fail(lease, error)
+        book.fail(lease, error)

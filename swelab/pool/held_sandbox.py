@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swelab.pool.idempotency import Once
-from swelab.pool.lifetime import Living
+from swelab.pool.renewal import Living
 from swelab.sandbox.docker_backend import DockerSandbox
 from swelab.sandbox.live_session import LiveSession
 from swelab.sandbox.protocol import ExecResult, Limits, SessionAnswer

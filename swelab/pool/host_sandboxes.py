@@ -14,7 +14,7 @@ from swelab.pool.budget import Budget
 from swelab.pool.held_sandbox import HostLimits, HostSandbox, answer_bytes, command_bytes
 from swelab.pool.idempotency import Once, Shelf
 from swelab.pool.image_allowlist import AllowedImages
-from swelab.pool.lifetime import LONGEST_SECONDS
+from swelab.pool.renewal import LONGEST_SECONDS
 from swelab.pool.request_schemas import PoolRequest, footprint
 from swelab.records import Record
 from swelab.sandbox.docker_backend import DockerBackend, DockerSandbox

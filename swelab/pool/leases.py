@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from swelab.pool.lifetime import Living
+from swelab.pool.renewal import Living
 from swelab.pool.request_schemas import PoolRequest, footprint, limits_of
 from swelab.records import Record
 from swelab.sandbox.protocol import DEFAULT_LIMITS, Limits

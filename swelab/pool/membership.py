@@ -3,18 +3,15 @@
 import asyncio
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from swelab.pool.idempotency import Conflict
 from swelab.pool.lease_store import LeaseStore
 from swelab.pool.leases import ACTIVE
-from swelab.pool.node_health import renew
+from swelab.pool.pool import Pool
+from swelab.pool.renewal import renew_on_host
 from swelab.pool.request_schemas import NODE, first_fault
 from swelab.records import InputError
 from swelab.sandbox.remote_protocol import NotReached, Refused
-
-if TYPE_CHECKING:
-    from swelab.pool.pool import Pool
 
 _LEAVE_SECONDS = 40.0
 _PAUSE_SECONDS = 0.1
@@ -42,11 +39,11 @@ def take_in(store: LeaseStore, urls: Iterable[str]) -> str:
     return line + f"; not added, as they left by request: {', '.join(out)}" * bool(out)
 
 
-async def join(pool: "Pool", url: str) -> None:
+async def join(pool: Pool, url: str) -> None:
     """Add a node, or use a drained one again. Raises NotReached, Conflict, and the errors of the node."""
     link = pool.open_link(url)
     try:
-        health = await renew(link, pool.id, {}, 10.0)
+        health = await renew_on_host(link, pool.id, {}, 10.0)
     except TimeoutError as error:
         raise NotReached(str(error)) from None
     finally:
@@ -59,7 +56,7 @@ async def join(pool: "Pool", url: str) -> None:
     pool.pump()
 
 
-def drain(pool: "Pool", url: str) -> int:
+def drain(pool: Pool, url: str) -> int:
     """Stop placing leases on a node; returns how many it has. Raises Refused, OSError (disk full)."""
     if url not in pool.nodes:
         raise Refused("there is no such node")
@@ -68,7 +65,7 @@ def drain(pool: "Pool", url: str) -> int:
     return len(pool.placed(url))
 
 
-async def leave(pool: "Pool", url: str, force: bool) -> None:
+async def leave(pool: Pool, url: str, force: bool) -> None:
     """Remove a node. With `force`, end its leases first. Raises Refused, Conflict (it still has leases)."""
     count = drain(pool, url)
     node, ends = pool.nodes[url], time.monotonic() + _LEAVE_SECONDS

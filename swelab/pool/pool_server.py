@@ -21,10 +21,11 @@ from swelab.pool.leases import WAITING, Lease
 from swelab.pool.membership import drain, join, leave
 from swelab.pool.pool import Pool
 from swelab.pool.prometheus import Figures
+from swelab.pool.renewal import renew_leases
 from swelab.pool.request_bodies import JSON_BYTES, read_header, read_json, sender
 from swelab.pool.request_schemas import FILE_BYTES, PoolRequest, tar_bytes
 from swelab.pool.status_page import page
-from swelab.records import Record, shorten
+from swelab.records import Record
 from swelab.sandbox.protocol import SandboxLost
 from swelab.sandbox.remote_protocol import LATE_SECONDS, Refused
 
@@ -176,20 +177,11 @@ class _Server:
         fields = await read_json(request, request_schemas.HEARTBEAT, JSON_BYTES)
         if not fields:
             raise Refused("expected lease_id or lease_ids")
-        if "lease_ids" not in fields:
-            self._renew(fields.lease_id)
-        lost = {}
-        for lease_id in (*fields.lease_ids, *([fields.lease_id] if "lease_id" in fields else [])):
-            try:
-                self._renew(lease_id)
-            except SandboxLost as error:
-                lost[shorten(str(lease_id))] = str(error)
+        ids = [*fields.lease_ids, *([fields.lease_id] if "lease_id" in fields else [])]
+        lost = renew_leases(self.pool.find, ids, self.pool.limits.ttl_seconds)
+        if lost and "lease_ids" not in fields:
+            raise SandboxLost(*lost.values())
         return json_answer(lost=lost)
-
-    def _renew(self, lease_id: Any) -> None:
-        if not isinstance(lease_id, str):
-            raise SandboxLost("that is not the id of a lease")
-        self.pool.find(lease_id).renew(self.pool.limits.ttl_seconds)
 
     async def close(self, request: Request) -> Response:
         """Ends a lease and its sandbox; `found` is false if there was none."""

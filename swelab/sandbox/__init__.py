@@ -25,6 +25,7 @@ from swelab.sandbox.protocol import (
     SessionAnswer,
     Timeout,
 )
+from swelab.sandbox.rootfs import toolbox_path
 
 __all__ = [
     "BACKENDS",
@@ -53,7 +54,6 @@ __all__ = [
 ]
 
 BACKENDS = ("bubblewrap", "docker", "apptainer", "remote")
-_DEFAULT_TOOLBOX = Path(__file__).resolve().parents[2] / ".venv-sandbox"
 
 
 def backend_name() -> str:
@@ -83,8 +83,3 @@ def open_backend(name: str | None = None, *, toolbox: Path | None = None) -> Bac
     if name != "bubblewrap":
         raise BackendMissing(f"no sandbox backend is called {name!r}; there are: {', '.join(BACKENDS)}")
     return BubblewrapBackend(toolbox or toolbox_path())
-
-
-def toolbox_path() -> Path:
-    """The venv that sandboxes see: $SWELAB_TOOLBOX, else .venv-sandbox in the repository's root."""
-    return Path(os.environ.get("SWELAB_TOOLBOX") or _DEFAULT_TOOLBOX)

@@ -9,13 +9,14 @@ from typing import Any
 import httpx
 
 from swelab.http.sockets import KEEPALIVE
+from swelab.patience import POOL, Patience, repeat
 from swelab.sandbox.protocol import BackendMissing, EngineDown
 from swelab.sandbox.remote_protocol import BYTES, REQUEST, NotReached, header, told_error
 
 _CONNECT_SECONDS = 10.0
 _SHORT_SECONDS = 60.0
-_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
 _CUT_OFF = (httpx.ReadError, httpx.RemoteProtocolError, httpx.WriteError)
+_UNANSWERED = (httpx.TransportError, NotReached)
 _REACHED_SECONDS = 5.0
 
 
@@ -50,20 +51,23 @@ class PoolClient:
         seconds: longest silence of the server. patience: seconds for which a request without a response is
         repeated. Raises EngineDown (server not reached), and the errors that the server reports.
         """
-        ends, tries = time.monotonic() + patience, 0
-        while True:
+        pauses, began = Patience(POOL), time.monotonic()
+
+        def once() -> httpx.Response:
+            nonlocal began
             began = time.monotonic()
-            try:
-                return self._once(path, body, seconds, data)
-            except (httpx.TransportError, NotReached) as error:
-                if isinstance(error, _CUT_OFF) and time.monotonic() - began > _REACHED_SECONDS:
-                    ends = time.monotonic() + patience  # until now the server was working on it
-                left = ends - time.monotonic()
-                if left <= 0:
-                    said = str(error) or type(error).__name__
-                    raise EngineDown(f"the pool at {self.url} cannot do {path} now: {said}") from None
-                time.sleep(min(left, _PAUSES[min(tries, len(_PAUSES) - 1)]))
-                tries += 1
+            return self._once(path, body, seconds, data)
+
+        def pause(error: Exception) -> float | None:
+            if isinstance(error, _CUT_OFF) and time.monotonic() - began > _REACHED_SECONDS:
+                pauses.renew()  # until now the server was working on it
+            return pauses.next_pause(patience)
+
+        try:
+            return repeat(once, _UNANSWERED, pause)
+        except _UNANSWERED as error:
+            said = str(error) or type(error).__name__
+            raise EngineDown(f"the pool at {self.url} cannot do {path} now: {said}") from None
 
     def _once(self, path: str, body: dict[str, Any], seconds: float, data: Any) -> httpx.Response:
         timeout = httpx.Timeout(seconds, connect=_CONNECT_SECONDS, pool=None)

@@ -31,6 +31,12 @@ ETC = {
     "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
+_DEFAULT_TOOLBOX = Path(__file__).resolve().parents[2] / ".venv-sandbox"
+
+
+def toolbox_path() -> Path:
+    """The venv that sandboxes see: $SWELAB_TOOLBOX, else .venv-sandbox in the repository's root."""
+    return Path(os.environ.get("SWELAB_TOOLBOX") or _DEFAULT_TOOLBOX)
 
 
 def gitconfig() -> str:

@@ -10,13 +10,12 @@ import sys
 from pathlib import Path
 
 from swelab.records import InputError, read_json
-from swelab.sandbox import toolbox_path
 from swelab.sandbox.docker_engine import DockerEngine
 from swelab.sandbox.docker_images import find_image
 from swelab.sandbox.image_build import PACKAGES
 from swelab.sandbox.protocol import Image, ImageMissing
 from swelab.sandbox.python_view import INSTALLERS, is_one_of
-from swelab.sandbox.rootfs import TOOLBOX
+from swelab.sandbox.rootfs import TOOLBOX, toolbox_path
 
 DEFAULT_RECORD = "results/images/sandbox/image.json"
 

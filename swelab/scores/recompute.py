@@ -36,7 +36,7 @@ from swelab.rollouts.token_usage import watched
 from swelab.scores.score import read_usage, score
 from swelab.scores.trail import Trail, follow
 from swelab.scores.verification import Finding, Verification, check_files, check_recipes, difference, summary
-from swelab.scores.verified import load_score, score_experiment
+from swelab.scores.verified_score import load_score, score_experiment
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.task_images import task_images
 from swelab.tasks.task_rows import slim

@@ -10,11 +10,12 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from swelab.configs.kinds.subset import DatasetSubset, Subset
 from swelab.outcomes import LOST_ROLLOUTS
+from swelab.patience import SUBMISSIONS, Patience, repeat
 from swelab.records import InputError, Record, digest, write_json
 from swelab.records.attempt_records import Prediction
 from swelab.service import ServiceError, SubmissionRefused
@@ -28,7 +29,6 @@ SUBSETS = {
 }
 """The service's name of a published set, by the last part of its name on the hub, in lower case."""
 
-ATTEMPTS = 4
 SETTLING = 5
 
 
@@ -126,14 +126,13 @@ def _submit(
     state: Submissions,
     wait: Waiting,
 ) -> None:
-    """Submits until all are there. Raises ServiceError after ATTEMPTS, SubmissionRefused at once."""
-    failed: dict[str, str] = {}
-    for attempt in range(ATTEMPTS):
+    """Submits until all are there. Raises ServiceError after the last attempt, SubmissionRefused at once."""
+    patience = Patience(replace(SUBMISSIONS, first=wait.poll))
+
+    def once() -> None:
         left = [name for name in ids if name not in state.ids]
         if not left:
             return
-        if attempt:
-            time.sleep(wait.poll * 2 ** (attempt - 1))
         write_json(state.predictions, rows)
         state.note()
         try:
@@ -144,9 +143,15 @@ def _submit(
             failed = dict.fromkeys(left, str(error))
         state.note([name for name in left if name not in failed])
         _refusal(failed)
-    if failed:
-        first, why = next(iter(failed.items()))
-        raise ServiceError(f"{len(failed)} of {len(ids)} predictions were not taken, such as {first}: {why}")
+        if failed:
+            first, why = next(iter(failed.items()))
+            what = f"{len(failed)} of {len(ids)} predictions were not taken"
+            raise ServiceError(f"{what}, such as {first}: {why}")
+
+    def pause(error: ServiceError) -> float | None:
+        return None if isinstance(error, SubmissionRefused) else patience.next_pause()
+
+    repeat(once, ServiceError, pause)
 
 
 def _refusal(failed: Mapping[str, str]) -> None:

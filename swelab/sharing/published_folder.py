@@ -8,9 +8,9 @@ from swelab.records import InputError
 from swelab.sharing.clone_archive import write_archive
 from swelab.sharing.dataset_folder import write_dataset
 from swelab.sharing.experiment_files import read_finished
+from swelab.sharing.leaderboard_folders import write_submissions
 from swelab.sharing.model_folder import write_model
 from swelab.sharing.privacy import Private
-from swelab.sharing.submissions import write_submissions
 
 
 def write_published(score: Path, to: Path) -> list[str]:

@@ -8,15 +8,17 @@ import urllib.request
 import openai
 import pytest
 
+from swelab import patience
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.billing import api_keys
 from swelab.models.billing.ledger import Ledger
-from swelab.models.chat import gateway, hosted
+from swelab.models.chat import gateway
 from swelab.models.chat.gateway import litellm_registry, open_gateway
 from swelab.models.chat.litellm_calls import quiet_litellm
 from swelab.models.chat.open_hosted import open_service
+from swelab.patience import Pauses
 from tests.contract.hosted_service import PRICE, Fault, Service
 
 ISSUE = [{"role": "system", "content": "You mend."}, {"role": "user", "content": "Mend it, please."}]
@@ -25,8 +27,8 @@ TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {"type"
 
 @pytest.fixture
 def service(monkeypatch):
-    monkeypatch.setattr(hosted, "LONGEST_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(api_keys, "FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(patience, "sleep", lambda seconds: None)
+    monkeypatch.setattr(api_keys, "KEYS", Pauses(first=0.02))
     monkeypatch.setenv("KEY_A", "secret-a:::secret-b")
     service = Service()
     yield service

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from swelab import patience
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.scaffold import MiniLoop
@@ -18,6 +19,7 @@ from swelab.models.billing.prices import CallTokens, price_of, read_usage
 from swelab.models.chat import bounded_http, hosted, litellm_calls, openai_calls
 from swelab.models.chat.hosted import HostedModel, Talk
 from swelab.models.chat.open_hosted import open_service
+from swelab.patience import Pauses
 from swelab.records import InputError, read_jsonl
 from swelab.records.task_records import Task
 from tests.contract.hosted_service import PRICE, Fault, Odd, Service
@@ -42,8 +44,8 @@ ISSUE = [{"role": "system", "content": "You mend."}, {"role": "user", "content":
 
 @pytest.fixture
 def service(monkeypatch):
-    monkeypatch.setattr(hosted, "LONGEST_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(api_keys, "FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(patience, "sleep", lambda seconds: None)
+    monkeypatch.setattr(api_keys, "KEYS", Pauses(first=0.02))
     monkeypatch.setenv("KEY_A", "secret-a")
     monkeypatch.setenv("KEY_B", "secret-b")
     monkeypatch.setenv("KEY_C", "secret-c")

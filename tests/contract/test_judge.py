@@ -2,9 +2,9 @@
 
 import pytest
 
+from swelab import patience
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY
-from swelab.models.chat import hosted
 from swelab.models.chat.litellm_calls import quiet_litellm
 from swelab.rl.judging import RolloutVotes, open_judge
 from tests.contract.hosted_service import PRICE, Odd, Service
@@ -17,7 +17,7 @@ SHARED = {"kind": "hosted", "scaffold": "demo", "model": "openai/toy", "api_key_
 @pytest.fixture
 def service(monkeypatch):
     monkeypatch.setenv("TOY_KEY", "secret")
-    monkeypatch.setattr(hosted, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(patience, "sleep", lambda seconds: None)
     quiet_litellm()
     made = []
 

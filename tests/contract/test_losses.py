@@ -6,12 +6,12 @@ import sys
 import pytest
 
 from scripts import rollout
+from swelab import patience
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY as POLICY_KIND
 from swelab.grading import grading_stage as grading
 from swelab.jobs import thread_pool
 from swelab.jobs.lost_instances import STREAK, ShardLost
-from swelab.models.chat import hosted, served_models
 from swelab.records import InputError, read_jsonl, write_json
 from swelab.records.attempt_records import Prediction
 from swelab.rollouts.rollout_stage import roll_out
@@ -26,8 +26,7 @@ NAMES = [f"o__r.00000000.func_pm_x__{number:08d}" for number in range(3)]
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
     """Short waits between attempts: how many there are is not changed."""
-    monkeypatch.setattr(served_models, "LONGEST_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(hosted, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(patience, "sleep", lambda seconds: None)
     monkeypatch.setattr(thread_pool, "RETRY_SECONDS", (0.01, 0.01))
     monkeypatch.setenv("TOY_KEY", "secret")
 

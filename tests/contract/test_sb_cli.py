@@ -18,6 +18,7 @@ from swelab.grading.harness.spec import read_spec
 from swelab.grading.swebench_report import build_report, validation
 from swelab.grading.validation.validate_tasks import validate
 from swelab.jobs.journal import Journal
+from swelab.patience import Pauses
 from swelab.records import InputError, check, read_jsonl, write_json
 from swelab.records.attempt_records import Grade, Prediction
 from swelab.records.report_records import Report
@@ -54,7 +55,7 @@ PREDICTIONS = {
 def attempt(tmp_path, monkeypatch):
     """A function that judges PREDICTIONS at a service; `attempt.log` is what was said."""
     monkeypatch.setenv("SWEBENCH_API_KEY", KEY)
-    monkeypatch.setattr(submission, "ATTEMPTS", 2)
+    monkeypatch.setattr(submission, "SUBMISSIONS", Pauses(attempts=2))
     monkeypatch.setattr(submission, "SETTLING", 1)
 
     def judged(service, predictions=PREDICTIONS, total=60):

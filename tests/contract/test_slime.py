@@ -5,6 +5,7 @@ from argparse import Namespace
 
 import pytest
 
+from swelab import patience
 from swelab.configs import recipes
 from swelab.configs.kinds import REPO, SUBSET
 from swelab.files.json_streams import write_list
@@ -107,7 +108,7 @@ def test_a_repair_is_rewarded(place, args, monkeypatch, reward_key):
 
 
 def test_a_server_that_is_gone_loses_the_rollout_and_says_nothing_of_the_policy(place, args, monkeypatch):
-    monkeypatch.setattr("swelab.models.chat.served_models.LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(patience, "sleep", lambda seconds: None)
     gone = Namespace(**{**vars(args), "sglang_router_port": 9})
     _, (task, *_) = place
     sample = SlimeSample(0, 0, metadata=slime_row(task, "drill")["metadata"])

@@ -31,7 +31,7 @@ from swelab.rollouts.predictions import collect
 from swelab.rollouts.token_usage import usage_of, watched
 from swelab.scores.score import score
 from swelab.scores.trail import trail_record
-from swelab.scores.verified import load_score, score_experiment
+from swelab.scores.verified_score import load_score, score_experiment
 from swelab.tasks.task_rows import read_tasks
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,12 +8,13 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOUNDATION = {"outcomes", "machine", "records", "configs", "console", "files", "jobs", "lineage"}
+FOUNDATION = {"outcomes", "machine", "patience", "records", "configs", "console", "files", "jobs", "lineage"}
 MAY_USE = {
     "outcomes": {"outcomes"},
     "machine": {"machine"},
+    "patience": {"patience"},
     "records": {"outcomes", "records"},
-    "files": {"records", "console", "files"},
+    "files": {"records", "console", "files", "patience"},
     "console": {"records", "console", "machine"},
     "jobs": {"records", "console", "files", "jobs"},
     "witness": {"records", "witness"},
@@ -21,7 +22,7 @@ MAY_USE = {
     "checks": FOUNDATION | {"checks", "sandbox"},
     "cluster": FOUNDATION | {"checks", "cluster"},
     "http": {"records", "http"},
-    "sandbox": {"records", "http", "sandbox"},
+    "sandbox": {"records", "http", "patience", "sandbox"},
     "pool": FOUNDATION | {"http", "pool", "sandbox"},
     "images": FOUNDATION | {"images", "sandbox"},
     "models": FOUNDATION | {"checks", "cluster", "http", "models"},
@@ -125,6 +126,23 @@ def test_imports_point_downwards():
         if refused := used - MAY_USE.get(room(path), FOUNDATION):
             wrong.append(f"{path.relative_to(ROOT)} uses {sorted(refused)}")
     assert not wrong
+
+
+def test_no_module_imports_itself_through_others():
+    """Imports for types count too. The engine verl's keys and the recipe that holds them check each other."""
+    library = [path for path in LIBRARY if path.is_relative_to(ROOT / "swelab")]
+    dotted = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in library}
+    modules = {name.removesuffix(".__init__"): path for path, name in dotted.items()}
+    graph = {}
+    for name, path in modules.items():
+        used = set(imports(path)) & set(modules)
+        packages = {each.rpartition(".")[0] for each in used}  # of `from package import module`
+        graph[name] = used - packages - {name}
+    graph["swelab.configs.kinds.verl"].remove("swelab.configs.kinds.rl")
+    while free := [name for name, used in graph.items() if not used & set(graph)]:
+        for name in free:
+            del graph[name]
+    assert not sorted(graph), "these import one another, or what does"
 
 
 def test_torch_stays_where_models_are_trained():
@@ -243,6 +261,24 @@ def test_no_group_is_repeated_possessively():
     ]
 
 
+def test_requests_are_repeated_by_patience_alone():
+    """No other module reads Retry-After, loads a library for it, or sleeps where it handles a fault."""
+    polls = ("swelab/pool/lease_book.py", "swelab/rl/engines/verl_node.py", "swelab/sandbox/docker_engine.py")
+    wrong = []
+    for path in LIBRARY:
+        name = str(path.relative_to(ROOT))
+        if not name.startswith("swelab/") or name == "swelab/patience.py":
+            continue
+        libraries = {"tenacity", "backoff", "stamina"} & {each.split(".")[0] for each in imports(path)}
+        if libraries or "retry-after" in path.read_text().lower():
+            wrong.append(name)
+        handlers = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.ExceptHandler)]
+        calls = [node for each in handlers for node in ast.walk(each) if isinstance(node, ast.Call)]
+        if name not in polls and any("sleep" in ast.unparse(call.func) for call in calls):
+            wrong.append(name)
+    assert not wrong
+
+
 def test_public_functions_have_docstrings():
     bare = [
         f"{path.relative_to(ROOT)}:{node.name}"
@@ -284,6 +320,13 @@ def test_files_that_documents_name_exist():
         if not (ROOT / name).exists()
     ]
     assert not missing
+
+
+def test_files_that_the_plan_names_shortly_exist():
+    """docs/architecture.md writes a neighbour of a file without its folders."""
+    text = (ROOT / "docs/architecture.md").read_text()
+    short = set(re.findall(r"`(?:[\w-]+/)*([\w-]+\.(?:py|smk|css))`", text))
+    assert len(short) > 90 and not sorted(short - {path.name for path in SHIPPED if path.exists()})
 
 
 def test_the_text_speaks_of_the_project_alone():

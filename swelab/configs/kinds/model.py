@@ -7,29 +7,6 @@ from pydantic import Field
 from swelab.configs.recipe_model import OrAbsent, Recipe, Sha256, Word
 
 
-class Architecture(Recipe):
-    """Shape of the Qwen2 model."""
-
-    num_layers: int = Field(4, ge=1, description="transformer blocks")
-    num_heads: int = Field(8, ge=1, description="attention heads")
-    num_kv_heads: int = Field(4, ge=1, description="key and value heads")
-    embed_dim: int = Field(128, ge=8, description="width")
-    intermediate_dim: int = Field(384, ge=8, description="width of the feed-forward layer")
-    max_seq_len: int = Field(2048, ge=128, description="context in tokens")
-    rope_base: float = Field(
-        500.0, gt=1, description="base of the rotary position embedding; small, as conversations are short"
-    )
-    init_std: float = Field(
-        0.08,
-        gt=0,
-        description="standard deviation of the initial weights; at the usual 0.02 so small a model does not"
-        " learn to copy",
-    )
-    vocab_size: int = Field(
-        768, ge=320, description="tokens at most, special tokens included; the rows of the embedding"
-    )
-
-
 class Train(Recipe):
     """Pre-training."""
 
@@ -40,14 +17,6 @@ class Train(Recipe):
     weight_decay: float = Field(0.01, ge=0, description="of AdamW")
     warmup_steps: int = Field(100, ge=0, description="steps of linear warm-up, before the cosine decay to 0")
     clip_grad_norm: float = Field(1.0, gt=0, description="largest gradient norm")
-    note_weight: float = Field(
-        0.02,
-        ge=0,
-        le=1,
-        description="loss weight of a document's note, whose words are drawn at random, against 1 for its "
-        "last part",
-    )
-    listing_weight: float = Field(0.3, ge=0, le=1, description="loss weight of a document's listing of code")
     frame_weight: OrAbsent[float] = Field(
         None,
         ge=0,
@@ -79,7 +48,6 @@ class DrillModel(Recipe):
         "debugger's tools",
     )
     seed: int = Field(0, ge=0, description="seed of weights and text")
-    architecture: Architecture = Architecture()
     train: Train = Train()
 
 

@@ -6,19 +6,17 @@ A conversation keeps its key, so that the service's prompt cache stays warm. Wha
 
 import math
 import os
-import random
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from swelab.patience import KEYS
 from swelab.records import InputError, Record
 
 SEPARATOR = ":::"
 """Between several keys in one variable, as in SWE-agent's rotation of keys."""
-FIRST_PAUSE_SECONDS = 1.0
-LONGEST_GUESS_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 900.0
 """A key that must wait longer is set aside instead."""
 
@@ -147,8 +145,7 @@ class KeyRing:
                 key.window = max(1.0, min(key.window, key.under_way) / 2)
                 key.slowed_at = now
                 key.strikes += 1
-            guess = min(FIRST_PAUSE_SECONDS * 2 ** (key.strikes - 1), LONGEST_GUESS_SECONDS)
-            pause = guess * random.uniform(0.5, 1) if seconds is None else seconds
+            pause = KEYS.after(key.strikes) if seconds is None else seconds
             key.resume_at = max(key.resume_at, now + pause)
             self._changed.notify_all()
 

@@ -1,7 +1,6 @@
 """Hosted models through LiteLLM: metered calls within a budget, with retries and rotating keys."""
 
 import json
-import random
 import sys
 import time
 from collections.abc import Callable
@@ -21,14 +20,12 @@ from swelab.models.chat.litellm_errors import CallFault, read_fault
 from swelab.models.chat.served_models import broke_off
 from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.tool_calls import plain_calls
+from swelab.patience import HOSTED, UNSURE, Patience, repeat
 from swelab.records import Fault, InputError, Record
 
-ATTEMPTS = 7
-UNSURE_ATTEMPTS = 3
-"""Calls that may be charged without an answer are not repeated as often as others."""
+PAUSES = {litellm_errors.PASSING: HOSTED, litellm_errors.UNSURE: UNSURE}
 BUSY_SECONDS = 1800
 """A service that is too busy for so long is lost."""
-LONGEST_WAIT_SECONDS = 30
 MESSAGE_TOKENS, PROMPT_TOKENS, TOOLS_TOKENS = 16, 64, 1024
 """Upper bounds of overhead tokens: per message, prompt, list of tools. A text has at most a token a byte."""
 TOKEN_BYTES, SPARE_BYTES = 256, 1 << 16
@@ -112,40 +109,45 @@ class Service:
         Raises BudgetSpent, ModelLost (after all attempts), ContextLimit, InputError (a refusal; no key left).
         """
         began = time.monotonic()
-        left = {litellm_errors.PASSING: ATTEMPTS, litellm_errors.UNSURE: UNSURE_ATTEMPTS}
-        while True:
-            talk.key = self.keys.choose(talk.key)
-            admitted = self.keys.enter(talk.key, talk.about(history))
-            if admitted is None:
-                continue
-            found = self._call(history, talk, admitted, keep)
-            if not isinstance(found, CallFault):
-                talk.waited += time.monotonic() - began - found.seconds
-                return found
-            if found.kind in (litellm_errors.KEY, litellm_errors.QUOTA):
-                continue
-            if found.kind == litellm_errors.BUSY and time.monotonic() < began + BUSY_SECONDS:
-                continue
-            left[found.kind] = left.get(found.kind, 1) - 1
-            if not left[found.kind]:
-                raise ended(found, self.keys.service)
-            longest = min(LONGEST_WAIT_SECONDS, 0.5 * 2 ** (ATTEMPTS - left[found.kind]))
-            time.sleep(random.uniform(0, longest))
+        patiences = {kind: Patience(pauses) for kind, pauses in PAUSES.items()}
 
-    def _call(
-        self, history: list[Record], talk: Talk, admitted: Pass, keep: Keep
-    ) -> HostedAnswer | CallFault:
-        """One request, admitted and billed; limits that the service reports are noted for the key."""
+        def once() -> HostedAnswer:
+            admitted = None
+            while admitted is None:
+                talk.key = self.keys.choose(talk.key)
+                admitted = self.keys.enter(talk.key, talk.about(history))
+            return self._call(history, talk, admitted, keep)
+
+        def pause(fault: CallFault) -> float | None:
+            kind = fault.kind
+            if kind in PAUSES:
+                return patiences[kind].next_pause()
+            busy = kind == litellm_errors.BUSY and time.monotonic() < began + BUSY_SECONDS
+            return 0.0 if busy or kind in (litellm_errors.KEY, litellm_errors.QUOTA) else None
+
+        try:
+            answer = repeat(once, CallFault, pause)
+        except CallFault as fault:
+            raise ended(fault, self.keys.service) from None
+        talk.waited += time.monotonic() - began - answer.seconds
+        return answer
+
+    def _call(self, history: list[Record], talk: Talk, admitted: Pass, keep: Keep) -> HostedAnswer:
+        """One request, admitted and billed; limits that the service reports are noted for the key.
+
+        Raises CallFault.
+        """
         answer = None
         try:
             with self._admit(talk.most(history)) as bill:
                 began = time.monotonic()
-                found, usage = self._ask(history, talk.offered, admitted.key)
-                if isinstance(found, CallFault):
-                    self._learn(admitted, found)
-                    if not found.charged:
+                try:
+                    found, usage = self._ask(history, talk.offered, admitted.key)
+                except CallFault as fault:
+                    self._learn(admitted, fault)
+                    if not fault.charged:
                         bill.refuse()
-                    return found
+                    raise
                 seconds = round(time.monotonic() - began, 3)
                 answer = HostedAnswer.of({**found, **bill.pay(usage), "seconds": seconds})
                 keep(answer)
@@ -163,24 +165,23 @@ class Service:
             self.spent = str(error)
             raise
 
-    def _ask(
-        self, history: list[Record], offered: Record, key: Key
-    ) -> tuple[Record | CallFault, CallTokens | None]:
+    def _ask(self, history: list[Record], offered: Record, key: Key) -> tuple[Record, CallTokens | None]:
+        """The reply to one request, and its tokens where the service counted them. Raises CallFault."""
         messages = marked(history, self.cache_last) if self.cache_last else history
         try:
             response = complete(self.model, messages, key.secret, self.api_base, self.sent | offered)
         except Exception as error:  # LiteLLM raises what the libraries below it do, bare Exception too
-            return read_fault(error, key.secret), None
+            raise read_fault(error, key.secret) from None
         if not getattr(response, "choices", None):
-            return CallFault(litellm_errors.UNSURE, "an answer without choices", charged=True), None
+            raise CallFault(litellm_errors.UNSURE, "an answer without choices", charged=True)
         found, usage = reply_of(response.choices[0]), read_usage(response)
         if broke_off(found["finish_reason"]):
             text = f"the answer broke off ({found['finish_reason']})"
-            return CallFault(litellm_errors.UNSURE, text, charged=True), None
+            raise CallFault(litellm_errors.UNSURE, text, charged=True)
         size, most = size_of(found), self.sampling.max_tokens
         if size > most * TOKEN_BYTES + SPARE_BYTES:
             text = f"an answer of {size} bytes to a limit of {most} tokens"
-            return CallFault(litellm_errors.UNSURE, text, charged=True), None
+            raise CallFault(litellm_errors.UNSURE, text, charged=True)
         return found | {"usage": usage.record() if usage else None}, usage
 
     def _learn(self, admitted: Pass, fault: CallFault) -> None:
@@ -217,8 +218,7 @@ def ended(fault: CallFault, address: str) -> Fault:
     later = "the same command tries it again"
     if fault.kind == litellm_errors.BUSY:
         return ModelLost(f"too busy for {BUSY_SECONDS // 60} minutes: {fault.words}; {later}")
-    attempts = UNSURE_ATTEMPTS if fault.kind == litellm_errors.UNSURE else ATTEMPTS
-    return ModelLost(f"no answer in {attempts} attempts: {fault.words}; {later}")
+    return ModelLost(f"no answer in {PAUSES[fault.kind].attempts} attempts: {fault.words}; {later}")
 
 
 def marked(history: list[Record], last: int) -> list[Record]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 
-from swelab.files.patience import retry_after
 from swelab.models import OVERFLOW
+from swelab.patience import retry_after
 from swelab.records import Record, shorten
 
 KEY, QUOTA, BUSY, OVERFLOWED, FILTERED, WRONG = "key", "quota", "busy", "overflowed", "filtered", "wrong"
@@ -36,8 +36,8 @@ CODES = ("code", "statusCode", "status_code", "error_code", "errorCode")
 """Fields of errors that are no object of their own."""
 
 
-@dataclass(frozen=True)
-class CallFault:
+@dataclass(unsafe_hash=True)
+class CallFault(Exception):
     """A call that gave no answer. `kind` is one of the words above; `charged` whether it may have been paid
     for; `wait` the seconds that the service asks for; `status` that of its answer, where it gave one."""
 

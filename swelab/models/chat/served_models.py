@@ -11,8 +11,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
-
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import OVERFLOW, ContextLimit, ModelLost, ServingError
 from swelab.models.billing.paid_turns import sent
@@ -20,14 +18,13 @@ from swelab.models.billing.prices import TokenCounts
 from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.tool_calls import plain_calls
 from swelab.models.serving.server import Endpoint
+from swelab.patience import SERVED, Patience, repeat, retry_after
 from swelab.records import InputError, Record, shorten
 from swelab.records.training_records import ToolCall
 
 if TYPE_CHECKING:
     import openai  # a second of CPU to load: where it is used, as scripted policies never ask
 
-ATTEMPTS = 7
-LONGEST_WAIT_SECONDS = 30
 ANSWER_SECONDS = 900
 _GIVEN_UP = re.compile(
     r"error|abort|cancel|fail|time_?out|interrupt|insufficient|overload|unavailable|disconnect|expire|preempt"
@@ -132,23 +129,30 @@ def persist(ask: Callable[[], Given], alive: Callable[[], bool], address: str) -
     """
     import openai
 
-    attempts = Retrying(
-        retry=retry_if_exception(lambda error: is_passing(error) and alive()),
-        stop=stop_after_attempt(ATTEMPTS),
-        wait=wait_random_exponential(0.5, LONGEST_WAIT_SECONDS),
-        reraise=True,
-    )
+    patience = Patience(SERVED)
+
+    def pause(error: Exception) -> float | None:
+        if not is_passing(error) or not alive():
+            return None
+        return patience.next_pause(wish=min(_wish(error), SERVED.longest))
+
     try:
-        return attempts(ask)
+        return repeat(ask, Exception, pause)
     except (openai.OpenAIError, json.JSONDecodeError) as error:
         text = shorten(_reason(error))
         if not alive():
             raise ServingError(f"the model server at {address} has ended: {text}") from None
         if is_passing(error):
-            raise ModelLost(f"no answer in {ATTEMPTS} attempts: {text}") from None
+            raise ModelLost(f"no answer in {SERVED.attempts} attempts: {text}") from None
         if OVERFLOW.search(str(error)):
             raise ContextLimit(text) from None
         raise InputError(f"the model service refused: {text}", address) from None
+
+
+def _wish(error: Exception) -> float:
+    """The seconds that the service requests before another attempt; 0 without a request."""
+    response = getattr(error, "response", None)
+    return (retry_after(response.headers) or 0.0) if response is not None else 0.0
 
 
 def _reason(error: Exception) -> str:

@@ -7,9 +7,9 @@ from html import escape
 from swelab.configs.kinds import RL
 from swelab.outcomes import RolloutEnd
 from swelab.records.score_records import BenchmarkResult
-from swelab.scores.report.learned import Learned
 from swelab.scores.report.reinforcement import learned_names
 from swelab.scores.report.report_data import ReportData
+from swelab.scores.report.rl_training import RlTraining
 
 TEXTS = (("node-title", "title", 21, 16), ("node-count", "count", 20, 18), ("node-path", "path", 22, 14))
 """CSS class, field, characters of a line and pixels of a line, for each text in a box."""
@@ -94,7 +94,7 @@ def nodes_of(evidence: ReportData) -> list[Box]:
 def with_learned(boxes: list[Box], evidence: ReportData) -> list[Box]:
     """The same boxes, and one for reinforcement learning between the weights and their scores."""
     names = learned_names(evidence)
-    steps = sum(row["step"] > 0 for name in names for row in evidence.rewarded.get(name, Learned()).steps)
+    steps = sum(row["step"] > 0 for name in names for row in evidence.rewarded.get(name, RlTraining()).steps)
     path = f"rl/{names[0]}/checkpoint/" if len(names) == 1 else "rl/"
     count = f"{steps:,} steps" if steps else "checkpoint"
     learned = Box("learned", "RL from test results", count, path, (4, 1), (0, 5))

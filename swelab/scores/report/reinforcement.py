@@ -8,9 +8,9 @@ from swelab.configs.kinds import RL
 from swelab.files import svg_charts
 from swelab.files.svg_charts import Bin
 from swelab.records import Record
-from swelab.scores.report.learned import Learned
 from swelab.scores.report.markup import note, outcome_words, status_words
 from swelab.scores.report.report_data import ReportData
+from swelab.scores.report.rl_training import RlTraining
 from swelab.scores.report.trajectories import content_text, cut
 from swelab.scores.statistics.one_rate import wilson
 
@@ -57,7 +57,7 @@ def sentences(evidence: ReportData) -> str:
     return told
 
 
-def section(learned: Mapping[str, Learned]) -> str:
+def section(learned: Mapping[str, RlTraining]) -> str:
     """Curves of every training, and tasks that a validation saw fail at the start and solved at the end."""
     return "".join(
         f"<h3>{escape(name)}</h3>{_summary(each)}{_curves(each.steps)}{_side_by_side(each.attempts)}"
@@ -65,7 +65,7 @@ def section(learned: Mapping[str, Learned]) -> str:
     )
 
 
-def _summary(learned: Learned) -> str:
+def _summary(learned: RlTraining) -> str:
     trained = [row for row in learned.steps if "rollouts" in row]
     checked = [row for row in learned.steps if "validation/tasks" in row]
     told = f"{len(trained):,} steps, {sum(row['rollouts'] for row in trained):,.0f} attempts."

@@ -27,7 +27,7 @@ from swelab.scores.report.attempts import (
     names_of,
     read_attempts,
 )
-from swelab.scores.report.learned import Learned, read_learned
+from swelab.scores.report.rl_training import RlTraining, read_rl_training
 from swelab.scores.report.stage_times import StageRuns, jobs_of, names_behind
 from swelab.scores.report.training_files import read_lengths, read_steps
 from swelab.scores.report.trajectories import PATCH_CHARACTERS, cut, in_order, visible
@@ -85,7 +85,7 @@ class ReportData:
     runs: list[Run] = field(default_factory=list)
     gates: dict[str, Gate] = field(default_factory=dict)
     training: dict[str, list[Record]] = field(default_factory=dict)
-    rewarded: dict[str, Learned] = field(default_factory=dict)
+    rewarded: dict[str, RlTraining] = field(default_factory=dict)
     jobs: list[StageRuns] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     manifests: dict[str, Record] = field(default_factory=dict)
@@ -263,7 +263,7 @@ def gather_training(evidence: ReportData) -> None:
     for name in names_behind(evidence.at).get("rl", []):
         if present(file := evidence.file("rewarded.metrics", rl=name), evidence):
             validation = evidence.file("rewarded.validation", rl=name)
-            evidence.rewarded[name] = read_learned(file, validation)
+            evidence.rewarded[name] = read_rl_training(file, validation)
     if present(lengths := evidence.file("dataset.lengths", sft=sft), evidence):
         evidence.lengths = read_lengths(lengths)
     files = [evidence.file("tasks.manifest", subset=subset) for subset in evidence.subsets]

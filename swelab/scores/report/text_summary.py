@@ -8,7 +8,7 @@ from swelab.records.score_records import Comparison, PolicyScore, RunsCompared
 from swelab.scores.score import PLANNED_RUNS, Verdicts, counted, detectable, rate_of_runs
 from swelab.scores.statistics.multi_run import planned
 from swelab.scores.statistics.paired_rates import POWER
-from swelab.scores.verified import PolicyVerdicts, all_pairs, compare, runs_of, statuses_of
+from swelab.scores.verified_score import PolicyVerdicts, all_pairs, compare, runs_of, statuses_of
 
 LEVEL = 0.05
 """p-values from here on are called noise."""

@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -17,7 +18,7 @@ from torch.nn import functional
 from torchtune.models.qwen2 import qwen2
 from torchtune.models.qwen2._convert_weights import qwen2_tune_to_hf
 
-from swelab.configs.kinds.model import Architecture, DrillModel, Train
+from swelab.configs.kinds.model import DrillModel, Train
 from swelab.console.terminal import Progress
 from swelab.records import Record, write_json
 from swelab.records.training_records import LossRow
@@ -38,6 +39,24 @@ CHECKED_DOCUMENTS = 200
 WINDOW = 4
 ROUNDING = 64
 """Rows of the embedding are a multiple of it."""
+SHAPE: dict[str, Any] = {
+    "num_layers": 4,
+    "num_heads": 8,
+    "num_kv_heads": 4,
+    "embed_dim": 128,
+    "intermediate_dim": 384,
+    "max_seq_len": 2048,
+    "rope_base": 500.0,
+}
+"""The model, in torchtune's words. The base of the rotary position embedding is small, as conversations are
+short."""
+VOCABULARY = 768
+"""Tokens at most, special tokens included."""
+INIT_STD = 0.08
+"""Standard deviation of the initial weights. At the usual 0.02 so small a model does not learn to copy."""
+NOTE_WEIGHT, LISTING_WEIGHT = 0.02, 0.3
+"""Loss weights, against 1 for a document's last part: of its note, whose words are random, and of its
+listing of code."""
 
 
 class PretrainRow(LossRow):
@@ -52,18 +71,18 @@ def make_base_model(recipe: DrillModel, world: World, folder: Path) -> tuple[Rec
     Returns facts for the manifest, and a row a step: the loss on shell lines.
     The same recipe and world give the same weights on the same machine. Raises TokenizerError.
     """
-    shape, train = recipe.architecture, recipe.train
+    train = recipe.train
     torch.set_num_threads(train.threads)
     torch.use_deterministic_algorithms(True)
     texts = [document.text for document in world.documents(recipe.seed + 1, VOCABULARY_DOCUMENTS)]
-    tokenizer = train_tokenizer([*texts, *world.lexicon()], shape.vocab_size)
+    tokenizer = train_tokenizer([*texts, *world.lexicon()], VOCABULARY)
     rows = -(-tokenizer.get_vocab_size() // ROUNDING) * ROUNDING
-    model = new_model(shape, rows, recipe.seed)
+    model = new_model(rows, recipe.seed)
     loss = list(pretrain(model, batches(world, tokenizer, recipe), train))
     os.makedirs(folder, exist_ok=True)
     template = TOOL_TEMPLATE if recipe.actions == "tools" else CHAT_TEMPLATE
-    save_tokenizer(tokenizer, folder, shape.max_seq_len, template)
-    save_model(model, shape, rows, tokenizer, folder)
+    save_tokenizer(tokenizer, folder, SHAPE["max_seq_len"], template)
+    save_model(model, rows, tokenizer, folder)
     facts = {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "vocabulary": tokenizer.get_vocab_size(),
@@ -76,15 +95,14 @@ def make_base_model(recipe: DrillModel, world: World, folder: Path) -> tuple[Rec
     return facts, loss
 
 
-def new_model(shape: Architecture, rows: int, seed: int) -> torch.nn.Module:
-    """A Qwen2 with normal(0, init_std) matrices, ones for norms and zeros for biases; `rows` embeddings."""
-    settings = shape.model_dump(exclude={"init_std", "vocab_size"})
-    model: torch.nn.Module = qwen2(vocab_size=rows, norm_eps=1e-6, tie_word_embeddings=True, **settings)
+def new_model(rows: int, seed: int) -> torch.nn.Module:
+    """A Qwen2 with normal(0, INIT_STD) matrices, ones for norms and zeros for biases; `rows` embeddings."""
+    model: torch.nn.Module = qwen2(vocab_size=rows, norm_eps=1e-6, tie_word_embeddings=True, **SHAPE)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
-                parameter.normal_(0.0, shape.init_std, generator=generator)
+                parameter.normal_(0.0, INIT_STD, generator=generator)
             else:
                 parameter.fill_(1.0 if name.endswith("scale") else 0.0)
     return model
@@ -99,7 +117,7 @@ def encode(tokenizer: Tokenizer, document: Document, train: Train) -> tuple[list
     """Token ids of a document between end-of-text tokens, and the loss weight of each."""
     end = end_of_text(tokenizer)
     ids, weights = [end], [0.0]
-    for text, weight in ((document.note, train.note_weight), (document.listing, train.listing_weight)):
+    for text, weight in ((document.note, NOTE_WEIGHT), (document.listing, LISTING_WEIGHT)):
         part = tokenizer.encode(text).ids
         ids += part
         weights += [weight] * len(part)
@@ -107,7 +125,7 @@ def encode(tokenizer: Tokenizer, document: Document, train: Train) -> tuple[list
     ids += line.ids
     around = 1.0 if train.frame_weight is None else train.frame_weight
     weights += [1.0 if document.asks(*span) else around for span in line.offsets]
-    return [*ids, end], [*weights, train.note_weight]
+    return [*ids, end], [*weights, NOTE_WEIGHT]
 
 
 def batches(
@@ -166,16 +184,14 @@ def pretrain(
     bar.close()
 
 
-def save_model(
-    model: torch.nn.Module, shape: Architecture, rows: int, tokenizer: Tokenizer, folder: Path
-) -> None:
+def save_model(model: torch.nn.Module, rows: int, tokenizer: Tokenizer, folder: Path) -> None:
     """Writes config.json, generation_config.json and model.safetensors as transformers has them."""
     text, _, turn = (tokenizer.token_to_id(name) for name in SPECIAL)
     weights = qwen2_tune_to_hf(
         model.state_dict(),
-        num_heads=shape.num_heads,
-        num_kv_heads=shape.num_kv_heads,
-        dim=shape.embed_dim,
+        num_heads=SHAPE["num_heads"],
+        num_kv_heads=SHAPE["num_kv_heads"],
+        dim=SHAPE["embed_dim"],
         tie_word_embeddings=True,
     )
     tensors = {name: tensor.detach().contiguous() for name, tensor in weights.items()}
@@ -184,17 +200,17 @@ def save_model(
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",
         "vocab_size": rows,
-        "hidden_size": shape.embed_dim,
-        "intermediate_size": shape.intermediate_dim,
-        "num_hidden_layers": shape.num_layers,
-        "num_attention_heads": shape.num_heads,
-        "num_key_value_heads": shape.num_kv_heads,
-        "max_position_embeddings": shape.max_seq_len,
-        "rope_theta": shape.rope_base,
-        "rope_parameters": {"rope_theta": shape.rope_base, "rope_type": "default"},
+        "hidden_size": SHAPE["embed_dim"],
+        "intermediate_size": SHAPE["intermediate_dim"],
+        "num_hidden_layers": SHAPE["num_layers"],
+        "num_attention_heads": SHAPE["num_heads"],
+        "num_key_value_heads": SHAPE["num_kv_heads"],
+        "max_position_embeddings": SHAPE["max_seq_len"],
+        "rope_theta": SHAPE["rope_base"],
+        "rope_parameters": {"rope_theta": SHAPE["rope_base"], "rope_type": "default"},
         "rms_norm_eps": 1e-6,
         "hidden_act": "silu",
-        "initializer_range": shape.init_std,
+        "initializer_range": INIT_STD,
         "attention_dropout": 0.0,
         "tie_word_embeddings": True,
         "use_cache": True,

@@ -12,8 +12,8 @@ from torch.utils.data import Dataset, Sampler
 
 from swelab.records import Record
 from swelab.sft.train.batches import Plan, read_plan
+from swelab.sft.train.cross_entropy import TrainedTokensLoss
 from swelab.sft.train.token_rows import IGNORED, Sample, TokenRows
-from swelab.sft.train.trained_tokens import TrainedTokensLoss
 
 
 class Padded(NamedTuple):

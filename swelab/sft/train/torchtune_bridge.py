@@ -58,7 +58,7 @@ def configuration(base: Path, dataset: Path, work: Path, recipe: Sft, plan: RunP
     passes = {"plan": str(work / PLAN), "data_files": str(dataset), "base": str(base)}
     if (device_of(recipe.train), dtype_of(recipe.train)) == ("cpu", "fp32"):
         # Chunks save a float32 copy of the logits: here these are float32, and chunks a fifth of the speed.
-        own = "swelab.sft.train.trained_tokens.TrainedTokensLoss"
+        own = "swelab.sft.train.cross_entropy.TrainedTokensLoss"
         config |= {"loss": {"_component_": own if sharing(recipe) == 1 else "torch.nn.CrossEntropyLoss"}}
     return {
         **config,

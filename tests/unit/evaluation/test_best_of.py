@@ -2,8 +2,8 @@
 
 import pytest
 
+from swelab.evaluation.attempt_result import AttemptResult
 from swelab.evaluation.best_of import best_of, chosen, decided_by, patches_of
-from swelab.evaluation.evaluated import Evaluated
 from swelab.grading.visible_tests import VisibleRun
 from swelab.outcomes import RolloutEnd
 from swelab.records.attempt_records import Grade, Usage
@@ -13,7 +13,7 @@ def attempts(*patches, ends=(), right=()):
     usage = Usage(calls=1, prompt_tokens=None, completion_tokens=None, cost=None)
     ends = dict(enumerate(ends))
     return [
-        Evaluated(
+        AttemptResult(
             instance_id="t",
             sample=sample,
             outcome=ends.get(sample, RolloutEnd.SUBMITTED),

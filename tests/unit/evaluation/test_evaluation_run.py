@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from swelab.evaluation import preconditions
+from swelab.evaluation.attempt_result import attempt_result
 from swelab.evaluation.benchmark_rows import Benchmark, Source
 from swelab.evaluation.command_line import parsed, plan_of
-from swelab.evaluation.evaluated import evaluated
 from swelab.evaluation.evaluation_plan import (
     Plan,
     gpus_of_a_server,
@@ -40,9 +40,9 @@ def attempt(task, end=RolloutEnd.SUBMITTED, status="", **grade):
     rollout = lost_rollout(task, "the model did not answer") | {"outcome": end}
     trajectory = Trajectory.of(rollout | mark)
     if not status:
-        return evaluated(trajectory, 0, lost_grade(task, end), "x", 2.0, **grade)
+        return attempt_result(trajectory, 0, lost_grade(task, end), "x", 2.0, **grade)
     verdict = Grade(instance_id=task.instance_id, status=status, resolved=status == "resolved")
-    return evaluated(trajectory | {"model_patch": "diff"}, 0, verdict, "x", 2.0)
+    return attempt_result(trajectory | {"model_patch": "diff"}, 0, verdict, "x", 2.0)
 
 
 def test_losses_are_told_apart_and_counted_with_words(tmp_path):

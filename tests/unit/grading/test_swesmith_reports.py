@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from swelab.grading.evaluation import subset_tasks
+from swelab.grading.grade_predictions import subset_tasks
 from swelab.grading.swesmith_reports import instance_report, run_folder, run_report, write_instance
 from swelab.records import InputError
 from swelab.records.attempt_records import Grade, Prediction

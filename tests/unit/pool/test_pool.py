@@ -13,10 +13,11 @@ from swelab.pool import ended_leases, idempotency
 from swelab.pool.budget import Budget
 from swelab.pool.ended_leases import EndedLeases
 from swelab.pool.idempotency import Conflict, Once, Shelf
+from swelab.pool.lease_book import PoolLimits
 from swelab.pool.lease_store import LeaseStore
 from swelab.pool.leases import Lease
 from swelab.pool.membership import drain, join, leave, take_in
-from swelab.pool.pool import Pool, PoolLimits
+from swelab.pool.pool import Pool
 from swelab.pool.request_schemas import PoolRequest
 from swelab.records import InputError
 from swelab.sandbox import (

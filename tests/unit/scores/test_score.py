@@ -18,7 +18,7 @@ from swelab.scores.report.report_data import Gate
 from swelab.scores.report.text_summary import trust
 from swelab.scores.report.validation import sentence
 from swelab.scores.score import score
-from swelab.scores.verified import compare, load_score, score_experiment
+from swelab.scores.verified_score import compare, load_score, score_experiment
 from tests.unit.finished_experiment import make_lock
 
 ROOT = Path(__file__).resolve().parents[3]

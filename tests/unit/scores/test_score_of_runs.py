@@ -17,7 +17,7 @@ from swelab.scores.report.report_data import gather
 from swelab.scores.score import score
 from swelab.scores.statistics.other_harnesses import on_one_benchmark, read_result
 from swelab.scores.statistics.permutation_test import holm
-from swelab.scores.verified import compare, score_experiment
+from swelab.scores.verified_score import compare, score_experiment
 from tests.unit.finished_experiment import build
 from tests.unit.report_page import Page, attempts
 from tests.unit.scores.test_score import LOST, E, R, U, make_report, make_score, make_tasks

@@ -2,13 +2,14 @@
 
 import pytest
 
+from swelab import patience
 from swelab.configs.kinds.subset import DatasetSubset
 from swelab.records import InputError
 from swelab.records.attempt_records import Prediction
 from swelab.records.task_records import Task
 from swelab.service import ServiceError, SubmissionRefused
 from swelab.service.sb_cli import ServiceBenchmark, fault
-from swelab.service.submission import benchmark_of, run_name, sendable
+from swelab.service.submission import Waiting, benchmark_of, judge_by_service, run_name, sendable
 from swelab.service.verdicts import ServiceRun, patch_digest, pending, service_grades, verdicts
 
 IDS = ["a", "b", "c", "d"]
@@ -104,6 +105,50 @@ def test_names_of_benchmarks():
     assert benchmark_of(of_my_own, "x") == ServiceBenchmark("swe-bench-m", "dev")
     with pytest.raises(InputError, match="does not judge; expected one of swe-bench-m, "):
         benchmark_of(DatasetSubset(source="dataset", dataset="SWE-bench/SWE-smith"), "x")
+
+
+class Stubborn:
+    """A program that submits as `plan` says: an exception, or the ids that it refuses."""
+
+    def __init__(self, *plan):
+        self.plan, self.submitted = list(plan), []
+
+    def quota(self, at):
+        return None
+
+    def submit(self, path, at, run, ids, whole):
+        self.submitted.append(ids)
+        step = self.plan.pop(0) if self.plan else []
+        if isinstance(step, Exception):
+            raise step
+        return dict.fromkeys(step, "status code 500: boom")
+
+
+def judge(program, folder):
+    rows = sendable(predictions(), IDS, "p")
+    return judge_by_service(rows, ServiceBenchmark("s", "test"), "p", folder, program, Waiting(30, 60))
+
+
+def test_only_what_was_not_accepted_is_submitted_again_and_each_pause_is_twice_the_last(
+    tmp_path, monkeypatch
+):
+    pauses = []
+    monkeypatch.setattr(patience, "sleep", pauses.append)
+    program = Stubborn(ServiceError("down"), ["b", "c"], ["c"], ["c"])
+    with pytest.raises(ServiceError, match="1 of 4 predictions were not taken, such as c: status code 500"):
+        judge(program, tmp_path)
+    assert program.submitted == [IDS, IDS, ["b", "c"], ["c"]] and pauses == [30, 60, 120]
+
+
+def test_a_refusal_that_lasts_is_not_repeated(tmp_path):
+    for step in (
+        SubmissionRefused("no key"),
+        ServiceError("API request failed with status code 401: no key"),
+    ):
+        program = Stubborn(step)
+        with pytest.raises(SubmissionRefused, match="no key"):
+            judge(program, tmp_path)
+        assert len(program.submitted) == 1
 
 
 def test_grades_say_what_the_service_said():

@@ -7,13 +7,13 @@ import pytest
 import yaml
 
 from scripts import rate_difficulty
+from swelab import patience
 from swelab.configs import recipes
 from swelab.configs.kinds import POLICY, RATER
 from swelab.configs.kinds.policy import ScriptedPolicy
 from swelab.jobs import thread_pool
 from swelab.jobs.lost_instances import ShardLost
 from swelab.models import BudgetSpent
-from swelab.models.chat import served_models
 from swelab.records import Fault, InputError, check, read_jsonl, write_json
 from swelab.records.task_records import Difficulty
 from swelab.tasks.criteria import read_ratings
@@ -28,7 +28,7 @@ RATER = recipes.named(RATER, "difficulty")
 @pytest.fixture
 def service(monkeypatch):
     """A service that finds its answers in `script` by a word of the issue; `asked` is what it got."""
-    monkeypatch.setattr(served_models, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(patience, "sleep", lambda seconds: None)
     monkeypatch.setattr(thread_pool, "RETRY_SECONDS", (0.01,))
 
     lock = threading.Lock()

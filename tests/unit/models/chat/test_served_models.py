@@ -5,11 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from swelab import patience
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import ContextLimit, ModelLost, ServingError
 from swelab.models.chat import served_models
 from swelab.models.chat.served_models import ChatModel, broke_off
 from swelab.models.serving.server import Endpoint, free_port
+from swelab.patience import SERVED
 from swelab.records import InputError
 from tests.json_service import json_service
 
@@ -54,7 +56,7 @@ def fault(status, message):
 @pytest.fixture
 def service(monkeypatch):
     """A service whose `script` is the list of answers to come; `requests` are those it got."""
-    monkeypatch.setattr(served_models, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(patience, "sleep", lambda seconds: None)
 
     def reply(path, headers, body):
         server.requests.append((path, headers["Authorization"], body))
@@ -104,13 +106,22 @@ def test_passing_faults_are_tried_again(service, status):
 
 
 def test_faults_that_stay_lose_the_model(service):
-    service.script = [fault(503, "busy")] * served_models.ATTEMPTS
-    with pytest.raises(ModelLost, match=f"no answer in {served_models.ATTEMPTS} attempts: busy"):
+    service.script = [fault(503, "busy")] * SERVED.attempts
+    with pytest.raises(ModelLost, match=f"no answer in {SERVED.attempts} attempts: busy"):
         model(service).query(ISSUE)
 
 
+def test_the_service_says_how_long_to_wait_but_no_longer_than_our_longest_pause(service, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(patience, "sleep", pauses.append)
+    status, body = fault(429, "busy")
+    service.script = [(status, body, {"Retry-After": seconds}) for seconds in ("25", "9999")]
+    model(service).query(ISSUE)
+    assert pauses == [25, SERVED.longest] and len(service.requests) == 3
+
+
 def test_no_connection_loses_the_model(monkeypatch):
-    monkeypatch.setattr(served_models, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(patience, "sleep", lambda seconds: None)
     with pytest.raises(ModelLost):
         ChatModel(Endpoint(f"http://127.0.0.1:{free_port()}/v1", "", "toy"), SCAFFOLD, SAMPLING).query(ISSUE)
 

@@ -1,8 +1,8 @@
 """The page's section on reinforcement learning: curves with intervals, and the same task early and late."""
 
 from swelab.records import write_jsonl
-from swelab.scores.report.learned import Learned, read_learned
 from swelab.scores.report.reinforcement import section
+from swelab.scores.report.rl_training import RlTraining, read_rl_training
 
 STEPS = [
     {"step": 0, "validation/tasks": 40, "validation/resolved": 20, "validation/resolve_rate": 0.5},
@@ -26,7 +26,7 @@ def test_nothing_learned_is_no_section():
 
 
 def test_figures_are_said_and_drawn():
-    page = section({"demo": Learned(STEPS)})
+    page = section({"demo": RlTraining(STEPS)})
     assert "2 steps, 128 attempts" in page
     assert "20 of 40 solved at the start, 30 of 40 at the end" in page
     assert "of validation tasks, 95%: 0.5 to 0.75" in page and "of training tasks: 0.4 to 0.6" in page
@@ -35,13 +35,13 @@ def test_figures_are_said_and_drawn():
 
 
 def test_an_end_that_a_step_did_not_have_is_drawn_as_none():
-    page = section({"demo": Learned(STEPS)})
+    page = section({"demo": RlTraining(STEPS)})
     assert "How attempts ended" in page and ": 0 to 0.1" in page
 
 
 def test_tasks_that_were_gained_come_first_and_text_is_escaped():
     rows = [attempt(0, "a", True), attempt(0, "b", False), attempt(9, "a", True), attempt(9, "b", True)]
-    page = section({"demo": Learned(STEPS, rows)})
+    page = section({"demo": RlTraining(STEPS, rows)})
     assert page.index("<code>b</code>") < page.index("<code>a</code>")
     assert "&lt;b&gt;ls&lt;/b&gt;" in page and "<b>ls" not in page and "the prompt" not in page
     assert "At the start" in page and "After 9 steps" in page
@@ -51,5 +51,5 @@ def test_conversations_of_the_middle_are_not_there(tmp_path):
     write_jsonl(tmp_path / "metrics.jsonl", STEPS)
     rows = [attempt(0, "a", False), {"step": 1, "instance_id": "a"}, attempt(2, "a", True)]
     write_jsonl(tmp_path / "validation.jsonl", rows)
-    learned = read_learned(tmp_path / "metrics.jsonl", tmp_path / "validation.jsonl")
+    learned = read_rl_training(tmp_path / "metrics.jsonl", tmp_path / "validation.jsonl")
     assert [row["step"] for row in learned.attempts] == [0, 2] and learned.steps == STEPS

@@ -19,13 +19,6 @@ RECIPE = recipes.complete(
         "source": "drill",
         "repo": "drill",
         "heldout_share": 0.15,
-        "architecture": {
-            "num_layers": 1,
-            "embed_dim": 32,
-            "num_heads": 2,
-            "num_kv_heads": 1,
-            "intermediate_dim": 64,
-        },
         "train": {"steps": 4, "batch_size": 2, "warmup_steps": 1},
     },
     "test",

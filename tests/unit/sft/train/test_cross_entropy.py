@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 from torchtune.models.qwen2 import qwen2
 
-from swelab.sft.train.trained_tokens import TrainedTokensLoss
+from swelab.sft.train.cross_entropy import TrainedTokensLoss
 
 SHAPE = {"vocab_size": 40, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "embed_dim": 32}
 SHAPE |= {"intermediate_dim": 48, "max_seq_len": 64}

@@ -7,14 +7,14 @@ from swelab.records import Record, read_jsonl
 
 
 @dataclass
-class Learned:
+class RlTraining:
     """A training by reinforcement learning: its lines of metrics.jsonl and validation.jsonl."""
 
     steps: list[Record] = field(default_factory=list)
     attempts: list[Record] = field(default_factory=list)
 
 
-def read_learned(metrics: Path, validation: Path) -> Learned:
+def read_rl_training(metrics: Path, validation: Path) -> RlTraining:
     """Reads a training's metrics, and the attempts of its first and last validation. Raises InputError."""
     attempts = [row for row in read_jsonl(validation) if "messages" in row] if validation.is_file() else []
-    return Learned(list(read_jsonl(metrics)), attempts)
+    return RlTraining(list(read_jsonl(metrics)), attempts)

@@ -7,7 +7,7 @@ from swelab.records.typed import Count, TypedRecord, field
 from swelab.rollouts.token_usage import usage_of
 
 
-class Evaluated(TypedRecord):
+class AttemptResult(TypedRecord):
     """An attempt with its verdict, or the reason why there is none."""
 
     instance_id: str = field("the task")
@@ -68,19 +68,19 @@ class Evaluated(TypedRecord):
         return found | {"sample": self.sample} if self.sample else found
 
 
-def evaluated(
+def attempt_result(
     trajectory: Trajectory,
     sample: int,
     grade: Grade | None,
     run_dir: str,
     elapsed: float,
     final: bool = False,
-) -> Evaluated:
+) -> AttemptResult:
     """The record of a rollout and its grade."""
     info = trajectory.info
     reason = str(info.get("reason") or "") if trajectory.outcome in LOST_ROLLOUTS else ""
     reason = reason or (grade.reason if grade and grade.status == GradeEnd.INFRA_ERROR else "")
-    return Evaluated(
+    return AttemptResult(
         instance_id=trajectory.instance_id,
         sample=sample,
         outcome=trajectory.outcome,

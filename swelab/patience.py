@@ -1,0 +1,115 @@
+"""Decides when clients of servers repeat a request, and when they give up. The waits of all clients are here.
+
+What polls (a run at a service, an engine that starts) or turns to another server at once (the gate) waits by
+itself. An instance that its infrastructure lost is done again by `jobs.thread_pool`.
+"""
+
+import email.utils
+import math
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import sleep
+from typing import TypeVar
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """Pauses between the attempts at one request; each is twice the last.
+
+    first, longest: seconds. least: the share of a pause that chance leaves at least, in [0, 1].
+    attempts: the most attempts without progress.
+    """
+
+    first: float = 1.0
+    longest: float = 60.0
+    least: float = 0.5
+    attempts: float = math.inf
+
+    def after(self, failures: int) -> float:
+        """Seconds to wait after so many failures, at least 1."""
+        doubled = self.first * 2.0 ** min(failures - 1, 60)
+        return min(self.longest, doubled) * random.uniform(self.least, 1.0)
+
+
+DOWNLOADS = Pauses()
+"""The Hugging Face hub and registries of images. They give up by the time without progress."""
+KEYS = Pauses()
+"""A key of a hosted model, if the service names no time. `billing.api_keys` counts for all threads."""
+HOSTED = Pauses(least=0.0, longest=30.0, attempts=7)
+"""A hosted model that failed without a charge."""
+UNSURE = Pauses(first=16.0, least=0.0, longest=30.0, attempts=3)
+"""A hosted model that may have charged for its failure."""
+SERVED = Pauses(first=0.5, least=0.0, longest=30.0, attempts=7)
+"""A model that we or a site serve."""
+POOL = Pauses(first=0.05, longest=1.0)
+"""A pool server. Its clients give up by the time without a response."""
+SUBMISSIONS = Pauses(least=1.0, longest=math.inf, attempts=4)
+"""Predictions that SWE-bench's service did not accept; the first pause is that between two looks at a run."""
+LONGEST_WISH = 3600.0
+"""Seconds: longest pause that a server may request."""
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The seconds in Retry-After (seconds or a date) or in its variant in milliseconds; None without them.
+
+    headers: a mapping with keys in lower case, or one that ignores case.
+    """
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name, "").strip()
+        if not text:
+            continue
+        try:
+            seconds = float(text) * unit
+        except ValueError:
+            try:
+                seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+            except (ValueError, OverflowError):
+                continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    return None
+
+
+class Patience:
+    """Counts the attempts at one request, and its time without progress."""
+
+    def __init__(self, pauses: Pauses) -> None:
+        self._pauses = pauses
+        self.renew()
+
+    def renew(self) -> None:
+        """Notes progress: restarts the time without progress, and the pauses."""
+        self._start, self._failures = time.monotonic(), 0
+
+    def next_pause(self, limit: float = math.inf, wish: float = 0.0) -> float | None:
+        """Seconds to wait before the next attempt. None after the last attempt, or if the time without
+        progress would exceed `limit` seconds.
+
+        wish: seconds that the server requests (`retry_after`).
+        """
+        self._failures += 1
+        wait = max(min(wish, LONGEST_WISH), self._pauses.after(self._failures))
+        exhausted = self._failures >= self._pauses.attempts
+        return None if exhausted or time.monotonic() + wait - self._start > limit else wait
+
+
+def repeat(
+    once: Callable[[], T], faults: type[E] | tuple[type[E], ...], pause: Callable[[E], float | None]
+) -> T:
+    """The result of `once`, which is repeated `pause(fault)` seconds after each of `faults`.
+
+    Raises the fault for which `pause` returns None.
+    """
+    while True:
+        try:
+            return once()
+        except faults as fault:
+            seconds = pause(fault)
+            if seconds is None:
+                raise
+        sleep(seconds)

@@ -1,0 +1,23 @@
+"""A node of a pool: its capacity, the connection to it, and when it answered last."""
+
+import asyncio
+import time
+from typing import Any
+
+from swelab.pool.node_client import Link
+from swelab.pool.placement import NodeCapacity
+
+
+class PoolNode:
+    """A node, the connection to it, and its state as last seen by the pool."""
+
+    def __init__(self, url: str, link: Link, draining: bool) -> None:
+        self.capacity, self.link = NodeCapacity(url, draining), link
+        self.boot = ""
+        self.last_answer = time.monotonic()
+        self.strikes = 0
+        self.watching: asyncio.Task[Any] | None = None
+
+    def silent_seconds(self) -> float:
+        """Seconds since its last response, or since this server started."""
+        return time.monotonic() - self.last_answer

@@ -1,0 +1,68 @@
+"""Renewal of leases and sandboxes: who is not renewed ends, and a request that runs keeps its sandbox alive.
+
+A client renews its leases by heartbeats (`renew_leases`), and the pool renews their sandboxes on each host
+(`renew_on_host`). Both set the same clock (`Living`); a host ends what nobody renews by itself.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from swelab.pool.node_client import Link
+from swelab.pool.request_schemas import HostState
+from swelab.records import shorten
+from swelab.sandbox.protocol import SandboxLost
+
+LONGEST_SECONDS = 86400.0
+"""Longest time to live of a sandbox on a host; renewals for longer are shortened to it."""
+
+
+class Living:
+    """A lease or a sandbox. ends: when it expires; busy: deadlines of its requests; by time.monotonic()."""
+
+    ends: float
+    busy: list[float]
+
+    def until(self) -> float:
+        """When it ends unless it is renewed."""
+        return max((self.ends, *self.busy))
+
+    def renew(self, seconds: float) -> None:
+        """Extend the life to at least `seconds` from now."""
+        self.ends = max(self.ends, time.monotonic() + seconds)
+
+    @contextlib.contextmanager
+    def in_use(self, seconds: float) -> Iterator[None]:
+        """Keeps it alive during the block, for at most `seconds`; `ends` is unchanged afterwards."""
+        deadline = time.monotonic() + seconds
+        self.busy.append(deadline)
+        try:
+            yield
+        finally:
+            self.busy.remove(deadline)
+
+
+def renew_leases(find: Callable[[str], Living], ids: Iterable[Any], seconds: float) -> dict[str, str]:
+    """Renews the leases of a client, each by itself. Returns the reason for each that cannot be, by id.
+
+    find: the active lease with an id; it raises SandboxLost.
+    """
+    lost = {}
+    for lease_id in ids:
+        try:
+            if not isinstance(lease_id, str):
+                raise SandboxLost("that is not the id of a lease")
+            find(lease_id).renew(seconds)
+        except SandboxLost as error:
+            lost[shorten(str(lease_id))] = str(error)
+    return lost
+
+
+async def renew_on_host(link: Link, owner: str, seconds: dict[str, float], wait: float) -> HostState:
+    """Renews a pool's sandboxes on a host; returns the state of the host. Raises TimeoutError.
+
+    seconds: seconds to live from now, by sandbox. wait: seconds to wait for the response.
+    """
+    asked = {"owner": owner, "containers": seconds}
+    return HostState.of(await link.ask("/container/renew", asked, wait))
