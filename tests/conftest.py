@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import signal
 import subprocess
 import tarfile
@@ -110,6 +111,13 @@ def make_task():
             "op": "op_change",
         }
     )
+
+
+@pytest.fixture
+def configs(tmp_path):
+    """A copy of the shipped recipes, which a test may change."""
+    shutil.copytree("configs", tmp_path / "configs")
+    return tmp_path / "configs"
 
 
 @pytest.fixture

@@ -34,3 +34,12 @@ def walk(tree: ast.AST) -> list[ast.AST]:
     for node in found:
         found += children(node)
     return found
+
+
+def is_text_statement(node: ast.AST) -> bool:
+    """Whether a node is a statement that is only a string, such as a docstring."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

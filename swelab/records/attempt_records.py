@@ -1,5 +1,6 @@
 """Records about attempts: the trajectory of a rollout, its prediction, what it took, and its grade."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from swelab.outcomes import RolloutEnd
@@ -19,6 +20,11 @@ class Message(TypedRecord):
 
     role: Literal["system", "user", "assistant", "tool", "exit"] = field("who speaks")
     content: Any = field("what is said: a text, or the parts of it", default=None)
+
+
+def is_refusal(message: Mapping[str, Any]) -> bool:
+    """Whether the agent refused the turn before this message: it found no command in it, or several."""
+    return (message.get("extra") or {}).get("interrupt_type") == "FormatError"
 
 
 class Rollout(TypedRecord):

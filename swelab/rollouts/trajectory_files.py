@@ -165,8 +165,3 @@ def _ends(stream: IO[bytes]) -> Iterator[bytes]:
         if start == 0:
             return
         span *= 4
-
-
-def is_refusal(message: Record) -> bool:
-    """Whether the agent refused the turn before this message: it found no command in it, or several."""
-    return (message.get("extra") or {}).get("interrupt_type") == "FormatError"

@@ -2,7 +2,7 @@
 
 import ast
 
-from swelab.witness.questions import ALIAS
+from swelab.witness.questions import cut_value
 from swelab.witness.scopes import Function, own_name
 from swelab.witness.subjects import Subjects
 from swelab.witness.tables import only_value, positional
@@ -19,11 +19,11 @@ def cut_hollow(subjects: Subjects) -> int:
         for call in calls:
             for at, parameter in enumerate(order[: len(call.args)]):
                 if (name, parameter) in hollow and _is_something(call.args[at], subjects):
-                    call.args[at] = _cut()
+                    call.args[at] = cut_value()
                     went += 1
             for each in call.keywords:
                 if (name, each.arg) in hollow and _is_something(each.value, subjects):
-                    each.value = _cut()
+                    each.value = cut_value()
                     went += 1
     return went
 
@@ -68,7 +68,7 @@ def _asks(subjects: Subjects, name: str, parameter: str, hollow: set[tuple[str, 
     found = 0
     for node in ast.walk(subjects.direct[name][0]):
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):
-            found += len(node.ops) == 1 and _is_named(node.left, parameter) and _is_none(node.comparators[0])
+            found += len(node.ops) == 1 and _is_named(node.left, parameter) and is_none(node.comparators[0])
         elif isinstance(node, ast.Call) and own_name(node.func) in subjects.direct:
             called = own_name(node.func)
             order = positional(subjects.direct[called][0])
@@ -81,9 +81,6 @@ def _is_named(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _cut() -> ast.expr:
-    return ast.Attribute(value=ast.Name(ALIAS, ast.Load()), attr="CUT", ctx=ast.Load())
-
-
-def _is_none(node: ast.expr) -> bool:
+def is_none(node: ast.expr) -> bool:
+    """Whether an expression is the constant None."""
     return isinstance(node, ast.Constant) and node.value is None

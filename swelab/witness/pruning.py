@@ -4,7 +4,7 @@ import ast
 import copy
 from collections.abc import Iterator
 
-from swelab.witness.hollow import cut_hollow
+from swelab.witness.hollow import cut_hollow, is_none
 from swelab.witness.questions import ALIAS
 from swelab.witness.scopes import FUNCTIONS, LOOPS, Function, Scope, is_fixture, loads, own_name, parameters
 from swelab.witness.subjects import Subjects, is_test
@@ -120,7 +120,7 @@ class Pruner:
                 for at, each in enumerate(node.target.elts)
                 if isinstance(each, ast.Name) and not read[each.id]
             ]
-            if any(not _is_none(row[at]) for row in found for at in dead):
+            if any(not is_none(row[at]) for row in found for at in dead):
                 node.iter = ast.List(elts=[_without(row, dead) for row in found], ctx=ast.Load())
                 self.went += 1
 
@@ -139,7 +139,7 @@ class Pruner:
                 }
                 dead = [at for at, name in enumerate(mark.names) if name not in read | asked]
                 found = table(mark.values, len(mark.names), scope, self.scopes)
-                if found is None or not any(not _is_none(row[at]) for row in found for at in dead):
+                if found is None or not any(not is_none(row[at]) for row in found for at in dead):
                     continue
                 made = copy.deepcopy(rows(mark.values, scope, self.scopes) or [])
                 mark.replace(
@@ -189,7 +189,7 @@ class Pruner:
         return simple and not automatic and not any(map(self.subjects.holds, node.body))
 
     def _goes(self, node: ast.expr) -> bool:
-        return not _is_none(node) and not self.subjects.holds(node)
+        return not is_none(node) and not self.subjects.holds(node)
 
 
 def fill_empty(tree: ast.AST) -> None:
@@ -267,10 +267,6 @@ def _shared(node: ast.AST) -> set[str]:
     """Names that inner functions change from within."""
     told = [each for each in ast.walk(node) if isinstance(each, ast.Global | ast.Nonlocal)]
     return {name for each in told for name in each.names}
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _without(row: list[ast.expr], dead: list[int]) -> ast.expr:

@@ -135,7 +135,7 @@ class Questioner(ast.NodeTransformer):
         slot = self._slot(check.kind, [not each for each in said], node, check)
         self.parts = 0
         operands = [
-            self._with_parts(each, slot) if is_said else each if self.form == "answers" else self._cut()
+            self._with_parts(each, slot) if is_said else each if self.form == "answers" else cut_value()
             for each, is_said in zip(check.operands, said)
         ]
         two_sided = check.kind == "compare" and len(operands) == 2 and all(said)
@@ -161,7 +161,7 @@ class Questioner(ast.NodeTransformer):
         kept = [each for each in given if each in told or self.form == "answers"]
         made = Asserted("compare", kept or told, ["helper"])
         slot = self._slot("compare", [each not in told for each in given], node, made)
-        operands = [each if each in told or self.form == "answers" else self._cut() for each in given]
+        operands = [each if each in told or self.form == "answers" else cut_value() for each in given]
         return [self._statement(self._ask("emit", slot, *operands), node)]
 
     def _calls(self, call: ast.Call, receiver: ast.expr, node: ast.AST) -> ast.expr:
@@ -224,12 +224,13 @@ class Questioner(ast.NodeTransformer):
         return ast.Call(func=asked, args=[ast.Constant(slot), *operands], keywords=[])
 
     @staticmethod
-    def _cut() -> ast.expr:
-        return ast.Attribute(value=ast.Name(ALIAS, ast.Load()), attr="CUT", ctx=ast.Load())
-
-    @staticmethod
     def _statement(value: ast.expr, node: ast.AST) -> ast.stmt:
         return ast.fix_missing_locations(ast.copy_location(ast.Expr(value), node))
+
+
+def cut_value() -> ast.expr:
+    """What stands in a question where a value was cut out."""
+    return ast.Attribute(value=ast.Name(ALIAS, ast.Load()), attr="CUT", ctx=ast.Load())
 
 
 def strip_texts(tree: ast.Module) -> None:

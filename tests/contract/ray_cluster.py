@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -92,9 +93,11 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder):
+def cluster():
     """Two nodes; all of their processes are gone after the block."""
     with ExitStack() as stack:
+        # Ray's sockets lie deep in this folder, and a socket's path has 107 bytes at most.
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-"))
         holder = subprocess.Popen(
             ["unshare", "--net", sys.executable, "-c", HOLD],
             stdin=subprocess.PIPE,
@@ -103,7 +106,7 @@ def cluster(folder):
         )
         stack.callback(holder.communicate, "\n")
         assert holder.stdout.readline() == "up\n"
-        running = Cluster(holder, folder)
+        running = Cluster(holder, Path(folder))
 
         def end():
             for number in reversed(range(len(running.nodes))):

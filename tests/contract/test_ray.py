@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -40,8 +39,7 @@ def world(tmp_path_factory, backend):
 
 @pytest.fixture(scope="module")
 def nodes():
-    # Ray's sockets lie deep in this folder, and a socket's path has 107 bytes at most.
-    with tempfile.TemporaryDirectory(prefix="ray-") as folder, cluster(Path(folder)) as running:
+    with cluster() as running:
         yield running
 
 

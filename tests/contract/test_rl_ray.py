@@ -3,9 +3,7 @@
 import os
 import signal
 import subprocess
-import tempfile
 import time
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +16,7 @@ pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
 
 @pytest.fixture(scope="module")
 def nodes():
-    # Ray's sockets lie deep in this folder, and a socket's path has 107 bytes at most.
-    with tempfile.TemporaryDirectory(prefix="ray-") as folder, cluster(Path(folder)) as running:
+    with cluster() as running:
         yield running
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any
 
+from swelab.files.python_syntax import is_text_statement
 from swelab.files.text_lines import python_lines
 from swelab.records import Record
 
@@ -94,7 +95,7 @@ def better_line(source: str, line: int) -> tuple[str, int] | None:
         return f"the file has {len(lines)} lines", max((node.lineno for node in statements), default=0)
     for node in statements:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.lineno == line:
-            body = [each for each in node.body if not _is_docstring(each)] or node.body
+            body = [each for each in node.body if not is_text_statement(each)] or node.body
             if body[0].lineno > line:
                 kind = "a class" if isinstance(node, ast.ClassDef) else "a function"
                 return f"line {line} only defines {kind}", body[0].lineno
@@ -102,13 +103,5 @@ def better_line(source: str, line: int) -> tuple[str, int] | None:
     text = lines[line - 1].strip()
     if line > 0 and text and not text.startswith("#"):
         return None
-    later = sorted(node.lineno for node in statements if node.lineno > line and not _is_docstring(node))
+    later = sorted(node.lineno for node in statements if node.lineno > line and not is_text_statement(node))
     return f"line {line} is {'a comment' if text else 'blank'}", later[0] if later else 0
-
-
-def _is_docstring(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )

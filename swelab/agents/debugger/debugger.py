@@ -11,7 +11,7 @@ from swelab.configs.kinds.debugger_settings import DebuggerSettings
 from swelab.configs.kinds.scaffold import DebuggerScaffold, MiniLoop
 from swelab.models.chat.tool_form import ToolForm
 from swelab.models.chat.turn_form import Form
-from swelab.records.attempt_records import Message, Rollout
+from swelab.records.attempt_records import Rollout, is_refusal
 from swelab.records.task_records import Task
 from swelab.sandbox import Sandbox
 
@@ -45,9 +45,5 @@ class Debugger:
         """See `run_rollout`; the patch is taken at every end at which the sandbox lives."""
         environment = partial(DebuggerEnvironment, task=task)
         record = run_rollout(task, model, sandbox, base, scaffold, environment=environment)
-        record.info["debugger"]["malformed_turns"] = sum(map(_is_refusal, record.messages))
+        record.info["debugger"]["malformed_turns"] = sum(map(is_refusal, record.messages))
         return record
-
-
-def _is_refusal(message: Message) -> bool:
-    return (message.get("extra") or {}).get("interrupt_type") == "FormatError"

@@ -47,11 +47,6 @@ class PdbSession:
         self._began: tuple[str, str] = ("pytest", self.files.test_file) if self.files.test_file else ("", "")
         self._limits = Limits(**self.loop.limits.plain())
 
-    @property
-    def is_running(self) -> bool:
-        """Whether a session waits for commands."""
-        return self._session is not None
-
     def run(self, command: str, runner: str = "", file: str = "") -> str:
         """Carries out one command; returns what it shows. Raises SandboxLost."""
         line, _, rest = command.strip().partition("\n")

@@ -12,8 +12,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 
 from swelab.records import Record
-from swelab.records.attempt_records import Grade, Message, Trajectory
-from swelab.rollouts.trajectory_files import is_refusal
+from swelab.records.attempt_records import Grade, Message, Trajectory, is_refusal
 
 STEPS = 160
 """Steps shown of one trajectory: the first and the last half of them."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swelab.records import Record
-from swelab.records.attempt_records import Message, Rollout
-from swelab.rollouts.trajectory_files import is_refusal
+from swelab.records.attempt_records import Message, Rollout, is_refusal
 from swelab.sft.rows.failed_turns import failed_turns
 from swelab.sft.rows.parse_compat_text import read_call, read_line
 from swelab.sft.rows.student_parsers import parse_xml

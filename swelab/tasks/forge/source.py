@@ -107,7 +107,7 @@ def body_nodes(function: Function) -> Iterator[ast.AST]:
     ]
     while pending:
         node = pending.pop(0)
-        if isinstance(node, ast.JoinedStr) or is_text_statement(node):
+        if isinstance(node, ast.JoinedStr) or python_syntax.is_text_statement(node):
             continue
         yield node
         if isinstance(node, ast.AnnAssign):
@@ -116,12 +116,3 @@ def body_nodes(function: Function) -> Iterator[ast.AST]:
             pending += [*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body]
         else:
             pending += ast.iter_child_nodes(node)
-
-
-def is_text_statement(node: ast.AST) -> bool:
-    """A statement that is only a string, such as a docstring."""
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )

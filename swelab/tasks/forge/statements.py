@@ -2,8 +2,9 @@
 
 import ast
 
+from swelab.files.python_syntax import is_text_statement
 from swelab.tasks.forge.expressions import Changes
-from swelab.tasks.forge.source import Edit, Function, Source, is_text_statement
+from swelab.tasks.forge.source import Edit, Function, Source
 
 
 def branch_remove(source: Source, node: ast.AST) -> Changes:

@@ -8,8 +8,8 @@ from swelab.configs.experiment import attempts, load_experiment, local_files, pa
 from swelab.configs.kinds import EXPERIMENT
 from swelab.configs.trained_on import learned, subsets_behind
 from swelab.lineage import Wildcards, behind
-from swelab.records import InputError
 from tests.conftest import ROOT
+from tests.unit.configs.faults import fault
 
 DRILL = {"source": "drill", "repos": ["drill"], "side": "train", "heldout_share": 0.15, "limit": 9}
 KNOWN = {"source": "kodcode", "path": "x", "evaluation_set": "syn-debug"}
@@ -59,13 +59,6 @@ def configs(tmp_path):
 
 def write(configs, name, recipe):
     (configs / f"{name}.yaml").write_text(yaml.safe_dump(recipe))
-
-
-def refused(function, *arguments):
-    with pytest.raises(InputError) as caught:
-        function(*arguments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_a_part_is_made_of_all_attempts_at_the_whole(configs):
@@ -121,7 +114,7 @@ def test_what_was_learned_from_counts_as_trained(configs):
 )  # fmt: skip
 def test_what_cannot_be_trained_on_is_one_line_before_anything_runs(configs, name, recipe, words):
     write(configs, name, recipe)
-    assert words in refused(load_experiment, "one", configs)
+    assert words in fault(load_experiment, "one", configs)
 
 
 def test_a_file_with_braces_in_its_path_is_followed_by_its_folder(tmp_path):

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import shutil
 
 import pytest
 from jsonschema.validators import validator_for
@@ -14,20 +13,7 @@ from swelab.configs.json_schemas import schema_of
 from swelab.configs.kinds import POLICY, RECIPE_KINDS, SCAFFOLD
 from swelab.configs.trained_on import training_runs
 from swelab.lineage import Wildcards
-from swelab.records import InputError
-
-
-@pytest.fixture
-def configs(tmp_path):
-    shutil.copytree("configs", tmp_path / "configs")
-    return tmp_path / "configs"
-
-
-def fault(function, *arguments):
-    with pytest.raises(InputError) as caught:
-        function(*arguments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+from tests.unit.configs.faults import fault
 
 
 @pytest.mark.parametrize("kind", sorted(recipes.FOLDERS))

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import re
-import shutil
 from collections import Counter
 from datetime import datetime
 
@@ -293,12 +292,6 @@ def test_times_in_parquet_become_text(tmp_path):
     settings = {"source": "dataset", "path": str(tmp_path / "rows.parquet"), "order": "published"}
     kept, _ = make_tasks(recipes.complete(SUBSET, settings, "it"))
     assert [each["created_at"] for each in kept] == ["2026-01-02T03:04:00", None]
-
-
-@pytest.fixture
-def configs(tmp_path):
-    shutil.copytree("configs", tmp_path / "configs")
-    return tmp_path / "configs"
 
 
 def test_a_subset_is_not_made_from_itself(configs):

@@ -1,7 +1,5 @@
 """The recipes for verl against what the published scripts say."""
 
-import shutil
-
 import pytest
 
 from swelab.configs import recipes
@@ -29,17 +27,16 @@ def test_ten_recipes_are_for_verl_and_learn_on_the_tasks_of_their_document():
     assert made[both[0]] == made[both[1]]
 
 
-def test_a_changed_value_is_told_with_its_reason(tmp_path):
-    shutil.copytree("configs", tmp_path / "configs")
-    path = tmp_path / "configs/rl/swerl-32b-4nodes.yaml"
+def test_a_changed_value_is_told_with_its_reason(configs):
+    path = configs / "rl/swerl-32b-4nodes.yaml"
     text = path.read_text()
     assert "  steps: 250\n" in text
     path.write_text(text.replace("  steps: 250\n", "  steps: 99  # no time\n"))
-    told = {each.key: str(each) for each in differences("swerl-32b-4nodes", tmp_path / "configs")}
+    told = {each.key: str(each) for each in differences("swerl-32b-4nodes", configs)}
     assert told["train.steps"] == "train.steps 99, published 250: no time"
     assert told["validation"].endswith("published none: there none")
     path.write_text(text.replace("  steps: 250\n", "  steps: 99\n"))
-    (bare,) = [each for each in differences("swerl-32b-4nodes", tmp_path / "configs") if not each.reason]
+    (bare,) = [each for each in differences("swerl-32b-4nodes", configs) if not each.reason]
     assert bare.key == "train.steps" and str(bare).endswith("no reason given")
 
 
@@ -49,9 +46,7 @@ def test_reasons_are_found_at_any_depth():
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_policy_is_not_scored_on_what_it_learned_on(name, tmp_path):
-    shutil.copytree("configs", tmp_path / "configs")
-    configs = tmp_path / "configs"
+def test_a_policy_is_not_scored_on_what_it_learned_on(name, configs):
     (configs / "policies/learner.yaml").write_text(
         f"{{kind: checkpoint, scaffold: swe-rl, weights: 'rl:{name}'}}"
     )
