@@ -1,6 +1,7 @@
 """The house rules that a machine can hold: import direction, sizes, rules and scripts of one name."""
 
 import ast
+import builtins
 import functools
 import re
 import subprocess
@@ -277,6 +278,21 @@ def test_requests_are_repeated_by_patience_alone():
         if name not in polls and any("sleep" in ast.unparse(call.func) for call in calls):
             wrong.append(name)
     assert not wrong
+
+
+def test_no_exception_is_frozen():
+    """contextlib sets the traceback of what passes through it; a frozen exception turns into another one."""
+    known = {name for name, value in vars(builtins).items() if isinstance(value, type)}
+    known = {name for name in known if issubclass(vars(builtins)[name], BaseException)}
+    classes = [node for path in LIBRARY for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef)]
+    parents = {each.name: {ast.unparse(base).rpartition(".")[2] for base in each.bases} for each in classes}
+    while more := {name for name, bases in parents.items() if bases & known} - known:
+        known |= more
+    exceptions = [each for each in classes if each.name in known]
+    assert len(exceptions) > 20
+    assert not [
+        each.name for each in exceptions if "frozen=True" in " ".join(map(ast.unparse, each.decorator_list))
+    ]
 
 
 def test_public_functions_have_docstrings():

@@ -36,7 +36,7 @@ CODES = ("code", "statusCode", "status_code", "error_code", "errorCode")
 """Fields of errors that are no object of their own."""
 
 
-@dataclass(unsafe_hash=True)
+@dataclass(eq=False)
 class CallFault(Exception):
     """A call that gave no answer. `kind` is one of the words above; `charged` whether it may have been paid
     for; `wait` the seconds that the service asks for; `status` that of its answer, where it gave one."""
