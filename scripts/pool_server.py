@@ -32,9 +32,7 @@ def main() -> None:
     parser.add_argument("--ttl", type=number, default=120, help="seconds until an unrenewed lease ends")
     parser.add_argument("--max-leases", type=whole, default=1000, help="sandboxes at once")
     parser.add_argument("--max-waiting", type=whole, default=10_000, help="requests that may wait")
-    parser.add_argument(
-        "--node-ca", type=Path, help="PEM file of the authority behind the nodes' certificates"
-    )
+    parser.add_argument("--node-ca", type=Path, help="PEM file: authority of the nodes' certificates")
     parser.add_argument("--certificate", type=Path, help="for https, a PEM file")
     parser.add_argument("--key", type=Path, help="its key, if the certificate's file does not hold it")
     args = parser.parse_args()
