@@ -25,7 +25,7 @@ from swelab.outcomes import TRAINABLE_ROLLOUTS, RolloutEnd  # noqa: E402
 from swelab.records import Record  # noqa: E402
 from swelab.records.attempt_records import Message, Rollout  # noqa: E402
 from swelab.records.task_records import Task  # noqa: E402
-from swelab.sandbox import ExecResult, Limits, Sandbox, SandboxError  # noqa: E402
+from swelab.sandbox import ExecResult, Limits, Sandbox, SandboxError, working_copy  # noqa: E402
 
 FAULTS: dict[type[Exception], RolloutEnd] = {
     ContextLimit: RolloutEnd.CONTEXT_LIMIT,
@@ -34,11 +34,6 @@ FAULTS: dict[type[Exception], RolloutEnd] = {
     SandboxError: RolloutEnd.SANDBOX_LOST,
 }
 """The end of a rollout, by the exception in the agent's loop."""
-DIFF = (
-    "git -c core.fsmonitor= -c core.hooksPath=/dev/null -c core.excludesFile=/dev/null add -A && "
-    "git -c core.fsmonitor= --no-pager diff --cached --binary --no-color --no-ext-diff --no-textconv {base}"
-)
-PATCH_BYTES = 16 << 20
 
 
 class SandboxEnvironment:
@@ -84,11 +79,7 @@ class SandboxEnvironment:
 
     def diff(self) -> str:
         """Returns the diff against the base commit, new files included. Raises SandboxError."""
-        limits = Limits(output_bytes=PATCH_BYTES, wall_seconds=120)
-        result = self.sandbox.exec(DIFF.format(base=self.base), limits=limits)
-        if result.returncode or result.dropped_bytes:
-            return ""
-        return result.output.decode("utf-8", "surrogateescape")
+        return working_copy.diff(self.sandbox, self.base)
 
     def get_template_vars(self, **kwargs: Any) -> Record:
         """The variables of prompt templates: only the given ones, none from the sandbox."""

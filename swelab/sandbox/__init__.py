@@ -5,6 +5,8 @@ from pathlib import Path
 
 from swelab.sandbox.bubblewrap import BubblewrapBackend
 from swelab.sandbox.protocol import (
+    SCRIPT_FOLDERS,
+    SCRIPTS,
     WORKDIR,
     Backend,
     BackendMissing,
@@ -29,6 +31,8 @@ from swelab.sandbox.rootfs import toolbox_path
 
 __all__ = [
     "BACKENDS",
+    "SCRIPTS",
+    "SCRIPT_FOLDERS",
     "WORKDIR",
     "SessionAnswer",
     "Backend",

@@ -15,7 +15,7 @@ from typing import Any
 from swelab.sandbox import isolation
 from swelab.sandbox.container_owner import labels
 from swelab.sandbox.docker_engine import DockerEngine
-from swelab.sandbox.protocol import Image, ImageMissing, SandboxLost
+from swelab.sandbox.protocol import SCRIPT_FOLDERS, SCRIPTS, Image, ImageMissing, SandboxLost
 from swelab.sandbox.reap import PREPARED
 from swelab.sandbox.rootfs import ETC, gitconfig
 
@@ -46,13 +46,13 @@ class EngineImages:
     """Finds and prepares images; may be called from several threads."""
 
     def __init__(self) -> None:
-        self._images: dict[tuple[str, str], Prepared] = {}
+        self._images: dict[tuple[str, str, bool], Prepared] = {}
         self._lock = threading.Lock()
 
     def prepared(self, engine: DockerEngine, image: Image) -> Prepared:
         """Returns the prepared image from which a sandbox starts. Raises ImageMissing, SandboxLost, OSError
         (disk full)."""
-        key = (image.digest, image.workdir)
+        key = _key(image)
         with self._lock:
             if key not in self._images:
                 original = find_image(engine, image)
@@ -65,7 +65,11 @@ class EngineImages:
     def forget(self, image: Image) -> None:
         """Look at the engine again next time: it turned out not to have the image any more."""
         with self._lock:
-            self._images.pop((image.digest, image.workdir), None)
+            self._images.pop(_key(image), None)
+
+
+def _key(image: Image) -> tuple[str, str, bool]:
+    return image.digest, image.workdir, image.for_scripts
 
 
 def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
@@ -96,7 +100,8 @@ def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
 
 def _prepare(engine: DockerEngine, original: str, image: Image) -> str:
     """Id of the image prepared from the one with id `original`."""
-    recipe = "\0".join((original, image.workdir, _SCRIPT, gitconfig(), ETC["hosts"], str(UID)))
+    linked = SCRIPT_FOLDERS if image.for_scripts else ()
+    recipe = "\0".join((original, image.workdir, _SCRIPT, gitconfig(), ETC["hosts"], str(UID), *linked))
     tag = hashlib.sha256(recipe.encode()).hexdigest()[:32]
     try:
         with engine.request("looking for a prepared image"):
@@ -105,7 +110,7 @@ def _prepare(engine: DockerEngine, original: str, image: Image) -> str:
         pass
     settings = {
         "Entrypoint": ["/bin/bash", "--norc", "--noprofile", "-c", _SCRIPT, "prepare"],
-        "Cmd": [str(UID), image.workdir, gitconfig(), ETC["hosts"]],
+        "Cmd": [str(UID), image.workdir, gitconfig(), ETC["hosts"], SCRIPTS, *linked],
         "User": "0:0",
         "WorkingDir": "/",
         "Env": list(NEUTRAL),

@@ -1,6 +1,6 @@
 # Run once for each image, as root in a container of it: what it leaves becomes the image of the sandboxes.
 # $1: uid of the sandbox's user; $2: folder of the image that /testbed is a copy of; $3: git's settings;
-# $4: text of /etc/hosts.
+# $4: text of /etc/hosts; $5: the folder that folders of scripts lie in; the rest: their names.
 set -eu
 LC_ALL=C
 for tool in setpriv tar head stat chmod cp ln mv rm mkdir cat; do
@@ -18,6 +18,7 @@ for file in passwd group; do
 done
 printf '%s' "$4" >/.swelab/hosts # an engine hides the image's own
 chmod 644 /.swelab/hosts
+for name in "${@:6}"; do rm -rf "/${name:?}" && ln -s "$5/$name" "/$name"; done
 [[ -e /etc/gitconfig ]] || printf '%s' "$3" >/etc/gitconfig
 if [[ -d $2 ]]; then
     mkdir /.swelab/repository/testbed

@@ -9,7 +9,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from swelab.sandbox.protocol import WORKDIR, Image, ImageMissing
+from swelab.sandbox.protocol import SCRIPT_FOLDERS, SCRIPTS, WORKDIR, Image, ImageMissing
 from swelab.sandbox.pulled_images import inside
 from swelab.sandbox.rootfs import ETC, HOME, TOOLBOX, gitconfig, top_level
 from swelab.sandbox.scratch import ScratchFolder, copy_tree
@@ -27,6 +27,7 @@ class ImageRoot:
     workdir: Path | None  # the repository in the image's folder
     etc: ScratchFolder
     environment: dict[str, str]  # what the image declares; for the command alone
+    linked: tuple[str, ...] = ()  # those SCRIPT_FOLDERS that its sandboxes have
 
 
 def open_image(image: Image, base: Path) -> ImageRoot:
@@ -47,7 +48,8 @@ def open_image(image: Image, base: Path) -> ImageRoot:
     except BaseException:
         etc.remove()
         raise
-    return ImageRoot(folder, _repository(folder, image.workdir), etc, declared_environment(folder))
+    linked = SCRIPT_FOLDERS if image.for_scripts else ()
+    return ImageRoot(folder, _repository(folder, image.workdir), etc, declared_environment(folder), linked)
 
 
 def declared_environment(folder: Path) -> dict[str, str]:
@@ -79,8 +81,10 @@ def image_mounts(root: ImageRoot, folder: Path, shm_bytes: int) -> list[str]:
     """bwrap's arguments for an inside that is the image; needs the files of `write_accounts`."""
     arguments: list[str] = []
     for path in sorted(root.folder.iterdir()):
-        if path.name not in _OURS:
+        if path.name not in (*_OURS, *root.linked):
             arguments += top_level(path, f"/{path.name}")
+    for name in root.linked:
+        arguments += ["--symlink", f"{SCRIPTS}/{name}", f"/{name}"]
     arguments += ["--ro-bind", str(root.etc.path), "/etc"]
     for name in ("passwd", "group"):
         arguments += ["--ro-bind", str(folder / "etc" / name), f"/etc/{name}"]

@@ -13,6 +13,9 @@ from swelab.records import Fault
 
 WORKDIR = "/testbed"
 TIMEOUT_CODE = 124
+SCRIPTS = "/tmp/swelab-scripts"
+SCRIPT_FOLDERS = ("tests", "solution", "logs")
+"""Folders at the root that scripts of Harbor's tasks expect: links to folders of these names in SCRIPTS."""
 
 
 class SandboxError(Fault):
@@ -81,6 +84,7 @@ class Image:
     folder: Path | None = None  # its unpacked root folder, for backends without an engine
     workdir: str = WORKDIR  # where its repository lies; always seen at WORKDIR
     install: str = ""  # why the install steps of its tasks failed, if they did
+    for_scripts: bool = False  # its sandboxes have SCRIPT_FOLDERS; on bubblewrap and docker alone
 
 
 @dataclass(frozen=True)

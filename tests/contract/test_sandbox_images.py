@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from swelab.sandbox import ImageMissing, Limits, SandboxError, open_backend
+from swelab.sandbox import SCRIPTS, ImageMissing, Limits, SandboxError, open_backend
 from swelab.sandbox.requirements import tool
 from tests.contract.attacks import SHORT, text, until
 
@@ -96,6 +96,19 @@ def test_another_workdir_and_none(own_image):
         assert text(box.exec("pwd; ls")) == "/testbed\ng\n"
     with pytest.raises(ImageMissing, match="no folder|no such folder"):
         backend.start(None, image=replace(image, workdir="/nowhere"), limits=Limits())
+
+
+def test_folders_that_scripts_expect_are_there_if_asked_for(own_image):
+    backend, image = own_image
+    if backend.name == "remote":
+        pytest.skip("refused before a sandbox starts")
+    write = "mkdir -p $(readlink /logs)/verifier && echo 1 >/logs/verifier/reward.txt"
+    with backend.start(None, image=replace(image, for_scripts=True), limits=SHORT) as box:
+        box.put(f"{SCRIPTS}/tests/a", b"put\n")
+        assert text(box.exec(f"cat /tests/a; {write}")) == "put\n"
+        assert box.get(f"{SCRIPTS}/logs/verifier/reward.txt") == b"1\n"
+    with backend.start(None, image=image, limits=SHORT) as box:
+        assert text(box.exec("ls -d /tests /solution /logs 2>/dev/null")) == ""
 
 
 def test_folders_that_are_no_images(backend, tree, image, tmp_path):
