@@ -58,6 +58,10 @@ class Task(TypedRecord):
         "else": {
             "if": {"properties": {"answers": {"const": "none"}}},
             "then": {"required": ["null_run"], "properties": {"FAIL_TO_PASS": {"minItems": 1}}},
+            "else": {
+                "if": {"properties": {"answers": {"const": "script"}}},
+                "then": {"required": ["verifier_tar"]},
+            },
         },
     }
     instance_id: str = field(
@@ -71,12 +75,17 @@ class Task(TypedRecord):
     FAIL_TO_PASS: list[TestName] = field("tests that fail with the bug and must pass after the fix")
     PASS_TO_PASS: list[TestName] = field("tests that pass with the bug and must go on passing")
     image_name: str = field("what the task runs in", minLength=1)
-    answers: Literal["private", "none", ""] = field(
-        "private: patch and tests are not published; none: there are tests and no repair is known. All other "
-        "rows have both",
+    answers: Literal["private", "none", "script", ""] = field(
+        "private: patch and tests are not published; none: there are tests and no repair is known; script: "
+        "a script of the task gives a reward, there is no list of tests. All other rows have both",
         default="",
-        enum=["private", "none"],
+        enum=["private", "none", "script"],
     )
+    verifier_tar: str = field(
+        "base64 of a tar of the files that judge, of rows with `answers: script`: test.sh writes the reward",
+        default="",
+    )
+    solution_tar: str = field("base64 of a tar of the files that solve it, solve.sh first", default="")
     base_commit: Any = field("the commit that the checkout starts from", default="")
     repo_recipe: str = field(
         "stem of the file under configs/repos that the clean checkout is made from", default=""
@@ -119,6 +128,11 @@ class Task(TypedRecord):
     def in_image(self) -> bool:
         """Whether it runs in an image of its own: its code is no archive of ours, nor in its row."""
         return not (self.repo_recipe or self.files)
+
+    @property
+    def by_script(self) -> bool:
+        """Whether a script of its own judges it by a reward."""
+        return self.answers == "script"
 
     @property
     def is_bug(self) -> bool:

@@ -59,6 +59,8 @@ def is_private(task: Task) -> bool:
 
 def lacks(row: Task) -> str:
     """ "empty_" and the first required field that is empty, as in sets with private answers; or ""."""
+    if row.by_script:
+        return "" if row.verifier_tar else "empty_verifier_tar"
     wanted = ("FAIL_TO_PASS",) if row.answers == "none" else ("patch", "FAIL_TO_PASS")
     return next((f"empty_{name}" for name in wanted if not row[name]), "")
 

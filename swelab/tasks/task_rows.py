@@ -40,6 +40,6 @@ def checked(rows: Iterable[tuple[int, Any]], path: str | Path) -> Iterator[Task]
 
 def slim(task: Task) -> Task:
     """The fields of a row that say where it runs: its id, and its image or repository archive."""
-    names = ("instance_id", "image", "image_name", "repo_recipe")
+    names = ("instance_id", "image", "image_name", "repo_recipe", "answers")
     found = Task.of({name: task[name] for name in names if name in task})
     return found | {"files": [each | {"content": ""} for each in task.files[:1]]} if task.files else found

@@ -83,7 +83,8 @@ class RunSpec:
     bring the image's checkout to the state that the patch is made against. test_patch: put on after the
     prediction; tests_diff: the same, or what the eval script puts on. gold: the gold patch, in whose place
     its reverse stands when `gold_reversed`. seconds: wall time for the tests. skips_pass: a skipped test
-    counts as a passed one, as a published way of judging has it.
+    counts as a passed one, as a published way of judging has it. verifier: base64 of a tar whose test.sh
+    writes a reward; then no test is listed.
     """
 
     instance_id: str
@@ -102,6 +103,7 @@ class RunSpec:
     gold_reversed: bool = False
     seconds: int = DEFAULT_TIMEOUT
     skips_pass: bool = False
+    verifier: str = ""
 
     @property
     def gold_fix(self) -> str:
@@ -164,6 +166,11 @@ def read_spec(task: Task) -> RunSpec:
     # git refuses a patch whose last line does not end, and rows are written that way.
     unended = [name for name in ("patch", "test_patch") if not (task.get(name) or "\n").endswith("\n")]
     task = task | {name: f"{task[name]}\n" for name in unended} if unended else task
+    if task.by_script:
+        if not task.verifier_tar:
+            raise InputError("no verifier_tar", task.instance_id, "a task with the script that judges it")
+        seconds = task.test_timeout or DEFAULT_TIMEOUT
+        return RunSpec(**_common(task), verifier=task.verifier_tar, seconds=seconds)
     if task.test_cmd:
         return _with_command(task)
     if not task.in_image:

@@ -18,8 +18,11 @@ _COMMANDS = re.compile(
 export."""
 
 
-def image_of(dockerfile: str) -> str:
-    """The image that a Dockerfile starts from. Raises Refused: none, or it changes what tests would see."""
+def image_of(dockerfile: str, alone: bool = False) -> str:
+    """The image that a Dockerfile starts from. Raises Refused: none, or it changes what tests would see.
+
+    alone: no command may run and no folder may be named in it: a script may need what it brings.
+    """
     image = ""
     for line in _lines(dockerfile):
         word, _, rest = line.partition(" ")
@@ -29,7 +32,7 @@ def image_of(dockerfile: str) -> str:
             if image or not parts or "$" in rest or parts[0] == "scratch":
                 raise Refused("an image that has to be built", line)
             image = parts[0]
-        elif not _is_idle(word, rest):
+        elif not _is_idle(word, rest) or (alone and word in ("RUN", "WORKDIR")):
             raise Refused("an image that has to be built", line)
     if not image:
         raise Refused("no image", "the Dockerfile has no FROM")

@@ -15,6 +15,7 @@ from swelab.records import Record, shorten
 SETTINGS, INSTRUCTION, DOCKERFILE = "task.toml", "instruction.md", "environment/Dockerfile"
 ROW = "tests/config.json"
 """Where Harbor's own conversions of SWE-bench and its relatives put the row, and where ours does."""
+SCRIPT, SOLUTION = "tests/test.sh", "solution/solve.sh"
 CHECKOUT, RESTORED = "environment/repository.tar", "tests/files.tar"
 """Of our tasks: the checkout with the bug as the agent sees it; what of the clean one is put back."""
 OURS = "swelab"
@@ -53,7 +54,7 @@ class Refused(Exception):
 @dataclass(frozen=True)
 class HarborFolder:
     """A task folder. settings: task.toml. instruction: the text that an agent gets. row: tests/config.json,
-    unchanged."""
+    unchanged; {} where tests/test.sh alone judges."""
 
     path: Path
     settings: Record
@@ -64,6 +65,11 @@ class HarborFolder:
     def name(self) -> str:
         """The folder's name."""
         return self.path.name
+
+    @property
+    def by_script(self) -> bool:
+        """Whether its own script says what is right."""
+        return not self.row
 
     @property
     def environment(self) -> Record:
@@ -215,18 +221,19 @@ def _with_line_feeds(text: str) -> str:
 
 
 def _row(path: Path) -> Record:
-    """The row in tests/config.json. Raises Refused."""
-    text = text_in(path, ROW)
+    """The row in tests/config.json; {} where there is none, but a script. Raises Refused."""
+    text, judged = text_in(path, ROW), file_in(path, SCRIPT) is not None
     if text is None:
-        what = "there is no tests/config.json with FAIL_TO_PASS, PASS_TO_PASS and patch"
-        raise Refused("no list of tests", f"{what}: its own script alone says what is right")
+        if judged:
+            return {}
+        raise Refused("nothing that judges", f"neither {ROW} nor {SCRIPT}")
     try:
         row = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise Refused("tests/config.json is not JSON", str(error)) from None
     if not isinstance(row, dict):
         raise Refused("tests/config.json holds no row", f"it is a {type(row).__name__}")
-    return row
+    return row if "FAIL_TO_PASS" in row or not judged else {}
 
 
 def _table(settings: Record, name: str) -> Record:

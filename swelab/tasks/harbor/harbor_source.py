@@ -22,6 +22,7 @@ from swelab.tasks.harbor.harbor_folder import (
     read_folder,
     text_in,
 )
+from swelab.tasks.harbor.harbor_scripts import script_row
 from swelab.tasks.published_rows import lacks, read_row
 
 Usable = Callable[[Task], object]
@@ -86,6 +87,20 @@ def read_rows(
 
 def task_row(folder: HarborFolder, usable: Usable) -> Task:
     """The row of a task folder. Raises Refused."""
+    row = _with_image(folder, script_row(folder)) if folder.by_script else _listed_row(folder)
+    if folder.seconds and not (folder.ours or row.test_timeout):
+        row = row | {"test_timeout": folder.seconds}
+    try:
+        check(row, Task, folder.name)
+        check_text(row, folder.name)
+        usable(row)
+    except InputError as error:
+        raise Refused("no tests that can be run here", str(error)) from None
+    return row
+
+
+def _listed_row(folder: HarborFolder) -> Task:
+    """The row in tests/config.json, with its archive or image. Raises Refused."""
     try:
         given = folder.row.items()
         raw = {name: value for name, value in given if value is not None or name != "eval_script"}
@@ -94,25 +109,16 @@ def task_row(folder: HarborFolder, usable: Usable) -> Task:
         said = str(error).removeprefix(f"{folder.name}: ").replace("field instance.", "field ")
         raise Refused("tests/config.json holds no row", said) from None
     row = row | {"problem_statement": folder.statement}
-    if folder.seconds and not (folder.ours or row.test_timeout):
-        row = row | {"test_timeout": folder.seconds}
     if missing := lacks(row):
         raise Refused("tests/config.json holds no row", f"{missing.replace('_', ' ', 1)}")
     if folder.repository:
         if row.repo_recipe != folder.repository:
             raise Refused("its repository is another one", f"the row says {row.repo_recipe!r}")
         clean_archive(folder)  # its own files make the repository that it names
-    else:
-        if row.repo_recipe:
-            raise Refused("its repository is not in it", f"no [metadata.swelab] names {row.repo_recipe!r}")
-        row = _with_image(folder, row)
-    try:
-        check(row, Task, folder.name)
-        check_text(row, folder.name)
-        usable(row)
-    except InputError as error:
-        raise Refused("no tests that can be run here", str(error)) from None
-    return row
+        return row
+    if row.repo_recipe:
+        raise Refused("its repository is not in it", f"no [metadata.swelab] names {row.repo_recipe!r}")
+    return _with_image(folder, row)
 
 
 def _with_image(folder: HarborFolder, row: Task) -> Task:
@@ -123,7 +129,7 @@ def _with_image(folder: HarborFolder, row: Task) -> Task:
     text = text_in(folder.path, DOCKERFILE)
     if not named and text is None:
         raise Refused("no image", "neither environment/Dockerfile nor environment.docker_image")
-    image = named or image_of(text or "")
+    image = named or image_of(text or "", alone=folder.by_script)
     own = folder.row.get("image_name") or folder.row.get("image")
     try:
         if own and parse_image_name(image).base == parse_image_name(row.image_name).base:

@@ -1,5 +1,6 @@
 """Task folders of Harbor as others may make them: those that can be judged are rows, all others are named."""
 
+import base64
 import io
 import json
 import shutil
@@ -13,7 +14,7 @@ from swelab.evaluation.benchmark_rows import Source, read_benchmark
 from swelab.grading.harness.spec import read_spec
 from swelab.records import InputError
 from swelab.sharing.harbor_export import Export, write_folders
-from swelab.tasks.harbor import build_repo, make_tasks
+from swelab.tasks.harbor import build_repo, harbor_scripts, make_tasks
 from swelab.tasks.harbor.harbor_archives import canonical
 from swelab.tasks.harbor.harbor_dockerfile import image_of
 from swelab.tasks.harbor.harbor_folder import Refused
@@ -104,6 +105,83 @@ def test_a_list_of_tests_and_a_script_make_a_folder_usable(tmp_path):
     ]
 
 
+SCRIPT_ALONE = {
+    "task.toml": TOML + '[environment]\ndocker_image = "own/app:1"\n',
+    "environment/Dockerfile": "FROM debian\nRUN make\n",
+    "tests/config.json": None,
+    "tests/data/a.txt": "1\n",
+    "solution/repair.py": "pass\n",
+}
+
+
+def unpacked(text):
+    """(content, mode) by name of the files in a field of a row."""
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(text))) as tar:
+        return {each.name: (tar.extractfile(each).read().decode(), each.mode) for each in tar}
+
+
+def test_a_folder_with_a_script_alone_is_a_row_that_the_script_judges(tmp_path):
+    path = folder(tmp_path, **SCRIPT_ALONE)
+    (path / "solution/solve.sh").chmod(0o755)
+    row = only(tmp_path)
+    assert (row.instance_id, row.answers, row.image_name) == ("one", "script", "own/app:1")
+    assert (row.patch, row.FAIL_TO_PASS, row.PASS_TO_PASS) == ("", [], []) and not row.is_bug
+    tests, solution = unpacked(row.verifier_tar), unpacked(row.solution_tar)
+    assert tests["data/a.txt"] == ("1\n", 0o644) and set(tests) == {"test.sh", "data/a.txt"}
+    assert solution == {"solve.sh": ("#!/bin/bash\ntrue\n", 0o755), "repair.py": ("pass\n", 0o644)}
+    assert (read_spec(row).seconds, read_spec(row).verifier) == (3000, row.verifier_tar)
+
+
+def test_a_folder_without_a_solution_whose_tests_have_a_file_named_as_the_row(tmp_path):
+    plain = {"tests/config.json": '{"port": 80}', "solution/solve.sh": None, "task.toml": 'version = "1.0"\n'}
+    folder(tmp_path, **{**SCRIPT_ALONE, **plain, "environment/Dockerfile": f"FROM {IMAGE}\nCMD true\n"})
+    row = only(tmp_path)
+    assert "solution_tar" not in row and "config.json" in unpacked(row.verifier_tar)
+    assert row.image_name == IMAGE and read_spec(row).seconds == 600
+
+
+BROKEN_SCRIPTS = {
+    "a Dockerfile that installs": ("an image that has to be built", {"environment/Dockerfile": DOCKERFILE}),
+    "a Dockerfile that names a folder": (
+        "an image that has to be built",
+        {"environment/Dockerfile": f"FROM {IMAGE}\nWORKDIR /app\n"},
+    ),
+    "a verifier's variable": (
+        "a setting that sandboxes here lack",
+        {"task.toml": 'verifier.env = { A = "1" }'},
+    ),
+    "too much": (
+        "a broken file",
+        {
+            "environment/Dockerfile": f"FROM {IMAGE}\n",
+            "tests/big": b"0" * (harbor_scripts.MOST_BYTES + 1),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", list(BROKEN_SCRIPTS))
+def test_a_folder_with_a_script_that_cannot_judge_here_is_refused(tmp_path, case):
+    reason, changes = BROKEN_SCRIPTS[case]
+    folder(tmp_path, **{**SCRIPT_ALONE, "task.toml": 'version = "1.0"\n', **changes})
+    assert only(tmp_path).reason == reason
+
+
+def test_a_script_and_its_files_do_not_lead_out_of_the_folder(tmp_path):
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "a").touch()
+    path = folder(tmp_path / "tasks", **SCRIPT_ALONE)
+    (path / "tests/link").symlink_to(secret / "a")
+    assert only(tmp_path / "tasks").reason == "a path out of the folder"
+    (path / "tests/link").unlink()
+    (path / "solution/link").symlink_to(secret)
+    assert only(tmp_path / "tasks").reason == "a broken file"
+    (path / "solution/link").unlink()
+    path.rename(tmp_path / "tasks/with space")
+    assert only(tmp_path / "tasks").reason == "no instance id"
+
+
 def test_an_agent_is_told_the_instruction_without_the_marks_of_benchmarks(tmp_path):
     marked = "<!-- a canary: keep out of training data -->\n# Canary 1\n\n# Mend get\n\nIt fails.\n"
     folder(tmp_path, **{"instruction.md": marked})
@@ -183,7 +261,7 @@ BROKEN = {
         {"task.toml": "[verifier]\nenvironment_mode = 'separate'", "tests/Dockerfile": "FROM python\n"},
     ),
     "an instruction of marks": ("no instruction.md", {"instruction.md": "# canary 1\n"}),
-    "a script alone": ("no list of tests", {"tests/config.json": None}),
+    "neither a row nor a script": ("nothing that judges", {"tests/config.json": None, "tests/test.sh": None}),
     "a row that is no JSON": ("tests/config.json is not JSON", {"tests/config.json": "{"}),
     "a row that is a list": ("tests/config.json holds no row", {"tests/config.json": "[]"}),
     "no tests to repair": ("tests/config.json holds no row", with_row(FAIL_TO_PASS=[])),
