@@ -40,7 +40,8 @@ def main() -> None:
     folder = run_folder(args.logs, args.run_id)
     tasks = subset_tasks(args.dataset_path, args.instance_ids, args.timeout, args.split)
     gold = args.predictions_path == "gold"
-    predictions = gold_predictions(tasks, args.repos_dir) if gold else load_predictions(args.predictions_path)
+    at = Places(args.repos_dir, args.images, args.witness)
+    predictions = gold_predictions(tasks, at) if gold else load_predictions(args.predictions_path)
     names = {task.instance_id for task in tasks}
     predictions = {k: row for k, row in predictions.items() if k in names or not args.instance_ids}
     if args.report_only:
@@ -49,8 +50,7 @@ def main() -> None:
     else:
         if args.redo_existing:
             forget(folder)
-        at, workers = Places(args.repos_dir, args.images, args.witness), max(1, args.workers)
-        record = evaluate(tasks, predictions, folder, at, workers, args.guard)
+        record = evaluate(tasks, predictions, folder, at, max(1, args.workers), args.guard)
     print(f"{record['resolved']} of {record['total']} resolved; {folder / 'report.json'}", file=sys.stderr)
     if record["ids_lost"]:
         raise Fault(f"{len(record['ids_lost'])} predictions have no verdict, such as {record['ids_lost'][0]}")

@@ -43,6 +43,9 @@ class RunEvidence(TypedRecord):
         "base64 of the values that the patch's code emitted in the question", default=None
     )
     said_ended: str = field("why the question's run came to no end of its own", default="")
+    rewards: dict[str, str] = field("text of each reward file that the task's script wrote", default={})
+    reward_fault: str = field("why a reward file could not be read", default="")
+    tests_changed: str = field("first file of the task's verifier that the run changed", default="")
     reference: bool = field("run and judged as the reference harness does", default=False)
     patch: str | None = field("the patch, in kept runs", default=None)
     made: dict[str, Any] | None = field("versions, backend and limits of the run, in kept runs", default=None)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from swelab.grading.grading_stage import grade_shard
+from swelab.grading.grading_stage import Bench, grade_shard
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.run_cache import Archive
 from swelab.grading.swesmith_reports import instance_report, run_report, write_instance
@@ -16,8 +16,10 @@ from swelab.records import InputError, Record, write_json
 from swelab.records.attempt_records import Grade, Prediction
 from swelab.records.task_records import Task
 from swelab.records.whole_files import atomic
+from swelab.sandbox import open_backend
 from swelab.tasks.checkout import RepoStore, gold_patch, scratch_folder
 from swelab.tasks.datasets_source import named_rows
+from swelab.tasks.task_images import task_images
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,26 @@ def subset_tasks(
     return sorted(found, key=lambda row: row.instance_id)
 
 
-def gold_predictions(tasks: Sequence[Task], repos: Path) -> dict[str, Prediction]:
-    """The gold fix of every task as its prediction. Raises InputError."""
+def gold_predictions(tasks: Sequence[Task], places: Places) -> dict[str, Prediction]:
+    """The gold fix of every task as its prediction; solutions of tasks that a script judges are run for it.
+
+    Raises InputError, SandboxError, OSError.
+    """
+    scripts = [task for task in tasks if task.by_script]
     found = {}
     with scratch_folder() as scratch:
-        store = RepoStore(repos, scratch)
+        backend, images = open_backend() if scripts else None, task_images(scripts, places.images)
+        bench = Bench(RepoStore(places.repos, scratch), backend, images)
         for task in tasks:
             name = task.instance_id
-            if task.answers:
+            if task.answers and not task.solution_tar:
                 raise InputError("no repair of this task is known", name, "tasks with a gold patch")
-            patch = read_spec(task).gold_fix if task.in_image else gold_patch(store, task)
+            if task.by_script:
+                patch, fault = (solved := bench.solve(task)).patch, solved.fault
+                if fault:
+                    print(f"{name}: {fault}", file=sys.stderr)
+            else:
+                patch = read_spec(task).gold_fix if task.in_image else gold_patch(bench.store, task)
             found[name] = Prediction(instance_id=name, model_name_or_path="gold", model_patch=patch)
     return found
 

@@ -9,6 +9,7 @@ from typing import cast
 from swelab.grading import versions
 from swelab.grading.evidence import RunEvidence
 from swelab.grading.harness.grade import CHECKS, REFERENCE, grade_key, judged, limits_of, run_patch
+from swelab.grading.harness.reward_run import Solved, solve
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.run_cache import Archive, run_key
 from swelab.grading.witness_store import Witnesses
@@ -86,6 +87,14 @@ class Bench:
             allow_empty,
             self.witnesses.of(name),
         )
+
+    def solve(self, task: Task) -> Solved:
+        """What the solution of a task changes that a script judges, from a run. Raises InputError (no image),
+        SandboxError, OSError."""
+        assert self.backend is not None, "a bench without sandboxes runs nothing"
+        if (image := self.images.get(task.instance_id)) is None:
+            raise InputError("its solution runs in an image", task.instance_id, "--images")
+        return solve(task, self.backend, image, limits_of(Limits(), image))
 
     def conditions(self, task: Task) -> Record:
         """Under which a task's runs are made here: versions of the grader, backend, limits of commands."""

@@ -112,7 +112,14 @@ class Grade(TypedRecord):
     subset: str = field("the task's subset", default="")
     sample: Count = field(_SAMPLE, default=0)
     status: Verdict = field("the verdict; infra_error says nothing about the patch")
-    resolved: bool = field("all FAIL_TO_PASS and all PASS_TO_PASS pass")
+    resolved: bool = field("all FAIL_TO_PASS and all PASS_TO_PASS pass, or the reward is 1")
+    reward: float | None = field(
+        "what the script of a task gave that is judged by one; absent where it left none that can be read",
+        default=None,
+        type="number",
+        minimum=0,
+        maximum=1,
+    )
     outcome: FinalEnd = field("how the rollout ended", default=RolloutEnd.SUBMITTED)
     reason: str = field("one line on why, where the status leaves a question", default="")
     tests_status: TestVerdicts | None = field("per test", default=None, type="object")

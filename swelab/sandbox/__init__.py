@@ -31,6 +31,7 @@ from swelab.sandbox.rootfs import toolbox_path
 
 __all__ = [
     "BACKENDS",
+    "FOR_SCRIPTS",
     "SCRIPTS",
     "SCRIPT_FOLDERS",
     "WORKDIR",
@@ -58,6 +59,8 @@ __all__ = [
 ]
 
 BACKENDS = ("bubblewrap", "docker", "apptainer", "remote")
+FOR_SCRIPTS = ("bubblewrap", "docker")
+"""Backends whose sandboxes may have `SCRIPT_FOLDERS`."""
 
 
 def backend_name() -> str:

@@ -116,6 +116,8 @@ def _of_image(task: Task, export: Export) -> dict[str, bytes]:
     """The files of a task in a published image. Raises Unfit."""
     if is_private(task):
         raise Unfit("its tests are private")
+    if task.by_script:
+        raise Unfit("its own script judges it: the folder that it came from is Harbor's already")
     if task.is_bug:
         raise Unfit("its tests lie in the history of its image, where an agent could read the answer")
     try:

@@ -97,8 +97,8 @@ def find_leaks(
     while block := list(islice(rows, BLOCK)):
         groups: dict[Image | None, list[Answer]] = {}
         for task in block:
-            if task.answers == "none":
-                continue  # no repair is known that could be told
+            if task.answers in ("none", "script"):
+                continue  # no repair is known as a patch
             image = images.get(task.instance_id)
             answers = [answer_of(task)]
             if image is None:

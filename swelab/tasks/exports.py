@@ -82,7 +82,7 @@ def docker_image(task: Task, digests: Mapping[str, str]) -> str:
 def _why_none(task: Task) -> str:
     """Why a task has no line in a file."""
     if task.answers:
-        return "private answers" if is_private(task) else "no repair is known"
+        return "private answers" if is_private(task) else "no repair is known as a patch"
     return "binary patch"
 
 

@@ -50,6 +50,7 @@ def start_command(task: Task, folder: str) -> str:
     `folder` holds `start_files` and goes with it. Raises HistoryRefused.
     """
     kind, wanted = ("bug", task.instance_id) if task.is_bug else ("fix", task.base_commit or "")
+    kind = "any" if task.by_script else kind
     if not re.fullmatch(r"[A-Za-z0-9_.+-]*", wanted):
         raise HistoryRefused(f"{task.instance_id}: {shorten(wanted)!r} is not a commit")
     return f"bash {folder}/scrub.sh {kind} '{wanted}' {folder}"
@@ -61,7 +62,8 @@ def prepare(sandbox: Sandbox, task: Task) -> str:
     SWE-bench's rows start at their base commit (or the benchmark's own set-up commit on it), with its
     history. Rows whose patch is the bug start from one commit without parents that holds the buggy tree, so
     that no branch and no parent shows the clean code. Further changes in its working copy become one commit
-    of ours, the same each time. Raises HistoryRefused, SandboxError.
+    of ours, the same each time. Of tasks that a script judges, a plain
+    folder becomes such a repository. Raises HistoryRefused, SandboxError.
     """
     folder = f"/tmp/swelab-{secrets.token_hex(8)}"
     command = start_command(task, folder)

@@ -5,6 +5,7 @@
 # scrub.sh KIND BASE FOLDER   KIND fix: BASE is the commit that the task starts from, "" for HEAD.
 #                             KIND bug: the start is one commit without parents: the branch BASE, else HEAD with
 #                                       the patch FOLDER/patch, without the files in FOLDER/removed.
+#                   KIND any: as fix; where there is no repository, one is made of what the folder holds.
 # FOLDER/touched: files that the task's patch changes (NUL after each), as FOLDER/removed.
 # Prints "BASE <commit>" (exit 0) or "REFUSED <why>" (exit 3).
 set -u
@@ -27,6 +28,14 @@ after() { plain --git-dir="$old" --work-tree="$here" "$@"; }  # once the new one
 command -v git >/dev/null || refuse "the image has no git"
 [ ! -L "$old" ] || refuse "$old is a symlink: the repository lies outside of the working copy"
 [ ! -f "$old" ] || refuse "$old is a file: the repository of this worktree or submodule lies elsewhere"
+if [ "$kind" = any ]; then
+    inner=$(find "$here" -mindepth 2 -name .git -type d -prune -print 2>/dev/null | head -n 1)
+    [ -z "$inner" ] || refuse "${inner%/.git} is a repository of its own: its changes would be in no patch"
+    if [ ! -e "$old" ]; then
+        { plain init -q "$here" && after add -A -f && after commit -q --allow-empty -m base; } >/dev/null 2>&1 ||
+            refuse "no repository can be made of $here"
+    fi
+fi
 if [ ! -d "$old" ]; then
     [ -d objects ] && [ -f HEAD ] && refuse "$here is a bare repository without a working copy"
     refuse "there is no git repository at $here"

@@ -1,12 +1,13 @@
 """Finds the images in which tasks run."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from swelab.images.image_names import image_name
 from swelab.records import InputError, read_record, shorten
 from swelab.records.task_records import Images, Task
-from swelab.sandbox import Image
+from swelab.sandbox import FOR_SCRIPTS, Image, backend_name
 from swelab.sandbox.pulled_images import load_images
 
 
@@ -14,7 +15,8 @@ def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = T
     """Image by instance id of the tasks that run in one; tasks whose code is ours do not.
 
     `path` is the record that the rule pull_images wrote. Raises InputError: no record, an image that is not
-    in it, and with `refuse_leaks` an image that shows the answer of one of the tasks.
+    in it, a backend on which its script cannot judge, and with `refuse_leaks` an image that shows the answer
+    of one of the tasks.
     """
     wanted = [task for task in tasks if task.in_image]
     if not wanted:
@@ -34,7 +36,11 @@ def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = T
         raise InputError(
             f"{len(told)} tasks run in images that reveal answers, {first}: {shorten(what)}", path
         )
-    return {task.instance_id: known[image_name(task)] for task in wanted}
+    scripts = [task.instance_id for task in wanted if task.by_script]
+    if scripts and (backend := backend_name()) not in FOR_SCRIPTS:
+        what = f"a script judges this task, and sandboxes of {backend} have no folders for it"
+        raise InputError(what, scripts[0], f"{' or '.join(FOR_SCRIPTS)} as the backend")
+    return {task.instance_id: replace(known[image_name(task)], for_scripts=task.by_script) for task in wanted}
 
 
 def refused(tasks: Sequence[Task], path: Path | None) -> dict[str, str]:

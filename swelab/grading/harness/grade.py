@@ -10,7 +10,7 @@ import hashlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,8 @@ from swelab.grading.harness.mutated_rerun import complaint
 from swelab.grading.harness.patch_run import PatchRun
 from swelab.grading.harness.phases import QUESTION, TESTS, phase
 from swelab.grading.harness.question_run import QuestionRun
+from swelab.grading.harness.reward_run import RewardRun
+from swelab.grading.harness.reward_verdict import NoReward, read_reward
 from swelab.grading.harness.spec import RunSpec, read_spec
 from swelab.grading.harness.testimony import testimony, with_witness
 from swelab.grading.harness.verdict import PASSING, reaches_out, signs_of_tampering
@@ -31,7 +33,7 @@ from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record, digest
 from swelab.records.attempt_records import Grade, GradeWitness
 from swelab.records.task_records import Task
-from swelab.sandbox import Backend, Image, Limits, Sandbox, SandboxError
+from swelab.sandbox import WORKDIR, Backend, Image, Limits, Sandbox, SandboxError
 from swelab.tasks.checkout import RepoStore, encode_patch, git, is_encodable
 
 CHECKS = frozenset({"audit", "guard", "echo", "witness"})
@@ -84,6 +86,9 @@ def judged(spec: RunSpec, patch: str, run: RunEvidence, witness: KeptWitness | N
         patch_sha256=hashlib.sha256(encode_patch(patch)).hexdigest(),
         seconds=run.seconds,
     )
+    if spec.verifier and run.ended == "ran" and not run.timed_out:
+        with suppress(NoReward):
+            record = record | {"reward": read_reward(run)}
     return record | ({"tests_status": tests} if tests else {}) | ({"witness": found} if found else {})
 
 
@@ -121,7 +126,11 @@ def run_patch(
                 with phase(spec.instance_id, QUESTION), fresh(False) as sandbox:
                     said = ask_question(QuestionRun(spec, patch, sandbox, limits), asked)
             with tested(), fresh(True) as sandbox:
-                run = run | PatchRun(spec, patch, sandbox, limits, checks).evidence()
+                if spec.verifier:
+                    place = image.workdir if image else WORKDIR
+                    run = run | RewardRun(spec, patch, sandbox, limits, place).evidence()
+                else:
+                    run = run | PatchRun(spec, patch, sandbox, limits, checks).evidence()
             run = run | {"reference": True} if checks == REFERENCE else run
             if asked and read_verdict(spec, run)[0] in PASSING:
                 if not said:

@@ -13,6 +13,7 @@ from swelab.grading.evidence import Observed, RunEvidence
 from swelab.grading.harness import lasting_state, logs
 from swelab.grading.harness.observer_record import STATES
 from swelab.grading.harness.reference_verdict import reference_verdict
+from swelab.grading.harness.reward_verdict import reward_verdict
 from swelab.grading.harness.spec import RunSpec
 from swelab.outcomes import GradeEnd
 from swelab.records.attempt_records import TestVerdicts
@@ -87,6 +88,8 @@ def _tested(spec: RunSpec, run: RunEvidence) -> Verdict:
         return ENDED.get(ended, ended), run.reason, None
     if run.timed_out:
         return GradeEnd.TIMEOUT, f"the tests ran longer than {spec.seconds} s", None
+    if spec.verifier:
+        return reward_verdict(run, _end(run))
     if run.code is None:
         return GradeEnd.UNRESOLVED, f"the tests did not come to an end ({run.limit or 'exit'})", None
     if run.reference:

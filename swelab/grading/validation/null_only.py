@@ -24,8 +24,8 @@ class NullBrief(Protocol):
 
 
 def has_no_gold(task: Task) -> bool:
-    """Whether no repair of a task is known, though it has tests."""
-    return task.answers == "none"
+    """Whether no repair of a task is known, though it has tests, or a script that judges."""
+    return task.answers == "none" or (task.by_script and not task.solution_tar)
 
 
 def null_difference(task: Task, missing: Sequence[str]) -> str:
@@ -51,8 +51,10 @@ def null_sentence(runs: Sequence[NullBrief]) -> tuple[str, str]:
 def null_facts(task: Task) -> Record:
     """Returns a lock's facts about a task without a repair: how far its soundness is known; {} for other
     tasks."""
-    if not has_no_gold(task) or task.null_run is None:
+    if not has_no_gold(task):
         return {}
+    if task.null_run is None:
+        return {"validated": NULL_ONLY}
     facts: Record = {"validated": NULL_ONLY, "fails": list(task.FAIL_TO_PASS)}
     facts["collected"] = task.null_run.collected
     return facts if task.null_run.imports else facts | {"imports": False}

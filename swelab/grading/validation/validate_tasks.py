@@ -17,10 +17,11 @@ from swelab.grading import versions
 from swelab.grading.evidence import GateRun, RunEvidence
 from swelab.grading.grading_stage import Bench
 from swelab.grading.harness.grade import fresh_sandbox
-from swelab.grading.harness.logs import GROUPS, statuses
+from swelab.grading.harness.logs import statuses
 from swelab.grading.harness.patch_run import LOG_BYTES
 from swelab.grading.harness.spec import read_spec
-from swelab.grading.validation.null_only import has_no_gold, null_difference, null_facts, null_sentence
+from swelab.grading.validation.gate_verdict import Brief, sentence
+from swelab.grading.validation.null_only import has_no_gold, null_facts
 from swelab.grading.validation.reversed_gold import applies_again
 from swelab.grading.validation.validation_batches import Batch, gold_batches, rounds
 from swelab.grading.validation.witness_stage import add_witnesses
@@ -46,27 +47,6 @@ class GateJob:
     kind: str
     batch: Batch
     number: int = 0
-
-
-@dataclass(frozen=True)
-class _Brief:
-    """A run as one of its tasks needs it: how many of the task's tests do not pass, and the first."""
-
-    status: str
-    reason: str
-    seconds: float
-    unjudged: str
-    missing: int
-    first: str
-    differs: str = ""
-    """Of a task without a repair: the first test that does not do what the row says that it does."""
-
-    @classmethod
-    def of(cls, task: Task, run: GateRun) -> "_Brief":
-        missing = _missing(task, run)
-        first = missing[0] if missing else ""
-        differs = null_difference(task, missing) if has_no_gold(task) else ""
-        return cls(run.status, run.reason, run.seconds, run.unjudged, len(missing), first, differs)
 
 
 def validate(
@@ -131,7 +111,7 @@ def _lock(
 
 def _runs(
     tasks: list[Task], settings: Validation | NullValidation, bench: Bench, journal: Journal, workers: int
-) -> dict[str, dict[str, list[_Brief]]]:
+) -> dict[str, dict[str, list[Brief]]]:
     """The results of all runs that some tasks need, by instance and kind of run.
 
     Raises Fault when runs were lost.
@@ -147,14 +127,14 @@ def _runs(
         is_lost=lambda run: bool(run.lost),
         is_good=lambda run: not run.lost,
     )
-    seen: dict[str, dict[str, list[_Brief]]] = {}
+    seen: dict[str, dict[str, list[Brief]]] = {}
     lost = []
     for job, run in zip(jobs, results, strict=True):
         if run.lost:
             lost.append(run.lost)
         for task in job.batch.tasks:
             kinds = seen.setdefault(task.instance_id, {})
-            kinds.setdefault(job.kind, []).append(_Brief.of(task, run))
+            kinds.setdefault(job.kind, []).append(Brief.of(task, run))
     if lost:
         raise Fault(f"{len(lost)} validation runs were lost to infrastructure, such as: {lost[0]}")
     return seen
@@ -166,16 +146,19 @@ def _jobs(tasks: list[Task], settings: Validation | NullValidation, bench: Bench
         numbered = ((task, number) for task in tasks for number in range(settings.null_runs))
         yield from (GateJob("base", Batch.of(task), number) for task, number in numbered)
         return
-    if odd := next(filter(has_no_gold, tasks), None):
+    if odd := next((task for task in tasks if task.answers == "none"), None):
         raise InputError("no repair is known", odd.instance_id, "a subset with `source: kodcode`")
-    together = settings.together
-    for batch in gold_batches(tasks, bench, together):
-        for number in range(settings.gold_runs):
-            yield GateJob("gold", batch, number)
-    for batch in rounds(tasks, bench, together):
+    together, numbers = settings.together, range(settings.gold_runs)
+    golden = [task for task in tasks if not has_no_gold(task)]
+    for batch in gold_batches(golden, bench, together):
+        yield from (GateJob("gold", batch, number) for number in numbers)
+    for batch in rounds(golden, bench, together):
         yield GateJob("base", batch)
     for task in tasks:
-        yield GateJob("reversed", Batch.of(task))
+        if has_no_gold(task):
+            yield from (GateJob("base", Batch.of(task), number) for number in numbers)
+        elif not task.by_script:
+            yield GateJob("reversed", Batch.of(task))
 
 
 def key_of(job: GateJob, bench: Bench) -> str:
@@ -196,7 +179,7 @@ def _work(job: GateJob, bench: Bench) -> GateRun:
         elif job.kind == "reversed":
             result, run = _reversed(batch.tasks[0], bench)
         else:
-            result, run = _graded(batch.row, _gold(batch.row, bench), bench)
+            result, run = _gold(batch.row, bench)
     except (SandboxError, OSError, MemoryError) as error:
         result, run = _gate_run(GradeEnd.INFRA_ERROR, f"{type(error).__name__}: {error}", [], 0.0), None
     if run:
@@ -209,10 +192,15 @@ def _gate_run(status: str, reason: str, passed: list[str], seconds: float) -> Ga
     return GateRun(status=status, reason=reason, passed=passed, seconds=seconds, lost=lost)
 
 
-def _gold(task: Task, bench: Bench) -> str:
-    if task.instance_id not in bench.images:
-        return gold_patch(bench.store, task)
-    return read_spec(task).gold_fix
+def _gold(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence]:
+    """The gold patch, graded; of a task that a script judges what its solution changes in this very run."""
+    if task.by_script:
+        solved = bench.solve(task)
+        result, run = _graded(task, solved.patch, bench)
+        reason = "; ".join(filter(None, [result.reason, solved.fault]))
+        return result | {"reason": reason}, run
+    image = task.instance_id in bench.images
+    return _graded(task, read_spec(task).gold_fix if image else gold_patch(bench.store, task), bench)
 
 
 def _graded(task: Task, patch: str, bench: Bench) -> tuple[GateRun, RunEvidence]:
@@ -223,6 +211,8 @@ def _graded(task: Task, patch: str, bench: Bench) -> tuple[GateRun, RunEvidence]
     told = _gate_run(grade.status, grade.reason, passed, grade.seconds)
     if run.guard_fault:
         told = told | {"lost": "", "unjudged": f"the guard itself failed: {run.guard_fault}"}
+    if task.by_script and has_no_gold(task) and grade.reward is None:
+        told = told | {"unjudged": f"nobody saw its script give a reward: {grade.reason}"}
     return told, run | {"patch": patch}
 
 
@@ -254,14 +244,14 @@ def _reversed(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence | None]:
 
 
 def _judge(
-    task: Task, results: dict[str, list[_Brief]], bench: Bench, refused: Mapping[str, str]
+    task: Task, results: dict[str, list[Brief]], bench: Bench, refused: Mapping[str, str]
 ) -> tuple[str, KeptTask | DroppedTask]:
     """The part of the lock that a task belongs to, and its row there."""
     name, part, reason, resolved = task.instance_id, "kept", "", 0
     if name in refused:
         part, reason = "broken", refused[name]
     elif not is_private(task):
-        part, reason, resolved = _sentence(results)
+        part, reason, resolved = sentence(results)
         image = bench.images.get(name)
         reason += f"; {image.install}" if image and image.install else ""
     if part != "kept":
@@ -269,32 +259,3 @@ def _judge(
     seconds = max((each.seconds for each in results.get("gold", results.get("base", ()))), default=0.0)
     row = KeptTask(instance_id=name, task=digest(task), place=bench.place(task), seconds=seconds)
     return part, row | null_facts(task)
-
-
-def _sentence(results: dict[str, list[_Brief]]) -> tuple[str, str, int]:
-    """("kept" | "flaky" | "broken" | "unjudged", reason, gold runs that resolved the task)."""
-    if "gold" not in results:
-        return (*null_sentence(results["base"]), 0)
-    golds = results["gold"]
-    good = sum(not each.missing for each in golds)
-    if whys := [each.unjudged for found in results.values() for each in found if each.unjudged]:
-        return "unjudged", whys[0], good
-    if good < len(golds):
-        failed = next(each for each in golds if each.missing)
-        why = f"{failed.missing} tests do not pass, such as {failed.first}"
-        if failed.status not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED):
-            why = f"{failed.status}: {failed.reason}"
-        part = "flaky" if good else "broken"
-        return part, f"the gold patch is resolved in {good} of {len(golds)} runs ({why})", good
-    if not results["base"][0].missing:
-        return "broken", "an empty patch is resolved", good
-    if results["reversed"][0].status == GradeEnd.RESOLVED:
-        return "broken", "the reverse of the gold patch is resolved", good
-    return "kept", "", good
-
-
-def _missing(task: Task, run: GateRun) -> list[str]:
-    """The listed tests of a task that do not pass in a run."""
-    judged_tests = run.status in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran")
-    passed = set(run.passed if judged_tests else ())
-    return [test for group in GROUPS for test in task[group] if test not in passed]

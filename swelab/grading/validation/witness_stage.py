@@ -12,8 +12,10 @@ from swelab.grading.witness_store import WitnessWriter
 from swelab.jobs.journal import Journal
 from swelab.jobs.shards import run_shard
 from swelab.records import Fault, digest
+from swelab.records.attempt_records import UNASKED, GradeWitness
 from swelab.records.task_records import KeptTask, Task
 
+UNASKABLE = GradeWitness(standing=UNASKED, reason="a script judges it: there is no test to ask")
 SHARED = 12
 """Most tasks of one clean tree that share runs: few enough to be lost at once."""
 
@@ -36,7 +38,8 @@ def add_witnesses(
         yield from valid_tasks
         return
     names = {row.instance_id for row in valid_tasks}
-    asked = [task for task in tasks if task.instance_id in names and not task.answers]
+    mine = [task for task in tasks if task.instance_id in names]
+    asked = [task for task in mine if not task.answers]
     groups = list(_groups(asked, bench, together))
     runs = run_shard(
         [(_key(group, bench, together), group) for group in groups],
@@ -48,7 +51,8 @@ def add_witnesses(
         is_lost=lambda run: bool(run.lost),
         is_good=lambda run: not run.lost,
     )
-    found, lost = WitnessRun(standings={}, packed={}), []
+    scripts = {task.instance_id: UNASKABLE for task in mine if task.by_script}
+    found, lost = WitnessRun(standings=scripts, packed={}), []
     for run in runs:
         lost += [run.lost] if run.lost else []
         found.standings.update(run.standings)

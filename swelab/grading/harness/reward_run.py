@@ -1,0 +1,153 @@
+"""Runs a patch against a task's own script, and the solution that such a task brings; laid out as in Harbor.
+
+The script judges in a fresh sandbox with its files in /tests; nothing of the patch has run when it starts.
+What it wrote is read when all its processes have ended.
+"""
+
+import base64
+import io
+import re
+import shlex
+import tarfile
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from swelab.grading.evidence import RunEvidence, ended
+from swelab.grading.harness.patch_run import LOG_BYTES, PREPARE_SECONDS
+from swelab.grading.harness.reward_verdict import REWARD_FILES
+from swelab.grading.harness.spec import RunSpec
+from swelab.outcomes import GradeEnd
+from swelab.records import InputError, Record
+from swelab.records.task_records import Task
+from swelab.sandbox import SCRIPTS, WORKDIR, Backend, Image, Limits, PathRefused, Sandbox, SandboxError
+from swelab.sandbox.working_copy import diff
+from swelab.tasks.checkout import encode_patch
+from swelab.tasks.image_history import HistoryRefused, prepare
+
+SOLVE_SECONDS = 1800
+_REWARD_BYTES = 1 << 16
+_REACHES = re.compile(r"logs/verifier|\breward\.(?:txt|json)\b|swelab-scripts")
+_APPLY = """cd {workdir} || exit 90
+git -c safe.directory='*' -c core.fsmonitor= apply --whitespace=nowarn {name} ||
+    {{ patch --batch --forward --dry-run --fuzz=5 -p1 -i {name} >&2 &&
+       patch --batch --forward --fuzz=5 -p1 --no-backup-if-mismatch -i {name} >&2; }}"""
+
+
+@dataclass(frozen=True)
+class RewardRun:
+    """A patch in a fresh sandbox of its task, good for one run. workdir: where the script starts."""
+
+    spec: RunSpec
+    patch: str
+    sandbox: Sandbox
+    limits: Limits
+    workdir: str = WORKDIR
+
+    def evidence(self) -> RunEvidence:
+        """The evidence of the run. Raises InputError (unusable task), SandboxError, OSError."""
+        files = lay(self.sandbox, "tests", self.spec.verifier, self.spec.instance_id)
+        if "test.sh" not in files:
+            raise InputError("no test.sh in verifier_tar", self.spec.instance_id, "a script that judges")
+        if self.patch.strip() and (fault := self._applied()):
+            return fault
+        seconds = self.spec.seconds
+        bounds = replace(self.limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=LOG_BYTES)
+        result = self.sandbox.exec(
+            f"mkdir -p {SCRIPTS}/logs/verifier && chmod +x {SCRIPTS}/tests/test.sh && "
+            f"{entering(self.workdir)} && exec /tests/test.sh",
+            limits=bounds,
+        )
+        log = result.output.decode("utf-8", "replace")
+        facts: Record = {"guarded": False, "sealed": "unwatched", "code": result.returncode, "log": log}
+        facts |= {"timed_out": result.timed_out, "limit": result.limit, "findings": self._findings()}
+        return RunEvidence.of(facts | self._written() | {"tests_changed": self._changed(files)})
+
+    def _applied(self) -> RunEvidence | None:
+        """Applies the patch: why that failed, if it did."""
+        name = f"{SCRIPTS}/patch.diff"
+        self.sandbox.put(name, encode_patch(self.patch))
+        bounds = replace(self.limits, wall_seconds=PREPARE_SECONDS, cpu_seconds=2 * PREPARE_SECONDS)
+        result = self.sandbox.exec(_APPLY.format(workdir=WORKDIR, name=name), limits=bounds)
+        self.sandbox.exec(f"rm -f {name}")
+        if result.limit not in ("", "output"):
+            return ended(GradeEnd.UNRESOLVED, f"the patch cannot be applied ({result.limit})")
+        return ended("not_applied", "no way of applying it succeeded") if result.returncode else None
+
+    def _findings(self) -> list[str]:
+        """What the patch's added lines name of the place where the reward is written."""
+        added = (line for line in self.patch.split("\n") if line.startswith("+"))
+        return sorted({f"it names {match[0]}" for line in added for match in _REACHES.finditer(line)})
+
+    def _written(self) -> Record:
+        """The reward files, {"rewards": text by name}, and why one could not be read."""
+        rewards: dict[str, str] = {}
+        for name in REWARD_FILES:
+            try:
+                data = self.sandbox.get(f"{SCRIPTS}/logs/verifier/{name}", _REWARD_BYTES)
+                rewards[name] = data.decode("utf-8", "replace")
+            except FileNotFoundError:
+                continue
+            except PathRefused:
+                return {"rewards": {}, "reward_fault": f"{name} is no plain file of fair size"}
+        return {"rewards": rewards}
+
+    def _changed(self, files: dict[str, bytes]) -> str:
+        """The first file of the verifier that is not as it was; "" for none."""
+        for name, data in files.items():
+            with suppress(FileNotFoundError, PathRefused):
+                if self.sandbox.get(f"{SCRIPTS}/tests/{name}", len(data) + 1) == data:
+                    continue
+            return f"/tests/{name}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Solved:
+    """What a task's solution changed, as a patch, and what was odd about its run; "" for nothing."""
+
+    patch: str
+    fault: str
+
+
+def solve(task: Task, backend: Backend, image: Image, limits: Limits) -> Solved:
+    """Runs the solution of a task in a sandbox as the agent's. Raises InputError, SandboxError, OSError."""
+    with backend.start(None, image=image, limits=limits) as sandbox:
+        try:
+            base = prepare(sandbox, task)
+        except HistoryRefused as fault:
+            return Solved("", str(fault))
+        lay(sandbox, "solution", task.solution_tar, task.instance_id)
+        bounds = replace(limits, wall_seconds=SOLVE_SECONDS, cpu_seconds=2 * SOLVE_SECONDS)
+        result = sandbox.exec(f"{entering(image.workdir)} && bash /solution/solve.sh", limits=bounds)
+        patch = diff(sandbox, base)
+    if result.returncode:
+        return Solved(patch, f"solve.sh ended with {result.limit or f'exit code {result.returncode}'}")
+    return Solved(patch, "" if patch else "solve.sh changed no file of the working directory")
+
+
+def entering(workdir: str) -> str:
+    """Bash that goes to the working directory by the name that the image has for it."""
+    return f"{{ cd {shlex.quote(workdir)} || cd {WORKDIR}; }} 2>/dev/null"
+
+
+def lay(sandbox: Sandbox, part: str, packed: str, task: str) -> dict[str, bytes]:
+    """Puts the files of a row's field into a folder of SCRIPTS; their content by path.
+
+    Raises InputError (no such tar), SandboxError, OSError.
+    """
+    try:
+        data = base64.b64decode(packed, validate=True)
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            files = {each.name: stream.read() for each in tar if (stream := tar.extractfile(each))}
+    except (ValueError, tarfile.TarError):
+        raise InputError(f"its files of {part}/ are no tar in base64", task) from None
+    if any(name.startswith("/") or ".." in name.split("/") for name in files):
+        raise InputError(f"a file of {part}/ leads out of it", task)
+    name, place = f"{SCRIPTS}/{part}.tar", f"{SCRIPTS}/{part}"
+    sandbox.put(name, data)
+    done = sandbox.exec(f"mkdir -p {place} && tar -xf {name} -C {place} && rm {name}")
+    if done.returncode:
+        raise SandboxError(
+            f"the files of {part}/ cannot be unpacked: {done.output.decode('utf-8', 'replace')[:200]}"
+        )
+    return files
