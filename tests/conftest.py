@@ -25,7 +25,7 @@ GROUPS = {
     "test_sandbox_state",
     "engine pool": "test_one_copy test_pool_chaos test_pool_host test_pool_hostile test_pool_run",
     "engine tasks": "test_cheats test_witness test_grading_faults test_grading_images test_images_engine "
-    "test_swe_agent test_install_steps test_real_instances",
+    "test_swe_agent test_install_steps test_real_instances test_harbor_rewards",
 }
 """Files whose tests share what is slow to start. Each group with an engine has an engine of its own: its
 tests wait more than they compute, so these groups run beside each other."""

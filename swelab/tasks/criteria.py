@@ -92,7 +92,7 @@ def _at_most(name: str, most: int, row: Task) -> bool:
 
 
 def _unknown(name: str, row: Task) -> bool:
-    return name in OF_ANSWERS and is_private(row)
+    return name in OF_ANSWERS and (is_private(row) or row.by_script)
 
 
 def _by_rating(criteria: subset.Criteria, ratings: Mapping[str, int] | None) -> Iterator[tuple[str, Test]]:

@@ -1,8 +1,8 @@
 """Small task folders that their own script judges, and the image that they are of."""
 
 import json
-import shutil
 import subprocess
+from dataclasses import replace
 
 from swelab.records import write_json
 from swelab.sandbox import Image
@@ -25,6 +25,7 @@ import shapes
 given = [shapes.area(2, 3) == 6, shapes.outline(2, 3) == 10]
 json.dump({"area": int(given[0]), "outline": int(given[1])}, open("/logs/verifier/reward.json", "w"))
 """
+MENDED = "def area(a, b):\n    return a * b\n\n\ndef outline(a, b):\n    return 2 * (a + b)\n"
 TASKS = {
     "write-the-sum": {
         "instruction.md": "Write the sum of the numbers in numbers.txt, one a line, to sum.txt.\n",
@@ -42,7 +43,7 @@ TASKS = {
         "tests/test.sh": "#!/bin/sh\nexec python /tests/shares.py\n",
         "tests/shares.py": SHARES,
         "solution/solve.sh": "cp /solution/shapes.py /app/shapes.py\n",
-        "solution/shapes.py": "def area(a, b):\n    return a * b\n\n\ndef outline(a, b):\n    return 2 * (a + b)\n",
+        "solution/shapes.py": MENDED,
     },
 }
 
@@ -69,11 +70,13 @@ def unpacked_image(image, place):
     return Image(NAME, "sha256:" + "7" * 64, root, "/app", for_scripts=True)
 
 
-def in_engine(engine, lab):
-    """The same image in an engine."""
-    context = lab.folder.parent / "context"
-    shutil.copytree(lab.folder / "app", context / "app")
-    return context
+def in_engine(engine, image, lab):
+    """The same image in an engine, made from the sandbox image there."""
+    engine.docker("create", "--name", "filling-app", image.digest, "true")
+    engine.docker("cp", f"{lab.folder}/app", "filling-app:/app")
+    made = engine.docker("commit", "--change=WORKDIR /app", "filling-app")
+    engine.docker("rm", "filling-app")
+    return replace(lab, digest=made, folder=None)
 
 
 def record(lab, path):

@@ -11,6 +11,8 @@ REWARD_FILES = ("reward.json", "reward.txt")
 """In /logs/verifier; the first that is there counts, as in Harbor."""
 _ENDING = ("cpu", "memory", "disk")
 """Limits that end a script before it has judged."""
+_SIGNALS = 128
+"""Exit codes above tell of a signal: the script was ended before it had judged."""
 
 
 class NoReward(Exception):
@@ -21,6 +23,8 @@ def reward_verdict(run: RunEvidence, end: str) -> tuple[str, str, None]:
     """(status, reason, None) of a run of a task's script. end: how it ended, in words."""
     if run.limit in _ENDING:
         return GradeEnd.UNRESOLVED, f"the script met its {run.limit} limit", None
+    if (run.code or 0) > _SIGNALS:
+        return GradeEnd.UNRESOLVED, f"a signal ended the script: {end}", None
     try:
         reward = read_reward(run)
     except NoReward as fault:

@@ -61,9 +61,7 @@ def test_what_is_no_reward_is_unresolved_and_says_why(rewards, why):
     assert why in str(fault.value)
     grade = judged(SPEC, "x", run(rewards, code=127))
     assert grade.status == "unresolved" and "reward" not in grade
-    assert why in grade.reason and grade.reason.endswith(
-        "exit code 127; the log ends with 'no such program'"
-    )
+    assert why in grade.reason and grade.reason.endswith("exit code 127; the log ends with 'no such program'")
 
 
 GOOD = {"reward.txt": "1"}
@@ -79,6 +77,7 @@ GOOD = {"reward.txt": "1"}
         ({"reward_fault": "reward.txt is no plain file"}, "unresolved", "no plain file"),
         ({"ended": "not_applied", "reason": "no way"}, "apply_failed", "no way"),
         ({"ended": "infra_error", "reason": "lost"}, "infra_error", "lost"),
+        ({"code": 137}, "unresolved", "a signal ended the script: exit code 137"),
         ({"limit": "output"}, "resolved", ""),
         ({"code": 1}, "resolved", ""),
         ({"tests_changed": "/tests/test.sh", "reference": True}, "resolved", ""),

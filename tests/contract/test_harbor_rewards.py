@@ -1,0 +1,267 @@
+"""Tasks that their own script judges, from the folder to the verdict: by the reward, in real sandboxes."""
+
+import pytest
+
+from swelab.configs.kinds.subset import Validation
+from swelab.grading.grading_stage import Bench
+from swelab.grading.harness.grade import run_patch
+from swelab.grading.harness.spec import read_spec
+from swelab.grading.validation.validate_tasks import validate
+from swelab.grading.witness_store import WitnessWriter
+from swelab.jobs.journal import Journal
+from swelab.records import InputError, read_json, read_jsonl
+from swelab.sandbox import Limits, open_backend, sandbox_image
+from swelab.sandbox.working_copy import diff
+from swelab.tasks.checkout import RepoStore
+from swelab.tasks.harbor.harbor_source import read_rows
+from swelab.tasks.image_history import prepare
+from swelab.tasks.image_leaks import check_image
+from swelab.tasks.task_images import task_images
+from tests.conftest import run_python
+from tests.contract import harbor_scripts as folders
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def lab(image, tmp_path_factory):
+    """The image of the tasks as a folder."""
+    return folders.unpacked_image(image, tmp_path_factory.mktemp("lab"))
+
+
+@pytest.fixture(scope="module", params=["bubblewrap", "docker"])
+def ground(request, lab, image, backend):
+    """(backend, image)."""
+    if request.param == "bubblewrap":
+        return backend, lab
+    engine = request.getfixturevalue("engine")
+    docker = open_backend("docker")
+    sandbox_image.loaded(docker.engine)
+    return docker, folders.in_engine(engine, image, lab)
+
+
+def rows(place):
+    """The rows of all folders, none of which may be refused."""
+    return {found.instance_id: found for _, found in read_rows(place, read_spec)}
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory):
+    """Rows of the three tasks."""
+    place = tmp_path_factory.mktemp("folders")
+    for name in folders.TASKS:
+        folders.write(place, name)
+    return rows(place)
+
+
+def bench_of(ground, tasks, tmp_path):
+    backend, image = ground
+    store = RepoStore(tmp_path, tmp_path / "trees")
+    return Bench(store, backend, dict.fromkeys(tasks, image))
+
+
+def locked(ground, tasks, tmp_path, runs=1):
+    bench = bench_of(ground, tasks, tmp_path)
+    with (
+        Journal(tmp_path / "j.jsonl") as journal,
+        (tmp_path / "witness.zip").open("wb") as stream,
+        WitnessWriter(stream, "whole") as writer,
+    ):
+        return validate([*tasks.values()], Validation(gold_runs=runs), bench, journal, 1, writer=writer)
+
+
+def test_solutions_are_rewarded_and_nothing_is_not(ground, tasks, tmp_path):
+    lock = locked(ground, tasks, tmp_path, runs=2)
+    assert [row.instance_id for row in lock.kept] == sorted(tasks), lock
+    assert not lock.broken and not lock.flaky and not lock.unjudged and "null_tasks" not in lock
+    for row in lock.kept:
+        assert "validated" not in row and row.place == ground[1].digest
+        assert row.witness == {"standing": "not_witnessed", "reason": row.witness.reason}
+        assert row.witness.reason == "a script judges it: there is no test to ask"
+
+
+def patch_of(ground, task, command):
+    """The patch of an agent that runs a command."""
+    backend, image = ground
+    with backend.start(None, image=image, limits=Limits()) as sandbox:
+        base = prepare(sandbox, task)
+        assert sandbox.exec(command).returncode == 0
+        return diff(sandbox, base)
+
+
+def graded(ground, task, tmp_path, command):
+    bench = bench_of(ground, [task.instance_id], tmp_path)
+    patch = patch_of(ground, task, command)
+    return bench.judged(task, patch, bench.run(task, patch))
+
+
+AREA = "sed -i '2s/+/*/' shapes.py"
+ATTEMPTS = [
+    ("write-the-sum", "echo 42 >/app/sum.txt", "resolved", 1.0),
+    ("write-the-sum", "echo 41 >sum.txt", "unresolved", 0.0),
+    ("mend-the-shapes", AREA, "unresolved", 0.5),
+    ("mend-the-shapes", f"{AREA}; sed -i '6s/a + b/2 * (a + b)/' shapes.py", "resolved", 1.0),
+]
+
+
+@pytest.mark.parametrize(("name", "command", "status", "reward"), ATTEMPTS)
+def test_an_attempt_is_judged_by_its_patch_alone(ground, tasks, tmp_path, name, command, status, reward):
+    grade = graded(ground, tasks[name], tmp_path, command)
+    assert (grade.status, grade.reward) == (status, reward), grade
+    assert grade.resolved == (reward == 1) and "tests_status" not in grade and "witness" not in grade
+
+
+LINK = "import os\nos.symlink('/etc/hostname', '/logs/veri' + 'fier/rewa' + 'rd.json')\nos._exit(0)\n"
+WRITES = "cd /logs/veri*er; echo 1 >rewa''rd.t''xt; kill -9 $PPID\n"
+CHEATS = {
+    "names the reward": ("greet-by-name", {"greet.sh": "echo 1 >/logs/verifier/reward.txt\n"}, "unresolved"),
+    "names it and is right": ("greet-by-name", {"greet.sh": "echo Good day, $1 # reward.txt\n"}, "suspect"),
+    "rewrites the script that runs": (
+        "greet-by-name",
+        {"greet.sh": "echo Good day, $1\necho '#' >>/tests/test.sh\n"},
+        "tampered",
+    ),
+    "removes what judges": ("greet-by-name", {"greet.sh": "echo Good day, $1\nrm /tests/*\n"}, "tampered"),
+    "ends its judge": ("greet-by-name", {"greet.sh": "kill -9 $PPID\n"}, "unresolved"),
+    "writes a reward and ends its judge": ("greet-by-name", {"greet.sh": WRITES}, "unresolved"),
+    "a link for a reward": ("mend-the-shapes", {"shapes.py": LINK}, "unresolved"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cheat", list(CHEATS))
+def test_what_forges_a_reward(lab, backend, tasks, tmp_path, cheat):
+    name, files, status = CHEATS[cheat]
+    command = "\n".join(f"cat >{path} <<'EOF'\n{text}EOF" for path, text in files.items())
+    grade = graded((backend, lab), tasks[name], tmp_path, command)
+    assert grade.status == status, grade
+
+
+def test_what_a_script_leaves_running_is_ended_before_its_reward_is_read(lab, backend, tmp_path):
+    late = "(sleep 1000; echo 1 >/logs/verifier/reward.txt) & disown\necho 0 >/logs/verifier/reward.txt\n"
+    folders.write(tmp_path / "in", "write-the-sum", **{"tests/test.sh": late})
+    (task,) = rows(tmp_path / "in").values()
+    grade = graded((backend, lab), task, tmp_path, "echo 42 >sum.txt")
+    assert (grade.status, grade.reward) == ("unresolved", 0)
+
+
+def beside(tasks, others):
+    """Some rows and a good one: a lock without any is none."""
+    return {"greet-by-name": tasks["greet-by-name"], **others}
+
+
+SILENT = "#!/bin/bash\necho nothing to say\nexit 3\n"
+INVALID = {
+    "no reward": ({"tests/test.sh": SILENT}, "the script wrote no reward: exit code 3; the log ends with"),
+    "a word": (
+        {"tests/test.sh": "echo good >/logs/verifier/reward.txt\n"},
+        "reward.txt is 'good', no number",
+    ),
+    "a folder": ({"tests/test.sh": "mkdir /logs/verifier/reward.txt\n"}, "reward.txt is no plain file"),
+    "a solution that does nothing": ({"solution/solve.sh": "true\n"}, "solve.sh changed no file"),
+    "a solution that fails": ({"solution/solve.sh": "exit 4\n"}, "solve.sh ended with exit code 4"),
+    "a network": ({"tests/test.sh": "set -e; python -m pip install x >/dev/null 2>&1\n"}, "wrote no reward"),
+}
+
+
+@pytest.mark.parametrize("case", list(INVALID))
+def test_a_task_whose_solution_is_not_rewarded_is_broken_and_says_why(lab, backend, tasks, tmp_path, case):
+    changes, why = INVALID[case]
+    folders.write(tmp_path / "in", "write-the-sum", **changes)
+    lock = locked((backend, lab), beside(tasks, rows(tmp_path / "in")), tmp_path)
+    assert [row.instance_id for row in lock.kept] == ["greet-by-name"]
+    assert why in lock.broken[0].reason, lock.broken
+
+
+def test_a_task_that_is_done_already_is_broken(lab, backend, tasks, tmp_path):
+    folders.write(
+        tmp_path / "in", "write-the-sum", **{"tests/test.sh": "echo 1 >/logs/verifier/reward.txt\n"}
+    )
+    lock = locked((backend, lab), beside(tasks, rows(tmp_path / "in")), tmp_path)
+    assert [row.reason for row in lock.broken] == ["an empty patch is resolved"]
+
+
+def test_a_task_without_a_solution_is_validated_by_null_runs_only(lab, backend, tmp_path):
+    for name in ("write-the-sum", "greet-by-name"):
+        silent = {"tests/test.sh": SILENT} if name == "greet-by-name" else {}
+        folders.write(tmp_path / "in", name, **{"solution/solve.sh": None, **silent})
+    lock = locked((backend, lab), rows(tmp_path / "in"), tmp_path, runs=2)
+    assert [(row.instance_id, row.validated) for row in lock.kept] == [("write-the-sum", "null only")]
+    (other,) = lock.unjudged
+    assert lock.null_tasks == 2 and other.instance_id == "greet-by-name"
+    assert other.reason.startswith("nobody saw its script give a reward: the script wrote no reward")
+
+
+def test_a_script_that_takes_too_long_gives_no_reward(lab, backend, tasks, tmp_path):
+    slow = "echo 1 >/logs/verifier/reward.txt; sleep 1000\n"
+    folders.write(tmp_path / "in", "write-the-sum", **{"tests/test.sh": slow})
+    (task,) = rows(tmp_path / "in").values()
+    grade = graded((backend, lab), task | {"test_timeout": 1}, tmp_path, "echo 42 >sum.txt")
+    assert grade.status == "timeout" and "reward" not in grade
+
+
+def test_the_patch_of_a_lost_sandbox_gets_no_verdict(lab, backend, tasks, tmp_path):
+    class Lost:
+        name = "bubblewrap"
+
+        def start(self, *_, **__):
+            raise OSError(28, "No space left on device")
+
+    task = tasks["write-the-sum"]
+    run = run_patch(task, "x", RepoStore(tmp_path, tmp_path), Lost(), Limits(), image=lab)
+    assert bench_of((backend, lab), tasks, tmp_path).judged(task, "x", run).status == "infra_error"
+
+
+def test_a_working_directory_becomes_a_repository_and_leaks_are_looked_for(ground, tasks):
+    backend, image = ground
+    assert check_image(backend, image, list(tasks.values())) == (3, [])
+    with backend.start(None, image=image, limits=Limits()) as sandbox:
+        base = prepare(sandbox, tasks["write-the-sum"])
+        said = sandbox.exec(
+            "pwd -P; git rev-parse HEAD; git status --short; git ls-files; ls /tests/ /solution/"
+        )
+    lines = said.output.decode().splitlines()
+    assert lines[:2] == ["/testbed", base] and lines[2:5] == ["greet.sh", "numbers.txt", "shapes.py"]
+    assert all("No such file" in line for line in lines[5:])
+
+
+def test_backends_without_folders_for_scripts_refuse_in_one_line(lab, tasks, tmp_path, monkeypatch):
+    record = folders.record(lab, tmp_path / "images.json")
+    chosen = list(tasks.values())
+    assert {each.for_scripts for each in task_images(chosen, record).values()} == {True}
+    for name in ("apptainer", "remote"):
+        monkeypatch.setenv("SWELAB_BACKEND", name)
+        with pytest.raises(InputError, match=f"sandboxes of {name} have no folders for it"):
+            task_images(chosen, record)
+
+
+def test_folders_are_imported_and_their_gold_is_graded_by_hand(lab, tmp_path):
+    for name in folders.TASKS:
+        folders.write(tmp_path / "in", name)
+    folders.write(
+        tmp_path / "in", "no-solution", **folders.TASKS["write-the-sum"] | {"solution/solve.sh": None}
+    )
+    words = ["--output", tmp_path / "tasks.json", "--repos-dir", tmp_path / "repos"]
+    done = run_python("-m", "scripts.import_harbor", tmp_path / "in", *words)
+    assert done.returncode == 0 and "4 tasks" in done.stdout, done.stderr
+    record = folders.record(lab, tmp_path / "images.json")
+    words = ["-d", tmp_path / "tasks.json", "-p", "gold", "--run_id", "gold", "--images", record]
+    words += ["--repos-dir", tmp_path / "repos", "--logs", tmp_path / "logs"]
+    done = run_python("-m", "scripts.run_evaluation", *words, "-i", *folders.TASKS)
+    assert done.returncode == 0, done.stderr
+    report = read_json(tmp_path / "logs/gold/report.json")
+    assert (report["resolved"], report["total"]) == (3, 3)
+    assert "sum.txt" in (tmp_path / "logs/gold/write-the-sum/patch.diff").read_text()
+    done = run_python("-m", "scripts.run_evaluation", *words)
+    assert done.returncode == 2 and "no repair of this task is known" in done.stderr.splitlines()[-1]
+
+
+def test_an_evaluation_takes_folders_that_a_script_judges(lab, tmp_path):
+    for name in folders.TASKS:
+        folders.write(tmp_path / "in", name)
+    record = folders.record(lab, tmp_path / "images.json")
+    words = ["--model", "configs/policies/scripted.yaml", "--data", tmp_path / "in", "--images", record]
+    done = run_python("-m", "scripts.evaluate", *words, "--output-dir", tmp_path / "made", "--no-checks")
+    assert done.returncode == 0, done.stderr
+    graded = list(read_jsonl(tmp_path / "made/results.jsonl"))
+    assert [row["instance_id"] for row in graded] == sorted(folders.TASKS)
+    assert {row["status"] for row in graded} == {"empty_patch"}, graded
