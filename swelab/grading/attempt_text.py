@@ -86,10 +86,13 @@ def _verdict(row: Grade | GateRun) -> str:
 
 def _task(task: Task) -> str:
     spec = read_spec(task)
+    listed = (
+        f"tests to repair: {len(spec.fail_to_pass)}; tests that must still pass: {len(spec.pass_to_pass)}"
+    )
     rows = [
         f"repository: {task.get('repo', '')}",
-        f"tests to repair: {len(spec.fail_to_pass)}; tests that must still pass: {len(spec.pass_to_pass)}",
-        f"test command: {spec.test_cmd or 'an eval script'}",
+        "judged by the reward of its own script" if spec.verifier else listed,
+        f"test command: {spec.test_cmd or ('tests/test.sh' if spec.verifier else 'an eval script')}",
         "",
         task.get("problem_statement") or "no problem statement",
     ]

@@ -1,5 +1,7 @@
 """Tasks that their own script judges, from the folder to the verdict: by the reward, in real sandboxes."""
 
+import subprocess
+
 import pytest
 
 from swelab.configs.kinds.subset import Validation
@@ -9,7 +11,7 @@ from swelab.grading.harness.spec import read_spec
 from swelab.grading.validation.validate_tasks import validate
 from swelab.grading.witness_store import WitnessWriter
 from swelab.jobs.journal import Journal
-from swelab.records import InputError, read_json, read_jsonl
+from swelab.records import InputError, read_json, read_jsonl, write_json
 from swelab.sandbox import Limits, open_backend, sandbox_image
 from swelab.sandbox.working_copy import diff
 from swelab.tasks.checkout import RepoStore
@@ -17,8 +19,13 @@ from swelab.tasks.harbor.harbor_source import read_rows
 from swelab.tasks.image_history import prepare
 from swelab.tasks.image_leaks import check_image
 from swelab.tasks.task_images import task_images
+from swelab.tasks.task_rows import read_tasks
 from tests.conftest import run_python
 from tests.contract import harbor_scripts as folders
+from tests.contract import small_rl
+from tests.contract.hosted_service import Service, text_of
+from tests.contract.image_files import folder_layer, programs_layer
+from tests.contract.registry import has_registry, running_registry
 
 pytestmark = pytest.mark.real
 
@@ -255,13 +262,81 @@ def test_folders_are_imported_and_their_gold_is_graded_by_hand(lab, tmp_path):
     assert done.returncode == 2 and "no repair of this task is known" in done.stderr.splitlines()[-1]
 
 
-def test_an_evaluation_takes_folders_that_a_script_judges(lab, tmp_path):
+DOES = {"sum.txt": "echo 42 >sum.txt", "greets nobody": "true", "rectangle": AREA}
+
+
+def acts(turn, history):
+    """One command for the task, then the submission."""
+    told = "".join(map(text_of, history))
+    command = next((command for words, command in DOES.items() if words in told), "true")
+    return f"```bash\n{'echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT' if turn else command}\n```"
+
+
+def test_an_evaluation_takes_folders_that_a_script_judges(lab, tmp_path, monkeypatch):
     for name in folders.TASKS:
         folders.write(tmp_path / "in", name)
     record = folders.record(lab, tmp_path / "images.json")
-    words = ["--model", "configs/policies/scripted.yaml", "--data", tmp_path / "in", "--images", record]
-    done = run_python("-m", "scripts.evaluate", *words, "--output-dir", tmp_path / "made", "--no-checks")
+    monkeypatch.setenv("TOY_KEY", "x")
+    service = Service(speak=acts)
+    words = ["--model", "openai/toy/model", "--api-base", f"{service.url}/v1", "--api-key-env", "TOY_KEY"]
+    words += ["--data", tmp_path / "in", "--images", record, "--scaffold", "configs/scaffolds/demo.yaml"]
+    done = run_python("-m", "scripts.evaluate", *words, "--output-dir", tmp_path / "made")
+    service.close()
     assert done.returncode == 0, done.stderr
-    graded = list(read_jsonl(tmp_path / "made/results.jsonl"))
-    assert [row["instance_id"] for row in graded] == sorted(folders.TASKS)
-    assert {row["status"] for row in graded} == {"empty_patch"}, graded
+    graded = {row["instance_id"]: row for row in read_jsonl(tmp_path / "made/results.jsonl")}
+    assert {name: row["status"] for name, row in graded.items()} == {
+        "write-the-sum": "resolved",
+        "greet-by-name": "empty_patch",
+        "mend-the-shapes": "unresolved",
+    }
+    asked = "".join(text_of(each) for row in service.requests for each in row["body"]["messages"])
+    assert "Write the sum" in asked and "verifier_tar" not in asked
+
+
+@pytest.mark.full
+def test_a_training_takes_tasks_that_a_script_judges(lab, tasks, tmp_path):
+    place = small_rl.make_place(tmp_path)
+    first, second, other = tasks.values()
+    write_json(place / "some.json", [first, second])
+    write_json(place / "held.json", [other])
+    record = folders.record(lab, tmp_path / "images.json")
+    words = ["--images", record, "--held-out-images", record]
+    done = subprocess.run(
+        [*small_rl.command(place), *map(str, words)], cwd=small_rl.ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    made = [row for path in small_rl.journals(place) for row in read_jsonl(path) if "grade" in row]
+    assert len(made) == 12
+    assert {row["grade"]["status"] for row in made} <= {"empty_patch", "unresolved", "resolved"}
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not has_registry(), reason="Debian's docker-registry is not installed")
+def test_folders_become_a_validated_subset_with_an_image_that_is_pulled(lab, tmp_path):
+    (tmp_path / "registry").mkdir()
+    with running_registry(tmp_path / "registry") as registry:
+        config = {"Env": ["PATH=/usr/bin:/bin"], "WorkingDir": "/app"}
+        layers = [programs_layer(), folder_layer(lab.folder / "app", "app")]
+        registry.image("lab/app", layers, config=config)
+        toml = folders.TOML.replace(folders.NAME, f"{registry.host}/lab/app")
+        folders.write(tmp_path / "in", "greet-by-name", **{"task.toml": toml})
+        folders.write(tmp_path / "in", "write-the-sum", **{"task.toml": toml, "solution/solve.sh": None})
+        write_json(tmp_path / "it.yaml", {"source": "harbor", "path": str(tmp_path / "in")})
+        place, made = {"--repos-dir": tmp_path, "--recipe": tmp_path / "it.yaml"}, tmp_path / "images/s.json"
+        script("make_tasks", place, output="tasks.json", manifest="m.json", progress="m.jsonl")
+        pulled = {"--tasks": tmp_path / "tasks.json", "--store": tmp_path / "images"}
+        script("pull_images", pulled, output="images/s.json", progress="p.jsonl")
+    known = {"--tasks": tmp_path / "tasks.json", "--images": made}
+    script("validate_tasks", place | known, output="lock.json", kept="kept.json", progress="v.jsonl")
+    kept = {row["instance_id"]: row.get("validated") for row in read_json(tmp_path / "lock.json")["kept"]}
+    assert kept == {"greet-by-name": None, "write-the-sum": "null only"}
+    assert [task.by_script for task in read_tasks(tmp_path / "kept.json")] == [True, True]
+
+
+def script(name, options, **files):
+    """Runs a script with files of the folder that its recipe or its tasks lie in; it has to end well."""
+    place = options["--tasks"].parent if "--tasks" in options else options["--repos-dir"]
+    words = [word for pair in options.items() for word in pair]
+    words += [word for flag, file in files.items() for word in (f"--{flag}", place / file)]
+    done = run_python("-m", f"scripts.{name}", *words)
+    assert done.returncode == 0, done.stderr

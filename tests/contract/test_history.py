@@ -322,3 +322,33 @@ def test_what_lies_elsewhere_is_refused_in_one_line(tree, tmp_path, scrubbed):
     assert "is a file" in found["elsewhere"] and "bare repository" in found["bare"]
     assert "borrowed" in found["borrower"] and "partial" in found["partial"]
     assert "is a symlink" in found["linked"] and "no git repository" in found["empty"]
+
+
+SCRIPTED = {"instance_id": "a__b-1", "patch": "", "FAIL_TO_PASS": [], "image_name": "i", "answers": "script"}
+
+
+def test_of_a_task_that_a_script_judges_a_plain_folder_becomes_a_repository(tmp_path, scrubbed):
+    task = Task.of(SCRIPTED)
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "a.log").touch()
+    (plain / ".gitignore").write_text("*.log\n")
+    got, say = scrubbed(plain, task)
+    assert say("git ls-files").split() == [".gitignore", "a.log"]
+    holds_nothing_else(got, say)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    got, say = scrubbed(empty, task)
+    assert say("git ls-files; git status --short") == "" and say("git rev-list --all --count") == "1\n"
+
+
+def test_of_a_task_that_a_script_judges_a_repository_loses_its_future_as_ever(tree, tmp_path, scrubbed):
+    base = git(tree, "rev-parse", "HEAD", env={"GIT_NO_REPLACE_OBJECTS": "1"})
+    got, say = scrubbed(tree, Task.of(SCRIPTED))
+    assert got == base
+    holds_nothing_else(base, say)
+    outer = tmp_path / "outer"
+    (outer / "deep").mkdir(parents=True)
+    git(outer / "deep", "init", "-q")
+    with pytest.raises(HistoryRefused, match="/testbed/deep is a repository of its own"):
+        scrubbed(outer, Task.of(SCRIPTED))

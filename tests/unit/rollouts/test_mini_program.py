@@ -55,8 +55,9 @@ def test_lost_attempts_are_taken_out_for_the_next_run(tmp_path):
 
 
 def test_the_program_is_given_no_answer_and_no_key(tmp_path):
-    row = shown(make_task())
-    assert not {"patch", "FAIL_TO_PASS", "PASS_TO_PASS", "hint"} & set(row) and row["instance_id"]
+    row = shown(make_task() | {"verifier_tar": "x", "solution_tar": "x"})
+    answers = {"patch", "FAIL_TO_PASS", "PASS_TO_PASS", "hint", "verifier_tar", "solution_tar"}
+    assert not answers & set(row) and row["instance_id"]
     program = Program("http://h:30000", "mine", tmp_path, ("a.yaml",), part="0:5", sandboxes=False)
     command = program.command(tmp_path / "data")
     assert command[command.index("--slice") + 1] == "0:5"
