@@ -51,6 +51,7 @@ class AttemptResult(TypedRecord):
             "run_dir": self.run_dir,
             **({"sample": self.sample} if self.sample else {}),
             "status": self.status,
+            **({"reward": self.grade.reward} if self.grade and "reward" in self.grade else {}),
             "infrastructure": lost,
             "prompt_tokens": self.usage.prompt_tokens,
             "completion_tokens": self.usage.completion_tokens,

@@ -12,6 +12,7 @@ from swelab.grading.evidence import RunEvidence
 from swelab.grading.grading_stage import Bench
 from swelab.grading.harness.grade import fresh_sandbox, limits_of
 from swelab.grading.harness.patch_run import LOG_BYTES
+from swelab.grading.harness.reward_run import lay
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.witness_store import Witnesses
 from swelab.records import Fault
@@ -57,6 +58,8 @@ def run_command(task: Task, patch: str, bench: Bench, command: str) -> ExecResul
     bounds = replace(limits, wall_seconds=spec.seconds, cpu_seconds=2 * spec.seconds, output_bytes=LOG_BYTES)
     assert bench.backend is not None
     with fresh_sandbox(spec, task, bench.store, bench.backend, limits, image) as sandbox:
+        if spec.verifier:
+            lay(sandbox, "tests", spec.verifier, spec.instance_id)
         if spec.setup:
             sandbox.exec("\n".join(spec.setup), limits=bounds)
         _apply(sandbox, _PATCH, patch)

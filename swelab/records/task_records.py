@@ -85,6 +85,7 @@ class Task(TypedRecord):
         "base64 of a tar of the files that judge, of rows with `answers: script`: test.sh writes the reward",
         default="",
     )
+    verifier_env: dict[str, str] = field("variables that test.sh is started with", default={})
     solution_tar: str = field("base64 of a tar of the files that solve it, solve.sh first", default="")
     base_commit: Any = field("the commit that the checkout starts from", default="")
     repo_recipe: str = field(

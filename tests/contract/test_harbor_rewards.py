@@ -8,6 +8,7 @@ from swelab.configs.kinds.subset import Validation
 from swelab.grading.grading_stage import Bench
 from swelab.grading.harness.grade import run_patch
 from swelab.grading.harness.spec import read_spec
+from swelab.grading.replay import run_again, run_command
 from swelab.grading.validation.validate_tasks import validate
 from swelab.grading.witness_store import WitnessWriter
 from swelab.jobs.journal import Journal
@@ -198,6 +199,14 @@ def test_a_task_without_a_solution_is_validated_by_null_runs_only(lab, backend, 
     assert other.reason.startswith("nobody saw its script give a reward: the script wrote no reward")
 
 
+def test_a_script_is_started_with_its_variables(lab, backend, tmp_path):
+    toml = f"{folders.TOML}env = {{ REWARD = '0.5' }}\n"
+    script = {"tests/test.sh": "echo $REWARD >/logs/verifier/reward.txt\n"}
+    folders.write(tmp_path / "in", "write-the-sum", **{"task.toml": toml, **script})
+    (task,) = rows(tmp_path / "in").values()
+    assert graded((backend, lab), task, tmp_path, "echo 42 >sum.txt").reward == 0.5
+
+
 def test_a_script_that_takes_too_long_gives_no_reward(lab, backend, tasks, tmp_path):
     slow = "echo 1 >/logs/verifier/reward.txt; sleep 1000\n"
     folders.write(tmp_path / "in", "write-the-sum", **{"tests/test.sh": slow})
@@ -272,6 +281,17 @@ def acts(turn, history):
     return f"```bash\n{'echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT' if turn else command}\n```"
 
 
+def test_a_command_on_an_attempt_finds_the_files_that_judge(lab, backend, tasks, tmp_path):
+    task = tasks["write-the-sum"]
+    bench, patch = (
+        bench_of((backend, lab), tasks, tmp_path),
+        patch_of((backend, lab), task, "echo 41 >sum.txt"),
+    )
+    assert run_command(task, patch, bench, "cat /tests/wanted sum.txt").output == b"42\n41\n"
+    grade, run = run_again(task, patch, bench)
+    assert (grade.status, grade.reward, run.rewards) == ("unresolved", 0, {"reward.txt": "0\n"})
+
+
 def test_an_evaluation_takes_folders_that_a_script_judges(lab, tmp_path, monkeypatch):
     for name in folders.TASKS:
         folders.write(tmp_path / "in", name)
@@ -284,10 +304,10 @@ def test_an_evaluation_takes_folders_that_a_script_judges(lab, tmp_path, monkeyp
     service.close()
     assert done.returncode == 0, done.stderr
     graded = {row["instance_id"]: row for row in read_jsonl(tmp_path / "made/results.jsonl")}
-    assert {name: row["status"] for name, row in graded.items()} == {
-        "write-the-sum": "resolved",
-        "greet-by-name": "empty_patch",
-        "mend-the-shapes": "unresolved",
+    assert {name: (row["status"], row.get("reward")) for name, row in graded.items()} == {
+        "write-the-sum": ("resolved", 1),
+        "greet-by-name": ("empty_patch", None),
+        "mend-the-shapes": ("unresolved", 0.5),
     }
     asked = "".join(text_of(each) for row in service.requests for each in row["body"]["messages"])
     assert "Write the sum" in asked and "verifier_tar" not in asked

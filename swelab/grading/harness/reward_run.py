@@ -55,6 +55,7 @@ class RewardRun:
         result = self.sandbox.exec(
             f"mkdir -p {SCRIPTS}/logs/verifier && chmod +x {SCRIPTS}/tests/test.sh && "
             f"{entering(self.workdir)} && exec /tests/test.sh",
+            env=dict(self.spec.verifier_env),
             limits=bounds,
         )
         log = result.output.decode("utf-8", "replace")

@@ -84,7 +84,7 @@ class RunSpec:
     prediction; tests_diff: the same, or what the eval script puts on. gold: the gold patch, in whose place
     its reverse stands when `gold_reversed`. seconds: wall time for the tests. skips_pass: a skipped test
     counts as a passed one, as a published way of judging has it. verifier: base64 of a tar whose test.sh
-    writes a reward; then no test is listed.
+    writes a reward, then no test is listed; verifier_env: variables that it is started with.
     """
 
     instance_id: str
@@ -104,6 +104,7 @@ class RunSpec:
     seconds: int = DEFAULT_TIMEOUT
     skips_pass: bool = False
     verifier: str = ""
+    verifier_env: tuple[tuple[str, str], ...] = ()
 
     @property
     def gold_fix(self) -> str:
@@ -170,7 +171,8 @@ def read_spec(task: Task) -> RunSpec:
         if not task.verifier_tar:
             raise InputError("no verifier_tar", task.instance_id, "a task with the script that judges it")
         seconds = task.test_timeout or DEFAULT_TIMEOUT
-        return RunSpec(**_common(task), verifier=task.verifier_tar, seconds=seconds)
+        env = tuple(task.verifier_env.items())
+        return RunSpec(**_common(task), verifier=task.verifier_tar, verifier_env=env, seconds=seconds)
     if task.test_cmd:
         return _with_command(task)
     if not task.in_image:

@@ -33,7 +33,6 @@ MOST_BYTES = 64 << 20
 _TABLES = ("task", "metadata", "agent", "verifier", "environment", "solution")
 _OF_CONTAINERS = ("env", "gpus", "tpu", "healthcheck", "mcp_servers", "skills_dir")
 _UNMET = (
-    "verifier.env",
     "verifier.environment.docker_image",
     *(f"{table}.{key}" for table in ("environment", "verifier.environment") for key in _OF_CONTAINERS),
 )
@@ -82,6 +81,16 @@ class HarborFolder:
         return _table(_table(self.settings, "metadata"), OURS)
 
     @property
+    def verifier_env(self) -> dict[str, str]:
+        """The variables of the verifier. Raises Refused: one of them is to come from Harbor's machine."""
+        given = _table(self.settings, "verifier").get("env") or {}
+        if not (isinstance(given, dict) and all(isinstance(value, str) for value in given.values())):
+            raise Refused("task.toml is not Harbor's", f"verifier.env is {given!r}")
+        if any("$" in value for value in given.values()):
+            raise Refused("a setting that sandboxes here lack", f"task.toml: verifier.env = {given!r}")
+        return given
+
+    @property
     def statement(self) -> str:
         """The problem statement: of a folder of ours that of its row, unless its instruction was edited."""
         own = self.row.get("problem_statement")
@@ -122,7 +131,10 @@ def read_folder(path: Path) -> HarborFolder:
     instruction = _without_canary(text or "")
     if not instruction.strip():
         raise Refused("no instruction.md", "the file is missing" if text is None else "it is empty")
-    return HarborFolder(path, settings, instruction, _row(path))
+    folder = HarborFolder(path, settings, instruction, _row(path))
+    if (asked := folder.verifier_env) and not folder.by_script:
+        raise Refused("a setting that sandboxes here lack", f"task.toml: verifier.env = {asked!r}")
+    return folder
 
 
 def file_in(folder: Path, name: str) -> Path | None:

@@ -31,6 +31,7 @@ def script_row(folder: HarborFolder) -> Task:
             "verifier_tar": _packed(folder, "tests"),
         }
     )
+    row = row | ({"verifier_env": folder.verifier_env} if folder.verifier_env else {})
     return row | ({"solution_tar": _packed(folder, "solution")} if file_in(folder.path, SOLUTION) else {})
 
 

@@ -69,6 +69,10 @@ def test_install_steps_are_done_when_the_image_is_built(tmp_path):
 
 UNFIT = {
     "private answers": ({"answers": "private", "patch": "", "FAIL_TO_PASS": []}, "private"),
+    "a script of its own": (
+        {"answers": "script", "patch": "", "FAIL_TO_PASS": [], "verifier_tar": "x"},
+        "its own script judges it",
+    ),
     "SWE-smith's": ({"test_patch": "", "version": None}, "history of its image"),
     "a base commit that is none": ({"base_commit": "$(reboot)"}, "not a commit"),
     "a log of failures": (

@@ -97,6 +97,16 @@ def test_gold_predictions_repair(tmp_path, task, repos_dir):
     assert not found["docker_images.txt"][1:] or task["image_name"] not in found["docker_images.txt"]
 
 
+def test_a_task_that_a_script_judges_has_no_gold_as_text(tmp_path):
+    judged = issue(2, answers="script", patch="", FAIL_TO_PASS=[], verifier_tar="x")
+    found, facts = written(tmp_path, [issue(1), judged], {})
+    assert facts["left_out"] == {"gold.jsonl: no repair is known as a patch": 1}
+    assert [row["instance_id"] for row in found["evaluation.jsonl"]] == [
+        issue(1).instance_id,
+        judged.instance_id,
+    ]
+
+
 def test_the_reference_harness_reads_rows_and_gold(tmp_path):
     utils = pytest.importorskip("swebench.harness.utils")
     script = "#!/bin/bash\n: '>>>>> Start Test Output'\npytest\n: '>>>>> End Test Output'\n"

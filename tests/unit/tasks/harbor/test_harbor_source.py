@@ -134,10 +134,12 @@ def test_a_folder_with_a_script_alone_is_a_row_that_the_script_judges(tmp_path):
 
 def test_a_folder_without_a_solution_whose_tests_have_a_file_named_as_the_row(tmp_path):
     plain = {"tests/config.json": '{"port": 80}', "solution/solve.sh": None, "task.toml": 'version = "1.0"\n'}
+    plain["task.toml"] += 'verifier.env = { MODE = "strict" }\n'
     folder(tmp_path, **{**SCRIPT_ALONE, **plain, "environment/Dockerfile": f"FROM {IMAGE}\nCMD true\n"})
     row = only(tmp_path)
     assert "solution_tar" not in row and "config.json" in unpacked(row.verifier_tar)
     assert row.image_name == IMAGE and read_spec(row).seconds == 600
+    assert read_spec(row).verifier_env == (("MODE", "strict"),)
 
 
 BROKEN_SCRIPTS = {
@@ -146,10 +148,11 @@ BROKEN_SCRIPTS = {
         "an image that has to be built",
         {"environment/Dockerfile": f"FROM {IMAGE}\nWORKDIR /app\n"},
     ),
-    "a verifier's variable": (
+    "a variable of Harbor's machine": (
         "a setting that sandboxes here lack",
-        {"task.toml": 'verifier.env = { A = "1" }'},
+        {"task.toml": 'verifier.env = { A = "${A}" }'},
     ),
+    "a variable that is none": ("task.toml is not Harbor's", {"task.toml": "verifier.env = { A = 1 }"}),
     "too much": (
         "a broken file",
         {
