@@ -142,7 +142,7 @@ def hand_over(last: Path, work: Path, checkpoint: Path) -> None:
 
 
 def history_note(template: TokenTemplate) -> str:
-    """One line where a policy that is served by text sees another history than it is trained on; else ""."""
+    """A warning if a policy served by text would see another history than it is trained on; else ""."""
     if changed := template.changes_history():
         return (
             "the chat template changes earlier turns; here the policy sees what it sampled, behind a chat"

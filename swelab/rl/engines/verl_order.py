@@ -61,13 +61,13 @@ class Order:
         return self.folder / "journals" / f"{step:05d}" / f"{request.name}.jsonl"
 
     def validation_folder(self, steps: int) -> Path:
-        """Folder of the validation after so many steps. Other tasks or sampling have another folder."""
+        """Folder of the validation after step `steps`. With other tasks or sampling it is another folder."""
         asked = self.recipe.validation
         name = digest([asked.temperature if asked else 0, list(self.held_out)])[:16]
         return self.folder / f"validation-{name}" / f"{steps:05d}"
 
     def validation_journal(self, request: RolloutRequest, steps: int) -> Path:
-        """Path of the journal of an attempt in the validation after so many steps."""
+        """Path of an attempt's journal in the validation after step `steps`."""
         return self.validation_folder(steps) / f"{request.name}.jsonl"
 
 
