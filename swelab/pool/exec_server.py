@@ -16,9 +16,9 @@ from starlette.routing import Route
 from swelab.http.front_door import FrontDoor, Handler
 from swelab.pool import request_schemas
 from swelab.pool.answers import ERRORS, TextAnswer, bytes_answer, error_answer, json_answer, release_when_sent
+from swelab.pool.container_host import SMALL_ANSWER, Host
 from swelab.pool.exit_verdicts import DIFF, check_script, evaluate, inside
-from swelab.pool.held_sandbox import HostSandbox
-from swelab.pool.host_sandboxes import SMALL_ANSWER, Host
+from swelab.pool.host_sandbox import HostSandbox
 from swelab.pool.prometheus import Figures
 from swelab.pool.request_bodies import JSON_BYTES, fingerprint, read_header, read_json, spool_body
 from swelab.pool.request_schemas import FILE_BYTES, PoolRequest, tar_bytes
