@@ -17,7 +17,7 @@ from swelab.scores.recompute import verify
 from swelab.scores.trail import Trail, follow
 
 ANSWERS = ("tasks.tasks", "lock.kept", "lock.witness", "trajectories.trajectories", "predictions.predictions")
-"""Files of a hidden set that hold its answers, or patches that may equal them; kind and role."""
+"""Files, as kind.role, that hold the answers of a hidden set or patches that may equal them."""
 ENDS = (("verified_score", "score"), ("page", "page"))
 """Final artifacts of an experiment: kind and role."""
 
