@@ -183,7 +183,7 @@ class Training:
         write_jsonl(self.folder / "metrics.jsonl", (line for line in lines if len(line) > 1))
 
     def _prune(self, steps: int) -> None:
-        """Removes checkpoints that are not among the newest; servers hold the newest but one."""
+        """Removes old checkpoints, but never the newest two: servers may still read the older of these."""
         for old in range(1, steps - max(2, self.recipe.train.keep_checkpoints) + 1):
             shutil.rmtree(self.checkpoint(old), ignore_errors=True)
 

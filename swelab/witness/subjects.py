@@ -251,7 +251,7 @@ class Subjects:
         return any(self._reaches(each, node, inside) for each in used)
 
     def _reaches(self, node: ast.Name | ast.Attribute, outer: ast.AST, inside: set[int]) -> bool:
-        """Whether one name or attribute of it does."""
+        """Whether a name or attribute in the function or class `outer` does."""
         if isinstance(node.ctx, ast.Store):
             return False
         if isinstance(node, ast.Attribute):

@@ -22,7 +22,9 @@ AGENT = "swelab"
 
 @dataclass(frozen=True)
 class Order:
-    """A training as its workers know it. Paths are absolute. loops: processes that make rollouts.
+    """All that verl's worker processes need to know of a training. Paths are absolute.
+
+    loops: number of processes that make rollouts.
 
     folder: of the run, with journals of all rollouts.
     """
