@@ -15,7 +15,7 @@ from swelab.models.serving.engine import Weights
 from swelab.records import read_json, write_json, write_jsonl
 from swelab.rl import metrics
 from swelab.rl.ahead import Ahead
-from swelab.rl.busy import Busy, StepClock
+from swelab.rl.idle_shares import Busy, StepClock
 from swelab.rl.learner import NotFinite, Trainee, TrainingSample
 from swelab.rl.method import Group, advantages_of, group_of, measured
 from swelab.rl.prompts import Prompts

@@ -17,7 +17,7 @@ from swelab.grading.witness_store import Witnesses
 from swelab.models.chat.served_tokens import ServedTokens
 from swelab.models.serving.server import Endpoint
 from swelab.records.task_records import Task
-from swelab.rl.busy import Busy
+from swelab.rl.idle_shares import Busy
 from swelab.rl.judging import Judge, open_judge
 from swelab.rl.model_maker import model_maker
 from swelab.rl.ray_place import ray_places

@@ -14,7 +14,7 @@ from swelab.models import ContextLimit
 from swelab.models.chat.text_model import TextModel
 from swelab.models.token_turn import TokenTurn
 from swelab.records import Record
-from swelab.rl.busy import Busy
+from swelab.rl.idle_shares import Busy
 from swelab.rl.token_template import TokenTemplate
 
 

@@ -30,8 +30,8 @@ from swelab.rl.ranked_learner import RankedLearner
 from swelab.rl.step_reports import Reports
 from swelab.rl.token_template import TokenTemplate
 from swelab.rl.validating import Validation
-from swelab.sft.train.boards import BOARD
 from swelab.sft.train.device import device_of
+from swelab.sft.train.tensorboard_wandb import BOARD
 from swelab.sft.train.training import put_in_place
 
 STARTUP_SECONDS = 1800
