@@ -23,10 +23,11 @@ from swelab.rl.engines.verl_run import train_on_verl
 from swelab.rl.learner import STATE, Learner, Trainee
 from swelab.rl.loop import Training
 from swelab.rl.machine_check import stop_unless_fit
-from swelab.rl.places import MakePlace, Reads, open_places
+from swelab.rl.places import MakePlace, open_places
 from swelab.rl.prompts import Prompts, check_tasks
 from swelab.rl.rank_process import Opened
 from swelab.rl.ranked_learner import RankedLearner
+from swelab.rl.rollout_inputs import Reads
 from swelab.rl.step_reports import Reports
 from swelab.rl.token_template import TokenTemplate
 from swelab.rl.validating import Validation

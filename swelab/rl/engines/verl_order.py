@@ -11,8 +11,8 @@ from swelab.configs.kinds.rl import Rl
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.records import Record, digest, read_json, write_json
 from swelab.records.task_records import Task
-from swelab.rl.places import Reads
 from swelab.rl.prompts import Prompts
+from swelab.rl.rollout_inputs import Reads
 from swelab.rl.rollouts import RolloutRequest
 from swelab.sandbox import Image
 
