@@ -16,9 +16,9 @@ from typing import Any, cast
 from benchmarks.pool_commands import Commands
 from swelab.http.run_server import run
 from swelab.http.sockets import address, listen
+from swelab.pool.container_host import Host
 from swelab.pool.exec_server import node_app
-from swelab.pool.held_sandbox import HostLimits
-from swelab.pool.host_sandboxes import Host
+from swelab.pool.host_sandbox import HostLimits
 from swelab.pool.image_allowlist import AllowedImages
 from swelab.sandbox.docker_backend import DockerBackend
 from swelab.sandbox.protocol import ExecResult, Limits, PathRefused, SandboxLost

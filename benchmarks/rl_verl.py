@@ -19,7 +19,7 @@ from swelab.configs.kinds.rl import Rl
 from swelab.records import Record, read_jsonl
 from swelab.records.task_records import Task
 from swelab.rl.engines import verl_run
-from swelab.rl.places import Reads
+from swelab.rl.rollout_inputs import Reads
 from swelab.rl.training_run import train_policy
 from tests.toy_checkpoint import make_checkpoint
 

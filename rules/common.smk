@@ -10,7 +10,7 @@ from swelab.configs.experiment import check_keys, load_experiment, parts_of
 from swelab.configs.trained_on import learned, trained, training_subsets
 from swelab.lineage import KINDS, Wildcards, pattern
 from swelab.grading import versions
-from swelab.jobs import workflow_records
+from swelab.jobs import snakemake_records
 from swelab.jobs.journal import lock
 from swelab.jobs.shards import SHAPES
 from swelab.records import Fault, share_with_group
@@ -54,10 +54,10 @@ shell.prefix(
     .replace("}", "}}")
 )
 take_over(workflow)
-workflow_records.keep_paid_outputs()
-workflow_records.forget_places()
-workflow_records.look_behind_ancient_files()
-workflow_records.ask_manifests(other_recipe)
+snakemake_records.keep_paid_outputs()
+snakemake_records.forget_places()
+snakemake_records.look_behind_ancient_files()
+snakemake_records.ask_manifests(other_recipe)
 os.environ.update(submission(SITE))
 
 

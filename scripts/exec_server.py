@@ -8,9 +8,9 @@ from swelab.console.option_types import at_least, number, whole
 from swelab.console.terminal import run_script
 from swelab.http.run_server import positive, run
 from swelab.http.sockets import address, listen
+from swelab.pool.container_host import Host
 from swelab.pool.exec_server import node_app
-from swelab.pool.held_sandbox import HostLimits
-from swelab.pool.host_sandboxes import Host
+from swelab.pool.host_sandbox import HostLimits
 from swelab.pool.image_allowlist import AllowedImages
 from swelab.sandbox.docker_backend import DockerBackend
 from swelab.sandbox.remote_protocol import find_token

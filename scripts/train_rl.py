@@ -10,7 +10,7 @@ from swelab.console.terminal import run_script
 from swelab.files.weights import identity, manifest_digest
 from swelab.jobs.provenance import Stage
 from swelab.records import sha256_file, write_json
-from swelab.rl.places import Reads
+from swelab.rl.rollout_inputs import Reads
 from swelab.rl.step_reports import StepReports
 from swelab.rl.token_template import TokenTemplate
 from swelab.rl.training_run import FIGURES, hand_over, history_note, run_name, train_policy

@@ -49,13 +49,13 @@ class Memory:
 
 
 def whole_weights(config: ModelConfig) -> int:
-    """Weights that are whole on a rank for a while: two layers, or what no layer holds, as one piece."""
+    """Weights that a rank holds unsharded at a time: two layers, or all outside of layers if it is more."""
     outside = config.weights - config.num_hidden_layers * config.layer_weights
     return max(2 * config.layer_weights, outside)
 
 
 def activations(config: ModelConfig, widths: Widths, checkpointing: bool) -> tuple[int, int]:
-    """Numbers a token: those that stay of all layers, and those of one layer that are made again."""
+    """(kept, made again) numbers a token: kept by all layers for the backward pass, made again by one."""
     shape = (config.hidden_size, config.key_width, config.intermediate_size)
     layer = sum(count * width for count, width in zip(widths, shape, strict=True))
     stay = config.hidden_size if checkpointing else layer
@@ -80,7 +80,7 @@ def estimate(
 
     size: bytes a number. logits: bytes of all of them. copies: of the weights. trainable: weights that
     training changes; None where it changes all. in_backward: the optimizer steps in the backward pass.
-    overlap: logits are still there when a layer's activations are made again.
+    overlap: the logits are still in memory when a layer's activations are made again.
     """
     numbers = (config.weights if trainable is None else trainable) * size / ranks
     stay, again = (tokens * size * count for count in activations(config, widths, checkpointing))

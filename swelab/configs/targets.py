@@ -41,9 +41,9 @@ def check_targets(
 
 
 def with_variants(words: Sequence[str], rules: Iterable[Sequence[str]]) -> list[str]:
-    """A command line whose NAMING options name, after each rule, its variants: other rules of the same files.
+    """A command line of Snakemake; after each rule that a NAMING option names, its variants are added.
 
-    rules: the names of each rule and its variants.
+    Variants are other rules that make the same files. rules: (name, names of its variants) of each rule.
     """
     variants = {first: others for first, *others in rules}
     found, naming = list[str](), False

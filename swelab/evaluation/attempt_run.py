@@ -13,9 +13,9 @@ from typing import cast
 
 from swelab.agents.agent import loop_of
 from swelab.configs.kinds.scaffold import MiniLoop, SweAgentScaffold
-from swelab.evaluation.actors import open_actors, watched
 from swelab.evaluation.attempt_folders import AttemptFolders
 from swelab.evaluation.attempt_keys import Item, Keys
+from swelab.evaluation.attempt_models import open_attempt_models, watched
 from swelab.evaluation.attempt_result import AttemptResult, attempt_result
 from swelab.evaluation.evaluation_plan import Plan
 from swelab.evaluation.running_table import Running, shown
@@ -201,7 +201,7 @@ def _loop(desk: Desk, todo: list[Item]) -> Iterator[Rollouts]:
     loop: MiniLoop = loop_of(plan.scaffold)
     with ExitStack() as stack:
         log = plan.progress / "server.log"
-        opened = open_actors(plan.policy, plan.policy_name, loop, plan.samples, log, keys.paid)
+        opened = open_attempt_models(plan.policy, plan.policy_name, loop, plan.samples, log, keys.paid)
         actor = stack.enter_context(opened) if todo else None
 
         def roll_out(item: Item) -> Trajectory:

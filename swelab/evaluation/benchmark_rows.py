@@ -128,10 +128,15 @@ def _task(raw: Any, where: str, images: str) -> Task:
     task = read_row(raw, where, images)
     if missing := lacks(task):
         raise InputError(NEEDED.get(missing, missing), where, "a row with patch and tests")
+    return checked_task(task, where)
+
+
+def checked_task(task: Task, where: str) -> Task:
+    """The task, if it can be attempted and judged. Raises InputError."""
     check(task, Task, where)
     check_text(task, where)
     if task.instance_id.startswith("."):
-        raise InputError(f"{task.instance_id!r} cannot name a folder", where, "an instance id")
+        raise InputError(f"{task.instance_id!r} cannot name a folder", where, "an id of another form")
     read_spec(task)
     return task
 

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from swelab.configs.kinds.subset import KodcodeSubset
-from swelab.evaluation.benchmark_rows import Benchmark, Source
+from swelab.evaluation.benchmark_rows import Benchmark, Source, checked_task
 from swelab.evaluation.evaluation_plan import Plan
-from swelab.grading.harness.spec import read_spec
 from swelab.jobs.journal import Journal
-from swelab.records import InputError, check, check_text
+from swelab.records import InputError
 from swelab.records.task_records import Task
 from swelab.sandbox import open_backend
-from swelab.tasks.kodcode.kodcode_rows import TESTS, SmallTask, read_folder, read_row
+from swelab.tasks.kodcode.kodcode_rows import TESTS, SmallTask, read_folder, read_row, task_folders
 from swelab.tasks.kodcode.kodcode_source import null_runs, task_row
 
 JOURNAL = "null_runs.jsonl"
@@ -35,7 +34,7 @@ def is_debugging(source: Source) -> bool:
     """
     path = Path(source.data)
     if path.is_dir():
-        return any((each / TESTS).is_file() for each in _folders(path))
+        return any((each / TESTS).is_file() for each in task_folders(path))
     if not path.is_file():
         return False
     first = next((raw for _, raw in source.rows() if isinstance(raw, dict)), {})
@@ -60,7 +59,7 @@ def debugging_tasks(
                 benchmark.refused[small.name] = WHY.get(verdict.reason, verdict.reason)
                 continue
             try:
-                benchmark.tasks.append(_checked(task_row(small, verdict, recipe), small.where))
+                benchmark.tasks.append(checked_task(task_row(small, verdict, recipe), small.where))
             except InputError as error:
                 benchmark.refused[small.name] = str(error)
     if not benchmark.tasks:
@@ -110,20 +109,6 @@ def _readers(source: Source) -> Iterator[tuple[str, Callable[[], SmallTask]]]:
 
     path = Path(source.data)
     if path.is_dir():
-        yield from ((str(folder), of_folder(folder)) for folder in _folders(path))
+        yield from ((str(folder), of_folder(folder)) for folder in task_folders(path))
     else:
         yield from ((where, of_row(where, raw)) for where, raw in source.rows())
-
-
-def _folders(path: Path) -> list[Path]:
-    return [each for each in sorted(path.iterdir()) if each.is_dir() and not each.name.startswith(".")]
-
-
-def _checked(task: Task, where: str) -> Task:
-    """The task, if it can be attempted and judged. Raises InputError."""
-    check(task, Task, where)
-    check_text(task, where)
-    if task.instance_id.startswith("."):
-        raise InputError(f"{task.instance_id!r} cannot name a folder", where, "an id of another form")
-    read_spec(task)
-    return task

@@ -41,7 +41,7 @@ class Running:
             self._now[name] = Attempt(time.monotonic())
 
     def turn(self, name: str, step: int, cost: float, command: str) -> None:
-        """See `actors.Watcher`."""
+        """See `attempt_models.Watcher`."""
         with self._lock:
             if found := self._now.get(name):
                 found.state, found.step, found.cost = "acting", step, cost

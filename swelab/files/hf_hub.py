@@ -37,7 +37,7 @@ class HubError(Fault):
 
 
 class _Passing(Exception):
-    """A fault after which the same request may succeed, `after` so many seconds at the earliest."""
+    """A fault that may pass: repeated after `after` seconds or later, the request may succeed."""
 
     def __init__(self, what: str, after: float = 0):
         super().__init__(what)
@@ -207,7 +207,10 @@ class HubRepository:
         raise HubError(f"{self}: the hub has no {path} ({status})")
 
     def _patiently(self, what: str, once: Callable[[], T], progress: Callable[[], int]) -> T:
-        """`once()`, again after faults that may pass, as long as `progress()` grows or patience lasts."""
+        """The result of `once()`, which is called again after a fault that may pass, while patience lasts.
+
+        Whenever `progress()` has grown, patience starts anew. Raises HubError.
+        """
         patience, seen = Patience(DOWNLOADS), progress()
 
         def pause(fault: _Passing) -> float | None:

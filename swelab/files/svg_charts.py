@@ -235,7 +235,7 @@ def axis_names(names: tuple[str, str]) -> str:
 
 
 def thinned(points: Points) -> list[Bin]:
-    """At most POINTS rows of step, mean, least, most."""
+    """(mean step, mean, least, most) of each of at most POINTS runs of neighbouring points."""
     size = max(1, math.ceil(len(points) / POINTS))
     rows = []
     for start in range(0, len(points), size):

@@ -50,6 +50,18 @@ os.execvp(sys.argv[2], sys.argv[2:])
 """PR_SET_PDEATHSIG is 1; a parent that died before the call is seen by its pid."""
 
 
+def torch_environment(threads: int) -> dict[str, str]:
+    """Our environment for a child that imports swelab and computes by torch on `threads` CPUs."""
+    root = str(Path(__file__).resolve().parents[2])
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")])),
+        "OMP_NUM_THREADS": str(threads),
+        "GOMP_SPINCOUNT": "3000",  # longer spins (the default) are tenfold slower where cores are shared
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
 @cache
 def has_namespaces() -> bool:
     """Whether bubblewrap is installed and allowed to open a PID namespace here."""

@@ -55,7 +55,7 @@ def sample_of(shard: str) -> int:
 
 
 def sample_suffix(sample: int) -> str:
-    """The suffix before the ending of a sample's files; empty for sample 0."""
+    """The part of a file's name before its extension that names the sample; "" for sample 0."""
     return f".s{sample}" if sample else ""
 
 
@@ -66,7 +66,7 @@ def numbered(rows: Iterable[Record], shard: str) -> Iterator[Record]:
 
 
 def attempt_name(row: Record) -> str:
-    """Names one attempt of a policy: the instance id, with #<sample> behind it but for sample 0."""
+    """The name of one attempt of a policy: its instance id; from sample 1 on followed by #<sample>."""
     sample = row.get("sample", 0)
     return f"{row['instance_id']}#{sample}" if sample else row["instance_id"]
 

@@ -1,15 +1,11 @@
 """Attempts: recorded and live trajectories, predictions, grades, reports."""
 
 from swelab.configs import experiment, kinds
-from swelab.configs.experiment import is_published, local_files
+from swelab.configs.experiment import is_published
 from swelab.configs.recipes import recipe_file
 from swelab.jobs.shards import sample_of, sample_suffix
-from swelab.lineage.common_needs import GRADED, POLICY, SUBSET, files_at, images, setting
+from swelab.lineage.common_needs import GRADED, POLICY, SUBSET, files_at, files_of, images, setting
 from swelab.lineage.graph import Kind, Wildcards, policy_files
-
-
-def _files_of_policy(at: Wildcards) -> list[str]:
-    return local_files(setting(at, kinds.POLICY, "path"))
 
 
 def _recordings(at: Wildcards) -> list[str]:
@@ -33,7 +29,7 @@ ATTEMPT_ARTIFACTS = {
         rules="unpack_trajectories",
         files=files_at("results/recordings/{policy}", folder="", manifest=".json", stage=".manifest.json"),
         params={"policy": lambda at: at.recipe(kinds.POLICY).plain()},
-        needs={"recipe": POLICY, "rows": _files_of_policy},
+        needs={"recipe": POLICY, "rows": files_of(kinds.POLICY)},
     ),
     "trajectories": Kind(
         rules="rollout rollout_hosted",

@@ -20,6 +20,11 @@ def setting(at: Wildcards, kind: kinds.RecipeKind[Any], name: str) -> Any:
     return getattr(at.recipe(kind), name, None)
 
 
+def files_of(kind: kinds.RecipeKind[Any]) -> Need:
+    """The files on this machine at the `path` of a recipe of this kind."""
+    return lambda at: experiment.local_files(setting(at, kind, "path"))
+
+
 def repos(at: Wildcards) -> list[str]:
     """Archives of the repositories that a subset names."""
     return at.each("repo", setting(at, kinds.SUBSET, "repos") or [])

@@ -1,19 +1,10 @@
 """Tasks: repositories, subsets, images, validation, proof of disjointness, exports, ratings."""
 
 from swelab.configs import experiment, kinds
-from swelab.configs.experiment import local_files
 from swelab.configs.recipes import recipe_file
 from swelab.configs.trained_on import training_subsets
-from swelab.lineage.common_needs import POLICY, SUBSET, files_at, images, repos, setting
+from swelab.lineage.common_needs import POLICY, SUBSET, files_at, files_of, images, repos, setting
 from swelab.lineage.graph import Kind, Wildcards, policy_files
-
-
-def _files_of_repo(at: Wildcards) -> list[str]:
-    return local_files(setting(at, kinds.REPO, "path"))
-
-
-def _files_of_subset(at: Wildcards) -> list[str]:
-    return local_files(setting(at, kinds.SUBSET, "path"))
 
 
 def _excluded(at: Wildcards) -> list[str]:
@@ -52,7 +43,7 @@ TASK_ARTIFACTS = {
         rules="build_repo",
         files=files_at("results/repos/{repo}", archive=".tar", manifest=".json"),
         params={"settings": lambda at: at.recipe(kinds.REPO).plain()},
-        needs={"recipe": recipe_file("repo"), "rows": _files_of_repo},
+        needs={"recipe": recipe_file("repo"), "rows": files_of(kinds.REPO)},
     ),
     "tasks": Kind(
         rules="make_tasks make_training_tasks fetch_tasks choose_tasks",
@@ -61,7 +52,7 @@ TASK_ARTIFACTS = {
         needs={
             "recipe": SUBSET,
             "repos": repos,
-            "rows": _files_of_subset,
+            "rows": files_of(kinds.SUBSET),
             "exclude": _excluded,
             "ratings": _ratings,
             "attempted": lambda at: at.each("lock.kept", _whole_subset(at)),

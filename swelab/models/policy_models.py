@@ -115,9 +115,9 @@ def open_policy(
 
 @contextmanager
 def open_endpoint(policy: CheckpointPolicy, name: str, log: Path) -> Iterator[Endpoint]:
-    """The service that a policy's model answers at, for a program that asks it by itself.
+    """The address and key of a policy's model, for another program that sends it requests.
 
-    A checkpoint is served as in `open_policy`; of a hosted model see `swelab.models.chat.gateway`. Raises
+    A checkpoint is served as in `open_policy`; for hosted models see `swelab.models.chat.gateway`. Raises
     InputError, ServingError.
     """
     if policy.endpoint:

@@ -16,14 +16,14 @@ from starlette.routing import Route
 from swelab.http.front_door import FrontDoor, Handler
 from swelab.pool import request_schemas
 from swelab.pool.answers import ERRORS, TextAnswer, bytes_answer, error_answer, json_answer, release_when_sent
+from swelab.pool.container_host import SMALL_ANSWER, Host
 from swelab.pool.exit_verdicts import DIFF, check_script, evaluate, inside
-from swelab.pool.held_sandbox import HostSandbox
-from swelab.pool.host_sandboxes import SMALL_ANSWER, Host
+from swelab.pool.host_sandbox import HostSandbox
 from swelab.pool.prometheus import Figures
 from swelab.pool.request_bodies import JSON_BYTES, fingerprint, read_header, read_json, spool_body
 from swelab.pool.request_schemas import FILE_BYTES, PoolRequest, tar_bytes
 from swelab.records import Record
-from swelab.sandbox.protocol import DEFAULT_LIMITS, WORKDIR, EngineDown, ExecResult
+from swelab.sandbox.protocol import DEFAULT_LIMITS, WORKDIR, EngineDown, ExecResult, Limits
 from swelab.sandbox.remote_protocol import BYTES, Refused
 
 _PATCH_BYTES = 16 << 20
@@ -146,6 +146,11 @@ class _Node:
         fields = await read_json(request, _ACTS["destroy"])
         return json_answer(found=await self.host.destroy(fields.container_id))
 
+    def _limits(self, fields: PoolRequest) -> Limits:
+        """A command's limits: the request's, else its sandbox's. Raises Refused: above those of the host."""
+        own = self.host.find(fields.container_id).limits
+        return self.host.limits.check(request_schemas.limits_of(fields, own))
+
     async def _once(
         self,
         fields: PoolRequest,
@@ -172,8 +177,7 @@ class _Node:
     async def exec(self, request: Request) -> Response:
         """Runs a line of bash. The output is sent as bytes if the client accepts them, else as JSON."""
         fields = await read_json(request, _ACTS["exec"], JSON_BYTES)
-        limits = request_schemas.limits_of(fields, self.host.find(fields.container_id).limits)
-        self.host.limits.check(limits)
+        limits = self._limits(fields)
         as_bytes = BYTES in request.headers.get("accept", "")
         if not as_bytes:  # JSON escapes may make the text six times as large
             limits = replace(limits, output_bytes=min(limits.output_bytes, JSON_BYTES))
@@ -197,8 +201,7 @@ class _Node:
     async def session_start(self, request: Request) -> Response:
         """Starts an interactive program; the response has the name of its session."""
         fields = await read_json(request, _ACTS["session_start"], JSON_BYTES)
-        limits = request_schemas.limits_of(fields, self.host.find(fields.container_id).limits)
-        self.host.limits.check(limits)
+        limits = self._limits(fields)
         return await self._once(
             fields,
             lambda sandbox: self.host.open_session(sandbox, fields.command, fields.env, limits),

@@ -5,7 +5,7 @@ import re
 import shlex
 from dataclasses import replace
 
-from swelab.pool.held_sandbox import HostSandbox
+from swelab.pool.host_sandbox import HostSandbox
 from swelab.pool.request_schemas import PoolRequest
 from swelab.records import Record
 from swelab.sandbox.protocol import Limits

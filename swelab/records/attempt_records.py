@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from swelab.outcomes import RolloutEnd
-from swelab.records.typed import Count, TypedRecord, field, one_of
+from swelab.records.typed import ClosedRecord, Count, TypedRecord, field, one_of
 from swelab.records.witness_records import Witnessed
 
 Verdict = Annotated[str, one_of("GradeEnd")]
@@ -69,36 +69,32 @@ class Prediction(TypedRecord):
     )
 
 
-class Usage(TypedRecord):
+class Usage(ClosedRecord):
     """Calls, tokens and dollars that one trajectory used; null if not known, and never 0."""
 
-    is_open = False
     calls: Count = field("answers of the model")
     prompt_tokens: int | None = field("tokens sent, summed over all calls; cached ones count", minimum=0)
     completion_tokens: int | None = field("tokens that the model wrote", minimum=0)
     cost: float | None = field("dollars that the service charges", minimum=0)
 
 
-class ListedTests(TypedRecord):
+class ListedTests(ClosedRecord):
     """How the tests of one list ended."""
 
-    is_open = False
     success: list[str] = field("tests that passed")
     failure: list[str] = field("tests that did not")
 
 
-class TestVerdicts(TypedRecord):
+class TestVerdicts(ClosedRecord):
     """How each listed test ended."""
 
-    is_open = False
     FAIL_TO_PASS: ListedTests = field("of the tests that the fix must make pass", default=None)
     PASS_TO_PASS: ListedTests = field("of the tests that must go on passing", default=None)
 
 
-class GradeWitness(TypedRecord):
+class GradeWitness(ClosedRecord):
     """Verdict of the tests in question form on a patch: see docs/grading.md."""
 
-    is_open = False
     standing: Witnessed = field("what the patch's values make of it")
     reason: str = field("why it is not witnessed", default="")
     bits: float = field("how hard the confirmed values are to guess", default=0.0, minimum=0)

@@ -1,14 +1,13 @@
 """A policy's report on a subset: its grades counted, as SWE-bench's own harness reports them."""
 
 from swelab.records.attempt_records import FinalEnd, Verdict
-from swelab.records.typed import Count, TypedRecord, field
+from swelab.records.typed import ClosedRecord, Count, TypedRecord, field
 from swelab.records.witness_records import Witnessed
 
 
-class Validation(TypedRecord):
+class Validation(ClosedRecord):
     """The gate that the tasks passed."""
 
-    is_open = False
     gold_runs: Count = field("runs of each gold patch; 0 where no task has one")
     gold_tasks: Count = field("tasks whose gold patch was run")
     gold_resolved_each_time: Count = field("tasks whose gold patch was resolved in every run")

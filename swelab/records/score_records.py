@@ -6,7 +6,7 @@ from swelab.outcomes import GradeEnd
 from swelab.records.attempt_records import Verdict
 from swelab.records.report_records import Validation
 from swelab.records.stage_records import Code, Sha256
-from swelab.records.typed import Bounds, Count, TypedRecord, field
+from swelab.records.typed import Bounds, ClosedRecord, Count, TypedRecord, field
 
 Rate = Annotated[float, Bounds(minimum=0, maximum=1)]
 Number = Annotated[float, Bounds(minimum=0)]
@@ -26,38 +26,34 @@ StatusCounts = Annotated[
 Difference = Annotated[float, Bounds(minimum=-1, maximum=1)]
 
 
-class Benchmark(TypedRecord):
+class Benchmark(ClosedRecord):
     """The benchmark."""
 
-    is_open = False
     name: str = field("name of the subset")
     hash: Sha256 = field("SHA-256 of the canonical JSON of its task rows")
     size: int = field("number of tasks", minimum=1)
 
 
-class CountedRate(TypedRecord):
+class CountedRate(ClosedRecord):
     """A rate with its counts; without attempts there is none."""
 
-    is_open = False
     resolve_rate: Rate | None = field("resolved / total")
     interval: Interval | None = field("as of resolve_rate")
     resolved: Count = field("attempts resolved")
     total: Count = field("attempts not lost")
 
 
-class Run(TypedRecord):
+class Run(ClosedRecord):
     """One run."""
 
-    is_open = False
     resolved: Count = field("tasks resolved")
     resolve_rate: Rate = field("resolved / tasks")
     infra_errors: Count = field("tasks lost to infrastructure")
 
 
-class Spread(TypedRecord):
+class Spread(ClosedRecord):
     """Spread of the results of several runs."""
 
-    is_open = False
     sd: Number = field("standard deviation of the runs' rates")
     expected_sd: Number = field(
         "what it is from the luck of attempts alone: root of the variance within tasks / tasks"
@@ -69,18 +65,16 @@ class Spread(TypedRecord):
     )
 
 
-class Estimate(TypedRecord):
+class Estimate(ClosedRecord):
     """An estimate for one k."""
 
-    is_open = False
     rate: Rate = field("the estimate")
     interval: Interval = field("over tasks")
 
 
-class Differences(TypedRecord):
+class Differences(ClosedRecord):
     """Smallest differences found."""
 
-    is_open = False
     same_tasks_hard: Rate | None = field(
         "where the other policy finds the same tasks hard; null where attempts at a task do not vary, or "
         "there "
@@ -89,18 +83,16 @@ class Differences(TypedRecord):
     unrelated: Rate = field("where what one resolves says nothing of the other")
 
 
-class Detectable(TypedRecord):
+class Detectable(ClosedRecord):
     """True differences that so many runs would find."""
 
-    is_open = False
     power: Number = field("chance of finding them")
     runs: dict[str, Differences] = field("by number of runs of each policy")
 
 
-class RepoRate(TypedRecord):
+class RepoRate(ClosedRecord):
     """One repository."""
 
-    is_open = False
     tasks: Count = field("its tasks")
     resolve_rate: Rate = field("resolved / total")
     interval: Interval = field("as of the whole")
@@ -108,10 +100,9 @@ class RepoRate(TypedRecord):
     total: Count = field("attempts")
 
 
-class TotalUsage(TypedRecord):
+class TotalUsage(ClosedRecord):
     """Tokens and dollars of all attempts."""
 
-    is_open = False
     attempts: Count = field("attempts whose usage was read")
     prompt_tokens: int | None = field("tokens sent", minimum=0)
     prompt_tokens_known: Count = field("attempts where they are known")
@@ -127,10 +118,9 @@ class TotalUsage(TypedRecord):
     )
 
 
-class PolicyScore(TypedRecord):
+class PolicyScore(ClosedRecord):
     """A policy's score."""
 
-    is_open = False
     resolve_rate: Rate = field(
         "resolved / total; every task of the benchmark counts, those lost to infrastructure too"
     )
@@ -190,34 +180,30 @@ class Score(PolicyScore):
     )
 
 
-class Discordant(TypedRecord):
+class Discordant(ClosedRecord):
     """Pairs on which the two differ."""
 
-    is_open = False
     gained: Count = field("resolved by `to` alone; of several runs, more often by `to`")
     lost: Count = field("resolved by `from` alone; of several runs, more often by `from`")
 
 
-class Methods(TypedRecord):
+class Methods(ClosedRecord):
     """Names of the methods."""
 
-    is_open = False
     test: str = field("behind p_value")
     interval: str = field("behind interval")
 
 
-class RunsCompared(TypedRecord):
+class RunsCompared(ClosedRecord):
     """Runs of each policy."""
 
-    is_open = False
     from_policy: Count = field("of the first", alias="from")
     to_policy: Count = field("of the second", alias="to")
 
 
-class Comparison(TypedRecord):
+class Comparison(ClosedRecord):
     """Two policies on the same tasks."""
 
-    is_open = False
     from_policy: str = field("the first policy", alias="from")
     to_policy: str = field("the second policy", alias="to")
     p_value: Rate | None = field(
@@ -251,10 +237,9 @@ class Comparison(TypedRecord):
     )
 
 
-class BenchmarkResult(TypedRecord):
+class BenchmarkResult(ClosedRecord):
     """The scores of all policies on one benchmark, and their paired comparison."""
 
-    is_open = False
     benchmark: Benchmark = field("the benchmark")
     validation: Validation | None = field("the gate that the tasks passed", default=None, type="object")
     policies: dict[str, PolicyScore] = field("the policies' scores by name", minProperties=1)
@@ -264,10 +249,9 @@ class BenchmarkResult(TypedRecord):
     )
 
 
-class FileBehind(TypedRecord):
+class FileBehind(ClosedRecord):
     """A file."""
 
-    is_open = False
     path: str = field("from the root of the repository")
     sha256: Sha256 = field("hash of its bytes")
     bytes: Count = field("its size")

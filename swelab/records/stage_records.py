@@ -2,23 +2,21 @@
 
 from typing import Annotated, Any
 
-from swelab.records.typed import Bounds, TypedRecord, field
+from swelab.records.typed import Bounds, ClosedRecord, TypedRecord, field
 
 Sha256 = Annotated[str, Bounds(pattern="^[0-9a-f]{64}$")]
 
 
-class Code(TypedRecord):
+class Code(ClosedRecord):
     """Version of the code that ran."""
 
-    is_open = False
     commit: str = field("git commit; empty where git does not say")
     dirty: bool | None = field("the tree differed from the commit; null where git does not say")
 
 
-class UsedRecipe(TypedRecord):
+class UsedRecipe(ClosedRecord):
     """A recipe as it was used."""
 
-    is_open = False
     sha256: Sha256 = field("hash of what was used")
     used: dict[str, Any] = field("the settings that the stage depends on, defaults filled in")
 

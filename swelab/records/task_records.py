@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from swelab.records.attempt_records import GradeWitness
-from swelab.records.typed import Bounds, Count, TypedRecord, field, one_of
+from swelab.records.typed import Bounds, ClosedRecord, Count, TypedRecord, field, one_of
 
 TestName = Annotated[str, Bounds(minLength=1)]
 
@@ -15,18 +15,16 @@ NULL_ONLY: Literal["null only"] = "null only"
 NullEnd = Literal["ran", "too long", "broken off"]
 
 
-class TaskFile(TypedRecord):
+class TaskFile(ClosedRecord):
     """A file of a task whose whole repository lies in its row."""
 
-    is_open = False
     path: str = field("path in the checkout", minLength=1)
     content: str = field("its text")
 
 
-class NullRun(TypedRecord):
+class NullRun(ClosedRecord):
     """Result of the tests of a task without a repair on its unchanged code."""
 
-    is_open = False
     collected: int = field("tests that pytest collects in a run in which the imports work", minimum=1)
     imports: bool = field("the tests can be imported with the code as it is")
     collected_by: Literal["code", "stand-in"] = field(
@@ -39,10 +37,9 @@ class NullRun(TypedRecord):
     skipped: list[str] = field("tests that skip themselves, which are not listed", default=())
 
 
-class Compat(TypedRecord):
+class Compat(ClosedRecord):
     """Published ways of judging that are not ours; absent, the strict way holds."""
 
-    is_open = False
     final_eval: bool = field(
         "false: a repair counts only if the last call of the agent's own tool `eval` passed", default=True
     )
@@ -182,10 +179,9 @@ class Gate(TypedRecord):
     guard: str = field("the recipe's `guard`", default="whole")
 
 
-class KeptTask(TypedRecord):
+class KeptTask(ClosedRecord):
     """A task to work with."""
 
-    is_open = False
     instance_id: str = field("the task")
     task: str = field("hash of its row")
     place: str = field("digest of its repository's archive or its image")
@@ -208,28 +204,25 @@ class KeptTask(TypedRecord):
     )
 
 
-class DroppedTask(TypedRecord):
+class DroppedTask(ClosedRecord):
     """A task that is not worked on."""
 
-    is_open = False
     instance_id: str = field("the task")
     reason: str = field("one line", minLength=1)
     gold_resolved: Count = field("gold runs that resolved it")
 
 
-class Leak(TypedRecord):
+class Leak(ClosedRecord):
     """A place that an agent can read and that shows an answer."""
 
-    is_open = False
     instance_id: str = field('the task; "" when it holds for every task of an image')
     what: str = field("what tells it")
 
 
-class Lock(TypedRecord):
+class Lock(ClosedRecord):
     """Which tasks of a subset passed validation: gold patch resolved every time, empty and reversed patch
     never. Of tasks without a repair: the same tests fail in every run of the code as it is, and no more."""
 
-    is_open = False
     tasks_digest: str = field("hash of the subset's rows")
     total: Count = field("rows of the subset")
     settings: Gate = field("the recipe's `validate`")
@@ -255,10 +248,9 @@ class Lock(TypedRecord):
     )
 
 
-class HeldImage(TypedRecord):
+class HeldImage(ClosedRecord):
     """An image that sandboxes can start from."""
 
-    is_open = False
     digest: str = field(
         "of the manifest for this platform; of the file for an apptainer file",
         pattern="^sha256:[0-9a-f]{64}$",
@@ -282,18 +274,16 @@ class PulledImage(HeldImage):
     leaks: list[Leak] = field("what tells an answer; a task with a leak is refused")
 
 
-class FailedImage(TypedRecord):
+class FailedImage(ClosedRecord):
     """An image that could not be pulled, and the reason."""
 
-    is_open = False
     reason: str = field("the word it is counted under")
     error: str = field("one line")
 
 
-class Images(TypedRecord):
+class Images(ClosedRecord):
     """The images that a subset's tasks run in, as they were pulled; and those that could not be had."""
 
-    is_open = False
     images: dict[str, PulledImage] = field("by the name in the tasks' rows")
     failed: dict[str, FailedImage] = field("by name: why the image could not be had")
     counts: dict[str, Count] = field("named, pulled, kept from before, leaking, and failed by reason")

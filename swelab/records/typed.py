@@ -92,6 +92,13 @@ class TypedRecord(dict[str, Any]):
         return "".join(f"_{c.lower()}" if c.isupper() else c for c in cls.__name__).removeprefix("_")
 
 
+class ClosedRecord(TypedRecord):
+    """A record without undeclared fields."""
+
+    __slots__ = ()
+    is_open = False
+
+
 def _attribute(key: str, default: Any) -> property:
     if default is _MISSING:
         return property(itemgetter(key))

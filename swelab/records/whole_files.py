@@ -12,7 +12,7 @@ from typing import IO, Any
 
 
 def share_with_group(folder: str | Path) -> None:
-    """Lets the group write what this process makes from now on, where it may write `folder`."""
+    """If the group may write to `folder`, lets it write to all that this process makes from now on."""
     try:
         shared = Path(folder).stat().st_mode & 0o020
     except OSError:
@@ -23,7 +23,7 @@ def share_with_group(folder: str | Path) -> None:
 
 @contextmanager
 def folder_for(path: Path) -> Iterator[Path]:
-    """The folder `path`, made if need be; those made here go again where the block fails and left nothing."""
+    """The folder `path`, made if need be; if the block fails, those made here that are empty are removed."""
     made = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
     try:

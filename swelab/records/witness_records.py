@@ -5,16 +5,15 @@ Values are canonical plain data as `swelab.witness.inside.question_runtime` writ
 
 from typing import Any, Literal
 
-from swelab.records.typed import Count, TypedRecord, field
+from swelab.records.typed import ClosedRecord, Count, field
 
 Standing = Literal["confirmed", "weak", "unconfirmed", "contradicted", "unwitnessed"]
 Witnessed = Literal["witnessed", "weakly_witnessed", "not_witnessed", "contradicted"]
 
 
-class Slot(TypedRecord):
+class Slot(ClosedRecord):
     """An assertion: the number under which a question emits its operands, and what was cut from it."""
 
-    is_open = False
     slot: Count = field("its number in the question")
     test: str = field("node id of its test function, without parameters")
     line: Count = field("line of the assertion in the original module")
@@ -25,10 +24,9 @@ class Slot(TypedRecord):
     more: dict[str, Any] = field("precision of an approximate comparison", default=None)
 
 
-class WitnessManifest(TypedRecord):
+class WitnessManifest(ClosedRecord):
     """The parts cut from the tests of a task. They stay on the host."""
 
-    is_open = False
     tests: dict[str, str] = field(
         "node id of each test that has a question form -> node id of its function, without parameters"
     )
@@ -45,10 +43,9 @@ class WitnessManifest(TypedRecord):
     )
 
 
-class GoldValue(TypedRecord):
+class GoldValue(ClosedRecord):
     """Value of the gold patch at one occurrence of an assertion, the same in each run."""
 
-    is_open = False
     slot: Count = field("the assertion")
     at: Count = field("its occurrence in the test, from 1")
     part: str = field('"v": the operands; "op": results of operators; "s1": a receiver or argument')
@@ -63,10 +60,9 @@ class GoldValue(TypedRecord):
     guess: str = field("the simple change of what is in sight that gives it, or an empty text", default="")
 
 
-class GoldTest(TypedRecord):
+class GoldTest(ClosedRecord):
     """Values of the gold patch in one test."""
 
-    is_open = False
     case: Count = field("the number of the test among those of its function")
     occurrences: list[GoldValue] = field("values that are the same in each gold run")
     bits: float = field("sum over the values in which the bug differs", minimum=0)
@@ -74,20 +70,18 @@ class GoldTest(TypedRecord):
     reason: str = field("why it is not confirmed", default="")
 
 
-class GoldValues(TypedRecord):
+class GoldValues(ClosedRecord):
     """Values of the gold patch in the question of a task. They stay on the host."""
 
-    is_open = False
     tests: dict[str, GoldTest] = field("by node id")
     bits: float = field("sum over all tests", minimum=0)
     testimony: Witnessed = field("what the gold patch's own run is judged to be")
 
 
-class TestTestimony(TypedRecord):
+class TestTestimony(ClosedRecord):
     """Verdict on one test from the run of a patch."""
 
     __test__ = False
-    is_open = False
     standing: Standing = field(
         "confirmed: each value agrees with the gold patch's, and one that the bug gets wrong is equal; weak: "
         "only relations that are easy to satisfy hold; unconfirmed: the data cannot show it; contradicted: a "
@@ -98,11 +92,10 @@ class TestTestimony(TypedRecord):
     bits: float = field("sum over the confirmed values in which the bug differs", minimum=0, default=0.0)
 
 
-class Testimony(TypedRecord):
+class Testimony(ClosedRecord):
     """Verdict on the tests of a task from the run of a patch."""
 
     __test__ = False
-    is_open = False
     testimony: Witnessed = field(
         "witnessed: every test confirmed, at least 8 bits; weakly: some bits, nothing unconfirmed"
     )

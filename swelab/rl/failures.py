@@ -37,10 +37,11 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Treated:
-    """A group after the switches.
+    """A group to which the switches were applied.
 
-    rewards: None for those outside the baseline. trained: whether each rollout is. dropped: why the whole
-    group is not, or "". untrained: why each rollout by itself is not trained, or "".
+    rewards: None for each rollout that has left the baseline. trained: whether each rollout is trained.
+    dropped: why the whole group is not trained, or "". untrained: for each rollout, why it alone is not
+    trained, or "".
     """
 
     rewards: list[float | None]
@@ -74,7 +75,7 @@ def treat(group: Sequence[Attempt], failures: Failures, keep_constant: bool = Fa
 
 
 def _untrained(attempt: Attempt, switched: Sequence[str]) -> str:
-    """Why an attempt by itself is not trained, or "". switched: its ends that the switches are on for."""
+    """Why an attempt alone is not trained, or "". switched: those of its ends that a switch masks."""
     if attempt.lost:
         return "infrastructure"
     return switched[0] if switched else "" if attempt.trained_tokens else "no token sampled"

@@ -15,7 +15,7 @@ from swelab.models.serving.engine import Weights
 from swelab.records import read_json, write_json, write_jsonl
 from swelab.rl import metrics
 from swelab.rl.ahead import Ahead
-from swelab.rl.busy import Busy, StepClock
+from swelab.rl.idle_shares import Busy, StepClock
 from swelab.rl.learner import NotFinite, Trainee, TrainingSample
 from swelab.rl.method import Group, advantages_of, group_of, measured
 from swelab.rl.prompts import Prompts
@@ -183,7 +183,7 @@ class Training:
         write_jsonl(self.folder / "metrics.jsonl", (line for line in lines if len(line) > 1))
 
     def _prune(self, steps: int) -> None:
-        """Removes checkpoints that are not among the newest; servers hold the newest but one."""
+        """Removes old checkpoints, but never the newest two: servers may still read the older of these."""
         for old in range(1, steps - max(2, self.recipe.train.keep_checkpoints) + 1):
             shutil.rmtree(self.checkpoint(old), ignore_errors=True)
 

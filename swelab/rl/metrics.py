@@ -76,9 +76,9 @@ def of_agents(reports: Iterable[Reported]) -> dict[str, float]:
 
 
 def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
-    """Rewards, and the rates of how rollouts ended: of all rollouts, but for the resolve rate.
+    """Figures about rewards, and the share of rollouts that ended in each way.
 
-    The resolve rate is of those that infrastructure did not lose.
+    Shares are of all rollouts; only the resolve rate is of those that infrastructure did not lose.
     """
     rewards = [attempt.reward for attempt in attempts if attempt.reward is not None]
     played = [attempt for attempt in attempts if not attempt.lost]
@@ -102,10 +102,9 @@ def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
 
 
 def of_groups(groups: Iterable[Sequence[Attempt]]) -> dict[str, float]:
-    """Counts a step's tasks that none, all or some of the attempts resolved; infrastructure losses are no
-    attempts.
+    """Counts a step's tasks that none, all or some of their attempts resolved.
 
-    A task whose attempts are all lost is counted apart.
+    Attempts that infrastructure lost do not count; a task that has no others is counted apart, as lost.
     """
     found = dict.fromkeys(("none", "all", "some"), 0.0)
     lost = 0.0

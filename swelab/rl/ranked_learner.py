@@ -4,7 +4,6 @@ Rollouts, servers and journals stay in the main process. It starts the ranks, sh
 them, and ends them; a kill of it ends them too.
 """
 
-import os
 import socket
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from swelab.jobs.child_process import Tethered, fault_line
+from swelab.jobs.child_process import Tethered, fault_line, torch_environment
 from swelab.records import Fault
 from swelab.rl.batch_shares import TrainingSample, shares
 from swelab.rl.rank_process import OPEN, Opened
@@ -51,7 +50,7 @@ class RankedLearner:
             listener.listen(ranks)
             argv = [sys.executable, "-m", PROCESS, "--socket", self.address]
             argv += [f"--{name}={value}" for name, value in sizes.items()]
-            self._processes = Tethered(lambda _: argv, env=_environment(threads), log=stream)
+            self._processes = Tethered(lambda _: argv, env=torch_environment(threads), log=stream)
             try:
                 self._lines = self._accept(listener)
                 self._all([(OPEN, opened)] * ranks)
@@ -125,14 +124,3 @@ class RankedLearner:
         return RankLost(
             f"a rank of the learner has ended: {said}; log: {self._log}; the same command goes on"
         )
-
-
-def _environment(threads: int) -> dict[str, str]:
-    root = str(Path(__file__).resolve().parents[2])
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")])),
-        "OMP_NUM_THREADS": str(threads),
-        "GOMP_SPINCOUNT": "3000",  # longer spins (the default) are tenfold slower where cores are shared
-        "TOKENIZERS_PARALLELISM": "false",
-    }

@@ -6,20 +6,17 @@ hosts see, until the training has the result: an unfinished rollout is resumed a
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from swelab.agents.agent import loop_of
 from swelab.checks.probes import ask
 from swelab.configs import recipes
 from swelab.configs.kinds import SCAFFOLD
 from swelab.configs.kinds.rl import Rl
-from swelab.grading.grading_stage import Bench
-from swelab.grading.run_cache import Archive
-from swelab.grading.witness_store import Witnesses
 from swelab.jobs.journal import Journal
 from swelab.jobs.ray_workers import RayWorkers
 from swelab.jobs.thread_pool import Done
@@ -29,12 +26,10 @@ from swelab.models.serving.server import Endpoint
 from swelab.outcomes import GradeEnd
 from swelab.records import Fault, InputError, Record
 from swelab.rl.model_maker import model_maker
+from swelab.rl.rollout_inputs import Reads, open_bench
 from swelab.rl.rollouts import Place, RolledOut, RolloutRequest, StepJournal, read_result, write_result
 from swelab.rl.token_template import TokenTemplate
 from swelab.rollouts.rollout_stage import lost_rollout
-from swelab.sandbox import Backend, Image, open_backend
-from swelab.sandbox.deferred import Deferred
-from swelab.tasks.checkout import RepoStore, scratch_folder
 
 KEY = "SWELAB_POLICY_KEY"
 """The variable that holds the key of the policy's servers, for the hosts."""
@@ -58,9 +53,7 @@ class HostRollouts:
 
     recipe: Rl
     start: Path
-    repos_dir: Path
-    images: Mapping[str, Image]
-    witness: Sequence[Path]
+    reads: Reads
     folder: Path
     url: str
     engine: str
@@ -77,10 +70,7 @@ class HostRollouts:
         check_reached(self.url)
         scaffold = loop_of(recipes.named(SCAFFOLD, self.recipe.scaffold))
         engine, template = ServedTokens(endpoint), TokenTemplate.of(self.start)
-        with scratch_folder() as scratch, Deferred(open_backend(), most=count) as backend:
-            store, archive = RepoStore(self.repos_dir, scratch / "repos"), Archive(self.folder / "runs")
-            witnesses = Witnesses(*self.witness)
-            bench = Bench(store, cast(Backend, backend), dict(self.images), archive, witnesses)
+        with open_bench(self.reads, self.folder, count) as (bench, scratch):
 
             def work(sent: RayRequest) -> Record:
                 maker = model_maker(self.recipe, engine, template, scaffold, sent.temperature)
@@ -122,13 +112,7 @@ class RayPlace:
 
 @contextmanager
 def ray_places(
-    recipe: Rl,
-    start: Path,
-    repos_dir: Path,
-    images: Mapping[str, Image],
-    witness: Sequence[Path],
-    folder: Path,
-    endpoint: Endpoint,
+    recipe: Rl, start: Path, reads: Reads, folder: Path, endpoint: Endpoint
 ) -> Iterator[Callable[[float], RayPlace]]:
     """Makes places on the cluster at $RAY_ADDRESS, for a temperature each.
 
@@ -136,11 +120,12 @@ def ray_places(
     """
     if recipe.judge:
         raise InputError("executor ray with a judge", "judge", "executor: local, or no judge")
-    start, repos_dir, folder = start.absolute(), repos_dir.absolute(), folder.absolute()
+    start, folder = start.absolute(), folder.absolute()
     (folder / "on-hosts").mkdir(parents=True, exist_ok=True)
     os.environ[KEY] = endpoint.api_key
-    files = [path.absolute() for path in witness]
-    hosts = HostRollouts(recipe, start, repos_dir, images, files, folder, endpoint.url, endpoint.engine)
+    witness = [path.absolute() for path in reads.witness]
+    sent = Reads((), reads.repos_dir.absolute(), images=reads.images, witness=witness)
+    hosts = HostRollouts(recipe, start, sent, folder, endpoint.url, endpoint.engine)
     with RayWorkers(recipe.rollouts.at_once).calls(hosts) as call:
         yield lambda temperature: RayPlace(call, folder, temperature)
 

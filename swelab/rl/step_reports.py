@@ -11,8 +11,8 @@ from swelab.records import Record, read_jsonl
 from swelab.rl import metrics
 from swelab.rl.rollouts import RolledOut
 from swelab.scores.statistics.one_rate import wilson
-from swelab.sft.train.boards import Boards
 from swelab.sft.train.check_settings import check_wandb
+from swelab.sft.train.tensorboard_wandb import Boards
 
 TIMES = {"time/rollouts": "rollouts", "time/train": "training"}
 """verl writes them after it saves: a kill between the two leaves a step without them."""

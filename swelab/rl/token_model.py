@@ -14,7 +14,7 @@ from swelab.models import ContextLimit
 from swelab.models.chat.text_model import TextModel
 from swelab.models.token_turn import TokenTurn
 from swelab.records import Record
-from swelab.rl.busy import Busy
+from swelab.rl.idle_shares import Busy
 from swelab.rl.token_template import TokenTemplate
 
 
@@ -71,8 +71,8 @@ class TokenModel(TextModel):
         on_turn: Callable[[TokenTurn], None] = lambda turn: None,
         replayed: Sequence[TokenTurn] = (),
     ):
-        super().__init__(scaffold, name)
-        self.engine, self.template, self.sampling = engine, template, sampling
+        super().__init__(scaffold, name, sampling)
+        self.engine, self.template = engine, template
         self.turns: list[TokenTurn] = []
         self._first: list[Record] = []
         self._opening: list[int] = []
@@ -129,7 +129,3 @@ class TokenModel(TextModel):
             raise ContextLimit(f"no room for an answer after {len(prompt)} tokens")
         self._on_turn(turn)
         return turn
-
-    def serialize(self) -> Record:
-        config = {"model": self.name, "sampling": self.sampling, "model_type": type(self).__name__}
-        return {"info": {"config": config}}

@@ -23,15 +23,16 @@ from swelab.rl.engines.verl_run import train_on_verl
 from swelab.rl.learner import STATE, Learner, Trainee
 from swelab.rl.loop import Training
 from swelab.rl.machine_check import stop_unless_fit
-from swelab.rl.places import MakePlace, Reads, open_places
+from swelab.rl.places import MakePlace, open_places
 from swelab.rl.prompts import Prompts, check_tasks
 from swelab.rl.rank_process import Opened
 from swelab.rl.ranked_learner import RankedLearner
+from swelab.rl.rollout_inputs import Reads
 from swelab.rl.step_reports import Reports
 from swelab.rl.token_template import TokenTemplate
 from swelab.rl.validating import Validation
-from swelab.sft.train.boards import BOARD
 from swelab.sft.train.device import device_of
+from swelab.sft.train.tensorboard_wandb import BOARD
 from swelab.sft.train.training import put_in_place
 
 STARTUP_SECONDS = 1800
@@ -142,7 +143,7 @@ def hand_over(last: Path, work: Path, checkpoint: Path) -> None:
 
 
 def history_note(template: TokenTemplate) -> str:
-    """One line where a policy that is served by text sees another history than it is trained on; else ""."""
+    """A warning if a policy served by text would see another history than it is trained on; else ""."""
     if changed := template.changes_history():
         return (
             "the chat template changes earlier turns; here the policy sees what it sampled, behind a chat"

@@ -85,7 +85,7 @@ def address(url: str) -> str:
 
 
 def run(program: Program, tasks: Iterable[Task]) -> dict[str, RolloutEnd]:
-    """Runs what is left; how each attempt of the folder ended, by instance id.
+    """Makes the attempts that are left; returns how each attempt in the folder ended, by instance id.
 
     Raises InputError: the program's fault before any instance, or no prediction at all.
     """

@@ -157,7 +157,7 @@ class _Batch:
     def take(self, tasks: list[Task], running: bool = False) -> None:
         """Journals each of `tasks` that has ended, and notes why others were lost.
 
-        While SWE-agent is `running`, a task has ended once its prediction exists, which is written last.
+        While SWE-agent is `running`, only a task with a prediction has ended: SWE-agent writes that last.
         """
         for task in self.left(tasks):
             name = task.instance_id

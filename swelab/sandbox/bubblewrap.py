@@ -17,8 +17,8 @@ from swelab.sandbox.bounded_output import BoundedOutput
 from swelab.sandbox.bwrap_process import Launch, gate_command, refusal, refused
 from swelab.sandbox.lifeline import Lifeline
 from swelab.sandbox.live_session import LiveSession
+from swelab.sandbox.memory_filesystem import Mounter, PrivateFiles, mounter
 from swelab.sandbox.memory_group import MemoryGroup, prune_groups
-from swelab.sandbox.own_memory import Mounter, PrivateFiles, mounter
 from swelab.sandbox.protocol import (
     DEFAULT_LIMITS,
     TIMEOUT_CODE,

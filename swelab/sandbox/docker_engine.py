@@ -19,7 +19,7 @@ API_VERSION = "1.40"  # of engine 19.03
 _ANSWER_SECONDS = 120.0
 _END_SECONDS = 30.0
 _CONNECTIONS = 64
-# The client lets errors of its transport through where it reads an answer piece by piece.
+# Where the client reads an answer piece by piece, it raises the errors of the HTTP libraries below it.
 _NO_ANSWER = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
 
 

@@ -63,7 +63,7 @@ class EngineImages:
             return self._images[key]
 
     def forget(self, image: Image) -> None:
-        """Look at the engine again next time: it turned out not to have the image any more."""
+        """Makes the next use ask the engine again: it no longer has the image."""
         with self._lock:
             self._images.pop(_key(image), None)
 
@@ -73,7 +73,7 @@ def _key(image: Image) -> tuple[str, str, bool]:
 
 
 def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
-    """The engine's description of the image with that digest (manifest's or own id), never by a mere tag.
+    """The engine's description of the image whose manifest or id has the digest; a tag alone is not enough.
 
     Raises ImageMissing.
     """

@@ -16,7 +16,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from swelab.records import Fault, write_json
+from swelab.records import Fault, sha256_file, write_json
 from swelab.sandbox.image_root import DEFAULT_PATH
 from swelab.sandbox.python_view import INSTALLERS
 from swelab.sandbox.requirements import search_path, tool
@@ -127,7 +127,7 @@ def _pack(root: Path, folder: Path) -> bytes:
     layer = folder / "layer.tar"
     same = ["--sort=name", "--numeric-owner", f"--mtime=@{_EPOCH}"]
     _run(["tar", "-cf", str(layer), *same, "-C", str(root), "."])
-    config = _configuration(_sha256(layer))
+    config = _configuration(sha256_file(layer))
     _write_archive(folder / "root.tar", config, layer)
     layer.unlink()
     (folder / "root.json").write_bytes(config)
@@ -157,11 +157,6 @@ def _write_archive(path: Path, config: bytes, layer: Path) -> None:
             archive.addfile(entry, io.BytesIO(content))
         archive.add(layer, "layer.tar")
     temporary.rename(path)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _run(command: list[str], **env: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from swelab.sandbox.protocol import SCRIPT_FOLDERS, SCRIPTS, WORKDIR, Image, ImageMissing
 from swelab.sandbox.pulled_images import inside
-from swelab.sandbox.rootfs import ETC, HOME, TOOLBOX, gitconfig, top_level
+from swelab.sandbox.rootfs import ETC, HOME, TOOLBOX, gitconfig, own_mounts, top_level
 from swelab.sandbox.scratch import ScratchFolder, copy_tree
 
 DEFAULT_PATH = f"{TOOLBOX}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -93,10 +93,7 @@ def image_mounts(root: ImageRoot, folder: Path, shm_bytes: int) -> list[str]:
         for path in sorted((root.folder / "home").iterdir()):
             if f"/home/{path.name}" != HOME:
                 arguments += top_level(path, f"/home/{path.name}")
-    arguments += ["--proc", "/proc", "--dev", "/dev"]
-    arguments += ["--perms", "1777", "--size", str(shm_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-    for name, place in (("testbed", WORKDIR), ("tmp", "/tmp"), ("home", HOME)):
-        arguments += ["--bind", str(folder / name), place]
+    arguments += own_mounts(folder, shm_bytes)
     if root.workdir and (own := f"/{root.workdir.relative_to(root.folder)}") and not covered(own):
         arguments += ["--bind", str(folder / "testbed"), own]  # in place of what the image has there
     return [*arguments, "--remount-ro", "/"]

@@ -12,7 +12,7 @@ import subprocess
 import weakref
 from contextlib import suppress
 
-from swelab.sandbox.own_memory import Mounter
+from swelab.sandbox.memory_filesystem import Mounter
 from swelab.sandbox.protocol import SandboxLost
 from swelab.sandbox.requirements import tool
 

@@ -118,8 +118,8 @@ class Tally:
     def add_tree(self, top: int, stretches: int = MOST_STRETCHES) -> None:
         """All files below an open folder and their inodes; symlinks are not followed.
 
-        Names of folders are put together to paths from `top` as far as the kernel takes them; below that
-        begins another stretch, of which so many may follow. A deeper tree counts as ENDLESS.
+        Folders are opened by their paths from `top`, as long as the kernel takes such paths. A folder deeper
+        than that becomes a new top, at most `stretches` times. A tree that is deeper still counts as ENDLESS.
         """
         pending = ["."]
         while pending:

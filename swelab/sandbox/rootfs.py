@@ -156,11 +156,16 @@ def mounts(folder: Path, toolbox: Toolbox, shm_bytes: int) -> list[str]:
     arguments += [*toolbox.shown, "--ro-bind", str(folder / "bin"), f"{TOOLBOX}/bin"]
     for hidden in toolbox.hidden:
         arguments += ["--ro-bind", str(folder / "empty"), hidden]
-    arguments += ["--proc", "/proc", "--dev", "/dev"]
+    return [*arguments, *own_mounts(folder, shm_bytes), "--remount-ro", "/"]
+
+
+def own_mounts(folder: Path, shm_bytes: int) -> list[str]:
+    """bwrap's arguments for /proc, /dev and the three folders that a sandbox may write to."""
+    arguments = ["--proc", "/proc", "--dev", "/dev"]
     arguments += ["--perms", "1777", "--size", str(shm_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     for name, inside in (("testbed", WORKDIR), ("tmp", "/tmp"), ("home", HOME)):
         arguments += ["--bind", str(folder / name), inside]
-    return [*arguments, "--remount-ro", "/"]
+    return arguments
 
 
 def _parents(paths: list[str]) -> list[str]:

@@ -52,7 +52,7 @@ def difference(root: Path, debian: frozenset[str], toolbox: Path) -> str:
 
 
 def _distributions(venv: Path) -> set[str]:
-    """Such as pytest-9.2.0: the packages of a venv but those that install packages."""
+    """Packages of a venv with their versions, such as pytest-9.2.0; installers of packages are left out."""
     found = (path.name for path in venv.glob("lib/python*/site-packages/*.dist-info"))
     return {name.removesuffix(".dist-info") for name in found if not is_one_of(name, INSTALLERS)}
 

@@ -169,9 +169,9 @@ def by_repo(verdicts: Verdicts, repos: dict[str, str]) -> Record:
 
 
 def spent(usage: Sequence[Record], resolved: int) -> Record:
-    """Tokens and dollars of all attempts, and of each resolved one; null where some are not known.
+    """Tokens and dollars of all attempts together, and divided by `resolved`; None where one is not known.
 
-    A task that was not recorded is no attempt: what it took is not known, nor whether it was made.
+    A row with neither calls nor a cost is not counted: nobody recorded whether there was an attempt.
     """
     rows = [row for run in usage for row in run.values() if row.calls or row.cost is not None]
     found: Record = {"attempts": len(rows)}

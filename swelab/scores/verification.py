@@ -22,7 +22,7 @@ from swelab.scores.trail import Trail, manifest_of, read_manifest
 KINDS = {folder: kind for kind, folder in recipes.FOLDERS.items()}
 NOTHING = "not there"
 WITHHELD = "results/withheld.json"
-"""Hashes by path of files that an archive does not have: they hold answers of a hidden set."""
+"""{path: hash} of files that were left out of an archive because they hold answers of a hidden set."""
 
 
 @dataclass(frozen=True)

@@ -78,9 +78,9 @@ def run_name(policy: str, at: ServiceBenchmark, rows: Sequence[Prediction]) -> s
 def judge_by_service(
     rows: list[Prediction], at: ServiceBenchmark, policy: str, work: Path, program: SbCli, wait: Waiting
 ) -> ServiceRun:
-    """Submits `rows` if that is not done, waits, and returns what the service says of each.
+    """Submits `rows` unless an earlier start did, waits, and returns what the service says of each.
 
-    Raises SubmissionRefused (key, quota), ServiceError (faults, a report that cannot be), InputError.
+    Raises SubmissionRefused (key, quota), ServiceError (faults, a report of wrong shape), InputError.
     """
     run = run_name(policy, at, rows)
     ids = [row.instance_id for row in rows]

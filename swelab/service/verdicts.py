@@ -1,4 +1,4 @@
-"""The service's report as verdicts, after it was held against what was submitted."""
+"""Compares the service's report with what was submitted, and turns it into verdicts."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping

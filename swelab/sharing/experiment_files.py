@@ -17,7 +17,7 @@ from swelab.scores.recompute import verify
 from swelab.scores.trail import Trail, follow
 
 ANSWERS = ("tasks.tasks", "lock.kept", "lock.witness", "trajectories.trajectories", "predictions.predictions")
-"""Files of a hidden set that hold its answers, or patches that may equal them; kind and role."""
+"""Files, as kind.role, that hold the answers of a hidden set or patches that may equal them."""
 ENDS = (("verified_score", "score"), ("page", "page"))
 """Final artifacts of an experiment: kind and role."""
 
@@ -68,7 +68,7 @@ class Finished:
         return list(dict.fromkeys([each for each in self.recipe.benchmarks if each in there] + there))
 
     def runs(self, scored: bool) -> Iterator[tuple[str, str]]:
-        """(policy, subset) of the rollouts on sets that are scored, or on others; of no hidden set."""
+        """(policy, subset) of the rollouts on scored sets, or else on all others; none of a hidden set."""
         found = [(names["policy"], names["subset"]) for _, role, names in self.kinds
                  if role == "trajectories.trajectories"]  # fmt: skip
         for policy, subset in dict.fromkeys(found):

@@ -16,7 +16,7 @@ from swelab.tasks.published_rows import is_private
 LISTS = ("instance_ids.txt", "docker_images.txt")
 ROWS = ("evaluation.jsonl", "gold.jsonl", "slime.jsonl", "miles.jsonl")
 SUBSETS = {"xingyaoww/": "gym", "swebench/sweb.eval.": "verified"}
-"""Miles' names of the sets whose images it knows, by the prefix of these images' names."""
+"""{start of an image's name: what Miles calls the set that such images belong to}."""
 
 Form = Callable[[Task], Record | None]
 

@@ -25,7 +25,7 @@ _PATH = re.compile(r"^(?:---|\+\+\+) (?:[ab]/)(.+?)(?:\t.*)?$", re.M)
 
 
 class HistoryRefused(Fault):
-    """A repository whose later history cannot be removed, or whose start is not the task's."""
+    """The later commits of a repository cannot be removed, or it does not stand at the task's base commit."""
 
 
 def patched_files(task: Task) -> list[str]:

@@ -1,7 +1,7 @@
 """Tasks by how often a policy solves them: its pass rate, measured by its graded attempts.
 
-It says how hard tasks are for that policy. `difficulty.py` is another thing: a rating, by a model that reads
-issue and patch and attempts nothing.
+A pass rate shows how hard a task is for that policy. `difficulty.py` rates tasks in another way: a model
+reads issue and patch and attempts nothing.
 """
 
 from collections import Counter

@@ -111,11 +111,16 @@ def unittest_call(call: ast.Call) -> "list[Asserted | Each] | None":
     return [Asserted("compare", operands, [COMPARED[name]], name in NEGATED, more)]
 
 
+def called_name(call: ast.Call) -> str:
+    """`f` of `f(...)` and of `a.f(...)`; "" of other calls."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
 def catches(node: ast.AST) -> str:
     """ "raises" or "warns" for a call that expects an exception or a warning; else ""."""
     if not isinstance(node, ast.Call):
         return ""
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    name = called_name(node)
     if name in ("raises", "assertRaises", "assertRaisesRegex", "assertRaisesRegexp"):
         return "raises"
     return "warns" if name in ("warns", "assertWarns", "assertWarnsRegex", "deprecated_call") else ""
@@ -146,7 +151,6 @@ def assertion_lines(source: str) -> set[int]:
         if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and fails_by_hand(node)):
             found.add(node.lineno)
         elif isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if catches(node) or name.lstrip("_").startswith("assert"):
-                found.add(node.lineno)
+            asserts = catches(node) or called_name(node).lstrip("_").startswith("assert")
+            found |= {node.lineno} if asserts else set()
     return found

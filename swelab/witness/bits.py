@@ -9,7 +9,7 @@ from collections.abc import Set
 
 from swelab.witness.emitted import Data
 from swelab.witness.relations import NUMBERS, SEQUENCES, number
-from swelab.witness.sight import hash_of
+from swelab.witness.visible_constants import hash_of
 
 MOST, BARE_TRUTH, RAISED = 64.0, 0.3, 3.0
 _CHARACTER, _BYTE = 2.5, 2.0

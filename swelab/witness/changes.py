@@ -12,7 +12,7 @@ from typing import Any
 
 from swelab.witness.emitted import Data
 from swelab.witness.relations import number
-from swelab.witness.sight import canon
+from swelab.witness.visible_constants import canon
 
 FAILS = (*(ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError),)
 """Exceptions that a change raises if it cannot be made."""

@@ -18,10 +18,10 @@ from swelab.witness.node_ids import base_of, located
 from swelab.witness.pruning import Pruner, drop_unused_imports, fill_empty
 from swelab.witness.questions import ALIAS, Form, Questioner, strip_texts
 from swelab.witness.scopes import FUNCTIONS, Function, Scopes
-from swelab.witness.sight import constants, hashes
 from swelab.witness.slicing import Slicer, find, inheriting, renamed, sliced
 from swelab.witness.subjects import Subjects, is_test
 from swelab.witness.unasserted import Results
+from swelab.witness.visible_constants import constants, hashes
 
 _MAX_SOURCE = 4_000_000  # characters
 _WITHOUT = ("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:unraisableexception")

@@ -25,7 +25,7 @@ from swelab.witness.clock import tells_the_day, today
 from swelab.witness.emitted import Data, Emitted, Key, read
 from swelab.witness.node_ids import case_of
 from swelab.witness.relations import OPAQUE, equal, margins
-from swelab.witness.sight import hash_of
+from swelab.witness.visible_constants import hash_of
 
 ENOUGH_BITS = 8.0
 _NOT_RUN = "its question did not run with the gold patch"

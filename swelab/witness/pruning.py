@@ -238,7 +238,7 @@ def _of_methods(node: ast.ClassDef) -> Iterator[tuple[list[ast.stmt], ast.stmt]]
 
 
 def _changes_only(node: ast.stmt) -> str:
-    """The name that a statement makes or changes and nothing else; "" where it does more."""
+    """The one name that a statement binds or changes; "" if it may do anything else."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         return _bound_name(node.targets[0])
     if isinstance(node, ast.AnnAssign | ast.AugAssign):

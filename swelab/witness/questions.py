@@ -9,6 +9,7 @@ from swelab.witness.assertions import (
     MOCK_ASSERTIONS,
     Asserted,
     Each,
+    called_name,
     catches,
     condition,
     fails_by_hand,
@@ -95,7 +96,7 @@ class Questioner(ast.NodeTransformer):
         self.generic_visit(node)
         if not kind or any(isinstance(each, ast.Starred) for each in node.args):
             return node
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = called_name(node)
         leading = 2 if "Regex" in name else 0 if name == "deprecated_call" else 1
         named = {each.arg: each.value for each in node.keywords}
         expected = node.args[:leading] or [

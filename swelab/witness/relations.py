@@ -113,11 +113,16 @@ def equal(a: Data, b: Data) -> Truth:
     return _equal_reprs(a, b) if a[0] == "r" else a[1] == b[1]
 
 
+def _member_value(data: Data) -> Data:
+    """The number or text of a member of IntEnum and its like; other data as they are."""
+    return data[3] if data[0] == "e" and len(data) > 3 else data
+
+
 def _equal_members(a: Data, b: Data) -> Truth:
     """`==` where a member of an enumeration takes part: of IntEnum and its like by number or text."""
     if a[0] == b[0] and a[1:3] == b[1:3]:
         return True
-    plain = [each[3] if each[0] == "e" and len(each) > 3 else each for each in (a, b)]
+    plain = [_member_value(each) for each in (a, b)]
     if all(each[0] == "e" for each in plain):
         return False
     return None if any(each[0] == "e" for each in plain) else equal(*plain)
@@ -220,7 +225,7 @@ def ordered(a: Data, b: Data, op: str) -> Truth:
         ">": operator.gt,
         ">=": operator.ge,
     }[op]
-    a, b = (each[3] if each[0] == "e" and len(each) > 3 else each for each in (a, b))
+    a, b = _member_value(a), _member_value(b)
     numbers = [written_number(each) for each in (a, b)]
     if None not in numbers:
         try:

@@ -153,11 +153,8 @@ class Subjects:
             self._call(node, scope)
         elif isinstance(node, FUNCTIONS):
             self._function(node, scope)
-        elif isinstance(node, ast.ClassDef):
-            inside = {id(each) for each in ast.walk(node)}
-            used = [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
-            if not node.name.startswith("Test") and any(self._reaches(each, node, inside) for each in used):
-                self._mark_name(node.name, scope)
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("Test") and self._uses(node):
+            self._mark_name(node.name, scope)
 
     def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
         for alias in node.names:
@@ -243,14 +240,18 @@ class Subjects:
         inner = self.scopes.inner[node]
         if node.name not in self.direct:
             self._parameters(node, inner)
-        inside = {id(each) for each in ast.walk(node)}
-        used = [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
         asked = is_fixture(node) and any((inner, each.arg) in self.names for each in parameters(node))
-        if asked or any(self._reaches(each, node, inside) for each in used):
+        if asked or self._uses(node):
             self._mark_name(node.name, scope)
 
+    def _uses(self, node: Function | ast.ClassDef) -> bool:
+        """Whether a function or class reads what the package made from outside of it."""
+        inside = {id(each) for each in ast.walk(node)}
+        used = [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
+        return any(self._reaches(each, node, inside) for each in used)
+
     def _reaches(self, node: ast.Name | ast.Attribute, outer: ast.AST, inside: set[int]) -> bool:
-        """Whether a node of a function or class reads what the package made from outside of it."""
+        """Whether a name or attribute in the function or class `outer` does."""
         if isinstance(node.ctx, ast.Store):
             return False
         if isinstance(node, ast.Attribute):

@@ -18,7 +18,7 @@ from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.policy import Job
 from swelab.models.chat.served_models import ChatModel
 from swelab.models.serving import fleet as fleets
-from swelab.models.serving import kept_server
+from swelab.models.serving import server_watchdog
 from swelab.models.serving.fleet import serve_fleet
 from swelab.rollouts import rollout_stage
 from tests.contract.attacks import until, writers
@@ -71,9 +71,9 @@ def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fleet")
     make_checkpoint(folder / "toy")
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
-        patch.setattr(kept_server, "CHECK_SECONDS", 1.0)
-        patch.setattr(kept_server, "ANSWER_SECONDS", 8.0)
-        patch.setattr(kept_server, "MUTE_CHECKS", 2)
+        patch.setattr(server_watchdog, "CHECK_SECONDS", 1.0)
+        patch.setattr(server_watchdog, "ANSWER_SECONDS", 8.0)
+        patch.setattr(server_watchdog, "MUTE_CHECKS", 2)
         yield Served(folder, stack)
 
 

@@ -16,7 +16,7 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"
 ASK = """
 import json, os, sys, urllib.request
 from swelab.models.chat.served_models import ChatModel
-from swelab.models.serving.kept_server import generates
+from swelab.models.serving.server_watchdog import generates
 from swelab.models.chat.gateway import open_gateway
 from swelab.configs.kinds.policy import HostedPolicy
 from swelab.configs.kinds.scaffold import MiniLoop

@@ -21,7 +21,7 @@ from swelab.configs.kinds.policy import Job
 from swelab.configs.kinds.rater import Rater
 from swelab.models import ContextLimit, ServingError
 from swelab.models.chat.served_models import ChatModel
-from swelab.models.serving import gate_process, kept_server
+from swelab.models.serving import gate_process, server_watchdog
 from swelab.models.serving.engine import open_engine
 from swelab.models.serving.fleet import open_fleet, serve_fleet
 from swelab.models.serving.server import Endpoint, free_port
@@ -51,7 +51,7 @@ def served(folder):
     log = folder / "server.log"
     settings = {"name": "toy", "job": Job(), "log": log, "startup_seconds": 1800, **lent, **SIZES}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kept_server, "MUTE_CHECKS", 1000)  # one that is slow has not ended: none starts again
+        patch.setattr(server_watchdog, "MUTE_CHECKS", 1000)  # a slow one has not ended: none starts again
         patch.setattr(gate_process, "READY_SECONDS", 1800)
         with open_fleet(folder / "bare", **settings) as (fleet, endpoint):
             yield fleet, endpoint

@@ -23,7 +23,7 @@ from swelab.configs import recipes
 from swelab.configs.kinds import RL, SCAFFOLD
 from swelab.rl.engines import verl_samples, verl_workplace
 from swelab.rl.engines.verl_order import AGENT, Order, rows, validation_rows, write_order
-from swelab.rl.places import Reads
+from swelab.rl.rollout_inputs import Reads
 from swelab.tasks.task_rows import read_tasks
 
 

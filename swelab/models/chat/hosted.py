@@ -240,7 +240,7 @@ class HostedModel(TextModel):
     """
 
     def __init__(self, service: Service, scaffold: MiniLoop, turns: Callable[[], PaidTurns]):
-        super().__init__(scaffold, service.model)
+        super().__init__(scaffold, service.model, service.sent)
         if service.spent:
             raise BudgetSpent(service.spent)
         self.service, self.talk = service, Talk()
@@ -272,12 +272,11 @@ class HostedModel(TextModel):
         return self.turns.record_reply(self._conversation, fresh)
 
     def serialize(self) -> Record:
-        """Returns the trajectory's facts about the model. The service's address and key are left out: they
-        change no answer."""
-        config = {"model": self.name, "sampling": self.service.sent, "model_type": type(self).__name__}
-        config |= {"not_sent": self.service.drops} if self.service.drops else {}
+        """As `TextModel`'s, with the settings that are not sent and the turns that were replayed."""
+        info: Record = super().serialize()["info"]
+        info["config"] |= {"not_sent": self.service.drops} if self.service.drops else {}
         resumed = {"paid_turns": self.turns.replayed, "kept_observations": self.turns.diverging}
-        return {"info": {"config": config} | ({"resumed": resumed} if self.turns.replayed else {})}
+        return {"info": info | ({"resumed": resumed} if self.turns.replayed else {})}
 
     def close(self) -> None:
         """Closes the journal of paid turns; the connection belongs to the service and stays open."""

@@ -45,7 +45,7 @@ def _lend_client(litellm: Any) -> None:
 
 @cache
 def provider(model: str) -> tuple[str, str]:
-    """The service that a model name stands for, and its name there. Raises InputError."""
+    """(service, name of the model there) of a model name such as openai/gpt-4o. Raises InputError."""
     if openai_calls.is_plain(model):
         return "openai", model.partition("/")[2]
     litellm = quiet_litellm()
@@ -58,7 +58,7 @@ def provider(model: str) -> tuple[str, str]:
 
 
 def listed_price(model: str) -> Record:
-    """The entry of a model in LiteLLM's packed table, at the service that it names; {} for nothing."""
+    """The entry in LiteLLM's table of prices of a model at the service in its name; {} without one."""
     if openai_calls.is_plain(model):
         return {}
     litellm = quiet_litellm()

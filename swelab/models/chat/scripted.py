@@ -157,6 +157,13 @@ def with_repair(task: Task, repairs: Mapping[str, str]) -> Task:
     return task | {"patch": repairs[task.instance_id], "version": "repaired"}  # not `is_bug`
 
 
+def failures(policy: ScriptedPolicy, task: Task) -> tuple[bool, bool]:
+    """Whether the script gives the task up, and whether it edits wrongly; drawn from the policy's seed."""
+    draw = int(digest([policy.seed, task.instance_id])[:12], 16) / 16**12
+    gives_up = draw < policy.give_up
+    return gives_up, not gives_up and draw < policy.give_up + policy.wrong_edit
+
+
 class ScriptedModel(TextModel):
     """mini-swe-agent's Model protocol, played by the script for one task.
 
@@ -168,9 +175,7 @@ class ScriptedModel(TextModel):
     def __init__(self, task: Task, policy: ScriptedPolicy, scaffold: MiniLoop):
         super().__init__(scaffold, name="scripted policy")
         self.task, self.policy = task, policy
-        draw = int(digest([policy.seed, task.instance_id])[:12], 16) / 16**12
-        self.gives_up = draw < policy.give_up
-        self.errs = not self.gives_up and draw < policy.give_up + policy.wrong_edit
+        self.gives_up, self.errs = failures(policy, task)
 
     def query(self, messages: list[Record], **_: object) -> Record:
         """The script's next turn, as an assistant message."""

@@ -12,10 +12,10 @@ import re
 from swelab.configs.kinds.debugger_settings import DebuggerSettings
 from swelab.configs.kinds.policy import ScriptedPolicy
 from swelab.configs.kinds.scaffold import MiniLoop
-from swelab.models.chat.scripted import Edit, gold_edit, wrong_lines
+from swelab.models.chat.scripted import Edit, failures, gold_edit, wrong_lines
 from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.tool_form import ToolForm
-from swelab.records import InputError, Record, digest, shorten
+from swelab.records import InputError, Record, shorten
 from swelab.records.task_records import Task
 
 Call = tuple[str, Record]
@@ -48,9 +48,7 @@ class ScriptedDebugger(TextModel):
             told = f"tools without {', '.join(sorted(missing))}"
             raise InputError(told, "the scaffold of a scripted policy", "view, rewrite, eval and grep")
         self.task, self.debugs = task, "pdb" in settings.tools
-        draw = int(digest([policy.seed, task.instance_id])[:12], 16) / 16**12
-        self.gives_up = draw < policy.give_up
-        self.errs = not self.gives_up and draw < policy.give_up + policy.wrong_edit
+        self.gives_up, self.errs = failures(policy, task)
 
     def query(self, messages: list[Record], **_: object) -> Record:
         """The script's next turn, as an assistant message that calls one tool."""

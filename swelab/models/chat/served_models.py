@@ -59,8 +59,8 @@ class ChatModel(TextModel):
     """
 
     def __init__(self, endpoint: Endpoint, scaffold: MiniLoop, sampling: Record):
-        super().__init__(scaffold, endpoint.model)
-        self.endpoint, self.sampling = endpoint, sampling
+        super().__init__(scaffold, endpoint.model, sampling)
+        self.endpoint = endpoint
 
     def ask(self, messages: list[Record]) -> Answer:
         """One request. Raises openai.OpenAIError."""
@@ -82,12 +82,6 @@ class ChatModel(TextModel):
         facts = {"usage": answer.usage, "finish_reason": answer.finish_reason}
         seconds = round(time.monotonic() - began, 3)
         return self.reply(answer.content, answer.tool_calls, **facts, seconds=seconds)
-
-    def serialize(self) -> Record:
-        """Returns the trajectory's facts about the model. The service's address and key are left out: they
-        change no answer."""
-        config = {"model": self.name, "sampling": self.sampling, "model_type": type(self).__name__}
-        return {"info": {"config": config}}
 
 
 @cache

@@ -20,13 +20,14 @@ class Settings(BaseModel):
 class TextModel:
     """The part of mini-swe-agent's Model protocol that does not depend on who answers.
 
-    Messages carry no time stamps; where `timed`, they carry how long a command took.
+    Messages carry no time stamps; where `timed`, they carry how long a command took. `sampling` is what
+    each request asks of the sampler, empty where nothing is sampled.
     """
 
     timed = True
 
-    def __init__(self, scaffold: MiniLoop, name: str):
-        self.scaffold, self.name = scaffold, name
+    def __init__(self, scaffold: MiniLoop, name: str, sampling: Record | None = None):
+        self.scaffold, self.name, self.sampling = scaffold, name, sampling or {}
         self.form: Form = form_of(scaffold)
         self.config = Settings()
         self._replies = 0
@@ -80,5 +81,9 @@ class TextModel:
         """Lets go of what the model holds; called when its rollout is over."""
 
     def serialize(self) -> Record:
-        """Returns the trajectory's facts about the model, in mini-swe-agent's layout: its name and class."""
-        return {"info": {"config": {"model": self.name, "model_type": type(self).__name__}}}
+        """Returns the trajectory's facts about the model, in mini-swe-agent's layout: name, sampling, class.
+
+        Addresses and keys of services are left out: they change no answer.
+        """
+        sampling = {"sampling": self.sampling} if self.sampling else {}
+        return {"info": {"config": {"model": self.name, **sampling, "model_type": type(self).__name__}}}

@@ -95,9 +95,9 @@ def written_calls(text: str, turn: int) -> tuple[str, list[Record]]:
 
 
 def last_written_call(text: str, turn: int) -> tuple[str, list[Record]]:
-    """The text of a turn before its last `<tool_call>` block, and its call; all of it where it has none.
+    """(text of a turn before its last `<tool_call>` block, [the call]); (whole text, []) without a call.
 
-    A block may be open at the end of the text; one that is no call, or in thoughts, is none.
+    The block need not be closed. One that is no JSON call, or is in thoughts, does not count.
     """
     said = after_thoughts(text)
     before, found, inside = said.rpartition("<tool_call>")

@@ -9,7 +9,7 @@ from jinja2 import StrictUndefined, Template
 from minisweagent.exceptions import FormatError
 
 from swelab.models.chat.tool_calls import facts_of, last_written_call
-from swelab.models.chat.turn_text import after_thoughts, cut
+from swelab.models.chat.turn_text import after_thoughts, argument_text, cut
 from swelab.records import Record, shorten
 
 Calls = Literal["qwen", "api", "xml"]
@@ -50,7 +50,8 @@ class ToolForm:
     def written(self, thought: str, name: str, arguments: Record, turn: int) -> tuple[str, list[Record]]:
         """A turn with one call, as `TextModel.reply` takes it: its text and the calls besides it."""
         if self._form == "xml":
-            lines = [f"<parameter={key}>\n{_text(value)}\n</parameter>" for key, value in arguments.items()]
+            told = [(key, argument_text(value)) for key, value in arguments.items()]
+            lines = [f"<parameter={key}>\n{text}\n</parameter>" for key, text in told]
             call = "\n".join([f"<function={name}>", *lines, "</function>"])
             return f"{thought}\n\n{call}".strip(), []
         function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
@@ -192,7 +193,3 @@ def _converted(value: object, kind: str) -> object:
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
     return value
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

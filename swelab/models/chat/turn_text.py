@@ -1,5 +1,7 @@
 """The text of a turn: what its model thought is set apart, and what is too long is cut."""
 
+import json
+
 
 def after_thoughts(content: str) -> str:
     """A turn without what its model thought before it, which commands nothing.
@@ -17,3 +19,8 @@ def cut(text: str, limit: int) -> str:
         return text
     half = limit // 2
     return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+
+def argument_text(value: object) -> str:
+    """An argument of a tool's call as XML holds it: text as it is, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -19,9 +19,9 @@ from swelab.models import ServingError
 from swelab.models.serving.complete_checkpoint import vocabulary
 from swelab.models.serving.engine import DEFAULT_ENGINE, Weights, open_engine
 from swelab.models.serving.gate_process import GateProcess, GateSettings
-from swelab.models.serving.kept_server import Server, Start, replace
-from swelab.models.serving.replica import serve_on
 from swelab.models.serving.server import Endpoint, new_key, serve
+from swelab.models.serving.server_watchdog import Server, Start, replace
+from swelab.models.serving.srun_server import serve_on
 from swelab.records import InputError, Record
 
 DRAIN_SECONDS = 60.0

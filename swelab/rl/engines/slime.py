@@ -35,8 +35,8 @@ from swelab.records import InputError, Record
 from swelab.records.task_records import Task
 from swelab.rl.managed_model import ManagedModel
 from swelab.rl.model_maker import offering
-from swelab.rl.places import Reads, open_bench
 from swelab.rl.rewards import REWARDS
+from swelab.rl.rollout_inputs import Reads, open_bench
 from swelab.rl.rollouts import Place, RolledOut, RolloutRequest, StepJournal
 from swelab.rl.samples import Sample, samples
 from swelab.rl.token_model import TokenEngine, TokenModel

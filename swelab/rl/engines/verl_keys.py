@@ -78,7 +78,7 @@ def overrides(recipe: Rl, files: RunFiles, places: int | None = None) -> list[st
 
 
 def too_few(recipe: Rl, places: int | None) -> str:
-    """One line where the pool has fewer places than rollouts run at once; else ""."""
+    """The fault of a pool with fewer places than rollouts that run at once; "" if it has enough."""
     if places is None or places >= recipe.rollouts.at_once:
         return ""
     what = f"rollouts.at_once {recipe.rollouts.at_once}, but the pool has {places} places"

@@ -11,8 +11,8 @@ from swelab.configs.kinds.rl import Rl
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.records import Record, digest, read_json, write_json
 from swelab.records.task_records import Task
-from swelab.rl.places import Reads
 from swelab.rl.prompts import Prompts
+from swelab.rl.rollout_inputs import Reads
 from swelab.rl.rollouts import RolloutRequest
 from swelab.sandbox import Image
 
@@ -22,7 +22,9 @@ AGENT = "swelab"
 
 @dataclass(frozen=True)
 class Order:
-    """A training as its workers know it. Paths are absolute. loops: processes that make rollouts.
+    """All that verl's worker processes need to know of a training. Paths are absolute.
+
+    loops: number of processes that make rollouts.
 
     folder: of the run, with journals of all rollouts.
     """
@@ -61,13 +63,13 @@ class Order:
         return self.folder / "journals" / f"{step:05d}" / f"{request.name}.jsonl"
 
     def validation_folder(self, steps: int) -> Path:
-        """Folder of the validation after so many steps. Other tasks or sampling have another folder."""
+        """Folder of the validation after step `steps`. With other tasks or sampling it is another folder."""
         asked = self.recipe.validation
         name = digest([asked.temperature if asked else 0, list(self.held_out)])[:16]
         return self.folder / f"validation-{name}" / f"{steps:05d}"
 
     def validation_journal(self, request: RolloutRequest, steps: int) -> Path:
-        """Path of the journal of an attempt in the validation after so many steps."""
+        """Path of an attempt's journal in the validation after step `steps`."""
         return self.validation_folder(steps) / f"{request.name}.jsonl"
 
 

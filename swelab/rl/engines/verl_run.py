@@ -32,8 +32,8 @@ from swelab.rl.engines.verl_ray import JobRay, OwnRay, open_ray
 from swelab.rl.engines.verl_records import FIGURES, TRAINED, RunRecords
 from swelab.rl.engines.verl_workplace import FAULT
 from swelab.rl.machine_check import stop_unless_fit
-from swelab.rl.places import Reads
 from swelab.rl.prompts import check_tasks
+from swelab.rl.rollout_inputs import Reads
 from swelab.rl.step_reports import Reports
 from swelab.sft.train.device import device_of, dtype_of
 

@@ -13,7 +13,8 @@ from swelab.jobs.journal import Journal
 from swelab.records import Fault, write_bytes
 from swelab.rl.engines.verl_order import Order, read_order
 from swelab.rl.model_maker import model_maker
-from swelab.rl.places import judge_of, open_bench
+from swelab.rl.places import judge_of
+from swelab.rl.rollout_inputs import open_bench
 from swelab.rl.rollouts import Place, RolledOut, RolloutRequest, StepJournal
 from swelab.rl.token_model import TokenEngine
 from swelab.rl.token_template import TokenTemplate

@@ -21,7 +21,7 @@ from swelab.scores.report import (
     provenance_sections,
     reinforcement,
     results,
-    running_time,
+    time_and_cost,
 )
 from swelab.scores.report.attempts import COLUMNS
 from swelab.scores.report.markup import OUTCOME_WORDS, STATUS_WORDS, points
@@ -89,7 +89,7 @@ def content(evidence: ReportData) -> list[tuple[str, str, str, str]]:
         ("training", "Training", "What each training step did.", provenance_sections.training(evidence)),
         *([rewarded] if learned else []),
         ("lengths", "Lengths", "Turns and tokens.", provenance_sections.lengths(evidence)),
-        ("stages", "Time and cost", "When each stage ran, where, how long.", running_time.stages(evidence)),
+        ("stages", "Time and cost", "When each stage ran, where, how long.", time_and_cost.stages(evidence)),
         (
             "gates",
             "Left out",

@@ -1,4 +1,4 @@
-"""Sections of the report on how exact rates are: runs, pass@k, every pair, planning; and what they cost."""
+"""Sections of the report on how exact rates are: runs, pass@k, every pair, planning."""
 
 from html import escape
 
@@ -152,24 +152,3 @@ def limit(differences: Differences | None) -> str:
         return muted("\u2013")
     least, most = differences.same_tasks_hard, differences.unrelated
     return f"{100 * most:.1f}" if least is None else f"{100 * least:.1f} to {100 * most:.1f}"
-
-
-def costs(evidence: ReportData) -> str:
-    """Tokens and dollars of every policy on every benchmark; '' where no usage was recorded."""
-    rows = []
-    for name, policy in scored(evidence):
-        if used := policy.usage:
-            tokens = [used.prompt_tokens, used.completion_tokens, used.tokens_per_resolved]
-            dollars = [used.cost, used.cost_per_resolved]
-            rows.append([
-                name,
-                f"{used.attempts:,}",
-                *("n/a" if value is None else f"{round(value):,}" for value in tokens),
-                *("n/a" if value is None else f"${value:,.2f}" for value in dollars),
-            ])  # fmt: skip
-    head = ["Run", "Attempts", "Tokens sent", "Written", "Tokens per resolved", "Cost", "Cost per resolved"]
-    told = table(head, rows, "Tokens and cost of all attempts, and for each resolved one") if rows else ""
-    return told and told + note(
-        "Tokens sent count at every call, cached or not. n/a: not recorded for every attempt, no known "
-        "price, or nothing resolved."
-    )

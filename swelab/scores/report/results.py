@@ -7,7 +7,7 @@ from swelab.files import svg_charts
 from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records.attempt_records import RESOLVED_BY
 from swelab.records.score_records import BenchmarkResult, Comparison
-from swelab.scores.report import infrastructure_losses, intervals, reinforcement, validation
+from swelab.scores.report import infrastructure_losses, intervals, reinforcement, time_and_cost, validation
 from swelab.scores.report.markup import (
     OUTCOME_WORDS,
     STATUS_WORDS,
@@ -158,7 +158,7 @@ def scores(evidence: ReportData) -> str:
         + "".join(intervals.pairwise(side, evidence) for side in sides(evidence))
         + intervals.several_runs(evidence)
         + intervals.planning(evidence)
-        + intervals.costs(evidence)
+        + time_and_cost.costs(evidence)
     )
 
 

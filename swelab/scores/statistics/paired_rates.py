@@ -12,6 +12,9 @@ from swelab.scores.statistics.one_rate import CONFIDENCE, rounded, wilson
 
 POWER = 0.8
 
+Rate = tuple[float, float, float]
+"""A rate, and the low and the high limit of its interval."""
+
 
 def heads(tosses: int) -> Iterator[float]:
     """The chances of 0, 1, ..., `tosses` heads of a fair coin, each exact but for the last bit."""
@@ -81,15 +84,25 @@ def paired_interval(pairs: PairCounts, confidence: float = CONFIDENCE) -> tuple[
     rates, squared and added with the correlation of the pairs taken off (continuity-corrected).
     """
     total = pairs.total
-    before, after = pairs.both + pairs.lost, pairs.both + pairs.gained
-    rate_before, rate_after = before / total, after / total
-    low_before, high_before = wilson(before, total, confidence)
-    low_after, high_after = wilson(after, total, confidence)
-    phi = _correlation(pairs)
-    down, up = rate_after - low_after, high_before - rate_before
-    low = pairs.difference - sqrt(max(0.0, down**2 - 2 * phi * down * up + up**2))
-    down, up = rate_before - low_before, high_after - rate_after
-    high = pairs.difference + sqrt(max(0.0, down**2 - 2 * phi * down * up + up**2))
+    before, after = (
+        (resolved / total, *wilson(resolved, total, confidence))
+        for resolved in (pairs.both + pairs.lost, pairs.both + pairs.gained)
+    )
+    return newcombe(pairs.difference, before, after, _correlation(pairs))
+
+
+def newcombe(difference: float, before: Rate, after: Rate, correlation: float) -> tuple[float, float]:
+    """Interval of a difference (after less before) of two correlated rates, as (low, high).
+
+    Source: method 10 of Newcombe 1998; the limits of both rates are given.
+    """
+    (rate_before, low_before, high_before), (rate_after, low_after, high_after) = before, after
+
+    def distance(down: float, up: float) -> float:
+        return sqrt(max(0.0, down**2 - 2 * correlation * down * up + up**2))
+
+    low = difference - distance(rate_after - low_after, high_before - rate_before)
+    high = difference + distance(rate_before - low_before, high_after - rate_after)
     return rounded(max(-1.0, low)), rounded(min(1.0, high))
 
 

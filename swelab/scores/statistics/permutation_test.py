@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from swelab.scores.statistics.multi_run import Interval, mean_interval
 from swelab.scores.statistics.one_rate import CONFIDENCE, rounded
-from swelab.scores.statistics.paired_rates import POWER, heads
+from swelab.scores.statistics.paired_rates import POWER, Rate, heads, newcombe
 
 FINEST = 2520
 """Shares are counted in steps of 1/FINEST where their common denominator is larger; it divides by 1 to 10."""
@@ -59,18 +59,14 @@ def difference_interval(first: Shares, second: Shares, confidence: float = CONFI
     Newcombe 1998, Statistics in Medicine 17:2635-2650, with intervals for several attempts in the place of
     Wilson's, as Zou and Donner 2008, Statistics in Medicine 27:1693-1702, generalize it.
     """
-    means, limits, sides = [], [], []
+    rates, sides = list[Rate](), list[np.ndarray]()
     for side in (first, second):
         shares = [c / m for c, m in side]
-        mean, interval = mean_interval(shares, sum(m for _, m in side), confidence)
-        means.append(mean), limits.append(interval), sides.append(np.asarray(shares))  # type: ignore[func-returns-value]
-    (before, after), ((low, high), (low_after, high_after)) = means, limits
-    r, difference = correlation(*sides), after - before
-    down, up = after - low_after, high - before
-    least = difference - sqrt(max(0.0, down**2 - 2 * r * down * up + up**2))
-    down, up = before - low, high_after - after
-    most = difference + sqrt(max(0.0, down**2 - 2 * r * down * up + up**2))
-    return rounded(max(-1.0, least)), rounded(min(1.0, most))
+        mean, (low, high) = mean_interval(shares, sum(m for _, m in side), confidence)
+        rates.append((mean, low, high))
+        sides.append(np.asarray(shares))
+    before, after = rates
+    return newcombe(after[0] - before[0], before, after, correlation(*sides))
 
 
 def correlation(first: np.ndarray, second: np.ndarray) -> float:

@@ -1,9 +1,9 @@
 """Text for pre-training the demo's base model: single documents about a world like the drill package's.
 
-A document is a note on one function, worded like an issue, and one shell line: a search for it, a test
-run, or (the note then ends with a listing of the function) a substitution; or, for the last, a diff's
-hunk. There is no conversation, no fenced block, no second step; functions and bugs are made for the text,
-under names of the train side only.
+A document is a note on one function, worded like an issue, and what follows from it: names of the function
+and its test; a shell line that searches for it, runs its test or substitutes text; or a diff's hunk. Before a
+substitution or a hunk stands a listing of the function. There is no conversation, no fenced block, no second
+step; functions and bugs are made for the text, under names of the train side only.
 """
 
 import io

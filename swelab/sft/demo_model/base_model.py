@@ -55,8 +55,8 @@ VOCABULARY = 768
 INIT_STD = 0.08
 """Standard deviation of the initial weights. At the usual 0.02 so small a model does not learn to copy."""
 NOTE_WEIGHT, LISTING_WEIGHT = 0.02, 0.3
-"""Loss weights, against 1 for a document's last part: of its note, whose words are random, and of its
-listing of code."""
+"""Loss weights of a document's note, whose words are random, and of its listing of code. Its last part has
+weight 1."""
 
 
 class PretrainRow(LossRow):

@@ -20,16 +20,18 @@ KINDS = {"index": 0.2, "search": 0.16, "look": 0.08, "begin": 0.14, "print": 0.1
 INDEXES = ("{0.identity} {0.test}", "def {0.name}", "{0.test}", "{0.name}")
 """Lines of an index. A model that has seen a function's name after a path alone copies it nowhere else."""
 COPIES, ONE_FORM = 0.1, 0.3
-"""Shares of the documents at which copies end, and from which on an index has all its forms. A model that
-starts with copies learns in a fifth of the steps to copy; with all forms at once it did not in 2,800."""
+"""Shares of all documents: the first COPIES are copies; up to ONE_FORM an index has one form, then any.
+
+A model that starts with copies learns to copy in a fifth of the steps; with all forms at once it did not
+learn it in 2,800."""
 TEXT_SHAPES = (*FILE_SHAPES, "compare", "scale", "cut")
 """Shapes of function that the text draws from."""
 LINES_BEFORE = (0, 0, 1, 3, 8, 16)
-"""Numbers of lines of small talk before a note; in a conversation, definitions of tools stand there. A model
-whose notes all begin a document copies a name only from a document's beginning."""
+"""How many lines of small talk stand before a note, where a conversation has the definitions of tools. A
+model whose notes all begin a document copies a name only from a document's beginning."""
 LINES_BETWEEN = (0, 1, 3, 8, 16, 32)
-"""Numbers of lines between a note and what a tool shows: in a conversation, all that was done before. A model
-that saw both close together alone rewrites something else."""
+"""How many lines stand between a note and what a tool shows, where a conversation has its earlier turns. A
+model that only saw both close together rewrites something else."""
 AGAIN = 0.5
 """Share of documents in which the note's line is said again once more: in a conversation, at each turn."""
 PRINTED = 0.7

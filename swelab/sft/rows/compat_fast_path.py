@@ -58,10 +58,10 @@ class Unusual(Exception):
 def usual_messages(
     last_step: bytes, system: str, notes: tuple[str, ...], spoken: Callable[[Record], str]
 ) -> tuple[bytes, str]:
-    """Messages of a row as JSON separated by commas, and replay_config; last_step: a trajectory of one step.
+    """(messages of a row as JSON, separated by commas; replay_config).
 
-    notes: responses of steps that hold no conversation. spoken: the text of an assistant's message.
-    Raises Unusual.
+    last_step: JSON of a trajectory with its last step alone. notes: responses of steps without messages.
+    spoken: the text of an assistant's message. Raises Unusual.
     """
     try:
         found = _TRAJECTORY.decode(last_step)

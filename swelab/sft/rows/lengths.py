@@ -113,7 +113,7 @@ class ChatTokenizer:
 
 
 def special_tokens(folder: str | Path) -> dict[str, int]:
-    """Every added token of a checkpoint folder with its id. Raises InputError."""
+    """{text: id} of the tokens that a checkpoint's tokenizer adds to its vocabulary. Raises InputError."""
     path = Path(folder) / "tokenizer.json"
     try:
         return {token["content"]: token["id"] for token in read_json(path)["added_tokens"]}

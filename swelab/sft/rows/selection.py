@@ -53,7 +53,7 @@ class Dropped:
         return dict(sorted(found.items()))
 
     def gates(self, entered: int) -> list[Record]:
-        """One {"gate", "in", "out", "dropped": {reason: count}} a gate, in their order."""
+        """{"gate", "in", "out", "dropped": {reason: count}} of each gate; `entered` go into the first."""
         told = []
         for gate in GATES:
             dropped = {reason: n for (where, reason), n in sorted(self._counts.items()) if where == gate}

@@ -4,10 +4,11 @@ SWE-agent reads the first <function=...> of an answer (its parser `xml_function_
 fenced block that is not inside another (`thought_action`).
 """
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any
+
+from swelab.models.chat.turn_text import argument_text
 
 FUNCTION = re.compile(r"<function=([^>]+)>\n(.*?)</function>", re.DOTALL)
 PARAMETER = re.compile(r"<parameter=([^>]+)>(.*?)</parameter>", re.DOTALL)
@@ -51,11 +52,6 @@ def parse_ticks(text: str) -> tuple[str, str] | None:
         return None
     start, end = block
     return text[: start.start()] + text[end.end() :], text[start.end() : end.start()]
-
-
-def argument_text(value: Any) -> str:
-    """An argument as the student writes it: text as it is, all else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def is_plain(name: str, value: Any) -> bool:

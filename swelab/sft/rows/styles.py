@@ -13,12 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from swelab.models.chat.turn_text import argument_text
 from swelab.records import SHIPPED_CONFIGS, InputError, read_json
 from swelab.records.attempt_records import Rollout
 from swelab.records.training_records import Called, RowMessage, Tool, ToolCall
 from swelab.sft.rows.lengths import is_trained
 from swelab.sft.rows.parse_compat_text import OWN_LINES
-from swelab.sft.rows.student_parsers import argument_text, is_plain, parse_ticks, parse_xml, write_argument
+from swelab.sft.rows.student_parsers import is_plain, parse_ticks, parse_xml, write_argument
 from swelab.sft.rows.turns import Call, Turn, turns_of
 from swelab.sft.rows.view_range import complete
 

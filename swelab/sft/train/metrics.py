@@ -68,7 +68,7 @@ def weights_multiplied(config: ModelConfig) -> int:
 
 
 def row_flops(config: ModelConfig, tokens: Any) -> Any:
-    """FLOPs that training on a row of so many tokens takes, forward and backward; or on rows, of an array."""
+    """FLOPs of one training pass, forward and backward, over a row of `tokens` tokens (number or array)."""
     attention = 6 * config.num_hidden_layers * config.query_width * tokens**2
     return 6 * weights_multiplied(config) * tokens + attention
 

@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 from swelab.records import write_bytes
-from swelab.sft.train.boards import BOARD
 from swelab.sft.train.metrics import read_metrics, write_table
 from swelab.sft.train.plots import plot
 from swelab.sft.train.step_log import METRICS
+from swelab.sft.train.tensorboard_wandb import BOARD
 
 PLOT = "training.svg"
 

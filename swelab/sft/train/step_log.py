@@ -14,8 +14,8 @@ import torch
 from swelab.files.text_lines import lines_of
 from swelab.records import Record, read_json
 from swelab.records.training_records import LossRow
-from swelab.sft.train.boards import Boards
 from swelab.sft.train.metrics import PlannedRun, metrics_row, peak_flops
+from swelab.sft.train.tensorboard_wandb import Boards
 
 STEPS, METRICS = "steps.txt", "metrics.jsonl"
 SPEED = "tokens_per_second_per_gpu"

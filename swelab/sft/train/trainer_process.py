@@ -9,7 +9,7 @@ from pathlib import Path
 from swelab.configs.kinds.sft import Sft, Train
 from swelab.console.terminal import Progress
 from swelab.files.weights import weight_files
-from swelab.jobs.child_process import Tethered, fault_line
+from swelab.jobs.child_process import Tethered, fault_line, torch_environment
 from swelab.records import Fault, digest, sha256_file, write_json
 from swelab.sft.train.device import device_of
 from swelab.sft.train.ranks import ranks_of, recipe_of
@@ -57,16 +57,11 @@ HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 34), "MALLOC
 
 
 def _environment(work: Path, train: Train) -> dict[str, str]:
-    root = str(Path(__file__).resolve().parents[3])
     return {
-        **os.environ,
+        **torch_environment(train.threads),
         **(HEAP if device_of(train) == "cpu" else {}),
-        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")])),
         "PYTHONHASHSEED": "0",
-        "OMP_NUM_THREADS": str(train.threads),
-        "GOMP_SPINCOUNT": "3000",  # longer spins (the default) are tenfold slower where cores are shared
         "MKL_NUM_THREADS": str(train.threads),
-        "TOKENIZERS_PARALLELISM": "false",
         "TQDM_DISABLE": "1",
         "HF_HOME": str((work / "cache").resolve()),
         "HF_HUB_OFFLINE": "1",

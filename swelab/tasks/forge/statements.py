@@ -86,7 +86,7 @@ def _whole_lines(source: Source, node: ast.AST) -> bool:
 
 
 def _remove(source: Source, node: ast.stmt) -> Changes:
-    """The statement's lines go; `pass` takes its place where the block would be empty."""
+    """Removes the statement's lines; puts `pass` there if the block would be empty."""
     if not _whole_lines(source, node):
         return
     block = next(
@@ -115,7 +115,7 @@ def _in_while(source: Source, node: ast.AST) -> bool:
 
 
 def _known_before(source: Source, node: ast.Assign, target: ast.expr) -> bool:
-    """Whether the target has a value already, so that its removal is no mere NameError."""
+    """Whether the target has a value before the statement: without the statement it is then no NameError."""
     if isinstance(target, (ast.Attribute, ast.Subscript)):
         return True
     function = _function_of(source, node)

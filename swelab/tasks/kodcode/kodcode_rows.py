@@ -55,7 +55,7 @@ def read_small_tasks(path: Path, entrypoint: str | None = None) -> Iterator[Smal
     entrypoint: of tasks that name none. Raises InputError naming the row or folder and the field.
     """
     if path.is_dir():
-        found = [each for each in sorted(path.iterdir()) if each.is_dir() and not each.name.startswith(".")]
+        found = task_folders(path)
         if not found:
             raise InputError("no folder in it", path, "a folder for each task")
         yield from (read_folder(each, entrypoint) for each in found)
@@ -68,6 +68,11 @@ def read_small_tasks(path: Path, entrypoint: str | None = None) -> Iterator[Smal
         yield from (read_row(row, f"{path}, row {number}", entrypoint) for number, row in rows)
     else:
         raise InputError("no such file or folder", path, "rows, or a folder of task folders")
+
+
+def task_folders(path: Path) -> list[Path]:
+    """The folders in a folder by name, without those whose name begins with a dot."""
+    return [each for each in sorted(path.iterdir()) if each.is_dir() and not each.name.startswith(".")]
 
 
 def read_row(row: Any, where: str, entrypoint: str | None = None) -> SmallTask:

@@ -247,12 +247,12 @@ class Warned:
 
 
 def warned(slot, *expected):
-    """A context that emits which warnings come in it."""
+    """A context manager; at its end it emits the warnings that were raised inside."""
     return Warned(slot, expected)
 
 
 def warned_call(slot, expected, function, *args, **keywords):
-    """Emits which warnings a call gives."""
+    """Calls `function` and emits the warnings that it raised; returns its result."""
     with Warned(slot, expected):
         return function(*args, **keywords)
 

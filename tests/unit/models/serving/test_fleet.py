@@ -10,11 +10,11 @@ from swelab.cluster import slurm
 from swelab.configs.kinds.policy import Job
 from swelab.models import ServingError
 from swelab.models.serving import fleet as fleets
-from swelab.models.serving import kept_server
+from swelab.models.serving import server_watchdog
 from swelab.models.serving.engine import Weights
 from swelab.models.serving.fleet import Fleet, serve_fleet, starts
-from swelab.models.serving.kept_server import Server
 from swelab.models.serving.server import Endpoint
+from swelab.models.serving.server_watchdog import Server
 from swelab.records import InputError
 from tests.contract.attacks import PATIENCE, until
 from tests.toy_checkpoint import make_checkpoint
@@ -44,8 +44,8 @@ class Scripted:
 
 @pytest.fixture
 def keep(monkeypatch, tmp_path):
-    monkeypatch.setattr(kept_server, "CHECK_SECONDS", 0.01)
-    monkeypatch.setattr(kept_server, "generates", lambda endpoint: True)
+    monkeypatch.setattr(server_watchdog, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(server_watchdog, "generates", lambda endpoint: True)
     running = []
 
     def run(*scripts):
@@ -82,7 +82,9 @@ def test_one_that_starts_again_is_up_when_it_has_the_current_weights(keep, monke
     (first,) = fleet.await_first()
     server = fleet.servers[0]
     server.on_change = lambda: seen.append("up" if server.endpoint else f"down, {len(script.ports)} starts")
-    monkeypatch.setattr(kept_server, "replace", lambda endpoint, weights, *_: seen.append(weights.version))
+    monkeypatch.setattr(
+        server_watchdog, "replace", lambda endpoint, weights, *_: seen.append(weights.version)
+    )
     monkeypatch.setattr(fleets, "replace", lambda endpoint, weights, *_: seen.append("published"))
     assert fleet.publish(Weights(Path("there"), "step-7")) == 1
     script.alive.clear()
@@ -111,7 +113,7 @@ def test_one_that_fails_again_and_again_is_given_up(keep):
     fleet.await_first()
     script.alive.clear()
     assert not fleet.alive()
-    assert len(script.ports) == kept_server.RESTARTS + 1
+    assert len(script.ports) == server_watchdog.RESTARTS + 1
 
 
 def test_the_others_serve_on(keep):
@@ -126,7 +128,7 @@ def test_a_mute_server_is_started_again(keep, monkeypatch):
     script = Scripted()
     fleet = keep(script)
     fleet.await_first()
-    monkeypatch.setattr(kept_server, "generates", lambda endpoint: script.ended)
+    monkeypatch.setattr(server_watchdog, "generates", lambda endpoint: script.ended)
     assert until(lambda: script.ended, PATIENCE) and fleet.alive()
 
 

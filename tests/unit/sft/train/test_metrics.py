@@ -10,7 +10,7 @@ import pytest
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
 from swelab.records import InputError, write_json, write_jsonl
-from swelab.sft.train import boards
+from swelab.sft.train import tensorboard_wandb
 from swelab.sft.train.check_settings import check_settings, check_wandb
 from swelab.sft.train.metrics import COLUMNS, read_metrics, row_flops, weights_multiplied
 from swelab.sft.train.plots import plot
@@ -107,7 +107,7 @@ def test_weights_and_biases_is_asked_before_training(monkeypatch):
 
 def test_a_failing_service_does_not_end_a_training(monkeypatch, tmp_path, capfd):
     monkeypatch.setitem(__import__("sys").modules, "wandb", json)  # it has no `init`
-    assert boards.start_wandb("p", tmp_path) is None
+    assert tensorboard_wandb.start_wandb("p", tmp_path) is None
     assert "wandb: not told of this run: AttributeError" in capfd.readouterr().err
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, TypeVar
 
 from swelab.pool.budget import Budget
-from swelab.pool.held_sandbox import HostLimits, HostSandbox, answer_bytes, command_bytes
+from swelab.pool.host_sandbox import HostLimits, HostSandbox, answer_bytes, command_bytes
 from swelab.pool.idempotency import Once, Shelf
 from swelab.pool.image_allowlist import AllowedImages
 from swelab.pool.renewal import LONGEST_SECONDS

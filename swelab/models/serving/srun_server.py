@@ -1,6 +1,6 @@
 """Runs a model server on another node of the current SLURM job, by srun, until its standard input is closed.
 
-The command there is `python -m swelab.models.serving.replica`. It reads its settings from standard input,
+The command there is `python -m swelab.models.serving.srun_server`. It reads its settings from standard input,
 since they contain the token, and writes its address to standard output.
 """
 
@@ -36,7 +36,7 @@ def serve_on(node: Node, gpus: int, settings: Record, ending: Callable[[], bool]
     command += [f"--nodelist={node.name}", "--mem=0", "--quiet", *([f"--gpus={gpus}"] if gpus else [])]
     with open_log(log) as stream:
         step = subprocess.Popen(
-            [*command, sys.executable, "-m", "swelab.models.serving.replica"],
+            [*command, sys.executable, "-m", "swelab.models.serving.srun_server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stream,

@@ -1,8 +1,9 @@
-"""The section of the report on when, where, how long and at what cost the stages ran."""
+"""Sections of the report on time and cost: when, where and how long stages ran, and what attempts cost."""
 
 from datetime import datetime
 from html import escape
 
+from swelab.scores.report.intervals import scored
 from swelab.scores.report.markup import muted, note, table
 from swelab.scores.report.report_data import ReportData
 from swelab.scores.report.stage_times import StageRuns
@@ -98,3 +99,24 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def costs(evidence: ReportData) -> str:
+    """Tokens and dollars of every policy on every benchmark; '' where no usage was recorded."""
+    rows = []
+    for name, policy in scored(evidence):
+        if used := policy.usage:
+            tokens = [used.prompt_tokens, used.completion_tokens, used.tokens_per_resolved]
+            dollars = [used.cost, used.cost_per_resolved]
+            rows.append([
+                name,
+                f"{used.attempts:,}",
+                *("n/a" if value is None else f"{round(value):,}" for value in tokens),
+                *("n/a" if value is None else f"${value:,.2f}" for value in dollars),
+            ])  # fmt: skip
+    head = ["Run", "Attempts", "Tokens sent", "Written", "Tokens per resolved", "Cost", "Cost per resolved"]
+    told = table(head, rows, "Tokens and cost of all attempts, and for each resolved one") if rows else ""
+    return told and told + note(
+        "Tokens sent count at every call, cached or not. n/a: not recorded for every attempt, no known "
+        "price, or nothing resolved."
+    )

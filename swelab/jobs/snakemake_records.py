@@ -35,7 +35,7 @@ def keep_paid_outputs() -> None:
         return path.exists()
 
     def remember(self: Any, key: str, record: Any) -> None:
-        """Writes a record, but for outputs that a failed job left in place."""
+        """Writes the record of an output, unless a failed job left this output in place."""
         if key not in kept:
             write(self, key, record)
 
@@ -57,7 +57,7 @@ def forget_places() -> None:
 
 
 def ask_manifests(digest: Callable[[str], str]) -> None:
-    """Has Snakemake ask manifests of jobs that it remembers nothing of, as where `.snakemake` was removed.
+    """Has Snakemake ask the manifests of jobs of which it has no record, as after `.snakemake` was removed.
 
     digest: says why the file at a path is out of date, such as a changed recipe; "" where it is not.
     """
@@ -79,10 +79,10 @@ def ask_manifests(digest: Callable[[str], str]) -> None:
 
 
 def look_behind_ancient_files() -> None:
-    """Has Snakemake look at jobs that depend by `ancient` files alone on a job that runs.
+    """Has Snakemake still check a job for changes if `ancient` files alone tie it to a job that runs.
 
-    Such a file rightly does not make it run them. But it did not look at them at all, and so missed other
-    changes: a new learning rate was not seen while the check that training waits for had to run.
+    An `ancient` file rightly makes no job run again. But Snakemake did not check such a job at all, and so
+    missed other changes: a new learning rate, while the check before the training had to run.
     """
     walk = DAG.bfs
 

@@ -30,14 +30,14 @@ class Watcher(Protocol):
         ...
 
 
-ActorFor = Callable[[Task, int], TextModel]
+ModelFor = Callable[[Task, int], TextModel]
 
 
 @contextmanager
-def open_actors(
+def open_attempt_models(
     policy: Policy, name: str, loop: MiniLoop, samples: int, log: Path, paid: Callable[[int], PaidRun]
-) -> Iterator[ActorFor]:
-    """The function from a task and the number of a sample to the model that acts.
+) -> Iterator[ModelFor]:
+    """The function from a task and the number of a sample to the attempt's model.
 
     Weights are served once for all samples; log: of that server. paid: the paid turns of a hosted model, by
     sample. Raises InputError, ServingError, BudgetSpent.

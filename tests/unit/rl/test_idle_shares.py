@@ -2,14 +2,14 @@
 
 import pytest
 
-from swelab.rl import busy
-from swelab.rl.busy import Busy, StepClock
+from swelab.rl import idle_shares
+from swelab.rl.idle_shares import Busy, StepClock
 
 
 @pytest.fixture
 def clock(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(busy.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(idle_shares.time, "monotonic", lambda: now[0])
 
     def pass_seconds(seconds):
         now[0] += seconds

@@ -1,4 +1,4 @@
-"""Measures how long something was busy, from several threads, for its idle shares of a step."""
+"""Measures in which share of a step the learner, the engine and the rollout places were idle."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Busy:
-    """A meter of what is done at once. Safe from many threads."""
+    """Measures how long work is under way that many threads do at the same time. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -16,7 +16,7 @@ class Busy:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """One thing is being done within it."""
+        """Counts one piece of work as under way during the block."""
         self._change(1)
         try:
             yield
@@ -24,7 +24,7 @@ class Busy:
             self._change(-1)
 
     def read(self) -> tuple[float, float]:
-        """Since the meter was made: seconds in which anything was done, and the sum over all that was."""
+        """(seconds with any work under way, sum of the seconds of all pieces) since it was made."""
         with self._lock:
             self._count()
             return self._any, self._sum
@@ -42,7 +42,7 @@ class Busy:
 
 
 class StepClock:
-    """The time of one step, and who was idle in it. workers: places for rollouts."""
+    """Measures one step, and who was idle in it. workers: number of places for rollouts."""
 
     def __init__(self, places: Busy, engine: Busy | None, workers: int):
         self._places, self._engine, self._workers = places, engine, workers
@@ -50,11 +50,11 @@ class StepClock:
         self._began = time.monotonic()
 
     def seconds(self) -> float:
-        """Since the step began."""
+        """Seconds since the step began."""
         return time.monotonic() - self._began
 
     def idle(self, trained: float, published: float) -> dict[str, float]:
-        """Idle shares of the step, 0..1: of the learner, the engine and the rollout slots.
+        """Idle shares of the step, 0..1: of the learner, the engine and the places.
 
         The engine's share is left out when other processes use the engine too.
 
