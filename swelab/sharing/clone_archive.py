@@ -124,13 +124,13 @@ def _answers(finished: Finished) -> list[str]:
     """The gold patches, scripts and solutions of hidden sets, as they are written in JSON."""
     hidden = [each for each in finished.subsets if finished.is_hidden(each)]
     files = [path for subset in hidden for path in finished.paths("lock.kept", subset=subset)]
-    told = (
+    answers = (
         text
         for path in files
         for task in read_tasks(path)
         for text in (task.patch, task.test_patch, task.verifier_tar, task.solution_tar)
     )
-    return [json.dumps(text, ensure_ascii=False)[1:-1] for text in told if text]
+    return [json.dumps(text, ensure_ascii=False)[1:-1] for text in answers if text]
 
 
 def _fault(name: str, private: Private, answers: list[str]) -> str:
