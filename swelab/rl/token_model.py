@@ -58,7 +58,8 @@ class TokenModel(TextModel):
     `watch` is given the conversation before each turn.
 
     `sampling` holds temperature, top_p, max_tokens and, if wanted, stop. `replayed` are turns that an
-    interrupted rollout has sampled already: they are given again in place of asking.
+    interrupted rollout has sampled already: they are given again in place of asking. A turn whose prompt is
+    another one is skipped: a command printed something else when it was run again.
     """
 
     def __init__(
@@ -121,9 +122,10 @@ class TokenModel(TextModel):
         return prompt
 
     def _sample(self, prompt: list[int]) -> TokenTurn:
-        if self._replayed and list(self._replayed[0].prompt) == prompt:
-            return self._replayed.pop(0)
-        self._replayed.clear()
+        while self._replayed:
+            turn = self._replayed.pop(0)
+            if list(turn.prompt) == prompt:
+                return turn
         turn = self.engine.generate(prompt, self.sampling)
         if not turn.sampled:
             raise ContextLimit(f"no room for an answer after {len(prompt)} tokens")

@@ -137,14 +137,20 @@ def test_an_interrupted_rollout_samples_nothing_twice(template):
     assert again.turns == whole.turns and kept == whole.turns[2:] and len(engine.prompts) == 1
 
 
-def test_turns_of_another_conversation_are_not_replayed(template):
-    other = TokenModel(Spelled(template, [BLOCK.format(7)]), template, SCAFFOLD, SAMPLING, "toy")
-    converse(other, 1)
-    changed = [TokenTurn([*other.turns[0].prompt, 5], [1], [-1.0], "stop"), *other.turns]
-    engine = Spelled(template, [BLOCK.format(1)])
-    model = TokenModel(engine, template, SCAFFOLD, SAMPLING, "toy", replayed=changed)
-    converse(model, 1)
-    assert len(engine.prompts) == 1
+def test_a_second_kill_resumes_from_the_turns_behind_those_that_no_longer_fit(template):
+    journal = []
+
+    def life(output, answers):
+        engine = Spelled(template, answers)
+        model = TokenModel(engine, template, SCAFFOLD, SAMPLING, "toy", journal.append, list(journal))
+        converse(model, 3, output)
+        assert not engine.answers
+        return model.turns
+
+    first = life("one", [BLOCK.format(i) for i in range(3)])
+    second = life("two", [BLOCK.format(i) for i in (4, 5)])
+    assert journal == [*first, *second[1:]] and second[0] == first[0]
+    assert life("two", []) == second and life("one", []) == first
 
 
 def test_an_answer_of_nothing_is_a_full_context(template):
