@@ -13,7 +13,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any, TypeVar
 
 from swelab.console.terminal import Progress
@@ -21,7 +21,7 @@ from swelab.jobs.instance_durations import Timings
 from swelab.jobs.journal import Journal
 from swelab.jobs.lost_instances import Losses
 from swelab.jobs.ray_workers import Place, RayWorkers
-from swelab.jobs.thread_pool import Threads
+from swelab.jobs.thread_pool import Done, Threads, Todo
 from swelab.records import InputError, Kind, Record
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
@@ -114,25 +114,38 @@ def run_shard(
     todo = [(key, item) for key, item in items if key not in finished]
     losses = losses or Losses()
     if todo:
-        with Timings(journal.path) as timings, ExitStack() as stack:
+        with Timings(journal.path) as timings:
             waiting = deque(timings.longest_first(todo))
-            if place and os.environ.get("SWELAB_EXECUTOR") == "ray":
-                batches = RayWorkers(workers).run(waiting, place)
-            else:
-                batches = Threads(workers).run(waiting, stack.enter_context(open_work()), is_lost)
-            stack.enter_context(closing(batches))
-            for done in batches:
-                journal.append(*({**each.record, "key": each.key, "journalled": now()} for each in done))
-                timings.note(done)
-                for record in (kind.of(each.record) for each in done):
-                    progress.done(is_good(record))
-                    losses.note(record, is_lost(record))
-                if losses.hopeless(workers):
-                    waiting.clear()
+            with _batches(waiting, open_work, workers, is_lost, place) as batches:
+                for done in batches:
+                    journal.append(*({**each.record, "key": each.key, "journalled": now()} for each in done))
+                    timings.note(done)
+                    for record in (kind.of(each.record) for each in done):
+                        progress.done(is_good(record))
+                        losses.note(record, is_lost(record))
+                    if losses.hopeless(workers):
+                        waiting.clear()
     progress.close()
     losses.check(len(items))
     for key, _ in items:
         yield journal.record(key, kind)
+
+
+@contextmanager
+def _batches(
+    waiting: Todo,
+    open_work: Callable[[], AbstractContextManager[Callable[[Any], Kind]]],
+    workers: int,
+    is_lost: Callable[[Kind], bool],
+    place: Place | None,
+) -> Iterator[Iterator[list[Done]]]:
+    """Batches of finished instances, made on a Ray cluster or by threads of this process."""
+    if place and os.environ.get("SWELAB_EXECUTOR") == "ray":
+        with closing(RayWorkers(workers).run(waiting, place)) as batches:
+            yield batches
+        return
+    with open_work() as work, closing(Threads(workers).run(waiting, work, is_lost)) as batches:
+        yield batches
 
 
 def now() -> float:

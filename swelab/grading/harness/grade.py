@@ -126,11 +126,7 @@ def run_patch(
                 with phase(spec.instance_id, QUESTION), fresh(False) as sandbox:
                     said = ask_question(QuestionRun(spec, patch, sandbox, limits), asked)
             with tested(), fresh(True) as sandbox:
-                if spec.verifier:
-                    place = image.workdir if image else WORKDIR
-                    run = run | RewardRun(spec, patch, sandbox, limits, place).evidence()
-                else:
-                    run = run | PatchRun(spec, patch, sandbox, limits, checks).evidence()
+                run = run | evidence_of(spec, patch, sandbox, limits, checks, image)
             run = run | {"reference": True} if checks == REFERENCE else run
             if asked and read_verdict(spec, run)[0] in PASSING:
                 if not said:
@@ -142,6 +138,17 @@ def run_patch(
     except (SandboxError, OSError, MemoryError) as error:
         run = run | {"ended": GradeEnd.INFRA_ERROR, "reason": f"{type(error).__name__}: {error}"}
     return run | {"seconds": round(time.monotonic() - start, 3)}
+
+
+def evidence_of(
+    spec: RunSpec, patch: str, sandbox: Sandbox, limits: Limits, checks: frozenset[str], image: Image | None
+) -> RunEvidence:
+    """Runs the task's tests, or its own script, on a patch. Raises InputError (unusable task), SandboxError,
+    OSError."""
+    if spec.verifier:
+        place = image.workdir if image else WORKDIR
+        return RewardRun(spec, patch, sandbox, limits, place).evidence()
+    return PatchRun(spec, patch, sandbox, limits, checks).evidence()
 
 
 def refusal(patch: str, allow_empty: bool) -> Record:
