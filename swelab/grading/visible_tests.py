@@ -14,7 +14,7 @@ from pathlib import Path
 
 from swelab.grading import evidence
 from swelab.grading.grading_stage import Bench
-from swelab.grading.harness import logs, patches, script
+from swelab.grading.harness import logs, patch_paths, script
 from swelab.grading.harness.grade import limits_of
 from swelab.grading.harness.patch_run import PatchRun
 from swelab.grading.harness.spec import RunSpec, read_spec
@@ -87,13 +87,13 @@ def run_visible(task: Task, patch: str, bench: Bench) -> VisibleRun:
     """Runs the tests that the agent could see on its patch. Raises InputError (an unusable task)."""
     spec, name = visible_spec(task), task.instance_id
     if task.hidden_tests:
-        patch = patches.without(patch, {*task.failing_files})
+        patch = patch_paths.without(patch, {*task.failing_files})
     found = VisibleRun(instance_id=name, ended="ran", passed=0, failed=0)
     if spec is None:
         return found | {"reason": NONE_SEEN}
     if not patch.strip():
         return found | {"ended": GradeEnd.EMPTY_PATCH}
-    refusal = patches.refusal(patch) if is_encodable(patch) else "the patch holds half a character"
+    refusal = patch_paths.refusal(patch) if is_encodable(patch) else "the patch holds half a character"
     if refusal:
         return found | {"ended": "not_applied", "reason": refusal}
     try:

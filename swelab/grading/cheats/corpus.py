@@ -22,7 +22,7 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from swelab.files.python_syntax import parse_python
-from swelab.grading.harness.patches import touched_paths
+from swelab.grading.harness.patch_paths import touched_paths
 from swelab.records import InputError
 from swelab.records.task_records import Task
 from swelab.tasks.checkout import RepoStore, decode_patch, git

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from swelab.grading import versions
 from swelab.grading.evidence import RunEvidence, ended
-from swelab.grading.harness import patches
+from swelab.grading.harness import patch_paths
 from swelab.grading.harness.hostile_text import read_verdict
 from swelab.grading.harness.mutated_rerun import complaint
 from swelab.grading.harness.patch_run import PatchRun
-from swelab.grading.harness.phases import QUESTION, TESTS, phase
 from swelab.grading.harness.question_run import QuestionRun
+from swelab.grading.harness.question_test_lock import QUESTION, TESTS, phase
 from swelab.grading.harness.reward_run import RewardRun
 from swelab.grading.harness.reward_verdict import NoReward, read_reward
 from swelab.grading.harness.spec import RunSpec, read_spec
@@ -113,7 +113,7 @@ def run_patch(
     spec = read_spec(task)
     # The agent may have written such a file anew; the grader has its own.
     if task.hidden_tests:
-        patch = patches.without(patch, {*task.failing_files})
+        patch = patch_paths.without(patch, {*task.failing_files})
     run = ended("ran") | {"findings": [], "dynamic": [], "echo": "", "seconds": 0.0}
     if refused := refusal(patch, allow_empty):
         return run | refused
@@ -158,7 +158,7 @@ def refusal(patch: str, allow_empty: bool) -> Record:
         return Record(ended=GradeEnd.EMPTY_PATCH)
     if not is_encodable(patch):
         return Record(ended="not_applied", reason="the patch holds half a character, which no file can")
-    reason = patches.refusal(patch)
+    reason = patch_paths.refusal(patch)
     return Record(ended=GradeEnd.TAMPERED, reason=reason) if reason else Record()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from swelab.grading.evidence import RunEvidence, ended
-from swelab.grading.harness import audit, patches, protected
+from swelab.grading.harness import audit, patch_paths, protected
 from swelab.grading.harness.guard import Guard, pack_tar
 from swelab.grading.harness.hostile_text import review
 from swelab.grading.harness.logs import between
@@ -83,7 +83,7 @@ class PatchRun:
         if applied:
             return applied
         before, gone = _texts(files["before.tar"]), set(self.removed)
-        named = set(patches.touched_paths(self.patch))
+        named = set(patch_paths.touched_paths(self.patch))
         fresh = protected.fresh_python(files["fresh"])
         changed = [path for path in fresh if path not in gone and not self.spec.protects(path)]
         if unnamed := [path for path in changed if path not in named]:
@@ -150,13 +150,13 @@ class PatchRun:
         """The files that `folder` of the sandbox must have for the patch to be applied: prepare.sh (see
         `protected.prepare_script`), and the files that it reads."""
         spec = self.spec
-        ours = {path for path in patches.touched_paths(spec.gold) if spec.protects(path)}
-        gold = patches.only(spec.gold, ours)
+        ours = {path for path in patch_paths.touched_paths(spec.gold) if spec.protects(path)}
+        gold = patch_paths.only(spec.gold, ours)
         how = ("apply -R" if spec.gold_reversed else "apply") if gold else ""
         script = protected.prepare_script(folder, spec.test_paths, spec.setup, how, listed)
         files = {"prepare.sh": script.encode(), "patch.diff": encode_patch(self.patch)}
         files["touched"] = b"".join(
-            b"./" + os.fsencode(path) + b"\0" for path in patches.touched_paths(self.patch)
+            b"./" + os.fsencode(path) + b"\0" for path in patch_paths.touched_paths(self.patch)
         )
         return files | ({"gold.diff": encode_patch(gold)} if gold else {})
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from swelab.grading.harness import script, swesmith_profiles
 from swelab.grading.harness.logs import DEFAULT_PARSER, OFFICIAL_END, OFFICIAL_START
-from swelab.grading.harness.patches import touched_paths
+from swelab.grading.harness.patch_paths import touched_paths
 from swelab.grading.harness.protected import is_protected
 from swelab.records import InputError, Record
 from swelab.records.task_records import Task

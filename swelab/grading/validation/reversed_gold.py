@@ -5,7 +5,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from swelab.grading.harness.patches import touched_paths
+from swelab.grading.harness.patch_paths import touched_paths
 from swelab.records.task_records import Task
 from swelab.tasks.checkout import RepoStore, encode_patch, git
 

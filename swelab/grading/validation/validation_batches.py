@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from swelab.grading.harness.patches import touched_paths
+from swelab.grading.harness.patch_paths import touched_paths
 from swelab.records import digest
 from swelab.records.task_records import Task
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from swelab.grading.evidence import WitnessRun
 from swelab.grading.grading_stage import Bench
-from swelab.grading.harness.patches import touched_paths
+from swelab.grading.harness.patch_paths import touched_paths
 from swelab.grading.harness.question_run import Answer
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.harness.testimony import gold_apart, own_standing

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from swelab.grading.evidence import ended
-from swelab.grading.harness import audit, hostile_text, logs, patches
+from swelab.grading.harness import audit, hostile_text, logs, patch_paths
 from swelab.grading.harness.spec import read_spec
 from swelab.jobs.bounded_calls import BoundedCalls
 from swelab.outcomes import GradeEnd
@@ -33,7 +33,7 @@ HEADS = ["", "diff --git ", "--- a/", '+++ "\\', "@@ -1 +1 @@\n+", "rename to "]
 
 READERS = {
     **{name: partial(logs.statuses, parser=name) for name in sorted(logs.LINEAR_PARSERS)},
-    **{reader.__name__: reader for reader in (patches.refusal, patches.touched_paths, patch_size)},
+    **{reader.__name__: reader for reader in (patch_paths.refusal, patch_paths.touched_paths, patch_size)},
     "review": lambda code: audit.review([("a.py", code, "")], ""),
     "review of a constant": lambda text: audit.review([("a.py", f"x = {text!r}\n", "")], ""),
 }
@@ -51,7 +51,7 @@ def test_our_readers_read_each_place_once(line, reader):
         assert growth(READERS[reader], text, 30_000) < TIMES, head
 
 
-@pytest.mark.parametrize("reader", [patches.refusal, patches.touched_paths])
+@pytest.mark.parametrize("reader", [patch_paths.refusal, patch_paths.touched_paths])
 def test_each_line_of_a_patch_is_tried_once(reader, monkeypatch):
     class Hunk:
         tries = 0
@@ -60,9 +60,9 @@ def test_each_line_of_a_patch_is_tried_once(reader, monkeypatch):
             self.tries += 1
             return HUNK.match(line)
 
-    monkeypatch.setattr(patches, "HUNK", Hunk())
+    monkeypatch.setattr(patch_paths, "HUNK", Hunk())
     assert not reader("\n" * 1000)
-    assert patches.HUNK.tries == 1000
+    assert patch_paths.HUNK.tries == 1000
 
 
 @pytest.mark.parametrize("parser,line", [("parse_log_sympy", " "), ("parse_log_p5js", "\n")])

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from swelab.grading.harness.patches import refusal, touched_paths
+from swelab.grading.harness.patch_paths import refusal, touched_paths
 from swelab.grading.harness.script import KEEPS_CODE, ends_in_pytest, instrumented
 from swelab.grading.harness.spec import read_spec
 from swelab.records import InputError

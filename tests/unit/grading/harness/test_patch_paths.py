@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from swelab.grading.harness.patches import only, refusal, touched_paths
+from swelab.grading.harness.patch_paths import only, refusal, touched_paths
 from swelab.tasks.patch_text import file_changes, reversed_patch
 
 EDIT = "diff --git a/x.py b/x.py\n--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b\n"

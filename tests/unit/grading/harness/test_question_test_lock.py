@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from swelab.grading.harness import phases
-from swelab.grading.harness.phases import QUESTION, TESTS, lock_request, phase
+from swelab.grading.harness import question_test_lock
+from swelab.grading.harness.question_test_lock import QUESTION, TESTS, lock_request, phase
 
 OTHER = """
 import sys
-from swelab.grading.harness import phases
-phases.lock_file = lambda: sys.argv[1]
-with phases.phase("x", sys.argv[2]):
+from swelab.grading.harness import question_test_lock
+question_test_lock.lock_file = lambda: sys.argv[1]
+with question_test_lock.phase("x", sys.argv[2]):
     print("in", flush=True)
     sys.stdin.read()
     open(sys.argv[1] + ".left", "w").close()
@@ -27,17 +27,17 @@ with phases.phase("x", sys.argv[2]):
 
 @pytest.fixture(autouse=True)
 def lock_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(phases, "lock_file", lambda: str(tmp_path / "lock"))
+    monkeypatch.setattr(question_test_lock, "lock_file", lambda: str(tmp_path / "lock"))
     yield str(tmp_path / "lock")
-    assert phases._TURNS == {}
+    assert question_test_lock._TURNS == {}
 
 
 def waiting(task, kind):
     """Returns when a run of a kind waits for its phase."""
     deadline = time.monotonic() + 60
-    while not phases._TURNS[task].waiting[kind]:
+    while not question_test_lock._TURNS[task].waiting[kind]:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"nothing waits: {phases._TURNS}")
+            raise TimeoutError(f"nothing waits: {question_test_lock._TURNS}")
         os.sched_yield()
 
 
@@ -109,6 +109,6 @@ def test_another_process_is_waited_for(lock_file, theirs, ours):
 
 def test_a_lock_file_of_someone_else_is_a_fault(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to("elsewhere")
-    monkeypatch.setattr(phases, "lock_file", lambda: str(tmp_path / "link"))
+    monkeypatch.setattr(question_test_lock, "lock_file", lambda: str(tmp_path / "link"))
     with pytest.raises(OSError), phase("x", TESTS):
         pass
