@@ -5,12 +5,10 @@ patch is applied. Only pytest's own log is read.
 """
 
 import shlex
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from swelab.grading import evidence
 from swelab.grading.grading_stage import Bench
@@ -124,8 +122,8 @@ def agent_sandbox(task: Task, bench: Bench) -> Iterator[tuple[Sandbox, Limits]]:
             prepare(sandbox, task)
             yield sandbox, limits
         return
-    with tempfile.TemporaryDirectory(dir=bench.store.cache_dir) as scratch:
-        tree = Path(scratch) / "tree"
-        bench.store.checkout(task, tree, for_agent=True)
-        with bench.backend.start(tree, limits=limits) as sandbox:
-            yield sandbox, limits
+    with (
+        bench.store.scratch_checkout(task, for_agent=True) as tree,
+        bench.backend.start(tree, limits=limits) as sandbox,
+    ):
+        yield sandbox, limits

@@ -136,6 +136,14 @@ class RepoStore:
             _done(destination, *arguments)
         _set_one_age(destination)
 
+    @contextmanager
+    def scratch_checkout(self, task: Task, *, for_agent: bool = False) -> Iterator[Path]:
+        """A temporary folder with the tree that `checkout` makes. Raises InputError."""
+        with tempfile.TemporaryDirectory(dir=self.cache_dir) as scratch:
+            tree = Path(scratch) / "tree"
+            self.checkout(task, tree, for_agent=for_agent)
+            yield tree
+
     def _empty_repository(self) -> Path:
         """The .git of a repository without commits, made once."""
         with self._lock:
@@ -264,9 +272,7 @@ def decode_patch(data: bytes) -> str:
 
 def gold_patch(store: RepoStore, task: Task) -> str:
     """The gold fix of a task: a unified diff from the checkout with the bug to the clean tree."""
-    with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
-        tree = Path(scratch) / "tree"
-        store.checkout(task, tree)
+    with store.scratch_checkout(task) as tree:
         _check(git(tree, "apply", "-R", "--whitespace=nowarn", "-", data=encode_patch(task.patch)), tree)
         diff = git(tree, "diff", "--binary", "HEAD")
         _check(diff, tree)

@@ -12,7 +12,6 @@ import io
 import marshal
 import re
 import secrets
-import tempfile
 import textwrap
 import zipfile
 from collections.abc import Callable, Iterator
@@ -77,9 +76,7 @@ def _read(file: str) -> list[tuple[str, dict[str, str], str]]:
 
 def patch_of(entry: Entry, task: Task, store: RepoStore) -> str:
     """The patch that an entry makes of a task's checkout. Raises InputError (it does not fit the task)."""
-    with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
-        tree = Path(scratch) / "tree"
-        store.checkout(task, tree)
+    with store.scratch_checkout(task) as tree:
         _write(entry, task, tree)
         git(tree, "add", "-A", "-f")
         return decode_patch(git(tree, "diff", "--binary", "--cached", "HEAD").stdout)

@@ -1,10 +1,8 @@
 """Every cheat and the gold patch against real tasks: no cheat may be resolved, every gold patch must be."""
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from swelab.console.terminal import Progress
 from swelab.grading.cheats.code import CODE_CHEATS
@@ -62,9 +60,7 @@ def cheat_patches(task: Task, store: RepoStore) -> Iterator[tuple[str, str]]:
     """(name, patch) of every cheat against a task."""
     cheats: tuple[Cheat, ...] = (*FILE_CHEATS, *CODE_CHEATS, *REACHING_CHEATS, *FORGING_CHEATS)
     for cheat in cheats:
-        with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
-            tree = Path(scratch) / "tree"
-            store.checkout(task, tree)
+        with store.scratch_checkout(task) as tree:
             cheat(tree, task)
             git(tree, "add", "-A", "-f")
             yield cheat.__name__, decode_patch(git(tree, "diff", "--binary", "--cached", "HEAD").stdout)
@@ -84,18 +80,15 @@ def one_a_repo(tasks: list[Task]) -> list[Task]:
 
 def plain_grade(task: Task, patch: str, store: RepoStore, backend: Backend) -> bool:
     """Whether a grader that applies, runs and reads the log (as SWE-smith's does) calls a patch resolved."""
-    with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
-        tree = Path(scratch) / "tree"
-        store.checkout(task, tree)
-        with backend.start(tree) as sandbox:
-            sandbox.put("/tmp/patch.diff", encode_patch(patch))
-            ways = (
-                "git apply --whitespace=nowarn /tmp/patch.diff",
-                "patch --batch --fuzz=5 -p1 -i /tmp/patch.diff",
-            )
-            if not any(sandbox.exec(way).returncode == 0 for way in ways):
-                return False
-            log = sandbox.exec(task.test_cmd, limits=Limits(output_bytes=8 << 20)).output
+    with store.scratch_checkout(task) as tree, backend.start(tree) as sandbox:
+        sandbox.put("/tmp/patch.diff", encode_patch(patch))
+        ways = (
+            "git apply --whitespace=nowarn /tmp/patch.diff",
+            "patch --batch --fuzz=5 -p1 -i /tmp/patch.diff",
+        )
+        if not any(sandbox.exec(way).returncode == 0 for way in ways):
+            return False
+        log = sandbox.exec(task.test_cmd, limits=Limits(output_bytes=8 << 20)).output
     status = statuses(log.decode("utf-8", "replace"), read_spec(task).parser)
     told = [status.get(test, "absent") for test in [*task.FAIL_TO_PASS, *task.PASS_TO_PASS]]
     return all(each in ("PASSED", "XFAIL", "SKIPPED") for each in told)

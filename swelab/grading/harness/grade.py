@@ -7,13 +7,11 @@ guard; `evidence` turns what the run left behind into a verdict.
 
 import base64
 import hashlib
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from swelab.grading import versions
 from swelab.grading.evidence import RunEvidence, ended
@@ -221,9 +219,7 @@ def sandboxes(
     if image is not None:
         yield lambda forgets: backend.start(None, image=image, limits=limits, forgets=forgets)
         return
-    with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
-        tree = Path(scratch) / "tree"
-        store.checkout(task, tree)
+    with store.scratch_checkout(task) as tree:
         for other in others:
             if git(tree, "apply", "--whitespace=nowarn", "-", data=encode_patch(other.patch)).returncode:
                 raise InputError("its bug cannot share a tree with others", other.instance_id)
