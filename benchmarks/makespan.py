@@ -1,4 +1,4 @@
-"""512 rollouts at once in a simulated long-tailed world, through the real shard runner and its journal.
+"""Simulates 512 rollouts at once in a long-tailed world, with the shard runner and journal of real runs.
 
 How long a rollout takes is steps times seconds a step, both from published runs of mini-swe-agent:
 
@@ -11,7 +11,6 @@ How long a rollout takes is steps times seconds a step, both from published runs
 Time is scaled down; the seed is a constant. The bound is max(sum / workers, longest).
 """
 
-import argparse
 import random
 import tempfile
 import time
@@ -127,15 +126,3 @@ def table(runs: list[Makespan]) -> list[str]:
         kept = f"{run.visible:,} of {run.rollouts:,}"
         lines.append(f"{run.name:38s}{run.bound:9.2f}{run.seconds:9.2f}{run.ratio:7.3f}  {kept}")
     return lines
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=20, help="what the bound is scaled down to")
-    runs = measure(parser.parse_args().seconds)
-    print(*table(runs), sep="\n")
-    print(f"makespan_ratio={max(run.ratio for run in runs[:-1]):.3f}")
-
-
-if __name__ == "__main__":
-    main()
