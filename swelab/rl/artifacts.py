@@ -39,7 +39,7 @@ class Artifacts:
             masked = {"trained": group.treated.trained[place], "untrained": group.treated.reason(place)}
             write_json(
                 folder / "traj.json",
-                trajectory_of(done, attempt) | {"info": info(done, attempt) | masked | named},
+                trajectory_of(done) | {"info": info(done, attempt) | masked | named},
             )
             write_bytes(folder / "patch.diff", patch.encode("utf-8", "surrogateescape"))
             said = {
@@ -64,7 +64,7 @@ def info(done: RolledOut, attempt: Attempt) -> Record:
     }
 
 
-def trajectory_of(done: RolledOut, attempt: Attempt) -> Record:
+def trajectory_of(done: RolledOut) -> Record:
     """The conversation, and what each command did."""
     messages = done.trajectory["messages"]
     return {

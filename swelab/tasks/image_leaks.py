@@ -30,7 +30,7 @@ def check_image(backend: Backend, image: Image, tasks: Sequence[Task]) -> tuple[
         files = _files(sandbox)
         for task in tasks:
             found += [Leak(instance_id=task.instance_id, what=what) for what in _solved(sandbox, task, files)]
-        found += [Leak(instance_id="", what=what) for what in _histories(sandbox, tasks[0], files)]
+        found += [Leak(instance_id="", what=what) for what in _histories(sandbox, files)]
         try:
             prepare(sandbox, tasks[0])
         except HistoryRefused as fault:
@@ -105,7 +105,7 @@ def _literal(name: str) -> str:
     return re.sub(r"([*?\[\\])", r"\\\1", name)
 
 
-def _histories(sandbox: Sandbox, task: Task, files: list[str]) -> Iterator[str]:
+def _histories(sandbox: Sandbox, files: list[str]) -> Iterator[str]:
     """Other object stores that hold the commit which the task starts from."""
     own = f"{WORKDIR}/.git/objects"
     stores = {found[1] for path in files if (found := _STORE.fullmatch(path))} - {own}

@@ -29,15 +29,12 @@ class Results(ast.NodeTransformer):
         """Functions and classes that the test defines stay as they are."""
         return node if isinstance(node, (*FUNCTIONS, ast.ClassDef)) else super().visit(node)
 
-    def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        """A result that the test drops."""
+    def visit_Expr(self, node: ast.Expr | ast.Assign) -> ast.AST:
+        """Emits a result that the test drops or keeps."""
         node.value = self._result(node.value, node)
         return node
 
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        """A result that the test keeps."""
-        node.value = self._result(node.value, node)
-        return node
+    visit_Assign = visit_Expr
 
     def _result(self, value: ast.expr, node: ast.stmt) -> ast.expr:
         if not isinstance(value, ast.Call | ast.Await) or not self.subjects.holds(value):

@@ -57,7 +57,7 @@ def read_fault(error: BaseException, secret: str | None) -> CallFault:
     """The fault behind the exception of a call; the key is blotted out of its text."""
     response = _response(error)
     if response is not None:
-        kind, wait, text = _judge(*response), retry_after(response[1]), _message(response[2])
+        kind, wait, text = _judge(response[0], response[2]), retry_after(response[1]), _message(response[2])
         charged = kind == UNSURE
     elif kind := _before(error):
         wait, text, charged = None, _deepest(error), False
@@ -79,7 +79,7 @@ def _before(error: BaseException) -> str:
     return WRONG if any(type(each).__name__ == "UnsupportedParamsError" for each in _chain(error)) else ""
 
 
-def _judge(status: int, headers: Mapping[str, str], body: str) -> str:
+def _judge(status: int, body: str) -> str:
     """The kind of fault that a response's status indicates."""
     if status == 402 or (status in (400, 403, 429) and NO_QUOTA.search(body)):
         return QUOTA

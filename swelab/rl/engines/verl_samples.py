@@ -49,7 +49,7 @@ def trained_rows(group: dict[int, RolledOut], recipe: Rl, version: int) -> dict[
         if trained:
             made = samples(rollout.turns, recipe.method.per_step)
             reward = attempt.reward or 0.0
-            rows[number] = [_row(sample, rollout, reward, told, False) for sample in made]
+            rows[number] = [_row(sample, rollout, reward, told) for sample in made]
     if order and not any(rows.values()):
         rows[order[0]] = [empty_row(version)]
     return rows
@@ -61,7 +61,7 @@ def validation_row(done: RolledOut, recipe: Rl) -> list[Row]:
     made = samples(done.turns)
     if attempt.lost or done.trajectory["outcome"] in LOST_ROLLOUTS or not made:
         return []
-    return [_row(made[-1], done, attempt.reward or 0.0, None, True)]
+    return [_row(made[-1], done, attempt.reward or 0.0, None)]
 
 
 def empty_row(version: int) -> Row:
@@ -84,9 +84,7 @@ def versions_of(turns: Sequence[TokenTurn]) -> list[int]:
     return [int(version) for turn in turns for _, version in turn.versions]
 
 
-def _row(
-    sample: Sample, done: RolledOut, reward: float, advantages: Sequence[float] | None, held_out: bool
-) -> Row:
+def _row(sample: Sample, done: RolledOut, reward: float, advantages: Sequence[float] | None) -> Row:
     first = sample.mask.index(1)
     steps = sample.steps[first:]
     known = versions_of(done.turns)

@@ -116,7 +116,7 @@ def tool_document(
     if kind == "print":
         case = rng.choice(function.asserts)
         seen = f"{start} ->\t    assert {case}\n" + _filled(rng)
-        return _asking(note, seen, asked, "pdb", {"command": printed(function, mutation, case)})
+        return _asking(note, seen, asked, "pdb", {"command": printed(mutation, case)})
     if mutation.op == "offset_change" and (kind == "rewrite" or rng.random() < PRINTED):
         number = function.body[mutation.line].rpartition(" ")[2]
         asked = asked_line(told, function.name, number)
@@ -149,7 +149,7 @@ def _rewritten(
     return _asking(note, seen, request, "rewrite", place)
 
 
-def printed(function: Function, mutation: Mutation, case: str) -> str:
+def printed(mutation: Mutation, case: str) -> str:
     """Returns pdb's command for a case: it prints the number to add, or the function's value."""
     called, _, expected = case.rpartition(" == ")
     if mutation.op == "offset_change":

@@ -114,22 +114,6 @@ def test_what_an_unknown_error_of_swe_agent_was(tmp_path, said, outcome):
     assert read(write_run(tmp_path, "b", content))["outcome"] == wanted
 
 
-@pytest.mark.parametrize(
-    ("status", "outcome"),
-    [
-        ("LimitsExceeded", "step_limit"),
-        ("TimeExceeded", "time_limit"),
-        ("RepeatedFormatError", "malformed"),
-        ("ContextWindowExceededError", "context_limit"),
-        ("CalledProcessError", "sandbox_lost"),
-        ("APIError", "model_lost"),
-    ],
-)
-def test_how_mini_ended(tmp_path, status, outcome):
-    record = read(write_mini(tmp_path, "a", mini(exit_status=status)))
-    assert (record["outcome"], record["model_patch"]) == (outcome, "")
-
-
 def test_the_limit_that_was_met_is_told_from_the_figures(tmp_path):
     """The files of a run hold its figures and its limits; both programs have one word for both limits."""
     content = mini(exit_status="LimitsExceeded")
