@@ -1,4 +1,4 @@
-"""The lock of tasks that were chosen from a validated subset: what was validated there is not tried again."""
+"""Writes the lock of a subset chosen from another one; its tasks are not validated a second time."""
 
 import argparse
 from pathlib import Path

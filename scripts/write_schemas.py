@@ -1,4 +1,4 @@
-"""Writes what is made from the library: JSON Schemas for editors, and tables in the documentation.
+"""Writes two things from the library's code: JSON Schemas for editors, and tables of the documentation.
 
 The schemas of recipes and records go to configs/schemas/, which git ignores; nothing here reads them.
 """

@@ -93,8 +93,7 @@ class SandboxEnvironment:
         """Ends processes that still run. Raises SandboxLost."""
 
     def serialize(self) -> Record:
-        """Returns the trajectory's facts about its environment, in mini-swe-agent's layout: the protocol's
-        name."""
+        """Returns the name of the sandbox protocol, in mini-swe-agent's layout."""
         # The backend is a setting, and no part of the result.
         return {"info": {"config": {"environment_type": "swelab.sandbox.Sandbox"}}}
 

@@ -55,7 +55,7 @@ def hosted_model(endpoint: Endpoint, policy: HostedPolicy, scaffold: SweAgentSca
 
 
 def served_model(endpoint: Endpoint, policy: CheckpointPolicy, scaffold: SweAgentScaffold) -> Record:
-    """Section `agent.model` for weights behind `endpoint`. Calls are bounded: they cost no dollars."""
+    """Section `agent.model` for weights behind `endpoint`. It limits calls, as they have no cost."""
     sampling = policy.sampling
     room = policy.context_length - sampling.max_tokens
     if room <= 0:

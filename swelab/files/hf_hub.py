@@ -173,7 +173,7 @@ class HubRepository:
 
     @contextmanager
     def _answer(self, address: str, headers: Mapping[str, str] = {}) -> Iterator[httpx.Response]:  # noqa: B006
-        """The hub's answer, if it is one that holds something. Raises HubError, InputError, _Passing."""
+        """The hub's response with status 200 or 206. Raises HubError, InputError, _Passing."""
         try:
             with self._client.stream("GET", address, headers=dict(headers)) as response:
                 if response.status_code not in (200, 206):

@@ -1,4 +1,4 @@
-"""Predictions graded against a subset file outside the workflow, in the grader that the workflow uses."""
+"""Grades predictions on the tasks of a subset file outside the workflow, with the workflow's grader."""
 
 import fnmatch
 import shutil

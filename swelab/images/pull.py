@@ -160,9 +160,9 @@ def pull_images(names: list[str], pulling: Pulling, workers: int) -> Images:
 
 
 def tell_failed(record: Images, most: int) -> None:
-    """A line on stderr for each image that could not be had or made ready.
+    """Prints a line on stderr for each image that could not be pulled or prepared.
 
-    Raises Fault where more than `most` could not be had.
+    Raises Fault if more than `most` could not be pulled.
     """
     for name, failure in record.failed.items():
         print(f"not pulled: {name}: {failure.error}", file=sys.stderr)

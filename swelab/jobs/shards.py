@@ -50,7 +50,7 @@ def parse_shard(name: str) -> tuple[int, int, int]:
 
 
 def sample_of(shard: str) -> int:
-    """The sample that a shard is of; a policy without samples has 0 alone. Raises InputError."""
+    """The number of a shard's sample; 0 for a policy without samples. Raises InputError."""
     return parse_shard(shard)[2]
 
 

@@ -1,8 +1,8 @@
 """Edits Snakemake's records of finished jobs, from which it decides what runs again.
 
-Paid outputs are flagged `update`: Snakemake leaves them in place, and their script replaces them whole. Left
-to itself it would first copy them aside, 65 GB of weights among them, and after a failure it would remember
-them as made by the recipe that failed.
+Paid outputs are flagged `update`: Snakemake leaves them in place, and their script replaces them whole.
+Without this module, Snakemake would copy them before each job (65 GB of weights among them). After a failure
+it would record the old outputs as made by the new recipe.
 """
 
 from collections import deque
@@ -50,7 +50,7 @@ def forget_places() -> None:
 
     @lru_cache
     def without(self: Any, job: Any) -> list[str]:
-        """The inputs that are remembered of a job."""
+        """The inputs that Snakemake records of a job."""
         return [path for path in inputs(self, job) if path not in PLACES]
 
     PersistenceBase._input = without
@@ -81,8 +81,8 @@ def ask_manifests(digest: Callable[[str], str]) -> None:
 def look_behind_ancient_files() -> None:
     """Has Snakemake still check a job for changes if `ancient` files alone tie it to a job that runs.
 
-    An `ancient` file rightly makes no job run again. But Snakemake did not check such a job at all, and so
-    missed other changes: a new learning rate, while the check before the training had to run.
+    An `ancient` file makes no job run again. But Snakemake skipped every check of such a job: if the check
+    before a training had to run, a new learning rate went unnoticed.
     """
     walk = DAG.bfs
 

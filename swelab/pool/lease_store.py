@@ -141,7 +141,7 @@ class LeaseStore:
         return found
 
     def _set_aside(self, table: str, number: int, row: Record, fault: str) -> None:
-        """Move a damaged row out of its table. If it is a lease, its host ends the sandbox unrenewed."""
+        """Move a damaged row out of its table. A lease's host then ends its sandbox, as nobody renews it."""
         _log.error("%s: row %d of %s is damaged and set aside: %s", self._path, number, table, fault)
         with contextlib.suppress(sqlite3.Error):  # the row is skipped in any case
             self._base.execute("INSERT INTO damaged VALUES (?, ?)", (json.dumps(row, default=str), fault))

@@ -129,7 +129,7 @@ def plan(
     """Returns (leases to place with their nodes, lease id -> error of a lease that fits on no node).
 
     most: highest number of placed leases. Up to PASSES later leases may overtake one that fits on no node
-    now; its `passed` counts them. Then a node is reserved for it and stored in its `keeps`.
+    now; its `passed` counts them. Then a node is reserved for it; the lease's `keeps` names that node.
     """
     used, placed = uses(leases), [lease for lease in leases if lease.state in PLACED]
     free = most - len(placed)

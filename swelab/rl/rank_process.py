@@ -46,7 +46,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, required=True, help="CPU threads of each")
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True, help="where they compute")
     args = parser.parse_args()
-    # Read once, before the ranks are forked; nothing of it starts a thread or looks at a GPU.
+    # Imported once, before the fork of the ranks: these modules start no thread and use no GPU.
     for name in ("torch.distributed.fsdp", "transformers.models.auto.modeling_auto"):
         importlib.import_module(name)
     for rank in range(args.ranks):

@@ -54,7 +54,7 @@ def samples(turns: Sequence[TokenTurn], per_step: bool = False) -> list[Sample]:
 
     One sequence for as long as each prompt continues what came before; a further one begins where a context
     manager or a template changed the history. With `per_step` each turn is a sequence of its own. A sampled
-    id occurs exactly once as trained, whatever was split. Turns that sampled nothing make none.
+    id is trained exactly once, however the rollout is split. A turn without sampled ids makes no sequence.
     """
     found: list[Sample] = []
     for step, turn in enumerate(turns):

@@ -62,7 +62,7 @@ def _keyed(key: str, row: Any, path: str | Path) -> Any:
 
 
 def _one_key_a_line(path: str | Path) -> bool:
-    """Whether a file is an object of predictions with its first line to itself, as ours are."""
+    """Whether a file is an object of predictions with one entry a line, as swelab writes it."""
     try:
         with open(path, "rb") as stream:
             return stream.readline(16).strip() == b"{" and not stream.readline(64).lstrip().startswith(

@@ -58,12 +58,12 @@ exec head -c "$most" <&4
 
 
 def put_words(path: str) -> list[bytes]:
-    """Words of the inner shell that writes its stdin to `path`. Raises PathRefused."""
+    """The command line of a shell that writes its stdin to `path`. Raises PathRefused."""
     return [_PUT.encode(), b"bash", *_parts(path)]
 
 
 def get_words(path: str, max_bytes: int) -> list[bytes]:
-    """Words of the inner shell that prints at most one byte more than `max_bytes`. Raises PathRefused."""
+    """The command line of a shell that prints at most `max_bytes` + 1 bytes of a file. Raises PathRefused."""
     return [_GET.encode(), b"bash", str(max_bytes + 1).encode(), *_parts(path)]
 
 

@@ -32,7 +32,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Mounter:
     """A thread with a mount namespace of its own, which ends with this process. Raises OSError.
 
-    What the machine mounts is seen in it, what it mounts is seen by the processes that it starts alone.
+    The thread sees the machine's mounts. Only processes that it starts see its own.
     """
 
     def __init__(self) -> None:

@@ -109,7 +109,8 @@ def compare(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
 def compare_runs(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
     """As `compare`, where either side has several runs: a task counts by its shares of resolved attempts.
 
-    gained and lost are tasks with a higher and a lower share; both and neither those with the same.
+    gained and lost count tasks whose share rises or falls. Of tasks with equal shares, neither counts those
+    that no attempt resolved, both the rest.
     """
     sides = [statuses_of(each) for each in (first, second)]
     pair(*(dict.fromkeys(side, True) for side in sides))

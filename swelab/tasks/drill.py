@@ -49,7 +49,7 @@ class Bug:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Test ids of a module by what two runs with the bug said; `reason` is why the bug is no task, or ""."""
+    """Test ids of a module by their results with the bug. reason: why the bug makes no task, or ""."""
 
     failed: tuple[str, ...]
     passed: tuple[str, ...]

@@ -17,8 +17,8 @@ _COMMIT = re.compile(r"[0-9a-f]{8,64}")
 def repo_commit(task: Task) -> str:
     """ "owner/name@commit" of the code that a published row starts from: lower case, 8 digits; or "".
 
-    SWE-smith writes both into the name of its mirror, and its `base_commit` is the mirror's. Rows that we
-    make have none: train and held-out share their repositories and are kept apart by function.
+    SWE-smith writes both into the name of its mirror, and its `base_commit` is the mirror's. Tasks made here
+    get "": train and held-out tasks share their repositories, and are kept apart by function.
     """
     if not task.in_image:
         return ""

@@ -66,7 +66,7 @@ def _changed_text(gold: str, bug: str) -> float:
 
 
 def bits(data: Data, sight: Set[str]) -> float:
-    """Bits of a value by its size; at most the cost of finding it among what stands in sight."""
+    """Bits of a value by its size. A value in `sight` has at most the bits that pick it from there."""
     own = min(MOST, _size(data, sight))
     return min(own, math.log2(len(sight) + 1)) if hash_of(data) in sight else own
 

@@ -144,7 +144,7 @@ def _worth(
     sight: frozenset[str],
     guesses: Guesses,
 ) -> tuple[float, str]:
-    """(bits of the operands of an assertion, the simple change that gives the one that is worth most)."""
+    """(bits of an assertion's operands, the simple change that makes its operand of most bits)."""
     if part == "v" and slot.asserts in ("raises", "warns"):
         kind = str(values[0][1]) if values[0][0] == "E" else ""
         return weights.raised(kind), f"raises {kind}" if kind and slot.asserts == "raises" else ""

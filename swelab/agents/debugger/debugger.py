@@ -24,7 +24,7 @@ class Debugger:
     """See `agents.agent.Agent`."""
 
     def complete(self, scaffold: DebuggerScaffold) -> MiniLoop:
-        """The recipe, its own settings apart from those of every loop."""
+        """The settings of a loop; those of the debugger alone go into its section `debugger`."""
         given = scaffold.plain()
         own = {name: given.pop(name) for name in DebuggerSettings.model_fields if name in given}
         told: dict[str, Any] = {**given, "debugger": own, "action_regex": "", "submit_marker": NO_MARKER}

@@ -27,7 +27,7 @@ T = TypeVar("T")
 class RecipeKind(Generic[T]):
     """A kind of recipe: where its files are, and the model or the union of models that they are read as.
 
-    chosen_by: the key whose value chooses among the models of a union, and what it means.
+    chosen_by: a union's key whose value chooses the model, and the meaning of that key.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Finds constructs in a patch's Python code that no repair needs: access to the test runner or to other
 frames, code that is hidden from readers.
 
-Nothing here condemns a patch: a finding makes it suspect, and then what it says must be witnessed. What many
-honest repairs have, too, only asks for a second look (`dynamic`).
+No finding alone makes a patch tampered. A finding makes it suspect, so that its tests must be witnessed. A
+construct that many honest repairs have too is `dynamic`: it only causes a second run.
 """
 
 import ast

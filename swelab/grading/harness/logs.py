@@ -1,7 +1,7 @@
 """Parses a test command's log into a status for each test.
 
-The parsers are swebench's (its registry, pinned in `envs/`), and one of ours for SWE-smith's logs; what
-counts as the log is ours: only the text between two marker lines that carry a nonce of this very run.
+The parsers are swebench's (its registry, pinned in `envs/`), and one of ours for SWE-smith's logs. Only the
+text between two marker lines counts as the log. The lines carry a nonce of the run.
 """
 
 import re

@@ -53,7 +53,7 @@ def listed_tests(task: Task) -> Record:
 
 
 def test_files(task: Task) -> tuple[str, ...]:
-    """Test files of ids that name no file as pytest's do: `name (module.Class)`, and mypy's cases."""
+    """The test files of ids that are not in pytest's form: `name (module.Class)`, and mypy's cases."""
     files = {}
     for test in (test for group in GROUPS for test in task[group]):
         if named := _OF_MODULE.search(test):

@@ -22,8 +22,7 @@ class Batch:
 
     @classmethod
     def of(cls, *tasks: Task) -> "Batch":
-        """The batch of some tasks of one repository; their test commands differ in the files at their
-        ends."""
+        """The batch of some tasks of one repository, whose test commands differ in their last words alone."""
         first = tasks[0]
         if len(tasks) == 1:
             return cls(tasks, first)

@@ -38,8 +38,8 @@ _TEST_NAME = re.compile(r"(test_.*|.*_test)\.py")
 def make_witnesses(tasks: Sequence[Task], bench: Bench, together: bool = False) -> WitnessRun:
     """The witnesses of tasks that share a clean tree. A task that has none gets a reason.
 
-    together: their tests and bugs, which are in different files, do not disturb one another. Raises
-    InputError (unusable task).
+    together: run them at once; their tests and bugs are in different files and do not disturb each other.
+    Raises InputError (unusable task).
     """
     start = time.monotonic()
     standings: dict[str, GradeWitness] = {}

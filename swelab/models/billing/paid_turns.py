@@ -1,7 +1,7 @@
 """Paid turns of unfinished conversations: a resumed rollout does not pay for them again.
 
-The resumed rollout runs its commands again. It is given the answers that were paid for, and the observations
-that were seen then: a new observation (a time in a test's output) would make it another conversation.
+The resumed rollout runs its commands again, and gets the answers and observations of the first run. A new
+observation (a time in a test's output) would change the conversation, and no paid answer would fit it.
 """
 
 from collections.abc import Callable

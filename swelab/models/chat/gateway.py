@@ -38,7 +38,7 @@ DEEPEST, MOST_VALUES = 64, 1 << 20
 TALKS = 4096
 """How many conversations are remembered; the tokens of a forgotten one are counted again."""
 LAST_CALLS_SECONDS = 120
-"""The program ends if the budget is spent and no call fitted into it for so long."""
+"""The program ends when no call has fitted into the rest of the budget for so long."""
 OFFERS = ("tools", "tool_choice", "parallel_tool_calls")
 READ = ("model", "messages", "user", "metadata", *OFFERS)
 """Fields that a request may have besides sampling: they are used, or have no effect."""

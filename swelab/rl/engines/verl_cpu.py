@@ -1,8 +1,8 @@
 """verl on machines without a GPU: a platform whose devices are processes, and patches of the code that
 excludes a CPU.
 
-verl 0.9.1 falls back to NVIDIA where it finds no accelerator, counts Ray's GPUs, names the gloo backend twice
-where it is the device's as well, and registers its engine for other devices only. No file of it is changed.
+Without an accelerator verl 0.9.1 falls back to NVIDIA and counts Ray's GPUs. It registers its engine for
+other devices only, and names the gloo backend twice where that is the device's own. Its files stay unchanged.
 """
 
 import functools

@@ -51,7 +51,7 @@ class ListedAttempts:
 
 @dataclass(frozen=True)
 class Selection:
-    """Places in the list by name of the attempts to list, how many to pack, in how many bytes."""
+    """Attempts to show. listed: place in the list by name. packs: how many are packed, in `quota` bytes."""
 
     listed: Mapping[str, int]
     packs: int

@@ -3,7 +3,7 @@
 A document is a note on one function, worded like an issue, and what follows from it: names of the function
 and its test; a shell line that searches for it, runs its test or substitutes text; or a diff's hunk. Before a
 substitution or a hunk stands a listing of the function. There is no conversation, no fenced block, no second
-step; functions and bugs are made for the text, under names of the train side only.
+step. The functions and bugs are not those of tasks; their names are those of the train side only.
 """
 
 import io

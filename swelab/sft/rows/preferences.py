@@ -86,7 +86,7 @@ def build_pairs(
     style: Style | None = None,
     template: ChatTemplate | None = None,
 ) -> Pairs:
-    """Pairs by the sft recipe's `selection` and `pairs`; `spool` is an empty file open for both ways.
+    """Pairs by the sft recipe's `selection` and `pairs`. `spool`: an empty file, open to read and write.
 
     A conversation longer than `selection.max_tokens` is dropped, never cut: the pair is about how it ends.
     """

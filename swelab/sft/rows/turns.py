@@ -107,7 +107,7 @@ def _from_text(content: Any, action: str) -> Call:
 
 
 def _text(message: Message, refused: bool) -> Turn:
-    """A row of a published set in the style xml or ticks; SWE-agent had refused a turn without an action."""
+    """A turn of a published row in the style xml or ticks. refused: by SWE-agent, as it has no action."""
     content = message.content
     if not isinstance(content, str):
         return Turn("assistant", content, fault="no_call")

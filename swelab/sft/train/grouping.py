@@ -1,10 +1,9 @@
-"""The rows of each step dealt into forward passes by length, so that the steps take least time.
+"""Deals the rows of each step into forward passes by length, so that the steps take least time.
 
-Rows that go through the model together are padded to the longest of them; a pass costs something however
-short it is. Sorted by length, a step's rows are cut into runs: of all cuts the one of the least estimated
-time, found exactly (dynamic programming). Ranks wait for each other, so with several the longest run counts,
-as often as there are passes. A trainer makes as many passes in every step: as many as are best for all steps
-together.
+Rows of one pass are padded to the longest of them, and a pass costs something however short it is. A step's
+rows are sorted by length and cut into runs. Dynamic programming finds the cut of the least estimated time.
+Ranks wait for each other: with several, a step takes the time of its longest run times the passes of a rank.
+All steps have the same number of passes, the best one for all steps together.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,10 +24,10 @@ def padded_tokens(rows: Floats, tokens: Floats) -> Floats:
 def deal(
     steps: Sequence[Sequence[int]], lengths: Sequence[int], bound: int, ranks: int, cost: Cost
 ) -> tuple[list[list[list[int]]], int]:
-    """The passes of each step, those that ranks do at the same time side by side; and the passes of a rank.
+    """(passes of each step, passes of a rank). Passes that ranks do at the same time stand side by side.
 
-    steps: row numbers, in each as many, a multiple of `ranks`. bound: tokens of a pass with padding; a longer
-    row goes alone. lengths: tokens of each row.
+    steps: row numbers; all steps have the same number of rows, a multiple of `ranks`. bound: tokens of a pass
+    with padding; a longer row goes alone. lengths: tokens of each row.
     """
     ordered = [sorted(rows, key=lambda row: (-lengths[row], row)) for rows in steps]
     costs = [_costs(np.array([lengths[row] for row in rows], dtype=float), bound, cost) for rows in ordered]

@@ -14,7 +14,7 @@ PLOT = "training.svg"
 
 
 def keep_log(work: Path) -> None:
-    """Moves the log out of the trainer's folder `work`/output, which is about to go."""
+    """Moves the log out of the trainer's folder `work`/output, which is removed next."""
     for name in (METRICS, BOARD):
         kept, found = work / name, work / "output" / name
         shutil.rmtree(kept, ignore_errors=True)

@@ -30,7 +30,7 @@ class Torchtune:
     own_tokenizer = fills_packs = replicates = True
 
     def command(self, base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Path) -> list[str]:
-        """torchtune's command line, its configuration written. Raises InputError."""
+        """Writes torchtune's configuration and returns its command line. Raises InputError."""
         write_config(work / "config.yaml", configuration(base, dataset, work, recipe, plan))
         states = ["--steps", str(work / "steps"), "--every", str(recipe.job.save_every_n_steps)]
         return command(ranks_of(recipe), recipe_of(recipe), ["--config", str(work / "config.yaml"), *states])

@@ -94,7 +94,7 @@ def train(name: str, settings: DictConfig, states: StepStates | None) -> None:
 
 
 def main() -> None:
-    """As each process is started."""
+    """The entry point of each process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", required=True, help="torchtune's name of a recipe")
     parser.add_argument("--config", type=Path, required=True, help="its configuration, YAML")
