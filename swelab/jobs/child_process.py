@@ -47,7 +47,8 @@ if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
 os.execvp(sys.argv[2], sys.argv[2:])
 """
-"""PR_SET_PDEATHSIG is 1; a parent that died before the call is seen by its pid."""
+"""Runs a program that the kernel kills with its parent (PR_SET_PDEATHSIG is 1). Exits if the parent died before
+that call: getppid() then differs."""
 
 
 def torch_environment(threads: int) -> dict[str, str]:

@@ -22,7 +22,7 @@ class TrainingSample:
 
 
 FILLER = TrainingSample(Sample([0, 0], [0, 0], [0.0, 0.0], [-1, -1]), (0.0, 0.0), (0.0, 0.0))
-"""Trains nothing. Ranks wait for each other, so one that has no sample left runs its model on this."""
+"""A sample that trains nothing. Ranks wait for each other: one without samples left computes this one."""
 
 Share = list[list[list[TrainingSample]]]
 """A rank's share of a batch: its optimizer steps, their forward passes, the samples of each."""

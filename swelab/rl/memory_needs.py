@@ -30,7 +30,7 @@ from swelab.machine import GIB
 from swelab.models.serving.engine import CPU_CACHE
 
 LOGITS = 1 << 27
-"""Logits over the vocabulary that a learner holds at once; of more the backward pass makes each anew."""
+"""Most logits that a learner holds at once; of a larger batch the backward pass computes them again."""
 PROGRAM, ENGINE = 0.45 * GIB, 1.5 * GIB
 """Python with torch and transformers; a model server without weights and cache."""
 WIDTHS = (12, 4, 4)

@@ -11,7 +11,7 @@ from swelab.tasks.harbor.harbor_dockerfile import START
 from swelab.tasks.harbor.harbor_folder import PREAMBLE
 
 VERSION = "1.4"
-"""Of Harbor's schema of task.toml."""
+"""The version of Harbor's schema of task.toml."""
 AGENT_SECONDS = 3600
 BUILD_SECONDS = 1800
 TESTBED = "/testbed"

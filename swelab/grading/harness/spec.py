@@ -124,7 +124,7 @@ class RunSpec:
 
     @property
     def code_is_runners(self) -> bool:
-        """Whether the exit code that a run ends with is pytest's own, not that of what comes after it."""
+        """Whether the exit code of a run is pytest's own, not that of a later command."""
         if self.eval_script:
             return script.KEEPS_CODE in self.eval_script
         return script.ends_in_pytest(self.test_cmd)

@@ -1,10 +1,10 @@
 """Our advantages in verl, and our weights of sequences.
 
 The agent loop knows a whole group: it applies the recipe's switches and estimator there, and puts the
-advantage of each token where verl keeps rewards. What verl does with the rewards of a group changes nothing
-then: a masked rollout is in no baseline that the recipe keeps it out of, and the last sequence of a rollout
-overwrites no other. The trainers, verl's own but for a few methods, see to what a sequence weighs, to how
-many optimizer steps a batch has, and to a checkpoint before the job ends (`verl_deadline`).
+advantage of each token where verl keeps rewards. verl's own estimate from these has no effect: a masked
+rollout is in no baseline that the recipe keeps it out of, and the last sequence of a rollout overwrites no
+other. The trainers are verl's with a few methods replaced. These set the weight of a sequence and the number
+of optimizer steps of a batch, and save before the job ends (`verl_deadline`).
 """
 
 from collections.abc import Iterator

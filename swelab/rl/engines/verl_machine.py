@@ -13,9 +13,9 @@ ROOT = Path(__file__).resolve().parents[3]
 PLUGIN = "swelab.rl.engines.verl_plugin"
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 TRANSFER, TRANSFER_FOLDER = "swelab_files", "SWELAB_VERL_TRANSFER"
-"""Our checkpoint engine by its name in verl, and the variable with the folder that it uses."""
+"""The name in verl of our checkpoint engine, and the environment variable with its folder."""
 STORE_BYTES = 500_000_000
-"""Of Ray's object store on a machine without a GPU."""
+"""Size of Ray's object store on a machine without a GPU."""
 PYTHON = "SWELAB_VERL_PYTHON"
 """The variable with the interpreter of verl's environment, where that is not .venv-verl."""
 MEGATRON = """

@@ -24,7 +24,7 @@ class TrainedTokensLoss(torch.nn.Module):
 
     def take_over(self, model: Any) -> None:
         """Makes a torchtune decoder end with its hidden states, normed; the output layer is applied here."""
-        # Not as a module of this one: its weights belong to the model.
+        # The method, not the module: the weights must not become parameters of this loss too.
         self.output = model.output.__call__
         model.unembed = model.norm.__call__
 

@@ -147,7 +147,7 @@ def _disk(training: Training) -> Iterator[Finding]:
 
 
 def _memory(training: Training) -> Iterator[Finding]:
-    """A rank fits into its GPU; without one, all ranks of a node into the job's memory."""
+    """Checks that a rank fits into its GPU; without GPUs, that a node's ranks fit into the job's memory."""
     needs, job = memory(training), training.recipe.job
     if needs is None:
         return

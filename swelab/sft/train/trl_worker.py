@@ -75,7 +75,7 @@ class StepReporter(TrainerCallback):
         self.start = time.perf_counter()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **further: Any) -> None:
-        """One step; the end's summary has no loss of its own."""
+        """Logs one step; skips the summary at the end, which has no loss."""
         if not state.is_world_process_zero or "loss" not in logs:
             return
         now = time.perf_counter()
