@@ -207,7 +207,7 @@ def count(
 
 
 def _recognised(sources: dict[str, str], passed: Sequence[str], helpers: set[str]) -> set[tuple[str, int]]:
-    """Files and lines of the assertions in files of tests. Left out are those of tests that did not pass, and
+    """Files and lines of the assertions in files of tests. It omits those of tests that did not pass, and
     calls of helpers: their assertions count where they stand, those of the package's helpers not at all."""
     names = {test.partition("[")[0].rpartition("::")[2] for test in passed}
     found = set()

@@ -47,8 +47,8 @@ if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
 os.execvp(sys.argv[2], sys.argv[2:])
 """
-"""Runs a program that the kernel kills with its parent (PR_SET_PDEATHSIG is 1). Exits if the parent died before
-that call: getppid() then differs."""
+"""Runs a program that the kernel kills with its parent (PR_SET_PDEATHSIG is 1). Exits if the parent died
+before that call: getppid() then differs."""
 
 
 def torch_environment(threads: int) -> dict[str, str]:

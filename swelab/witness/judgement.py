@@ -38,7 +38,7 @@ def gold_values(manifest: WitnessManifest, gold: Sequence[bytes], answers: bytes
 
     gold: what two or more runs of `Question.files` with the gold patch emitted; answers: one run of
     `Question.answers` with it, which also says which case is which test; bug: one run of `Question.files`
-    with the bug. Left out are values that differ between gold runs or in which the date stands, and objects
+    with the bug. Values that differ between gold runs or contain the date do not count, nor do objects
     without data.
     """
     runs = [read(each, manifest) for each in gold]

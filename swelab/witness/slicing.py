@@ -128,7 +128,7 @@ class Slicer:
         return module
 
     def _needed(self, holder: ast.stmt, test: ast.AST) -> set[int]:
-        """The statements of the module that the test reads, by way of others too."""
+        """Ids of the module's statements that the test reads, directly or through other statements."""
         kept = {id(holder)}
         names = _mentioned(holder, test)
         rest = [each for each in self.tree.body if each is not holder]

@@ -99,9 +99,10 @@ class QuestionRun:
     ) -> Answer:
         """Runs question files and returns the values that they emitted.
 
-        removed: files that must not be there; test_files: test files that must, and folders of them (with
-        a slash at the end); patterns: names of files of tests in addition to pytest's own. With `whole` the
-        folders of the tests stay as they are, and the run says what it needs. cases: see `runtime_files`.
+        removed: files that must be absent; test_files: test files that must be present, and folders of them
+        (with a slash at the end); patterns: names of test files in addition to pytest's own. With `whole` the
+        tests' folders stay as they are, and the answer lists files that the run needed. cases: see
+        `runtime_files`.
         Raises SandboxError, OSError.
         """
         folder = self._run.guard.folder

@@ -158,7 +158,7 @@ def printed(mutation: Mutation, case: str) -> str:
 
 
 def _asking(note: str, shown: str, request: str, name: str, arguments: Record) -> Document:
-    """A document that ends with the note's line on the function and the line of a call."""
+    """A document that ends with two lines: the note's request and a call of a tool."""
     call = json.dumps({"name": name, "arguments": arguments}) + "\n"
     start = len(request) + 1
     values = [(start + found.start(1), start + found.end(1)) for found in _VALUE.finditer(call)]

@@ -43,7 +43,7 @@ class Torchtune:
 def configuration(base: Path, dataset: Path, work: Path, recipe: Sft, plan: RunPlan) -> Record:
     """torchtune's configuration of one rank of a planned run. Raises InputError.
 
-    Without a bound on its steps ranks would fill an odd last one up with rows that they had.
+    The number of steps is bounded: else ranks would fill up a short last step with rows already used.
     """
     config = torchtune_config(base, dataset, work / "output", recipe.train)
     ranks = ranks_of(recipe)

@@ -14,10 +14,10 @@ from swelab.records import Record, shorten
 
 SETTINGS, INSTRUCTION, DOCKERFILE = "task.toml", "instruction.md", "environment/Dockerfile"
 ROW = "tests/config.json"
-"""Where Harbor's own conversions of SWE-bench and its relatives put the row, and where ours does."""
+"""The file of the row in Harbor's conversions of SWE-bench and its relatives, and in our export."""
 SCRIPT, SOLUTION = "tests/test.sh", "solution/solve.sh"
 CHECKOUT, RESTORED = "environment/repository.tar", "tests/files.tar"
-"""Of our tasks: the checkout with the bug as the agent sees it; what of the clean one is put back."""
+"""Of our tasks: the checkout with the bug as the agent sees it; files of the clean one that are put back."""
 OURS = "swelab"
 """The table of [metadata] that says what our export put in."""
 COMPOSED = ("docker-compose.yaml", "docker-compose.yml", "singularity-compose.yaml")
