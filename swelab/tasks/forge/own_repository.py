@@ -167,7 +167,7 @@ def _refuse_copies(recipe: GitRepo, files: Files, installed: Files) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """git's variables: it ignores the user's settings, which may name filters and hooks, and never prompts."""
+    """Variables for git: it ignores user settings, which may name filters and hooks, and never prompts."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return kept | {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"}
 
