@@ -1,6 +1,6 @@
 """Configurations of debug-gym's and SWE-PDB's `scripts/run.py`, as the plan of an evaluation.
 
-A file has a part `base` and one for each agent, whose settings win. What changes nothing here is listed in
+A file has a part `base` and one for each agent, whose settings win. Keys without effect here are listed in
 UNUSED; a key that is in no list is refused.
 """
 

@@ -133,7 +133,7 @@ class Journal:
         self._offsets |= offsets
 
     def close(self) -> None:
-        """Closes the file. What was appended is on disk already."""
+        """Closes the file. Appended lines are on disk already."""
         self._stream.close()
 
     def __enter__(self) -> "Journal":

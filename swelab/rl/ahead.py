@@ -1,8 +1,8 @@
 """Rollouts that are begun before a step asks for them, never further ahead than a step allows.
 
 Groups are trained in the order of their prompts, so the step that trains a group is known when the group
-begins, and with it how old its weights will be. What would be too old is not begun yet; nothing that was
-sampled is thrown away.
+begins, and with it how old its weights will be. A rollout that would be too old waits; no sampled rollout
+is thrown away.
 """
 
 from collections.abc import Callable

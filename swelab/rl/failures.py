@@ -4,7 +4,7 @@
 * leave_baseline: its reward enters no mean and no deviation of its group;
 * drop_group: its whole group is not trained.
 
-What infrastructure lost is always masked and always leaves the baseline. It drops a group only where a
+A rollout that infrastructure lost is always masked and in no baseline. It drops a group only where a
 recipe names its end under drop_group, as a dead sandbox says nothing about the policy.
 """
 

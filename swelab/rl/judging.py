@@ -1,8 +1,8 @@
 """Votes of a judge on the steps of rollouts, requested while the rollouts run.
 
 A vote that the judge's service loses, or that says neither +1 nor -1, is no vote: it is counted, and the
-step's score is the mean of the others. What was paid for is kept until the rollout is, so that nothing is
-paid for twice.
+step's score is the mean of the others. Paid votes are kept until the rollout is, so that no vote is paid
+for twice.
 """
 
 from collections import Counter

@@ -3,7 +3,7 @@
 Tensors have the shape [..., tokens] and hold natural logarithms of probabilities: `logprobs` of the policy
 that is trained (with gradient), `old` of the policy before this batch as the trainer computes it, `engine`
 of the policy as the inference engine sampled. `mask` is True for trained tokens. A loss is 0 elsewhere.
-What a token weighs in the loss of the batch is another matter: `token_weights`.
+`token_weights` has the weights of the tokens in the loss of a batch.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Rollouts that are trained on: attempted in tokens, graded, and kept turn by turn.
 
-What an interrupted run has sampled is never sampled again: finished rollouts are read back, and unfinished
-ones are resumed after their last turn.
+An interrupted run samples no turn again: finished rollouts are read back, and unfinished ones are resumed
+after their last turn.
 """
 
 import threading

@@ -1,7 +1,7 @@
 """A chat template in tokens: the opening of a conversation, and what is read after each sampled turn.
 
-What a policy sampled is never tokenised again. Only what is new to it is: the first messages, and after
-each of its turns the observations with the template's words around them.
+The ids that a policy sampled are never tokenised again. Only new text is tokenised: the first messages, and
+after each turn the observations with the template's words around them.
 """
 
 from collections.abc import Sequence

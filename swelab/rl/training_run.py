@@ -44,8 +44,8 @@ FOLDERS = (ROLLOUTS, BOARD)
 def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: Reports | None = None) -> Path:
     """Trains from the checkpoint `start`, in `folder`; the last checkpoint.
 
-    What an earlier run of the same recipe finished there stays. Nothing is started where the recipe does not
-    fit this machine. Raises Fault, InputError, ServingError, NotFinite.
+    Finished work of an earlier run of the recipe stays. Nothing is started if the recipe does not fit this
+    machine. Raises Fault, InputError, ServingError, NotFinite.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if recipe.engine == "verl":

@@ -1,7 +1,7 @@
 """The rollout stage for a scaffold that is a program of its own: a shard is a batch of SWE-agent's.
 
-What the program finished before a kill is taken from its folder by the next run; what it began is done anew;
-what it lost (a container, the model) is tried again in a further batch, and then counted apart.
+After a kill the next run takes finished instances from the program's folder, and begins unfinished ones anew.
+Lost instances (container, model) are tried again in a further batch, and then counted apart.
 """
 
 import logging

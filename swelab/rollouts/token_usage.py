@@ -14,7 +14,7 @@ TOKENS = {"prompt_tokens": "tokens_sent", "completion_tokens": "tokens_received"
 def usage_of(trajectory: Trajectory) -> Usage:
     """Returns the usage of a trajectory.
 
-    What was not recorded is None; so is the cost of a model without a known price, which is recorded as 0.
+    A value that was not recorded is None, as is the cost (recorded as 0) of a model without a known price.
     """
     turns = [each.get("extra") or {} for each in trajectory.messages if each.role == "assistant"]
     stats = trajectory.get("info", {}).get("model_stats") or {}

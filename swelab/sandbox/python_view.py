@@ -1,8 +1,8 @@
 """The Pythons visible in a sandbox: interpreters, standard libraries, and the toolbox with its test runner.
 
-What else is installed on the machine may hold a copy of a task's package without the bug, so every folder
-for packages is empty inside, and what installs packages is left out of the toolbox. Each mount costs a
-command about 0.2 ms: there is one for each folder that is emptied, none for what a link shows as well.
+Packages installed on the machine may hold a copy of a task's code without the bug. So every folder for
+packages is empty inside, and the toolbox has no installers. Each mount costs a
+command about 0.2 ms: there is one for each emptied folder, none for a folder that a link shows.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Tasks as folders of Harbor: image, instruction, hidden verifier, reference solution (docs/harbor.md).
 
-What an agent can see is environment/ and instruction.md; tests/ and solution/ come into the container later.
+An agent sees environment/ and instruction.md alone; tests/ and solution/ come into the container later.
 """
 
 import hashlib

@@ -52,7 +52,7 @@ class TaskSelection:
 
 
 def pass_rates(grades: Iterable[Grade]) -> dict[str, PassRate]:
-    """The pass rate by instance id. What infrastructure lost is no attempt; other failures are."""
+    """The pass rate by instance id. Losses to infrastructure are no attempts; other failures are."""
     solved, attempts = Counter[str](), Counter[str]()
     for grade in grades:
         if grade.status not in LOST_GRADES:

@@ -281,7 +281,7 @@ def _occurrence(
 
 
 def _operator(slot: Slot, gold: GoldValue, now: list[Data] | None) -> tuple[str, str]:
-    """(verdict, reason) by the results of an operator, and its opposite, between two values of the patch."""
+    """(verdict, reason), from the results of an operator and of its opposite on two values of the patch."""
     if slot.ops[0] not in _OPERATORS:
         return "", ""
     at = _OPERATORS[slot.ops[0]]

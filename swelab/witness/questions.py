@@ -230,7 +230,7 @@ class Questioner(ast.NodeTransformer):
 
 
 def cut_value() -> ast.expr:
-    """What stands in a question where a value was cut out."""
+    """The expression that replaces a value cut out of a question."""
     return ast.Attribute(value=ast.Name(ALIAS, ast.Load()), attr="CUT", ctx=ast.Load())
 
 

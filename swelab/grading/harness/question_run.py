@@ -46,8 +46,8 @@ class Answer:
 class QuestionRun:
     """A sandbox in which the tests of a task are questions; `prepare` first, then `ask`.
 
-    The patch is applied and what decides how it is judged is restored, as in the ordinary run. Of the tests
-    only what a question needs is there; git's folder is not.
+    The patch is applied and the files that decide how it is judged are restored, as in the ordinary run. Only
+    test files that the question needs are there; git's folder is not.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Runs a patch against a task's own script, and the solution that such a task brings; laid out as in Harbor.
 
 The script judges in a fresh sandbox with its files in /tests; nothing of the patch has run when it starts.
-What it wrote is read when all its processes have ended.
+Its files are read when all its processes have ended.
 """
 
 import base64
@@ -75,7 +75,7 @@ class RewardRun:
         return ended("not_applied", "no way of applying it succeeded") if result.returncode else None
 
     def _findings(self) -> list[str]:
-        """What the patch's added lines name of the place where the reward is written."""
+        """Words in the patch's added lines that name the place where the reward is written."""
         added = (line for line in self.patch.split("\n") if line.startswith("+"))
         return sorted({f"it names {match[0]}" for line in added for match in _REACHES.finditer(line)})
 

@@ -139,8 +139,8 @@ class Observer:
     def pytest_runtest_call(self, item):
         """Innermost around the test itself: what it raised, before anyone else can look at it.
 
-        What the test could have put in the place of our objects' parts is looked for by what only this frame
-        knows, before the first line is written after the test."""
+        After the test, and before it writes a line, it restores the parts of our objects that the test has
+        replaced, from references that only this frame holds."""
         faults, tell, own, back = self.faults, self.tell, self.own, restore
         with faults:
             if item.nodeid in self.watched:

@@ -41,8 +41,8 @@ class TextModel:
         """An assistant message with its one parsed command, or the commands that it calls.
 
         Raises FormatError when there is not exactly one, or none called; both the malformed turn and the
-        answer to it stay in the conversation, so that roles alternate. Of refused calls only the text stays:
-        a service wants each call answered.
+        answer to it stay in the conversation, so that roles alternate. A refused call is left
+        out, and its text stays: services want each call answered.
         """
         facts: Record = {"cost": 0.0, **extra}
         calls, said = list(tool_calls) if self.form.calls else [], content

@@ -42,7 +42,7 @@ def fault(overrides: list[str]) -> str:
 
 
 def main() -> None:
-    """Reads recipes, writes faults. What verl prints meanwhile goes to standard error."""
+    """Reads recipes, writes faults. verl's output goes to standard error."""
     from hydra import initialize_config_dir
 
     asked = json.load(sys.stdin)

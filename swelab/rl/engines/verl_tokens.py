@@ -28,7 +28,7 @@ class VerlTokens:
         self._loop, self._request = asyncio.get_running_loop(), uuid4().hex
 
     def generate(self, prompt: Sequence[int], sampling: Record) -> TokenTurn:
-        """See `TokenEngine.generate`. What a server's process raises is ModelLost: its place is refilled."""
+        """See `TokenEngine.generate`. Every exception of a server's process becomes ModelLost."""
         room = self._most - len(prompt) - 1
         if room < 1:
             raise ContextLimit(f"no room for an answer after {len(prompt)} tokens of {self._most}")

@@ -70,7 +70,7 @@ def _transfer() -> type:
     from verl.checkpoint_engine.base import CheckpointEngine
 
     class FileTransfer(CheckpointEngine):
-        """See `CheckpointEngine`. Of several updates only the newest stays."""
+        """See `CheckpointEngine`. Only the newest update is kept."""
 
         def __init__(self, bucket_size: int, is_master: bool = False, **_: Any):
             self._first, self._folder = is_master, Path(os.environ[TRANSFER_FOLDER])

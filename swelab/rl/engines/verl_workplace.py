@@ -20,7 +20,7 @@ from swelab.rl.token_model import TokenEngine
 from swelab.rl.token_template import TokenTemplate
 
 FAULT = "fault.txt"
-"""In the run's folder: the line of a fault that no further rollout would be without."""
+"""File in the run's folder: the line of a fault that every further rollout would meet too."""
 
 
 class Gathering:

@@ -1,6 +1,6 @@
 """Trajectories as the report shows them: sampled, cut to size, and with nothing invisible in them.
 
-What a policy or a program printed is hostile text. It is cut (saying how much), and control
+The output of a policy or a program is hostile text. It is cut (saying how much), and control
 characters, bidirectional overrides and lone surrogates become visible marks.
 """
 

@@ -39,8 +39,8 @@ TOOL_TEMPLATE = (
     "{{'<|im_end|>' + '\n'}}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-"""Offers tools by their names and arguments alone; as Qwen's, it writes calls as JSON between tags, and what
-tools answer as the user's turns."""
+"""A chat template that offers tools by their names and arguments alone. Like Qwen's, it writes calls as JSON
+between tags, and answers of tools as turns of the user."""
 
 
 class TokenizerError(Fault):

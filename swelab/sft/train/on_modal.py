@@ -1,7 +1,7 @@
 """Fine-tuning on rented GPUs at Modal: files into a volume, the training script there, its outputs back.
 
 Modal's client is a program of the user's (`make modal`, or an installation of its own), with the user's token
-in its file or in the environment. What runs there is `swelab.sft.train.modal_app`.
+in its file or in the environment. Modal runs `swelab.sft.train.modal_app`.
 """
 
 import os

@@ -47,7 +47,7 @@ class Training:
 
 
 def findings(training: Training) -> Iterator[Finding]:
-    """One finding for each fault; none when all is well. What follows a fault in a check is not checked."""
+    """One finding for each fault; none when all is well. A check ends with its first fault."""
     checks = list(CHECKS)
     if not training.base.is_dir():
         yield wrong("no such folder", training.base, "a checkpoint in Hugging Face layout")

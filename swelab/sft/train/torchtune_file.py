@@ -1,7 +1,7 @@
 """A torchtune configuration written by a user: checked before anything starts, then run as it is.
 
-What is looked at is what SWE-smith's launcher looks at (tokenizer, checkpoint, every shard, data) and a
-little more: placeholders that were never filled in, shards that are cut off, sizes of another model.
+It checks the files that SWE-smith's launcher checks (tokenizer, checkpoint, every shard, data). It also finds
+placeholders that were never filled in, shards that are cut off, and sizes of another model.
 """
 
 import re

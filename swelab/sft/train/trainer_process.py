@@ -74,7 +74,7 @@ def _environment(work: Path, train: Train) -> dict[str, str]:
 def prepare(work: Path, key: str) -> bool:
     """Whether a run with the same key ended in `work`.
 
-    What another run left there is removed; of a run that was killed, the saved steps and their log stay.
+    Files of another run are removed. After a kill the saved steps and their log stay.
     """
     if _read(work / "key.json") != key:
         shutil.rmtree(work, ignore_errors=True)

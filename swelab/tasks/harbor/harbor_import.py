@@ -27,7 +27,7 @@ class Imported:
 def import_folders(place: Path, repos: Path, usable: Usable) -> Imported:
     """The tasks of a folder of task folders; archives that are not yet in `repos` are written there.
 
-    What is refused is named on the terminal. Raises InputError: no such folder, none that can be used.
+    It names refused folders on the terminal. Raises InputError: no such folder, none that can be used.
     """
     digests: dict[str, str] = {}
 
