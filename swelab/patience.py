@@ -1,7 +1,7 @@
 """Decides when clients of servers repeat a request, and when they give up. The waits of all clients are here.
 
-What polls (a run at a service, an engine that starts) or turns to another server at once (the gate) waits by
-itself. An instance that its infrastructure lost is done again by `jobs.thread_pool`.
+Code that polls (a run at a service, an engine that starts), or turns to another server at once (the gate),
+waits by itself. An instance that its infrastructure lost is done again by `jobs.thread_pool`.
 """
 
 import email.utils

@@ -24,7 +24,7 @@ _OURS = ("SWE_AGENT_CONFIG_DIR", "SWE_AGENT_TOOLS_DIR", "SWE_AGENT_TRAJECTORY_DI
 
 
 class AgentFailed(Fault):
-    """SWE-agent ended before its time, or hung; what it finished is kept."""
+    """SWE-agent ended before its time, or hung; its finished instances are kept."""
 
 
 def find_program() -> str:

@@ -25,7 +25,7 @@ class Tee:
         self.stream, self.log = stream, log
 
     def write(self, text: str) -> int:
-        """Writes to stream and log; what redraws a line of a terminal begins a new one in the log.
+        """Writes to stream and log; a carriage return begins a new line in the log.
 
         Returns the number of characters, as the stream counts them.
         """

@@ -1,7 +1,7 @@
 """A run's folder as SWE-smith's harness leaves it: a report for each instance, and one for the run.
 
-`<run>/<id>/report.json`, `patch.diff` and `test_output.txt`, `<run>/report.json`; what the grader could not
-judge has no report there, as with that harness, and is named in a list of the run's report.
+`<run>/<id>/report.json`, `patch.diff` and `test_output.txt`, `<run>/report.json`; an instance that could
+not be judged has no report there, as with that harness; a list of the run's report names it.
 """
 
 import re

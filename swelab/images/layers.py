@@ -1,8 +1,8 @@
 """One layer of an image, unpacked into a folder of its own so that images that share it share the files.
 
 Layers are hostile input: nothing is written through a symlink, no name leads out, devices and
-setuid bits are left out. What only the layers below can resolve (whiteouts, hard links to lower files,
-parents that the layer does not list) is written next to the folder as its `Notes`, for `compose_root`.
+setuid bits are left out. Entries that only the layers below can resolve (whiteouts, hard links to lower
+files, unlisted parents) are written next to the folder as its `Notes`, for `compose_root`.
 """
 
 import errno

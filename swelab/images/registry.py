@@ -109,7 +109,7 @@ class Registry:
             fault = ImageBroken(f"image {name}: the bytes sent as layer {digest} are others")
             if faults > 2:
                 raise fault
-            raise Again(fault)  # from the start: what lay here, or one mirror's copy, may be bad
+            raise Again(fault)  # from the start: the part on disk, or one mirror's copy, may be bad
 
         self.transport.patiently(name, once)
 

@@ -1,8 +1,8 @@
 """Instances spread over a Ray cluster that exists: one process of ours on each of its hosts, threads in it.
 
 The repository (code, recipes, results) lies on a file system that all hosts see under the same path;
-sandboxes are made on the host that works. A host that is lost is an infrastructure loss: what it had in hand
-is done again elsewhere.
+sandboxes are made on the host that works. A host that is lost is an infrastructure loss: its instances are
+done again elsewhere.
 """
 
 import contextlib

@@ -16,7 +16,7 @@ RETRY_SECONDS = (1, 4, 16)
 
 Work = Callable[[Any], Record]
 Todo = deque[tuple[str, Any]]
-"""Instances in the order in which they are begun. Workers take them out; what is removed is not begun."""
+"""Instances in the order in which they are begun. Workers take them out; removed ones are not begun."""
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def find(path: str) -> tuple[str, dict[str, str]] | None:
 
 
 def behind(path: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """A file and every file behind it, as recipes say now; what a missing recipe would name is left out."""
+    """A file and every file behind it by today's recipes; files of a missing recipe are left out."""
     queue, seen = [path], {path}
     for each in queue:
         kind, names = find(each) or ("", {})

@@ -258,7 +258,7 @@ class FileBehind(ClosedRecord):
 
 
 class Evidence(TypedRecord):
-    """Everything behind the score; what differs between two identical runs is here and nowhere else."""
+    """Everything behind the score. No other part of a score differs between two identical runs."""
 
     rule: str = field("the rule that wrote it")
     code: Code = field("which code ran")

@@ -41,7 +41,7 @@ class Trainee(Protocol):
     """A policy in training, in this process or in several."""
 
     def train(self, batch: Sequence[TrainingSample]) -> dict[str, float]:
-        """One batch: `minibatches` optimizer steps; what was measured. Raises NotFinite."""
+        """Trains one batch in `minibatches` optimizer steps; returns its figures. Raises NotFinite."""
 
     def save(self, folder: Path) -> None:
         """Writes a checkpoint in Hugging Face layout, with the state from which training resumes; whole or
@@ -103,7 +103,7 @@ class Learner:
         return self.train_share(mine)
 
     def train_share(self, share: Share) -> dict[str, float]:
-        """The share of this rank in a batch; what was measured over the whole batch. Raises NotFinite."""
+        """Trains this rank's share of a batch; returns figures of the whole batch. Raises NotFinite."""
         if not share:
             return {"tokens": 0.0}
         old: list[list[Tensor | None]] = [[None] * len(step) for step in share]

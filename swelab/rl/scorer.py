@@ -67,7 +67,7 @@ def load_model(checkpoint: Path, dtype: str, recompute: bool = False) -> Any:
     if recompute:
         model.activation_checkpointing_enable({"use_reentrant": False})
         for layer in layers_of(model):
-            layer.training = True  # else it keeps its activations; what it is made of stays in evaluation
+            layer.training = True  # else it keeps its activations; its submodules stay in evaluation
     return model
 
 
@@ -81,7 +81,7 @@ def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
 def place(policy: Scorer, device: str, mesh: DeviceMesh | None) -> Scorer:
     """The policy on its device; with a mesh each rank holds its share of the weights (FSDP2).
 
-    Gradients are then added up over the ranks: what a token weighs is its share of the whole batch.
+    Gradients are then added up over the ranks: a token's weight is its share of the whole batch.
     """
     if mesh is None:
         return policy.to(device)

@@ -83,7 +83,7 @@ def numbers(line: Record) -> dict[str, float]:
 
 
 def step_line(line: Mapping[str, float], steps: int) -> str:
-    """A step in words; what it did not measure is left out."""
+    """A step in words; figures that it did not measure are left out."""
     dropped = sum(value for name, value in line.items() if name.startswith("groups_dropped/"))
     untrained = f"{dropped:.0f} of {line['groups']:.0f} groups not trained" if dropped else ""
     if not line.get("train/tokens", 1):

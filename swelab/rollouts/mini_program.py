@@ -1,7 +1,7 @@
 """The program mini-swe-agent on a benchmark, as its own runner does it: in our sandboxes, or in Docker.
 
-What its run lost to infrastructure stands in its preds.json like an empty patch, and would be skipped by the
-next run: it is taken out there first, so that the same command tries it again.
+Its preds.json holds an instance that infrastructure lost like one with an empty patch, and its next run would
+skip it. Such instances are removed there first, so that the same command tries them again.
 """
 
 import json

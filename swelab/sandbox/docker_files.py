@@ -1,7 +1,7 @@
 """`put` and `get` of a docker sandbox: small shell scripts that run in it with the rights of its user.
 
-They cannot reach more than a command can. Links are refused nevertheless, and what was opened is looked at
-again after it was opened, so that a command that swaps files under them changes nothing.
+They cannot reach more than a command can. Links are refused nevertheless, and an opened file is checked
+again, so that a command that swaps files under them changes nothing.
 """
 
 import errno

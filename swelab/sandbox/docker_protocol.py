@@ -77,7 +77,7 @@ class Talk:
         due: float,
         opened: Callable[[], None],
     ) -> RequestEnd:
-        """As `ask`; what is sent over the wire after `opened` is called is the shell's stdin.
+        """As `ask`; bytes sent over the wire after the call of `opened` are the shell's stdin.
 
         It is the last request. Raises Disconnected, Overdue.
         """

@@ -51,7 +51,7 @@ def read_file(root: Path, path: str, max_bytes: int) -> bytes:
 
 
 def write_file(root: Path, path: str, data: bytes, owner: tuple[int, int]) -> None:
-    """Put a file in place at once (rename); what was there is replaced, never written through.
+    """Put a file in place at once (rename); a file there is replaced, never written through.
 
     Missing folders are made; all that is new belongs to `owner` (uid, gid). Raises PathRefused, OSError.
     """

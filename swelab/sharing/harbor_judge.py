@@ -54,7 +54,7 @@ def put_back(tree: Path, names: list[str], tests: list[str]) -> None:
 
 
 def run(command: str, tree: Path, seconds: float) -> str:
-    """The output of the tests' command; what still runs after `seconds` is ended."""
+    """The output of the tests' command, which is ended after `seconds`."""
     log = LOGS / "test.log"
     with open(log, "wb") as stream, subprocess.Popen(
         ["bash", "-c", command], cwd=tree, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,

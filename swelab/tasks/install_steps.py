@@ -24,8 +24,8 @@ _BETWEEN = re.compile(r"(\s*(?:;|&&)\s*)")
 def without_installs(script: str) -> str:
     """An eval script without its install steps.
 
-    What builds the repository itself and needs no network (`setup.py`, `--no-build-isolation`) stays: the
-    patch may be of its sources. So does what comes after the first here document or `git checkout`.
+    Lines that build the repository itself without a network (`setup.py`, `--no-build-isolation`) stay: the
+    patch may be of its sources. So do lines after the first here document or `git checkout`.
     """
     head, tail = _halves(script)
     return "\n".join([*(_quoted(line) for line in head), *tail])

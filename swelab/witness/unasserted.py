@@ -1,4 +1,4 @@
-"""Tests that assert nothing: what their calls into the package return is emitted.
+"""Tests that assert nothing: the results of their calls into the package are emitted.
 
 Such a test only says that nothing raises. A result that equals the gold patch's confirms it; another result
 says nothing, since right code may have it too.

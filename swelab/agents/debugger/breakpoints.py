@@ -44,7 +44,7 @@ class Breakpoint:
 
 
 def read_breakpoints(record: Any) -> list[Breakpoint]:
-    """The breakpoints in a report of the launcher's; what is not in its form is left out."""
+    """The breakpoints in a report of the launcher's; malformed entries are left out."""
     kept = []
     for each in record[:MOST] if isinstance(record, list) else ():
         try:

@@ -1,7 +1,7 @@
 """The files of a task as the agent may see and change them.
 
-Tests and what `.debugreadonly` matches cannot be rewritten; what `.debugignore` matches is not shown. Both
-are read once, before the policy acts, with git's own matching.
+Tests and files that `.debugreadonly` matches cannot be rewritten; those that `.debugignore` matches are not
+shown. Both are read once, before the policy acts, with git's own matching.
 """
 
 import fnmatch

@@ -43,8 +43,8 @@ _EXCUSES = {
     "mmap.__new__": "mmap",
     "reads_tests": "(open|inspect|linecache|traceback|tokenize|getsource|read_text|read_bytes)",
 }
-"""Pattern by event: if the unpatched file or the gold patch matches it, the event is excused. Of any other
-event the name itself is looked for."""
+"""Pattern by event: if the unpatched file or the gold patch matches it, the event is excused. For any other
+event the pattern is its name."""
 
 TASK_FAULTS = {
     90: "the checkout cannot be set up",

@@ -1,7 +1,7 @@
 """The files by which a patch is judged: each is restored to its content from before the patch.
 
 `prepare_script` is run in the sandbox before any of the prediction's code: it sets these files aside,
-applies the patch, and puts them back; what the patch added under such a name is removed.
+applies the patch, and puts them back; files that the patch added under such a name are removed.
 """
 
 import fnmatch

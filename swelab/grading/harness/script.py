@@ -6,7 +6,7 @@ import shlex
 from swelab.grading.harness.logs import OFFICIAL_END
 
 KEEPS_CODE = "trap 'exit \"$swelab_code\"' EXIT"
-"""In a script whose exit code is that of its one run of pytest, even if other commands follow."""
+"""The mark of a script whose exit code is that of its one run of pytest, even if other commands follow."""
 
 _PYTEST = re.compile(r"(?:^|[\s/(])(?:py\.test|pytest)(?=[\s)]|$)")
 _SET_UP = re.compile(r"\s*(?:(?:source|\.|export|unset|cd|conda|eval|module)\s|conda\(\))")
@@ -50,7 +50,7 @@ def instrumented(text: str) -> str:
 def launcher(text: str) -> str:
     """Bash that starts pytest as a command or a script does: its set-up, then up to the name, no arguments.
 
-    Of a script's other lines those are kept that change the shell's variables or folder.
+    Other lines of a script are kept if they change the shell's variables or folder.
     """
     text = _HERE_DOCUMENT.sub("", text)
     command = (runs_of_pytest(text) or [""])[-1]

@@ -33,7 +33,7 @@ class LockPlaces:
 def lock_subset(
     recipe: OwnSubset, at: LockPlaces, images: Mapping[str, Image], refused: Mapping[str, str], workers: int
 ) -> Lock:
-    """The lock of a subset; what its patches are judged by goes to `at.witness`.
+    """Writes the lock of a subset; its tasks' witnesses go to `at.witness`.
 
     refused: why tasks are not tried, by instance id. Raises InputError (unusable tasks, none kept), Fault
     when runs were lost to infrastructure again and again.

@@ -1,7 +1,7 @@
 """Rotation of a hosted model's API keys: which conversation uses which key, how fast, and until when.
 
-A conversation keeps its key, so that the service's prompt cache stays warm. What a service says of a key
-(slow down, refused, out of quota) holds for all threads that use it.
+A conversation keeps its key, so that the service's prompt cache stays warm. A service's answer about a
+key (slow down, refused, out of quota) holds for all threads that use it.
 """
 
 import math

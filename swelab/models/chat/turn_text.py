@@ -1,4 +1,4 @@
-"""The text of a turn: what its model thought is set apart, and what is too long is cut."""
+"""The text of a turn: sets the model's thoughts apart, and cuts text that is too long."""
 
 import json
 

@@ -51,9 +51,9 @@ SWE_RL: Record = GRPO | ADAM | {
     "validation": None,
 }  # fmt: skip
 STEPS: Record = {"rollouts.history": "managed", "method.sequences": "step", "method.weigh": "sequence"}
-"""Of --dynamic_history: a training sequence for each step, each of which weighs the same."""
+"""Keys of --dynamic_history: each step is a training sequence, and all weigh the same."""
 WHOLE: Record = {"rollouts.history": "whole"}
-"""Without it: what is trained is the whole conversation, though the policy was shown a part of a long one."""
+"""Without it the whole conversation is trained, though the policy was shown a part of a long one."""
 
 
 def _swe_rl(model: str, subset: str, group: tuple[int, int], steps: int, **more: Any) -> Record:

@@ -86,7 +86,7 @@ class Settings:
 
 
 class ForgetfulJournal(StepJournal):
-    """Keeps nothing: what slime interrupts, it begins again."""
+    """Keeps nothing: slime begins interrupted rollouts again."""
 
     def __init__(self) -> None:
         pass
@@ -223,7 +223,7 @@ def is_lost(done: RolledOut) -> bool:
 def filled(sample: Any, done: RolledOut, per_step: bool, template: TokenTemplate, reward: Any) -> Any:
     """The sample's fields, by slime's names. A rollout of several sequences: a list of samples.
 
-    What is lost, or sampled nothing, is one token that trains nothing, as slime cannot do with none.
+    A lost rollout, or one that sampled nothing, becomes one token that trains nothing: slime needs one.
     """
     made = [] if is_lost(done) else samples(done.turns, per_step)
     if not made:

@@ -74,7 +74,7 @@ def absolute(reads: Reads) -> Reads:
 
 @dataclass(frozen=True)
 class VerlRun:
-    """One training in its folder; what verl writes lies below `folder`/verl."""
+    """One training in its folder; verl's files lie below `folder`/verl."""
 
     recipe: Rl
     start: Path

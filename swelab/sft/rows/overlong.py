@@ -1,7 +1,7 @@
 """Conversations that are longer than the limit: dropped, truncated or split.
 
-Its head (system prompt and task) stays in every row; what follows are exchanges, each a turn of the policy
-and the observations after it.
+Its head (system prompt and task) stays in every row. Exchanges follow, each a turn of the policy and the
+observations after it.
 """
 
 from collections.abc import Sequence

@@ -83,7 +83,7 @@ def edits_tests(patch: str) -> bool:
 def choose(candidates: Iterable[Candidate], selection: Selection) -> Iterator[tuple[Candidate, str]]:
     """Each candidate with its fate: kept, duplicate, too_long or over_per_instance.
 
-    Of an instance the shortest come first, or those that a seeded draw puts first.
+    The shortest rows of an instance come first, or those that a seeded draw puts first.
     """
     seen: set[str] = set()
     kept: Counter[str] = Counter()

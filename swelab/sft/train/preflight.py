@@ -30,7 +30,7 @@ from swelab.sft.train.ranks import ranks_of, recipe_of, share, sharing
 from swelab.sft.train.trainer import check_trainer, open_trainer
 
 ROOM = 1.1
-"""Of the disk room that is counted: what must be there."""
+"""Factor from the counted size of the outputs to the disk room that must be free."""
 WIDTHS, CHUNKS = (16, 6, 5), 8
 """Of one layer's activations in torchtune; of its chunked cross-entropy."""
 

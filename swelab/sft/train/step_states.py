@@ -2,7 +2,7 @@
 
 torchtune's recipes resume at epochs only. Here each process writes its part of what is trained: its shards
 of the weights and of the optimizer's moments, the schedule's position and the random generators. Nothing is
-gathered, and what was frozen is not written. The number of processes must be the same when it is taken up.
+gathered, and frozen weights are not written. A resumed run needs the same number of processes.
 """
 
 import itertools

@@ -140,7 +140,7 @@ def tune_command(config: Record, path: Path, processes: int) -> list[str]:
 
 
 def run_torchtune_file(config: Record, path: Path, processes: int, environment: dict[str, str]) -> None:
-    """Runs it to its end; what it says goes to our own output. Raises TrainerEnded."""
+    """Runs torchtune to its end; its output goes to ours. Raises TrainerEnded."""
     with open(sys.stdout.fileno(), "wb", closefd=False) as output:
         argv = tune_command(config, path, processes)
         trainer = Tethered(lambda _: argv, env=environment, log=output)

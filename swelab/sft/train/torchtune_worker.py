@@ -3,8 +3,8 @@
     [torchrun] -m swelab.sft.train.torchtune_worker --recipe <torchtune's name> --config <file>
         [--steps <folder>]
 
-What torchtune 0.6 asks of GPUs alone does nothing on a CPU. With --steps, the state is saved between steps,
-and taken up (`swelab.sft.train.step_states`), and weights are written once, after the last epoch.
+torchtune 0.6's calls that need a GPU do nothing on a CPU. With --steps, the state is saved between steps and
+resumed (`swelab.sft.train.step_states`), and weights are written once, after the last epoch.
 """
 
 import argparse

@@ -81,7 +81,7 @@ class Source:
         return data if self.newline_at_end else data.removesuffix(b"\n")
 
     def functions(self) -> Iterator[tuple[str, Function]]:
-        """(qualified name, node) of functions and methods; what is nested in a function belongs to it."""
+        """(qualified name, node) of functions and methods; nested functions belong to the outer one."""
         pending: list[tuple[str, ast.AST]] = [("", self.tree)]
         while pending:
             prefix, node = pending.pop(0)

@@ -1,6 +1,6 @@
 """Source of tasks `kodcode`: a file of tests and a file of code, without a repair.
 
-Which tests fail is what the null run says. A task whose tests all pass, or cannot be counted, is dropped and
+The null run says which tests fail. A task whose tests all pass, or cannot be counted, is dropped and
 counted.
 """
 
