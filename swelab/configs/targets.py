@@ -1,4 +1,4 @@
-"""Targets of a Snakemake command that no rule makes: which name in them is unknown, and what was meant.
+"""Explains targets that no rule makes: names the unknown part of each, and the nearest known name.
 
 Snakemake itself says only that there is no rule. Most often a recipe's name in the path is misspelt.
 """

@@ -15,7 +15,7 @@ from swelab.records import InputError
 
 
 def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """An SFT recipe and those below it, each starting from the next one's checkpoint, the last from a model.
+    """An SFT recipe, then the recipe that trains its start, and so on; the last one starts from a model.
 
     Raises InputError: an unknown name, or a circle.
     """

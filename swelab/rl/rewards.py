@@ -28,7 +28,7 @@ def share_of_tests(grade: Record) -> float:
 
 
 def witnessed_only(reward: Callable[[Record], float]) -> Callable[[Record], float]:
-    """A reward for which a resolved task that is not witnessed counts as one that the patch could forge."""
+    """A reward that treats a resolved task without a witness as suspect."""
 
     def given(grade: Record) -> float:
         if not grade["resolved"] or Grade.of(grade).evidence == "witnessed":

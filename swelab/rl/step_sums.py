@@ -25,7 +25,7 @@ class Sums:
             self.largest[name] = max(self.largest.get(name, 0.0), float(value[mask].max()))
 
     def join(self, other: "Sums") -> None:
-        """Adds what was measured elsewhere."""
+        """Adds the figures of another one."""
         self.tokens += other.tokens
         for name, total in other.totals.items():
             self.totals[name] = self.totals.get(name, 0.0) + total
@@ -33,5 +33,5 @@ class Sums:
             self.largest[name] = max(self.largest.get(name, 0.0), value)
 
     def means(self) -> dict[str, float]:
-        """The mean a token of what was added, and the largest of what was kept."""
+        """The mean per token of each added figure, and the largest value of the others."""
         return {name: total / self.tokens for name, total in self.totals.items()} | self.largest

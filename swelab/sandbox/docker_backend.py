@@ -225,7 +225,7 @@ def _check_filled(answer: RequestEnd, output: bytes) -> None:
     raise OSError(code, f"copying to the sandbox failed: {why}")
 
 
-# The file system itself says when it is full: being ended half way would cost the whole sandbox.
+# No limit on the disk: the file system itself reports that it is full, and the sandbox lives on.
 _OWN_LIMITS = {"wall_seconds": _OURS.wall_seconds, "cpu_seconds": _OURS.cpu_seconds, "disk_bytes": 1 << 50}
 
 

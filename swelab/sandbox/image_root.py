@@ -100,7 +100,7 @@ def image_mounts(root: ImageRoot, folder: Path, shm_bytes: int) -> list[str]:
 
 
 def covered(path: str) -> bool:
-    """Whether a sandbox shows none of what the image has at `path`."""
+    """Whether a sandbox hides the image's files at `path`."""
     private = (WORKDIR, "/tmp", HOME, "/etc", "/dev", "/proc", "/sys")
     return any(PurePosixPath(path).is_relative_to(place) for place in private)
 

@@ -55,8 +55,7 @@ def rate_of_runs(counts: Iterable[tuple[int, int]]) -> CountedRate:
 
 
 def run_to_run(counts: Iterable[tuple[int, int]], runs: int) -> Record:
-    """{"sd", "interval"} on these very tasks: how far one run's rate strays by the luck of attempts alone,
-    and the interval of the mean rate of `runs` runs.
+    """{"sd": of one run's rate, "interval": of the mean rate of `runs` runs}, both with the tasks held fixed.
 
     counts: (resolved, attempted) of each task.
     """

@@ -36,7 +36,7 @@ SYMBOLS = {"+": "sum", "-": "difference", "*": "product"}
 COMPARES = {"<": "less than", ">": "more than", "<=": "at most", ">=": "at least"}
 SHAPES = ("arith", "total", "compare", "pick", "scale", "cut")
 FILE_SHAPES = (*SHAPES, "offset", "offset")
-"""Shapes of functions in two-file tasks: the right number of an `offset` shows only while its test runs."""
+"""Shapes of functions in two-file tasks. The right number of an `offset` is seen only in a running test."""
 FRAMES = (
     "{name} in {path} should {want}.\n{test} fails.",
     "{test} fails.\n{name} in {path} should {want}.",

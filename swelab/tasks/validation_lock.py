@@ -36,7 +36,7 @@ def read_kept(
 
 
 def lock_of_part(tasks: Iterable[Task], whole: Lock, where: str | Path) -> Lock:
-    """The lock of tasks that `whole`, the lock in the file `where`, keeps: nothing is validated anew.
+    """The lock of some tasks that the lock `whole` of the file `where` keeps; none is validated anew.
 
     Raises InputError on a task that it does not keep.
     """

@@ -139,7 +139,7 @@ def root_name(node: ast.AST) -> str:
 
 
 def flat_targets(target: ast.AST) -> Iterator[ast.AST]:
-    """The targets of an assignment, of tuples each."""
+    """The targets of an assignment, with tuples and lists taken apart."""
     if isinstance(target, ast.Tuple | ast.List):
         for each in target.elts:
             yield from flat_targets(each)

@@ -191,7 +191,7 @@ WAYS: dict[str, Callable[[str, str], bytes]] = {
     "zip-pyc": lambda text, name: _zipped(f"{name}c", _compiled(text, name)),
     "marshal": lambda text, name: marshal.dumps(compile(text, name, "exec", dont_inherit=True)),
 }
-"""How the text of a further file becomes its content; the argument is what follows the way's name."""
+"""From the text of a further file, and the word after the way's name, to the content of the file."""
 
 
 def assigned(listed: list[Entry], tasks: list[Task]) -> Iterator[tuple[Entry, Task]]:

@@ -46,7 +46,7 @@ def _over() -> bool:
 
 
 def _reached(host: str, port: int, seconds: float) -> bool:
-    """Whether the head listens; False when it does not in time, or nobody wants it any more."""
+    """Whether the head listens within `seconds`; False too once our standard input is closed."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and not _over():
         try:

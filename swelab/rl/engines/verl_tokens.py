@@ -67,10 +67,10 @@ class VerlTokens:
 
 
 def spans(count: int, oldest: int, newest: int) -> tuple[tuple[int, str], ...]:
-    """Versions of the weights of `count` tokens that were sampled by several in turn.
+    """(first token, version of the weights) of each span of `count` tokens sampled while the weights changed.
 
-    verl reports the first and the last version, but not where they change: all tokens but the last count as
-    the oldest's.
+    verl reports the first and the last version, but not where the version changes: all tokens but the last
+    count as sampled by the oldest.
     """
     if not count:
         return ()

@@ -1,4 +1,4 @@
-"""New weights for verl's sglang servers on a CPU: by files in memory, where GPUs hand over memory itself.
+"""Passes new weights to verl's sglang servers on a CPU: by files in memory, where GPUs share memory itself.
 
 Each trainer rank takes part in gathering the weights; the first of each server writes them, and the server
 reads them from there.

@@ -12,7 +12,7 @@ STATUS_WORDS = {str(end): end.words for end in GradeEnd}
 OUTCOME_WORDS = {str(end): end.words for end in FINAL_ROLLOUTS}
 """How rollouts end, as a reader sees it."""
 EXPERT_SERIES = 3
-"""The series (a diamond) of a policy that is not scored."""
+"""Number of the chart series (a diamond) of policies that are not scored."""
 
 
 def points(share: float | None) -> str:

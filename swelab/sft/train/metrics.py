@@ -137,7 +137,7 @@ def peak_flops(device: str) -> float | None:
 
 
 def read_metrics(path: Path) -> list[Record]:
-    """The rows of a step log in order; of a step that ran again after a kill only the last one."""
+    """The rows of a step log in order. A step that ran again after a kill has its last row alone."""
     rows = {}
     for text in lines_of(path.read_text(encoding="utf-8")):
         try:
