@@ -3,9 +3,9 @@
 .venv/bin/python -m benchmarks.own_engine .venv/bin/python -m benchmarks.grading ...
 """
 
+import argparse
 import os
 import subprocess
-import sys
 
 from swelab.console.terminal import run_script
 from swelab.records import InputError
@@ -13,13 +13,18 @@ from tests.contract.engine import engine_end, start_engine, why_not
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="the program and its words")
+    command = parser.parse_args().command
+    if not command:
+        parser.error("no command")
     if reason := why_not():
         raise InputError(reason, expected="a machine that can start dockerd")
-    if not sys.argv[1:]:
-        raise InputError("no command", expected=".venv/bin/python -m benchmarks.own_engine COMMAND ...")
     engine = start_engine()
     try:
-        return subprocess.run(sys.argv[1:], env={**os.environ, "DOCKER_HOST": engine.address}).returncode
+        return subprocess.run(command, env={**os.environ, "DOCKER_HOST": engine.address}).returncode
     finally:
         engine_end(engine)
 

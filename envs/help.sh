@@ -2,6 +2,8 @@
 # Usage: help.sh   What `make` builds and which variables it takes.
 case "${1:---help}" in -h | --help) ;; *) echo "error: $1: no option is known" >&2; exit 2 ;; esac
 cat <<'TEXT'
+Usage: make [TARGET...] [NAME=VALUE...]
+
 make              set-up, then the demo experiment: results/verified_score.json and results/report.html
 make rl           set-up, then the demo of reinforcement learning (docs/rl.md)
 make rl-seeds     the same with three seeds, and a table of them

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes a fresh Debian machine a host of a pool. Each step may be run again.
+# Usage: host.sh COMMAND   Makes a fresh Debian machine a host of a pool. Each step may be run again.
 #   host.sh setup exec-server|pool-server   as root: packages, user, Python environment, token, service
 #   host.sh pull LIST [PREFIX]   pulls the images of a file (one a line; PREFIX: a mirror) and allows them
 #   host.sh verify [URL]         checks that the server responds, and prints its state

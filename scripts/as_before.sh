@@ -5,8 +5,9 @@ root="$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)"
 python="${PYTHON_BIN:-$root/.venv/bin/python}"
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 
-# --help prints what the script begins with, then the options of the program that `options_of` names.
+# --help prints what the script begins with, after its name, then the options of the program that `options_of` names.
 case " $* " in *" --help "* | *" -h "*)
+  printf 'Usage: %s ' "${0##*/}"
   sed -n '2,${/^#/!q; s/^# //p}' "$0"
   [ -z "${options_of:-}" ] || "$python" "$root/$options_of" --help
   exit

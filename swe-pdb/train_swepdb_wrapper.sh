@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# [TRAIN_SCRIPT=train_swepdb_4b.sh] [DEADLINE_SECONDS=86400] [MAX_RESTARTS=100] [KEY=VALUE...]: runs a training script until it ends well.
+# Usage: [TRAIN_SCRIPT=train_swepdb_4b.sh] [DEADLINE_SECONDS=86400] [MAX_RESTARTS=100] train_swepdb_wrapper.sh [KEY=VALUE...]   Runs a training script until it ends well.
 # A run that ends badly, or is not over after DEADLINE_SECONDS, is begun again by the same command, which goes on from
 # the last checkpoint and the kept attempts. Only the processes that this script started are ended, by their group.
 set -euo pipefail

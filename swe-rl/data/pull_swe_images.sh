@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pulls the images of prompt rows (TRAIN) or of a list (IMAGE_LIST) into this host's engine. It stands for `hosts/host.sh pull LIST [MIRROR]`,
+# Usage: [TRAIN=rows] [IMAGE_LIST=file] pull_swe_images.sh   Pulls the images of prompt rows or of a list into this host's engine. It stands for `hosts/host.sh pull LIST [MIRROR]`,
 # and is whole by itself: a host that was given this file alone needs bash, python3 and docker.
 set -euo pipefail
 case "${1:-}" in -h | --help) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;; esac

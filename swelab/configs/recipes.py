@@ -123,7 +123,8 @@ def _loaded(kind: str, path: str, version: tuple[int, ...]) -> Any:
     """The recipe as `load` gives it: planning hundreds of jobs asks for the same ones again and again."""
     recipe = _written(path, version)
     if not isinstance(recipe, dict):
-        raise InputError(f"a {type(recipe).__name__}", path, f"a mapping of {kind} settings")
+        what = "an empty file" if recipe is None else f"a {type(recipe).__name__}"
+        raise InputError(what, path, f"a mapping of {kind} settings")
     return complete(RECIPE_KINDS[kind], recipe, path)
 
 

@@ -37,7 +37,7 @@ def test_every_other_script_is_for_no_user():
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help_is_given_and_nothing_done(script, tmp_path):
     done = run(script, "--help", home=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "") and len(done.stdout.strip()) > 40, done
+    assert (done.returncode, done.stderr) == (0, "") and "usage: " in done.stdout.lower(), done
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bin"]
 
 

@@ -313,10 +313,13 @@ def test_what_a_training_script_refuses(trainer, words, variables, said):
 def test_help_of_a_training_script_runs_nothing(trainer, option):
     done = train(trainer, "train_swepdb_4b.sh", option)
     assert done.returncode == 0 and done.stderr == ""
-    assert done.stdout.startswith("[SWE_PDB_MODEL_PATH=weights]") and "--keys lists the keys" in done.stdout
+    assert (
+        done.stdout.startswith("Usage: train_swepdb_4b.sh [SWE_PDB_MODEL_PATH=weights]")
+        and "--keys lists the keys" in done.stdout
+    )
     assert not (trainer.parent / "ckpt").exists()
     done = run("train_swepdb_wrapper.sh", "--help", TRAIN_SCRIPT="/none")
-    assert done.returncode == 0 and done.stdout.startswith("[TRAIN_SCRIPT=train_swepdb_4b.sh]")
+    assert done.returncode == 0 and done.stdout.startswith("Usage: [TRAIN_SCRIPT=train_swepdb_4b.sh]")
 
 
 def test_words_name_the_links_as_variables_do(trainer):

@@ -143,7 +143,8 @@ def test_help_tells_what_a_script_takes_and_runs_nothing(place):
     for name in (TRAIN, LAUNCH, DEPLOY, "eval/run_eval_swe.sh", "scripts/run_minisweagent_eval.sh"):
         done = run(place, name, "--help")
         assert done.returncode == 0 and done.stderr == "", done.stderr
-        assert done.stdout.splitlines()[0] == (HERE / name).read_text().splitlines()[1].removeprefix("# ")
+        words = (HERE / name).read_text().splitlines()[1].removeprefix("# ")
+        assert done.stdout.splitlines()[0] == f"Usage: {(HERE / name).name} {words}"
         assert ("--dynamic_history" in done.stdout) == (name == TRAIN)
     assert not (place / "out").exists()
 

@@ -60,6 +60,7 @@ class Observer:
         for label, module in PARTS.items():
             self.integrity.add(label, vars(module), own=module.__name__)
         self.powers = powers.Powers(plan["root"], plan["tests"], faults)
+        self.integrity.hold("powers", vars(self.powers), "hook", self.powers.hook, self.powers.hook)
         self.listed, self.watched = set(plan["listed"]), set(plan["watched"])
         self.codes, self.changed, self.own, self.spoiler = {}, set(), [], None
         self.hooks = self.config = self.well = None

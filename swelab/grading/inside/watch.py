@@ -1,6 +1,7 @@
 """Remembers the runner's code as it was loaded, and finds changes of it. PYTEST_DONT_REWRITE"""
 
 import builtins
+import gc
 import operator
 import sys
 import types
@@ -11,6 +12,7 @@ OPEN_TYPE = 1 << 9
 """Flag of a class that was made by Python code (Py_TPFLAGS_HEAPTYPE)."""
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type, staticmethod, classmethod, property)
 differ, code_of, each, some = operator.is_not, operator.attrgetter("__code__"), map, any
+parts_of = gc.get_referents
 
 
 def files_behind(value):
@@ -47,7 +49,7 @@ class Integrity:
 
     def __init__(self):
         self.originals, self.scope_ids = {}, set()  # type: dict[int, OriginalValues], set[int]
-        self.functions, self.codes, self.labels = [], [], []
+        self.functions, self.codes, self.labels, self.parts = [], [], [], []
         self.scopes = []  # type: list[tuple[str, dict[str, object]]]
         self.builtins = [
             ("builtins." + name, name, value)
@@ -133,6 +135,17 @@ class Integrity:
         name = "_".join(label.split(".")[-2:])
         return isinstance(new, types.FunctionType) and self.legacy.get(name) is new
 
+    def other_code(self):
+        """Labels of functions with other code. Each function's code is read, an audit event each, only where
+        something that the functions consist of is not the object that it was."""
+        parts = parts_of(*self.functions)
+        if len(parts) == len(self.parts) and not some(each(differ, parts, self.parts)):
+            return []
+        now = each(code_of, self.functions)
+        found = [label for label, new, old in zip(self.labels, now, self.codes) if new is not old]
+        self.parts = [] if found else parts
+        return found
+
     def changed(self, everything):
         """Labels of what is different now. Builtins, which tests may patch for a while, count only with
         `everything`."""
@@ -142,9 +155,7 @@ class Integrity:
             for label, new in held.changed()
             if not self.by_the_runner(label, new)
         ]
-        if some(each(differ, each(code_of, self.functions), self.codes)):
-            now = each(code_of, self.functions)
-            found += [label for label, new, old in zip(self.labels, now, self.codes) if new is not old]
+        found += self.other_code()
         for label, name, value in self.builtins if everything else []:
             if vars(builtins).get(name) is not value:
                 found.append(label)

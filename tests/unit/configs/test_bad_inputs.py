@@ -70,7 +70,7 @@ SFT = [  # the text of an SFT recipe, what the line says
     (sft("betas: [0.9, .nan]"), ["field train.betas.1: nan"]),
     ("base: tiny\ntrain: [1]\n", ["field train", "is not of type 'object'"]),
     ("- base\n", ["a list", "a mapping of sft settings"]),
-    ("", ["a NoneType", "a mapping of sft settings"]),
+    ("", ["an empty file", "a mapping of sft settings"]),
     ("base: tiny\n\ttrain: {}\n", ["line 2", "not YAML"]),
     ("base: tiny\nnote: \x07\n", ["not YAML", "special characters"]),
     ("base: 2026-13-45\n", ["not YAML", "month"]),

@@ -3,6 +3,8 @@
 import functools
 import inspect
 import json
+import subprocess
+import sys
 from importlib import resources
 
 import pytest
@@ -58,6 +60,36 @@ def test_only_the_runners_own_plugin_may_replace_a_method_of_the_runner(monkeypa
     monkeypatch.setattr(Config, "_getini_unknown_type", own)
     monkeypatch.setattr(own, "__code__", reported.__code__.replace(co_freevars=()))
     assert [label for label in integrity.changed(False) if "getini_unknown_type" in label]
+
+
+def test_other_code_is_told_at_each_look_until_it_is_put_back(monkeypatch):
+    integrity, watched = Integrity(), legacypath.Session_startdir
+    assert not integrity.changed(False)
+    watched.note = "pytest and its plugins leave attributes at functions"
+    assert not integrity.changed(False)
+    del watched.note
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(watched, "__code__", plain.__code__)
+            for _ in range(2):
+                assert "_pytest.legacypath.Session_startdir" in integrity.changed(False)
+        assert not integrity.changed(False)
+
+
+def test_a_look_reads_the_code_of_functions_only_where_something_changed():
+    """To read a function's code is an event for every audit hook, and there are thousands of functions."""
+    script = """
+import sys, pytest
+from swelab.grading.inside.watch import Integrity
+events = []
+integrity = Integrity()
+assert len(integrity.functions) > 1000 and not integrity.changed(True)
+sys.addaudithook(lambda event, words: words[1:] == ("__code__",) and events.append(event))
+assert not integrity.changed(True) and not events
+integrity.functions[0].__defaults__ = (1,)
+assert not integrity.changed(True) and len(events) == len(integrity.functions)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 class Callable:
