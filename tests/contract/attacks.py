@@ -70,13 +70,13 @@ PATIENCE = 120.0
 
 
 def until(condition, seconds=PATIENCE):
-    """Wait for a condition; whether it came true."""
+    """Waits for a condition, and returns what it gave; False once the time is over."""
     ends = time.monotonic() + seconds
-    while not condition():
+    while not (result := condition()):
         if time.monotonic() > ends:
             return False
         time.sleep(0.02)
-    return True
+    return result
 
 
 def writers(log):

@@ -9,6 +9,7 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tests.contract.attacks import until
 from tests.processes import matching
 
 RAY = Path(sys.executable).with_name("ray")
@@ -50,10 +51,9 @@ class Cluster:
         common = ["--num-cpus=1", "--object-store-memory=80000000", "--disable-usage-stats", "--block"]
         node = self.inside(RAY, "start", *arguments, *common, stdout=log, stderr=log, start_new_session=True)
         self.nodes.append(node)
-        deadline = time.monotonic() + 120
-        while b"Ray runtime started" not in Path(log.name).read_bytes():
-            assert node.poll() is None and time.monotonic() < deadline, Path(log.name).read_text()
-            time.sleep(0.2)
+        said = Path(log.name)
+        until(lambda: b"Ray runtime started" in said.read_bytes() or node.poll() is not None)
+        assert b"Ray runtime started" in said.read_bytes(), said.read_text()
 
     def processes(self, number):
         """Ids of all living processes of a node, by their session."""
@@ -75,10 +75,8 @@ class Cluster:
 
     def kill_actor(self, number):
         """Ends the process of ours on a node, once there is one."""
-        deadline = time.monotonic() + 120
-        while (pid := self.actor(number)) is None:
-            assert time.monotonic() < deadline, f"no process of ours on node {number}"
-            time.sleep(0.05)
+        pid = until(lambda: self.actor(number))
+        assert pid, f"no process of ours on node {number}"
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 

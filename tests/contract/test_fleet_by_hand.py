@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.contract.attacks import until
 from tests.json_service import json_service
 
 pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
@@ -146,13 +147,4 @@ def test_hosts_of_a_list_get_a_server_each_and_the_one_address_is_here(tmp_path)
     behind = " ".join(f"http://127.0.0.1:{port}" for port in ports)
     assert f"--behind {behind} --api-key-env SWELAB_FLEET_KEY --host 0.0.0.0 --port 8123" in front
     pids = [int(pid) for pid in (tmp_path / "notes.pids").read_text().split()]
-    until_gone(pids)
-
-
-def until_gone(pids):
-    """The servers end with the script."""
-    for _ in range(100):
-        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
-            return
-        time.sleep(0.1)
-    raise AssertionError("a server has outlived the script")
+    assert until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids)), "one outlived the script"

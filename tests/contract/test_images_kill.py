@@ -8,7 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -18,6 +17,7 @@ from swelab.images.image_names import parse_image_name
 from swelab.images.registry import Registry
 from swelab.records import write_json
 from tests.conftest import ROOT
+from tests.contract.attacks import until
 from tests.contract.image_files import folder_layer, programs_layer
 from tests.contract.registry import entry, faulty_proxy, files, has_registry, layer, running_registry
 from tests.contract.test_history import CLEAN, commit, git
@@ -60,10 +60,7 @@ def test_a_killed_pull_is_resumed_by_the_same_command(registry, tmp_path):
         command += ["--output", tmp_path / "images/s.json"]
         first = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
         blobs, part = tmp_path / "images/blobs", tmp_path / "images/blobs" / registry.noise
-        deadline = time.monotonic() + 60
-        while not (part.exists() and part.stat().st_size > 1 << 20):
-            assert time.monotonic() < deadline and first.poll() is None
-            time.sleep(0.02)
+        assert until(lambda: part.exists() and part.stat().st_size > 1 << 20) and first.poll() is None
         first.send_signal(signal.SIGKILL)
         first.wait()
         slow[0] = False

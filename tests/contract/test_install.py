@@ -9,13 +9,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.contract.attacks import until
 
 pytestmark = pytest.mark.full
 
@@ -355,10 +355,8 @@ def test_the_second_of_two_says_who_is_at_work_and_does_nothing(bare, index):
     )
     index.held.clear()
     first = run()
-    deadline = time.monotonic() + 120
     asked = len(index.asked)
-    while len(index.asked) == asked and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until(lambda: len(index.asked) > asked)
     second = run()
     line = second.stdout.readline()
     assert line.startswith(f"waiting: process {first.pid} of ") and "installs .venv" in line, line

@@ -3,11 +3,11 @@
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 
 from swelab.records import read_jsonl
+from tests.contract.attacks import until
 from tests.contract.ray_cluster import cluster
 from tests.contract.small_rl import RECIPE, ROOT, command, journals, make_place
 
@@ -36,12 +36,13 @@ def train(ground, nodes, log):
 def test_a_training_on_hosts_survives_their_loss_and_its_own(ground, nodes):
     log = ground / "log"
     first = train(ground, nodes, log)
-    deadline = time.monotonic() + 240
     hosts = set()
-    while not journals(ground) or len(hosts) < 2:
-        assert first.poll() is None and time.monotonic() < deadline, log.read_text()
-        hosts |= {number for number in (0, 1) if nodes.actor(number)}
-        time.sleep(0.05)
+
+    def on_both():
+        hosts.update(number for number in (0, 1) if nodes.actor(number))
+        return first.poll() is not None or (journals(ground) and len(hosts) == 2)
+
+    assert until(on_both, 600) and first.poll() is None, log.read_text()
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
     nodes.kill(1)

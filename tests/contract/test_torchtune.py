@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -66,9 +65,7 @@ def test_it_learns_and_leaves_a_clean_checkpoint(made):
 def test_a_killed_run_leaves_no_process_and_ends_like_an_unbroken_one(made):
     run = subprocess.Popen(command(made, "two"), cwd=ROOT, stderr=subprocess.DEVNULL)
     steps = made / "progress" / "steps"
-    deadline = time.monotonic() + 600
-    while not last_step(steps) and run.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
+    until(lambda: last_step(steps) or run.poll() is not None, 600)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
     assert until(lambda: not processes_with(str(made / "progress")))

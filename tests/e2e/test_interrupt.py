@@ -9,11 +9,11 @@ import random
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.contract.attacks import until
 from tests.e2e.clone import command, make_clone, snakemake
 from tests.processes import command_line, matching
 
@@ -71,10 +71,7 @@ def test_a_killed_run_ends_where_an_uninterrupted_one_does(chain, tmp_path):
             os.killpg(run.pid, signal.SIGKILL)
             run.wait()
             killed += 1
-        deadline = time.monotonic() + 10
-        while (left := survivors(tmp_path)) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert not left, f"after kill {number}: {left}"
+        assert until(lambda: not survivors(tmp_path)), f"after kill {number}: {survivors(tmp_path)}"
     assert killed >= min(KILLS, 3)
     code, text = snakemake(clone)
     assert code == 0, text[-6000:]

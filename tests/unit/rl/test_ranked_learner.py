@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from swelab.rl.learner import STATE, Learner, NotFinite
 from swelab.rl.rank_process import Opened
 from swelab.rl.ranked_learner import RankedLearner, RankLost
 from tests.conftest import ROOT
+from tests.contract.attacks import until
 from tests.processes import processes_with
 from tests.rl_recipe import rl_recipe
 from tests.toy_checkpoint import make_checkpoint
@@ -43,14 +43,6 @@ def opened(toy, tmp_path):
         return RankedLearner(Opened(checkpoint, RECIPE, toy), 2, 1, "cpu", tmp_path / "ranks.log")
 
     return opened
-
-
-def ended(words, seconds=20):
-    """Whether all processes with these words on their command line end in time."""
-    deadline = time.monotonic() + seconds
-    while processes_with(words) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return not processes_with(words)
 
 
 def test_two_ranks_train_and_resume_as_one_process_does(toy, opened, tmp_path):
@@ -92,7 +84,7 @@ def test_two_ranks_train_and_resume_as_one_process_does(toy, opened, tmp_path):
         with pytest.raises(RankLost, match="a rank of the learner has ended"):
             for _ in range(20):
                 both.train(parts[0])
-        assert ended(both.address)
+        assert until(lambda: not processes_with(both.address))
 
 
 def same_layout(one, other):
@@ -137,7 +129,7 @@ def test_a_kill_of_the_main_process_ends_its_ranks(toy, tmp_path, lid):
     assert address and len(processes_with(address)) >= 3, (tmp_path / "log").read_text()
     run.kill()
     run.wait()
-    assert ended(address)
+    assert until(lambda: not processes_with(address))
 
 
 def test_weights_that_cannot_be_opened_are_one_line(opened, tmp_path):
