@@ -46,7 +46,7 @@ def told(task, patch, store, backend):
 def buggy_store(store, task, monkeypatch):
     """A store whose checkouts have the bug."""
     checkout, bug = store.checkout, {"patch": BUG, "repo_recipe": task["repo_recipe"]}
-    monkeypatch.setattr(store, "checkout", lambda row, tree: checkout(row | bug, tree))
+    monkeypatch.setattr(store, "checkout", lambda row, *rest, **named: checkout(row | bug, *rest, **named))
     return store
 
 
