@@ -27,6 +27,10 @@ def mini_info(status="LimitsExceeded", calls=3, cost=0.5, **limits):
         ({"exit_status": "LimitsExceeded", "config": None, "model_stats": [1]}, "step_limit"),
         (mini_info("Submitted", cost_limit=0.1), "submitted"),
         (mini_info("AuthenticationError"), "model_lost"),
+        (mini_info("TimeExceeded"), "time_limit"),
+        (mini_info("RepeatedFormatError"), "malformed"),
+        (mini_info("ContextWindowExceededError"), "context_limit"),
+        (mini_info("CalledProcessError"), "sandbox_lost"),
     ],
 )
 def test_how_mini_ended(info, end):
