@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def convention(data: str, form: str) -> str:
-    """Whose images a set's tasks have. In Miles all are SWE-Gym's, unless the name says SWE-bench."""
+    """The project whose images a set uses. Miles uses SWE-Gym's, unless the name says SWE-bench."""
     usual = "swe-gym" if form == "miles" and "bench" not in data.lower() else "swe-bench"
     return "swe-gym" if "gym" in data.lower() else usual
 

@@ -14,9 +14,10 @@ from swelab.rl.token_template import TokenTemplate
 def model_maker(
     recipe: Rl, engine: TokenEngine, template: TokenTemplate, scaffold: MiniLoop, temperature: float
 ) -> Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]:
-    """Makes the models of rollouts: turns in ids, with the history that the recipe asks for.
+    """Returns a function that makes the model of a rollout, which keeps its turns as token ids.
 
-    Their opening offers the scaffold's tools.
+    The recipe's `history` decides what the model sees of earlier turns. The first messages offer the
+    scaffold's tools.
     """
     asked = recipe.rollouts
     told = offering(template, scaffold, asked.thinking)

@@ -62,8 +62,8 @@ class Step:
 def judge_messages(issue: str, steps: Sequence[Step], number: int) -> list[dict[str, str]]:
     """The conversation that asks for the score of `steps[number]`, counted from 0.
 
-    Texts are cut in their middle. A mark stands around each that depends on all of them, so that no text can
-    end its own frame; the same step gives the same prompt.
+    Texts are cut in their middle. Each stands between two marks. The mark is a hash of all texts, so that no
+    text can hold it; the same step gives the same prompt.
     """
     texts = [
         issue,

@@ -42,7 +42,7 @@ FOLDERS = (ROLLOUTS, BOARD)
 
 
 def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: Reports | None = None) -> Path:
-    """Trains from the checkpoint `start`, in `folder`; the last checkpoint.
+    """Trains from the checkpoint `start` in `folder`, and returns the last checkpoint.
 
     Finished work of an earlier run of the recipe stays. Nothing is started if the recipe does not fit this
     machine. Raises Fault, InputError, ServingError, NotFinite.

@@ -119,7 +119,7 @@ class Talk:
         return True
 
     def _receive(self) -> bool:
-        """Whether more came of what the container says; False at its end."""
+        """Reads the next bytes of the container's output into the buffer; returns False at its end."""
         try:
             piece = os.read(self._wire.socket.fileno(), _READ_BYTES)
         except OSError:

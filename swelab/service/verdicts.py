@@ -62,7 +62,7 @@ def pending(report: Record) -> int:
 def verdicts(report: Record, submitted: Mapping[str, bool]) -> dict[str, str]:
     """The service's word on each submitted instance: a key of STATUS by id.
 
-    `submitted` says of each whether its patch is empty. Raises ServiceError on a report that is of other
+    submitted: instance id -> whether its patch is empty. Raises ServiceError on a report that is of other
     instances, leaves one out, names one twice, whose counts are not those of its ids, that resolves an empty
     patch, or of which nothing was evaluated.
     """

@@ -255,7 +255,7 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
 def encode_patch(text: str) -> bytes:
     """A patch as the bytes it was made of (bytes that were not UTF-8 travel as lone surrogates).
 
-    A text that stands for no bytes (`is_encodable`) gets bytes that no other text has.
+    A text that no bytes can have made (`is_encodable` is false) gets bytes that no other text has.
     """
     return text.encode("utf-8", "surrogateescape" if is_encodable(text) else "surrogatepass")
 

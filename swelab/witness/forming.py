@@ -58,7 +58,7 @@ def form(
     package: Mapping[str, str] | None = None,
     first: int = 0,
 ) -> Question:
-    """The question form of tests.
+    """Rewrites tests as questions: they emit values in place of asserting.
 
     sources: text of the files that hold the tests, of their conftest.py files and of modules in their folders
     that they import, by path in the repository. tests: pytest node ids. roots: names of the packages under

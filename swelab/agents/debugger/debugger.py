@@ -16,7 +16,7 @@ from swelab.records.task_records import Task
 from swelab.sandbox import Sandbox
 
 NO_MARKER = "\n"
-"""No line of output is this: a command cannot submit."""
+"""Marks the end of the work for other agents. No line of output can equal it, so no command submits."""
 ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
 
 

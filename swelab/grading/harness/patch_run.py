@@ -199,7 +199,7 @@ class PatchRun:
         return ended(GradeEnd.UNRESOLVED, "the patch leaves no room for the tests to run")
 
     def fills(self) -> bool:
-        """Whether it is the sandbox's own files that leave no room, not those of others on the host."""
+        """Whether the sandbox's own files use up the room, and not those of others on the host."""
         count = "du -sx {} --total /testbed /tmp ~ 2>/dev/null | tail -n 1"
         found = [self.sandbox.exec(count.format(what)).output.split() for what in ("-B1", "--inodes")]
         used, inodes = (int(words[0]) if words and words[0].isdigit() else 0 for words in found)
@@ -247,9 +247,9 @@ class PatchRun:
         return run | guard_fault(run)
 
     def _junit(self) -> str | None:
-        """pytest's JUnit file; "" if it is missing, None if the tests' command asks for one of its own."""
+        """pytest's JUnit file; "" if it is missing, None if the tests' command names its own file."""
         command = self.spec.eval_script + self.spec.test_cmd
-        if "junit" in command or "PYTEST_ADDOPTS" in command:  # or sets the variable by which we ask for it
+        if "junit" in command or "PYTEST_ADDOPTS" in command:  # the variable by which we ask for it
             return None
         try:
             return self.sandbox.get(self.guard.junit, FILE_BYTES).decode("utf-8", "replace")

@@ -204,7 +204,7 @@ class Ledger:
 
 
 def sums_of(path: Path) -> Account:
-    """The sums of a ledger that nobody writes now; nothing is paid where there is none. Raises InputError."""
+    """The sums of a ledger that no process writes now; zeros if there is no ledger. Raises InputError."""
     if not path.is_file():
         return Account()
     with closing(Ledger(path, None)) as ledger:

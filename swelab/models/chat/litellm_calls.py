@@ -58,7 +58,7 @@ def provider(model: str) -> tuple[str, str]:
 
 
 def listed_price(model: str) -> Record:
-    """The entry in LiteLLM's table of prices of a model at the service in its name; {} without one."""
+    """A model's entry in LiteLLM's table of prices, for the service in its name; {} without one."""
     if openai_calls.is_plain(model):
         return {}
     litellm = quiet_litellm()

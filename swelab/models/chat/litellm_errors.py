@@ -38,8 +38,8 @@ CODES = ("code", "statusCode", "status_code", "error_code", "errorCode")
 
 @dataclass(eq=False)
 class CallFault(Exception):
-    """A call that gave no answer. `kind` is one of the words above; `charged` whether it may have been paid
-    for; `wait` the seconds that the service asks for; `status` that of its answer, where it gave one."""
+    """A call that gave no answer. kind: one of the words above. charged: whether it may have been paid for.
+    wait: seconds that the service asks for. status: of its HTTP answer; None without one."""
 
     kind: str
     text: str

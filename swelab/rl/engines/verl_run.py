@@ -214,7 +214,7 @@ class StepReporter:
         self._lines: dict[int, dict[str, float]] = {}
 
     def up_to(self, saved: int, whole: bool = False) -> None:
-        """Reports each finished step; the newest only where nothing is written any more (`whole`)."""
+        """Reports each finished step; the newest one only if nothing writes to it any more (`whole`)."""
         figures = self._records.figures()
         known = sorted(step for step in figures if step and (whole or step < max(figures)))
         wanted: Sequence[int] = range(1, saved + 1) if whole else known
