@@ -72,7 +72,7 @@ def edits_what_was_seen(tree: Path, task: Task) -> None:
 def silences_the_observer(tree: Path, task: Task) -> None:
     """The runner's process goes before the record's end, with the exit code and the lines of a good run."""
     lines = "".join(f"PASSED {test}\n" for test in [*task.FAIL_TO_PASS, *task.PASS_TO_PASS])
-    act = f"import os\n                os.write(1, {lines!r}.encode())\n                os._exit(1)"
+    act = f"import os\n                os.write(1, {lines!r}.encode())\n                os._exit(0)"
     act = act.replace("PASSED", 'PAS" "SED')
     append(tree, task, _CLIMB.replace("{wanted!r}", repr(task.FAIL_TO_PASS)).replace("{act}", act))
 
