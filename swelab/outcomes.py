@@ -19,8 +19,8 @@ class Meaning:
 
     infrastructure: the sandbox, the model's service or a host failed, so nothing is said about the policy.
     attempted: it counts as an attempt; rates "without infrastructure errors" leave the others out. trainable:
-    training data may hold it (an unresolved one only as the worse side of a pair). retried: when it is tried
-    again.
+    training data may hold it (an unresolved one as the worse side of a pair, or where a recipe filters
+    nothing). retried: when it is tried again.
     """
 
     infrastructure: bool = False

@@ -55,7 +55,7 @@ class SftRow(TypedRecord):
     part: list[Any] = field(
         "number of this row and count of the rows that a conversation was split into", default=()
     )
-    resolved: bool = field("only resolved trajectories are trained on", const=True)
+    resolved: bool = field("false only where the recipe has selection.unresolved")
 
 
 class LossRow(TypedRecord):

@@ -23,7 +23,7 @@ class Source(Recipe):
 
 
 class Selection(Recipe):
-    """Which resolved trajectories are kept."""
+    """Which trajectories are kept."""
 
     max_tokens: int = Field(32768, ge=1, description="longest conversation, in tokens of the base model")
     per_instance: int = Field(1, ge=1, description="trajectories kept of one instance")
@@ -38,6 +38,11 @@ class Selection(Recipe):
         "resolved",
         description="which trajectories count as resolved: all of them, or those whose patch the witness "
         "confirms (docs/grading.md)",
+    )
+    unresolved: bool = Field(
+        False,
+        description="also trajectories that were judged and failed, as where nothing is filtered; forged ones"
+        " never",
     )
     nonempty_patch: bool = Field(False, description="only with a patch")
     no_test_edits: bool = Field(

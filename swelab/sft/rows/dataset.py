@@ -1,4 +1,5 @@
 """Rejection sampling: resolved trajectories become training rows, and the others are counted by reason.
+With `selection.unresolved` those that failed become rows, too.
 
 Two passes. The first reads the trajectories one by one, and spools the conversations that qualify;
 only their measures stay in memory. The second chooses among them and reads the chosen ones back in
@@ -15,7 +16,7 @@ from typing import IO, NamedTuple
 
 from swelab.configs.kinds.sft import Selection
 from swelab.jobs.shards import attempt_name
-from swelab.outcomes import TRAINABLE_ROLLOUTS, GradeEnd
+from swelab.outcomes import FAILED_GRADES, TRAINABLE_ROLLOUTS, GradeEnd
 from swelab.records import InputError, Record, line, read_records
 from swelab.records.attempt_records import UNASKED, Grade, Message, Trajectory
 from swelab.records.training_records import RowMessage, SftRow, Tool
@@ -75,6 +76,7 @@ class Dataset:
         return {
             "trajectories": self.trajectories,
             CHOSEN: len(self.chosen),
+            "kept_unresolved": sum(not candidate.resolved for candidate in self.chosen),
             "rows": len(lengths),
             "dropped": self.dropped.reasons(),
             "gates": self.dropped.gates(self.trajectories),
@@ -125,13 +127,14 @@ def build_dataset(
     for trajectory in trajectories:
         count += 1
         lost = trajectory.outcome not in TRAINABLE_ROLLOUTS
-        if reason := why_unresolved(trajectory, grades, selection.evidence):
-            dropped.add("rollout" if lost else "grade", reason)
+        status = why_unresolved(trajectory, grades, selection.evidence)
+        if status and not (selection.unresolved and status in FAILED_GRADES):
+            dropped.add("rollout" if lost else "grade", status)
         elif reason := unwanted(trajectory, selection):
             dropped.add("criteria", reason)
         else:
             try:
-                candidates.append(writer.write(trajectory))
+                candidates.append(writer.write(trajectory, resolved=not status))
             except Unfit as unfit:
                 dropped.add("conversation", str(unfit))
     fates = sorted(choose(candidates, selection), key=lambda pair: pair[0])
@@ -193,7 +196,7 @@ class RowWriter:
     template: ChatTemplate | None = None
     notes: Counter[str] = field(default_factory=Counter)
 
-    def write(self, trajectory: Trajectory) -> Candidate:
+    def write(self, trajectory: Trajectory, resolved: bool = True) -> Candidate:
         """Raises Unfit: a conversation that cannot be trained on."""
         if self.style is None:
             written = kept_text(trajectory.messages, self.selection)
@@ -207,7 +210,7 @@ class RowWriter:
             raise Unfit("special_token_in_text")
         self.notes.update(written.notes)
         length, pieces = self._pieces(written)
-        row = {"instance_id": trajectory.instance_id, "policy": trajectory.policy, "resolved": True}
+        row = {"instance_id": trajectory.instance_id, "policy": trajectory.policy, "resolved": resolved}
         row |= {"sample": trajectory.sample} if "sample" in trajectory else {}
         rows = []
         for number, (messages, measured) in enumerate(pieces, 1):
@@ -217,7 +220,7 @@ class RowWriter:
             self.spool.write(line({"messages": messages, **row, **tools, **part}))
         digest = hashlib.sha256(canonical(map(unnumbered, written.messages)).encode()).hexdigest()
         named = (trajectory.instance_id, length.tokens, trajectory.policy)
-        return Candidate(*named, digest, length, tuple(rows), trajectory.sample)
+        return Candidate(*named, digest, length, tuple(rows), trajectory.sample, resolved)
 
     def _pieces(self, written: Conversation) -> tuple[Length, list[tuple[list[RowMessage], Length]]]:
         """The conversation's length, and its rows with theirs; one that is too long is cut or split."""

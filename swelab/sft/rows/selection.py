@@ -21,7 +21,7 @@ _TEST_FILE = re.compile(r"(^|/)((tests?|testing)/|(test_[^/]*|[^/]*_test|conftes
 
 @dataclass(frozen=True, order=True)
 class Candidate:
-    """A resolved conversation in the spool; candidates order as the dataset does.
+    """A conversation in the spool; candidates order as the dataset does.
 
     rows: offset and length of each row that it would become; none when it is too long.
     """
@@ -33,6 +33,7 @@ class Candidate:
     length: Length = field(compare=False)
     rows: tuple[tuple[int, Length], ...] = field(compare=False)
     sample: int = 0
+    resolved: bool = field(default=True, compare=False)
 
 
 class Dropped:

@@ -11,8 +11,8 @@ from swelab.sft.train.trainer import TRAINERS, open_trainer
 def check_settings(recipe: Sft) -> None:
     """Raises InputError for settings that exclude one another.
 
-    Packs with batches by length, either of them for pairs (DPO), settings that
-    the trainer does not support, Weights & Biases without its package or a key.
+    Packs with batches by length, either of them or unfiltered rows for pairs (DPO), settings
+    that the trainer does not support, Weights & Biases without its package or a key.
     """
     train = recipe.train
     check_wandb(recipe.wandb, os.environ)
@@ -20,6 +20,8 @@ def check_settings(recipe: Sft) -> None:
         raise InputError("train.packed with group_by_length", expected="one of them")
     if train.dpo and (train.packed or train.group_by_length):
         raise InputError("train.dpo with packed or group_by_length", expected="neither: rows are pairs")
+    if train.dpo and recipe.selection.unresolved:
+        raise InputError("train.dpo with selection.unresolved", expected="false: each pair has a failed side")
     trainer = open_trainer(recipe.trainer)
     if told := next((name for name in trainer.lacks if getattr(train, name)), ""):
         able = [name for name in TRAINERS if told not in open_trainer(name).lacks]

@@ -109,6 +109,21 @@ def test_every_drop_has_its_reason(tokenizer, changes, graded, reason):
     assert facts["dropped"] == {reason: 1} and facts["kept"] == 1 and facts["trajectories"] == 2
 
 
+def test_failed_attempts_become_rows_where_nothing_is_filtered(tokenizer):
+    """Forged patches and losses do not."""
+    ends = ["resolved", "unresolved", "timeout", "tampered", "suspect", "infra_error"]
+    rows = [trajectory(end, number) for number, end in enumerate(ends)]
+    built = build(rows, [grade(end, end) for end in ends], tokenizer, unresolved=True)
+    assert {row.instance_id: row.resolved for row in built.rows()} == {
+        "resolved": True,
+        "unresolved": False,
+        "timeout": False,
+    }
+    facts = built.facts(1000)
+    assert (facts["kept"], facts["kept_unresolved"]) == (3, 2)
+    assert facts["dropped"] == {"tampered": 1, "suspect": 1, "infra_error": 1}
+
+
 def test_rows_of_witnessed_patches_alone(tokenizer):
     rows = [trajectory(name, count) for count, name in enumerate("abcd")]
     told = [grade(name, witness={"standing": s}) for name, s in zip("ab", ("witnessed", "weakly_witnessed"))]

@@ -126,3 +126,9 @@ def test_settings_that_exclude_each_other_are_refused(trainer, settings, told):
     recipe = {"base": "toy", "trainer": trainer, "train": settings}
     with pytest.raises(InputError, match=told):
         check_settings(recipes.complete(SFT, recipe, "recipe"))
+
+
+def test_unfiltered_rows_are_refused_for_pairs():
+    recipe = {"base": "toy", "selection": {"unresolved": True}, "train": {"dpo": {}}}
+    with pytest.raises(InputError, match="train.dpo with selection.unresolved"):
+        check_settings(recipes.complete(SFT, recipe, "recipe"))
