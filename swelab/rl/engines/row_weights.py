@@ -1,4 +1,4 @@
-"""Gives a sequence the same weight in a batch of another engine as in ours.
+"""Gives each sequence the same weight in another engine's batch as in ours.
 
 verl averages a batch with its own divisors. Its means over sequences count every row, even padding rows, and
 count a rollout once for each row into which it was split. Its losses are proportional to the advantages, so a
