@@ -1,4 +1,4 @@
-"""configs/config.yaml: the default experiment and what changes no result."""
+"""configs/config.yaml: the default experiment, and settings that do not affect results."""
 
 from typing import Annotated, Literal
 

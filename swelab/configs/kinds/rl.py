@@ -236,7 +236,7 @@ class Rl(Recipe):
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
-        """Refuses keys that cannot be meant together, before anything is paid for the start or the tasks."""
+        """Refuses keys that conflict, before anything is paid for the start or the tasks."""
         asked, method, norm = self.rollouts, self.method, "seq-mean-token-sum-norm"
         context, attempts = f"context_length {asked.context_length}", asked.prompts * asked.samples
         wrong = {
@@ -257,12 +257,12 @@ class Rl(Recipe):
 
     @property
     def cluster(self) -> Verl:
-        """The settings of the engine verl; defaults where the recipe has none."""
+        """The settings of the engine verl; defaults if the recipe has none."""
         return self.verl or Verl()
 
     @property
     def coefficient(self) -> float:
-        """What the judge's scores weigh beside the outcome; 0 without a judge."""
+        """The weight of the judge's scores next to the outcome; 0 without a judge."""
         return self.judge.coefficient if self.judge else 0.0
 
     @property
