@@ -1,6 +1,7 @@
-"""Grades a predictions file against a subset file, with the options and the folder of SWE-smith's harness.
+"""Grades a predictions file against a subset file, with the options and output folder of SWE-smith's harness.
 
-In an experiment the rules grade and report_grades do this. --images is what `scripts.pull_images` wrote.
+In an experiment the rules grade and report_grades do this. --images takes the file that `scripts.pull_images`
+wrote.
 """
 
 import argparse
