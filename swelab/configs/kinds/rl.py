@@ -72,10 +72,9 @@ class Rollouts(Recipe):
 
 
 class Failures(Recipe):
-    """How training treats rollouts by the way in which they or their grading ended; the names are in
-    docs/scores.md.
+    """How training treats rollouts by the end of the rollout or its grading; docs/scores.md lists the ends.
 
-    Tokens of rollouts lost to infrastructure are always masked, and their rewards never in the baseline.
+    Tokens of rollouts lost to infrastructure are always masked, and their rewards are never in the baseline.
     """
 
     mask: Ends = Field([], description="its tokens are not trained")
@@ -185,7 +184,7 @@ class Train(Recipe):
 
 
 class Validation(Recipe):
-    """Tasks that nothing is trained on, attempted in the course of training: its measure of progress."""
+    """Held-out tasks, attempted during a training to measure its progress."""
 
     subset: str = Field(min_length=1, description="a subset that shares no task with the one trained on")
     every: int = Field(
