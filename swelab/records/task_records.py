@@ -38,7 +38,7 @@ class NullRun(ClosedRecord):
 
 
 class Compat(ClosedRecord):
-    """Published ways of judging that are not ours; absent, the strict way holds."""
+    """Published ways of judging that differ from ours. If absent, our strict way is used."""
 
     final_eval: bool = field(
         "false: a repair counts only if the last call of the agent's own tool `eval` passed", default=True
@@ -222,7 +222,7 @@ class Leak(ClosedRecord):
 
 class Lock(ClosedRecord):
     """Which tasks of a subset passed validation: gold patch resolved every time, empty and reversed patch
-    never. Of tasks without a repair: the same tests fail in every run of the code as it is, and no more."""
+    never. A task without a repair passes if the same tests fail in every run of its unchanged code."""
 
     tasks_digest: str = field("hash of the subset's rows")
     total: Count = field("rows of the subset")
@@ -283,7 +283,7 @@ class FailedImage(ClosedRecord):
 
 
 class Images(ClosedRecord):
-    """The images that a subset's tasks run in, as they were pulled; and those that could not be had."""
+    """The images that a subset's tasks run in, as they were pulled; and those that could not be pulled."""
 
     images: dict[str, PulledImage] = field("by the name in the tasks' rows")
     failed: dict[str, FailedImage] = field("by name: why the image could not be had")
