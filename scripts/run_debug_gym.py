@@ -1,5 +1,4 @@
-"""Runs a configuration in debug-gym's format: a model debugs the tasks of a set. Files have debug-gym's
-names.
+"""Runs a configuration in debug-gym's format: a model debugs a set's tasks. Files have debug-gym's names.
 
 The same `-p base.uuid=NAME` continues a run. See docs/coming-from-swe-pdb.md.
 """

@@ -177,7 +177,8 @@ def shared_folder() -> Iterator[tuple[Path, str]]:
 
 
 def check_node(role: str, need: Job, settings: Config, site: Site, wait_seconds: int) -> Iterator[Finding]:
-    """Runs a job on a node of the role's partition, which reports its resources and what it sees."""
+    """Runs a job on a node of the role's partition, which reports its resources and what it sees of shared
+    files."""
     partition = getattr(site.partitions, role)
     request = [f"--partition={partition}", "--mem=1000", f"--chdir={Path.cwd()}", *options(site)]
     if need.gpus:

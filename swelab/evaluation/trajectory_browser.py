@@ -104,7 +104,7 @@ def clean(text: str) -> str:
 
 
 def browse(entries: Sequence[Entry], keys: Iterator[str], write: Callable[[str], object]) -> None:
-    """Shows one page after another, as the keys command, until `q` or the last key."""
+    """Shows the page that each key selects, until `q` or the last key."""
     place = turn = 0
     shown = pages(entries[0])
     write(_page(entries, place, shown, turn))

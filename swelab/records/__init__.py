@@ -135,7 +135,7 @@ decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def not_json(error: ValueError | RecursionError) -> str:
-    """Describes a fault of a text, from the error of `decoder`."""
+    """Describes why `decoder` could not decode a text, from its error."""
     if isinstance(error, json.JSONDecodeError):
         return f"not JSON: {error.msg}"
     if isinstance(error, RecursionError):

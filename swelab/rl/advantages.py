@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, pstdev, stdev
 
 EPSILON = 1e-6
-"""Added to a standard deviation before a division by it."""
+"""Added to a standard deviation before dividing by it, so that the divisor is never 0."""
 
 Rewards = Sequence[float | None]
 
@@ -39,7 +39,7 @@ def length_weighted(rewards: Rewards, lengths: Sequence[int]) -> list[float]:
     """Each reward less the mean reward of a token: sum(reward x length) / sum(length).
 
     With it the advantages of a group's tokens sum to 0, as a loss that is a mean over tokens needs: in it a
-    rollout's weight is its number of tokens. `lengths` are trained tokens, one number a rollout. A group of
+    rollout's weight is its number of tokens. `lengths` are trained tokens, one number per rollout. A group of
     fewer than two rewards, or one without tokens, is all 0. Source: prime-rl, pull request 3528.
     """
     pairs = [(reward, n) for reward, n in zip(rewards, lengths, strict=True) if reward is not None]

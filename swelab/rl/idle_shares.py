@@ -43,7 +43,7 @@ class Busy:
 
 
 class StepClock:
-    """Measures one step, and who was idle during it. workers: number of places for rollouts."""
+    """Measures one step, and the idle shares during it. workers: number of places for rollouts."""
 
     def __init__(self, places: Busy, engine: Busy | None, workers: int):
         self._places, self._engine, self._workers = places, engine, workers

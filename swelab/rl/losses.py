@@ -26,10 +26,10 @@ def clipped(
 def gspo(
     logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, method: Method
 ) -> tuple[Tensor, Tensor]:
-    """GSPO: as `clipped`, with one ratio a sequence, the geometric mean of its tokens' ratios.
+    """GSPO: as `clipped`, with one ratio per sequence, the geometric mean of its tokens' ratios.
 
-    Each token has the sequence's ratio as its value and its own logarithm as its gradient, so that a mean
-    over the tokens has the gradient of the sequence's ratio. Source: arXiv 2507.18071, section 4.3.
+    Each token has the value of the sequence's ratio, and the gradient of its own log-probability, so that a
+    mean over the tokens has the gradient of the sequence's ratio. Source: arXiv 2507.18071, section 4.3.
     """
     difference = torch.where(mask, logprobs - old, 0.0)
     count = mask.sum(-1, keepdim=True).clamp(min=1)

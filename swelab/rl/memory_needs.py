@@ -1,9 +1,9 @@
 """Estimates the memory and disk that an RL training needs, by the formulas of `swelab.checks.memory`.
 
 L is the larger of `train.batch_tokens` and `rollouts.context_length`, because a sequence over `batch_tokens`
-is a batch by itself. A logit of a trained token takes 16 bytes, 20 where entropy is rewarded; `LOGITS` of
-them are held at most. The engine holds the weights once more and, for each token of its cache, keys and
-values of each layer.
+is a batch by itself. A logit of a trained token takes 16 bytes, or 20 if entropy is rewarded; at most
+`LOGITS` logits are held at a time. The engine holds another copy of the weights and, for each token of its
+cache, keys and values of each layer.
 
 On a CPU in fp32 the learner's estimate is 0.95 to 1.12 times the five peaks that it was fitted to: passes of
 512 and 4096 tokens, with and without activation checkpointing, divergence and entropy. `benchmarks.memory`
@@ -15,9 +15,9 @@ On verl, R GPUs train, T of them share each matrix (megatron), and L / T tokens 
                 8 P / R
     megatron    weights 2 P / T, gradients 4 P / T; weights in fp32 and moments 12 P / R, in main memory with
                 `offload: optimizer`
-    reference   the weights in bf16 once more, where a divergence from the start is trained on
+    reference   another copy of the weights in bf16, if the divergence from the start is in the loss
     logits      8 bytes each
-    checkpoint  the weights, and 12 bytes a weight of the optimizer; with fsdp2 weights in fp32 and bf16
+    checkpoint  the weights, and 12 bytes per weight of the optimizer; with fsdp2 weights in fp32 and bf16
 
 Nothing of that was measured on a GPU.
 """
@@ -34,7 +34,7 @@ LOGITS = 1 << 27
 """Maximum number of logits that a learner holds at a time. For larger batches the backward pass recomputes
 them."""
 PROGRAM, ENGINE = 0.45 * GIB, 1.5 * GIB
-"""Bytes of: Python with torch and transformers; a model server without weights and cache."""
+"""Bytes. PROGRAM: Python with torch and transformers. ENGINE: a model server without weights and cache."""
 WIDTHS = (12, 4, 4)
 """Widths of one layer's activations in transformers; see `swelab.checks.memory`."""
 

@@ -118,7 +118,7 @@ def of_groups(groups: Iterable[Sequence[Attempt]]) -> dict[str, float]:
 
 
 def check_trained(path: Path) -> None:
-    """Raises InputError when no step of a training trained a token. path: its metrics, a line a step."""
+    """Raises InputError if no step of a training trained a token. path: its metrics, one line per step."""
     lines = [line for line in read_jsonl(path) if "train/tokens" in line]
     if not any(line["train/tokens"] for line in lines):
         what = f"no step trained anything: {untrained(lines)}"

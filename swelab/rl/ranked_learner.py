@@ -1,4 +1,4 @@
-"""A policy that several processes of this machine train together, as `train.ranks` of a recipe says.
+"""A policy that several processes of this machine train together. A recipe's `train.ranks` is their number.
 
 Rollouts, servers and journals stay in the main process. It starts the ranks, divides each batch among them,
 and ends them. If the main process is killed, the ranks end too.

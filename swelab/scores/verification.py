@@ -132,7 +132,7 @@ def other_recipe(path: str) -> str:
 
 
 def recipe_now(path: str) -> Record:
-    """A recipe as it stands in its file. Raises InputError."""
+    """The present content of a recipe's file. Raises InputError."""
     kind = KINDS.get(Path(path).parent.name)
     if kind is None:
         raise InputError("not in a folder of recipes", path, f"one of {', '.join(KINDS)}")

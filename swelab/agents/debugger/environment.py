@@ -124,7 +124,7 @@ class DebuggerEnvironment(SandboxEnvironment):
         return {"info": {"config": config, "debugger": counts}}
 
     def left(self) -> str:
-        """Returns the diff against the base commit, for any end of the rollout. Raises SandboxError."""
+        """Returns the diff against the base commit, however the rollout ended. Raises SandboxError."""
         return self.diff()
 
     def close(self) -> None:

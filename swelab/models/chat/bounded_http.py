@@ -1,4 +1,4 @@
-"""Bounds on how long and how large an HTTP answer may be, however slowly it comes."""
+"""Limits the size and duration of HTTP answers, even of those that arrive very slowly."""
 
 import time
 from collections.abc import Iterator

@@ -14,7 +14,7 @@ def after_thoughts(content: str) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """`text` with its middle replaced by a count when it is longer than `limit` characters."""
+    """Returns `text`. Beyond `limit` characters, its middle is replaced by the number of characters cut."""
     if len(text) <= limit:
         return text
     half = limit // 2

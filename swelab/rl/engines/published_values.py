@@ -203,7 +203,7 @@ def differences(name: str, configs: Path = recipes.CONFIGS) -> list[Difference]:
 
 
 def reasons(text: str) -> dict[str, str]:
-    """The comment on the line of each key of a recipe, by the key's path; "" where there is none."""
+    """The comment on the line of each key of a recipe, by the key's path; "" if there is none."""
     lines, found = text.splitlines(), dict[str, str]()
 
     def walk(node: yaml.Node | None, path: str) -> None:

@@ -66,8 +66,8 @@ def sequence_of(key: str, weigh: str) -> str:
 
 
 class OurWeights:
-    """Mixin before a trainer class of verl. It weighs a batch, and divides it into optimizer steps, as our
-    own trainer does."""
+    """Mixin for verl's trainer classes, before them among the bases. It weighs a batch, and divides it into
+    optimizer steps, as our own trainer does."""
 
     config: Any
     parameter_sync_step: int

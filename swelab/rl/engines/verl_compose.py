@@ -1,7 +1,7 @@
 """Runs in verl's own environment: composes its configuration from overrides, and has verl check it.
 
 `python -m swelab.rl.engines.verl_compose` reads {name: [override, ...]} from its standard input, and writes
-{name: fault} to its last line: "" where verl takes the configuration.
+{name: fault} as the last line of its output; the fault is "" if verl accepts the configuration.
 """
 
 import json

@@ -71,7 +71,7 @@ class Deadline:
 
 
 class SavesInTime:
-    """Mixin before a trainer class of verl: it saves when the job is about to end."""
+    """Mixin for verl's trainer classes, before them among the bases. It saves when the job will end soon."""
 
     config: Any
     global_steps: int

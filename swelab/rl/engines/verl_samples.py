@@ -19,7 +19,7 @@ class Row(AgentLoopOutput):
     """One sequence for verl. `advantages`: one for each token of the response; None if the row is not
     trained.
 
-    verl expects one reward a row and copies the reward of a rollout's last row to all its rows. So our
+    verl expects one reward per row, and copies the reward of a rollout's last row to all its rows. So our
     advantages are passed as its token scores, which its estimator `swelab` returns unchanged.
     """
 

@@ -114,7 +114,7 @@ def block(key: str, title: str, subtitle: str, body: str) -> str:
 
 
 def viewer_data(evidence: ReportData) -> Record:
-    """The initial data of the viewer: runs and their attempts. `packed` tells where the rest is."""
+    """The viewer's initial data: runs and their attempts. The column `packed` numbers the packed attempts."""
     runs: list[Record] = []
     first = 0
     for run in evidence.runs:

@@ -16,7 +16,8 @@ from swelab.scores.statistics.one_rate import CONFIDENCE, rounded
 from swelab.scores.statistics.paired_rates import POWER, Rate, heads, newcombe
 
 FINEST = 2520
-"""Shares are counted in steps of 1/FINEST if their common denominator is larger. 1 to 10 divide it."""
+"""Shares are counted in steps of 1/FINEST if their common denominator is larger. FINEST is divisible by 1 to
+10."""
 
 Shares = Sequence[tuple[int, int]]
 

@@ -99,7 +99,7 @@ def _places(files: Sequence[Path], resolved_only: bool) -> tuple[dict[str, list[
 
 
 def _style(text: bytes) -> str:
-    """The style of a row's actions, a value of `collect_trajs --style`; "ticks" if nothing shows it."""
+    """The style of a row's actions, a value of `collect_trajs --style`; "ticks" if no action shows it."""
     return "xml" if b"<function=" in text else "tool" if b'"tool_calls"' in text else "ticks"
 
 

@@ -61,7 +61,7 @@ def usual_messages(
     """(messages of a row as JSON, separated by commas; replay_config).
 
     last_step: JSON of a trajectory with its last step alone. notes: responses of steps without messages.
-    spoken: the text of an assistant's message. Raises Unusual.
+    spoken: function that returns the text of an assistant's message. Raises Unusual.
     """
     try:
         found = _TRAJECTORY.decode(last_step)

@@ -94,7 +94,7 @@ def plan_batches(lengths: Sequence[int], train: Train, ranks: Ranks, cost: Cost 
 
 
 def permutation(count: int, epoch: int) -> list[int]:
-    """A permutation in the order of torchtune's sampler with seed 0 (its seed for an epoch is the sum)."""
+    """The order of an epoch in torchtune's sampler. Its seed is 0, and it adds the epoch."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(epoch)).tolist()
 
 

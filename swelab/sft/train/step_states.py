@@ -29,7 +29,7 @@ class StepStates:
         self.folder, self.every, self.rank, self.saved = folder, every, 0, 0
 
     def attach(self, recipe: Any) -> None:
-        """Restores a set-up recipe to the last saved step, and saves its later steps."""
+        """Restores a recipe, after its setup, to the last saved step; saves its later steps."""
         self.rank = distributed.get_rank() if distributed.is_initialized() else 0
         self.recipe, self.steps = recipe, recipe._steps_per_epoch
         generators = self._restore()

@@ -44,7 +44,8 @@ class Torchtune:
 def configuration(base: Path, dataset: Path, work: Path, recipe: Sft, plan: RunPlan) -> Record:
     """torchtune's configuration of one rank of a planned run. Raises InputError.
 
-    The number of steps is limited, because ranks would otherwise fill a short last step with used rows.
+    The number of steps is limited, because ranks would otherwise fill a short last step with rows that are
+    already used.
     """
     config = torchtune_config(base, dataset, work / "output", recipe.train)
     ranks = ranks_of(recipe)

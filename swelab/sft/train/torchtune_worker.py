@@ -42,8 +42,8 @@ def without_gpu() -> None:
 def whole_on_each_rank() -> None:
     """Makes torchtune's distributed recipe keep all weights in every process.
 
-    It sums a loss over tokens, has FSDP average gradients in each pass, and scales them before a step: here
-    they are averaged before a step, once per step.
+    torchtune sums a loss over tokens, lets FSDP average gradients in each pass, and scales them before a
+    step. Here gradients are averaged only once, before a step.
     """
     training.shard_model = lambda **_: None
     training.scale_grads = average_and_scale
