@@ -48,7 +48,7 @@ def write_prompts(source: Source, path: Path, most: int = 0, form: str = FORMS[0
 
 
 def prompt_row(source: Source, row: Record, form: str) -> Record:
-    """A task's row as a prompt row of slime (SWE-RL) or Miles. of: for Miles' `subset`, the project whose
+    """A task's row as a prompt row of slime (SWE-RL) or Miles. Miles' field `subset` names the project whose
     images are used."""
     if form == "slime":
         instance = {"instance": row, "data_source": named(source.data)}

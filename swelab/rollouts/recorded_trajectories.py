@@ -87,7 +87,7 @@ def _row(path: Path, row: Record) -> Rollout:
 
 
 def _patch(path: Path, name: str, info: Record) -> tuple[str, str]:
-    """(patch, its file). A `.patch` may belong to another instance, a `.pred` never does."""
+    """(patch, kind of its source). A `.patch` may belong to another instance, a `.pred` never does."""
     prediction, patch = path.with_name(f"{name}.pred"), path.with_name(f"{name}.patch")
     if prediction.is_file():
         found = json.loads(prediction.read_bytes())

@@ -163,7 +163,7 @@ def box(way: Way, node: Box, x: int, y: int) -> str:
 
 
 def height(nodes: Sequence[Box]) -> int:
-    """Height in pixels of a box that fits the texts of each of these."""
+    """Height in pixels of a box that fits the texts of each of these nodes."""
     wanted = (
         sum(pixels * len(broken(getattr(node, text), limit)) for _, text, limit, pixels in TEXTS)
         for node in nodes
