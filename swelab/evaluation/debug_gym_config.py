@@ -29,7 +29,7 @@ UNUSED = {
     *("history_cutoff", "log_prompt_response_pairs", "memory_size", "random_seed"),
     *("reset_prompt_history_after_rewrite", "save_patch", "use_conversational_prompt"),
 }
-"""These have no effect: whole conversations are kept and shown, tasks are in the order of the set, and
+"""These keys have no effect: whole conversations are kept and shown, tasks are in the order of the set, and
 patches are always saved."""
 ENVIRONMENT = {"data_path", "entrypoint", "persistent_breakpoints", "run_timeout"}
 ENVIRONMENT_UNUSED = {

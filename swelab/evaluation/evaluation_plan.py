@@ -1,4 +1,4 @@
-"""The plan of an evaluation: the model as a policy, the scaffold, the output folder, and more."""
+"""The plan of an evaluation: model (as a policy), scaffold, output folder, number of workers."""
 
 import os
 from collections.abc import Mapping, Sequence
