@@ -1,4 +1,4 @@
-"""Makes the image that tasks without one of their own run in on container engines."""
+"""Makes the image in which container engines run tasks that have no image of their own."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""Tries the grader with every cheat and honest fix; fails when a cheat is resolved, or a fix is not."""
+"""Tests the grader with every cheat and every honest fix; fails if a cheat is resolved or a fix is not."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Checks that no instance, function, bug or starting commit is both trained on and scored."""
+"""Checks that no instance, function, bug or starting commit is used both for training and for scores."""
 
 import argparse
 from itertools import chain

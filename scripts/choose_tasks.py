@@ -1,4 +1,4 @@
-"""Keeps the tasks of a subset that a policy solves as often as asked, by its graded attempts at them."""
+"""Keeps the tasks of a subset that a policy solves at the requested rate, by its graded attempts."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""Trajectories of all shards as preds.json in the SWE-bench format, in the subset's order."""
+"""Collects the trajectories of all shards into preds.json in the SWE-bench format, in the subset's order."""
 
 import argparse
 from pathlib import Path

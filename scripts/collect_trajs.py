@@ -1,4 +1,4 @@
-"""A folder of recorded trajectories and its reports as training rows, with the options of `collect_trajs`.
+"""Converts recorded trajectories and their reports to training rows, with the options of `collect_trajs`.
 
 Rows are whole conversations of resolved runs, each readable by the student's own parser; with --compat those
 that swesmith 0.0.9 writes. Inside an experiment a recorded policy and the rule build_sft_dataset do this.

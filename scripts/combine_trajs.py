@@ -1,6 +1,7 @@
-"""Joins files of training rows: a bound on rows an instance, drawn and shuffled as SWE-smith's script does.
+"""Joins files of training rows: a limited number of rows per instance, drawn and shuffled as by SWE-smith's
+script.
 
-Inside an experiment `sources:` of an SFT recipe do this, from graded runs.
+Inside an experiment, `sources:` of an SFT recipe does this, from graded runs.
 """
 
 import argparse

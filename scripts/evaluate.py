@@ -1,6 +1,6 @@
 """Evaluates a model on a list of tasks, in one command: rollouts, grades, score (docs/evaluate.md).
 
-The same command goes on where a killed one stopped. Exit code 0: every attempt has a verdict.
+After a kill, the same command continues. Exit code 0: every attempt has a verdict.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Writes the lock of a subset chosen from another one; its tasks are not validated a second time."""
+"""Writes the lock of a subset whose tasks were chosen from another one; they are not validated again."""
 
 import argparse
 from pathlib import Path

@@ -24,7 +24,7 @@ def main() -> None:
     args = parser.parse_args()
     recipe = recipes.load_as(DrillModel, MODEL, args.recipe)
     stage = Stage("make_base_model", {args.recipe: recipe.plain()}, repo=args.repo)
-    os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # read when torch loads; see the torchtune bridge
+    os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # before torch loads; see the torchtune bridge
     from swelab.sft.demo_model.base_corpus import World
     from swelab.sft.demo_model.base_model import make_base_model
 

@@ -1,4 +1,4 @@
-"""Token lengths of training rows made by hand: the statistics that `validate_len_stats` checks."""
+"""Measures token lengths of training rows made by hand: the statistics that `validate_len_stats` checks."""
 
 import argparse
 import sys

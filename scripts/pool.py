@@ -1,4 +1,4 @@
-"""Keeps a pool by hand: lets a host join, drains it, lets it leave; or prints its state."""
+"""Manages a pool by hand: lets a host join, drains it, lets it leave; or prints the pool's state."""
 
 import argparse
 import os

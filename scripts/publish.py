@@ -1,4 +1,4 @@
-"""Writes what an experiment hands on: data, model, submissions, archive (docs/publish.md)."""
+"""Writes everything that an experiment publishes: data, model, submissions, archive (docs/publish.md)."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pulls the images that a subset's tasks run in and looks in them for leaked answers; resumable."""
+"""Pulls the images that a subset's tasks run in, and searches them for leaked answers; resumable."""
 
 import argparse
 from pathlib import Path

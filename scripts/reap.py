@@ -1,4 +1,4 @@
-"""Removes from a container engine what killed runs left there, and nothing else."""
+"""Removes what killed runs left in a container engine, and nothing else."""
 
 import argparse
 

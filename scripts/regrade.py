@@ -1,4 +1,4 @@
-"""Judges kept runs again without running anything, and lists the verdicts that changed."""
+"""Judges kept runs of tests again, without running any test, and lists the verdicts that changed."""
 
 import argparse
 from itertools import chain

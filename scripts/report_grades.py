@@ -1,4 +1,4 @@
-"""All shards' grades of a policy on a subset as one report in SWE-bench's schema."""
+"""Combines all shards' grades of a policy on a subset into one report in SWE-bench's schema."""
 
 import argparse
 from pathlib import Path

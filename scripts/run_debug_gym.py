@@ -1,6 +1,6 @@
-"""Runs a configuration of debug-gym's form: a model debugs the tasks of a set, under its file names.
+"""Runs a configuration in debug-gym's format: a model debugs a set's tasks. Files have debug-gym's names.
 
-The same `-p base.uuid=NAME` goes on where a run stopped. See docs/coming-from-swe-pdb.md.
+The same `-p base.uuid=NAME` continues a run. See docs/coming-from-swe-pdb.md.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def options() -> argparse.Namespace:
 
 
 def main() -> int:
-    """0: every problem has an end other than error."""
+    """Returns 0 if no problem ended in an error."""
     args = options()
     model = {"llm_name": args.llm_name, "llm_file": args.llm_config_file_path}
     limits = {"seconds": args.timeout, "max_rewrite_steps": args.max_rewrite_steps}

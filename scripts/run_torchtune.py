@@ -1,4 +1,4 @@
-"""Fine-tunes with a torchtune configuration as it is, after checks; in experiments train_sft does."""
+"""Fine-tunes with an unchanged torchtune configuration, after checks; in experiments train_sft does this."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""Puts scores side by side, tests the difference on the same tasks, and writes down what they rest on."""
+"""Compares scores on the same tasks, tests the difference, and records everything behind the scores."""
 
 import argparse
 from pathlib import Path

@@ -1,7 +1,8 @@
-"""Prints what is kept of an instance: task, patch, tests, test log, why it was judged so, how to rerun it.
+"""Prints the records of an instance: task, patch, tests, test log, reason of the verdict, command to rerun
+it.
 
 An instance that several policies attempted is listed; --policy, --subset and --sample name one attempt. With
---run it is run again, in a fresh sandbox; nothing that is kept changes.
+--run the attempt's tests run again in a fresh sandbox; no record changes.
 """
 
 import argparse

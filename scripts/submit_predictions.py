@@ -1,4 +1,4 @@
-"""Has a policy's predictions judged by SWE-bench's service through sb-cli; goes on where it was killed."""
+"""Has SWE-bench's service judge a policy's predictions, through sb-cli; continues after a kill."""
 
 import argparse
 import contextlib

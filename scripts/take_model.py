@@ -1,4 +1,4 @@
-"""Takes a model's folder as the base of a training: checks it, and links to its files."""
+"""Uses a model's folder as the base of a training: checks it, and links to its files."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Fine-tunes on Modal's GPUs as train_sft does here; --config takes a torchtune file with paths there."""
+"""Fine-tunes on Modal's GPUs, as train_sft does here. --config takes a torchtune file with paths at Modal."""
 
 import argparse
 import os

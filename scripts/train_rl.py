@@ -1,4 +1,4 @@
-"""Trains a policy on the results of its own attempts at the tasks of a subset; resumable at any moment."""
+"""Trains a policy on the results of its own attempts at a subset's tasks; can be resumed at any moment."""
 
 import argparse
 import sys

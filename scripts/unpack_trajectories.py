@@ -1,4 +1,4 @@
-"""A published set of trajectories in rows, from the hub or a local copy, as a folder of recordings."""
+"""Unpacks a published set of trajectories in rows (from the hub or a copy) into a folder of recordings."""
 
 import argparse
 import os

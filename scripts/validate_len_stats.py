@@ -1,4 +1,4 @@
-"""Checks that length statistics are of the training rows given, and says how many rows are too long."""
+"""Checks that length statistics belong to the given training rows, and prints how many rows are too long."""
 
 import argparse
 from pathlib import Path

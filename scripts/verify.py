@@ -8,7 +8,7 @@ from swelab.console.terminal import run_script
 from swelab.scores.recompute import verify
 
 SHOWN = 5
-"""Findings of one kind in one file that are printed without --all."""
+"""Maximum number of findings of one kind in one file that are printed without --all."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Scaffolds: the loop in which a policy works on a task.
+"""Scaffolds: the loops in which a policy works on a task.
 
-An agent is given a model and a sandbox, and knows neither the vendor nor the backend.
+An agent gets a model and a sandbox, and knows neither the model's vendor nor the sandbox's backend.
 """

@@ -1,8 +1,8 @@
-"""The seam of agents: what lets a policy act on a task by a prompt, tools and a parser.
+"""The interface of agents. An agent lets a policy work on a task with a prompt, tools and a parser.
 
-A further agent is a file with a class like `mini.Mini`, an entry in AGENTS, and its kind of recipe in
-configs/kinds/scaffold.py. A program with a loop and sandboxes of its own (SWE-agent) is no agent: it gets
-a whole shard (`swelab.rollouts.swe_agent_rollouts`).
+To add an agent, write a class like `mini.Mini`, an entry in AGENTS, and its kind of recipe in
+configs/kinds/scaffold.py. A program with its own loop and sandboxes (SWE-agent) is not an agent: it gets a
+whole shard (`swelab.rollouts.swe_agent_rollouts`).
 """
 
 from importlib import import_module
@@ -20,36 +20,36 @@ AGENTS = {
     "mini-swebench": "swelab.agents.mini_benchmark:MiniBenchmark",
     "debugger": "swelab.agents.debugger.debugger:Debugger",
 }
-"""Agents by the `agent:` of a scaffold."""
+"""Agents by the value of `agent:` in a scaffold's recipe."""
 
 
 class Agent(Protocol):
     """A loop in which a policy works on a task."""
 
     def complete(self, scaffold: Any) -> MiniLoop:
-        """The settings that `form` and `attempt` need, from a recipe of its kind. Raises InputError."""
+        """The settings for `form` and `attempt`, from a recipe of the agent's kind. Raises InputError."""
         ...
 
     def form(self, scaffold: MiniLoop) -> Form:
-        """The tools that a model is offered, and how its answers are understood."""
+        """The tools that the agent offers to a model, and the parser of the model's answers."""
         ...
 
     def attempt(self, task: Task, model: Any, sandbox: Sandbox, base: str, scaffold: MiniLoop) -> Rollout:
         """One policy's attempt at one task.
 
         `model` follows mini-swe-agent's Model protocol; `sandbox` holds the checkout whose only commit is
-        `base`. Losses and pauses become outcomes; nothing that a model does raises an error.
+        `base`. Losses and pauses become outcomes, and no act of a model raises an error.
         """
         ...
 
 
 def loop_of(scaffold: Scaffold) -> MiniLoop:
-    """The loop that a recipe stands for. Raises InputError."""
+    """The loop settings that a recipe describes. Raises InputError."""
     return open_agent(scaffold.agent).complete(scaffold)
 
 
 def step_limit_of(scaffold: Scaffold) -> int:
-    """Model calls of a rollout, 0 for no limit. Raises InputError."""
+    """Maximum number of model calls of a rollout; 0 for no limit. Raises InputError."""
     return scaffold.call_limit if scaffold.agent == "swe-agent" else loop_of(scaffold).step_limit
 
 

@@ -1,7 +1,7 @@
-"""Maps the `exit_status` that mini-swe-agent or SWE-agent writes to the way in which a rollout ended.
+"""Maps the `exit_status` of mini-swe-agent or SWE-agent to the end of a rollout.
 
-Live and recorded runs go through the same functions. Both programs have one word for the limit on steps and
-the one on cost; the figures of the run tell them apart.
+Live and recorded runs use the same functions. Each program has only one word for its limits on steps and on
+cost; the figures of the run show which limit it reached.
 """
 
 import re
@@ -23,7 +23,7 @@ MINI = {
     "CalledProcessError": RolloutEnd.SANDBOX_LOST,
     "TimeoutExpired": RolloutEnd.SANDBOX_LOST,
 }
-"""Words of mini-swe-agent, and names of our errors. Any other word is an error of the model's client."""
+"""Statuses of mini-swe-agent, and names of our errors. Any other status is an error of the model's client."""
 SWE_AGENT = {
     "submitted": RolloutEnd.SUBMITTED,
     "exit_forfeit": RolloutEnd.SUBMITTED,
@@ -37,7 +37,7 @@ SWE_AGENT = {
     "exit_environment_error": RolloutEnd.SANDBOX_LOST,
     "exit_error": RolloutEnd.SANDBOX_LOST,
 }
-"""Words of SWE-agent. Forfeiting is a way to end the run with what is there, as submitting is."""
+"""Statuses of SWE-agent. To forfeit is to end the run with the present patch, as to submit is."""
 _AUTOSUBMITTED = re.compile(r"submitted \((\w+)\)")
 
 
@@ -51,11 +51,12 @@ def mini_end(info: Record) -> RolloutEnd:
 
 
 def swe_agent_end(info: Record, settings: Any, patch: str, last_words: str) -> RolloutEnd | None:
-    """The end of a run of SWE-agent; None where it has not ended.
+    """The end of a run of SWE-agent; None if it has not ended.
 
-    info: that of its trajectory; settings: its `replay_config`; last_words: what the program said as it ended
-    the run. A limit that made SWE-agent submit what was there stays that limit; a lost service does not.
-    SWE-agent does not know every server's words for a full context: they are looked for in `last_words`.
+    info: of its trajectory. settings: its `replay_config`. last_words: the program's last message. If a limit
+    made SWE-agent submit the present patch, the end is that limit. If a lost service did so, the end is
+    submitted. SWE-agent does not recognise every server's message about a full context, so `last_words` is
+    searched for it.
     """
     status = info.get("exit_status")
     by_itself = _AUTOSUBMITTED.fullmatch(status or "")
@@ -72,7 +73,7 @@ def swe_agent_end(info: Record, settings: Any, patch: str, last_words: str) -> R
 
 
 def _limit_met(info: Record, step_limit: Any, cost_limit: Any, usual: RolloutEnd) -> RolloutEnd:
-    """The limit that a run reached; `usual` if its figures do not show one. A limit of 0 means no limit."""
+    """The limit that a run reached; `usual` if the figures show none. A limit of 0 is no limit."""
     spent = _part(info, "model_stats")
     if 0 < _number(cost_limit) <= _number(spent.get("instance_cost")):
         return RolloutEnd.COST_LIMIT
@@ -82,7 +83,7 @@ def _limit_met(info: Record, step_limit: Any, cost_limit: Any, usual: RolloutEnd
 
 
 def _part(record: Any, *names: str) -> Record:
-    """The object below `names`; {} where there is none."""
+    """The object at the path `names`; {} if there is none."""
     for name in names:
         record = record.get(name) if isinstance(record, dict) else None
     return record if isinstance(record, dict) else {}

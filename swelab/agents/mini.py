@@ -33,15 +33,15 @@ FAULTS: dict[type[Exception], RolloutEnd] = {
     ModelLost: RolloutEnd.MODEL_LOST,
     SandboxError: RolloutEnd.SANDBOX_LOST,
 }
-"""The end of a rollout, by the exception in the agent's loop."""
+"""The end of a rollout, by the exception that left the agent's loop."""
 
 
 class SandboxEnvironment:
     """mini-swe-agent's Environment protocol over a sandbox.
 
-    A command whose output begins with the submit marker (exit code 0) ends the rollout; its
-    submission is the diff between `base` (a commit hash) and the working copy, or with the scaffold's
-    `submission: printed` what that command printed after the marker.
+    A command whose output begins with the submit marker (exit code 0) ends the rollout; its submission is the
+    diff between `base` (a commit hash) and the working copy. With the scaffold's `submission: printed` it is
+    the command's output after the marker.
     """
 
     def __init__(self, sandbox: Sandbox, base: str, scaffold: MiniLoop):
@@ -94,7 +94,7 @@ class SandboxEnvironment:
 
     def serialize(self) -> Record:
         """Returns the name of the sandbox protocol, in mini-swe-agent's layout."""
-        # The backend is a setting, and no part of the result.
+        # The backend is a setting, and not part of the result.
         return {"info": {"config": {"environment_type": "swelab.sandbox.Sandbox"}}}
 
 
@@ -106,7 +106,7 @@ class Mini:
         return MiniLoop.model_validate(scaffold.plain())
 
     def form(self, scaffold: MiniLoop) -> Form:
-        """One fenced command a turn, or with `calls: bash` calls of a tool."""
+        """One fenced command per turn; with `calls: bash`, calls of a tool."""
         return form_of(scaffold)
 
     def attempt(self, task: Task, model: Any, sandbox: Sandbox, base: str, scaffold: MiniLoop) -> Rollout:
@@ -124,9 +124,9 @@ def run_rollout(
 ) -> Rollout:
     """One policy's attempt at one task.
 
-    `model` follows mini-swe-agent's Model protocol; `sandbox` holds the checkout whose only commit
-    is `base`; `environment` makes what runs the actions. Infrastructure losses become the outcomes
-    sandbox_lost and model_lost, a spent budget budget_spent; nothing that a model does raises an error.
+    `model` follows mini-swe-agent's Model protocol; `sandbox` holds the checkout whose only commit is `base`;
+    `environment` makes the object that runs the actions. Infrastructure losses become the outcomes
+    sandbox_lost and model_lost, and a spent budget becomes budget_spent. No act of a model raises an error.
     """
     place = environment(sandbox, base, scaffold)
     agent = DefaultAgent(
@@ -168,10 +168,8 @@ def _fault(error: Exception) -> tuple[RolloutEnd, str]:
 
 
 def trajectory(task: Task, agent: DefaultAgent, end: RolloutEnd | None = None) -> Rollout:
-    """Converts the agent's record to ours, without tracebacks of the library.
-
-    end: the end of the rollout, if the agent's record does not have it.
-    """
+    """Converts the agent's record to ours, without the library's tracebacks. end: used if the agent's record
+    has no end."""
     saved = agent.serialize()
     end = end or mini_end(saved["info"])
     for message in saved["messages"]:

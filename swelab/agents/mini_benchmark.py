@@ -1,7 +1,7 @@
-"""mini-swe-agent at its benchmark settings: prompts and limits as the installed package has them.
+"""mini-swe-agent at its benchmark settings: the prompts and limits of the installed package.
 
-They are read from the package's `config/benchmarks/`, so that they are those of the pinned version word for
-word, and become a scaffold of kind `mini`. docs/mini.md lists the differences and their reasons.
+They are read from the package's `config/benchmarks/`, so that they are word for word those of the pinned
+version, and become a scaffold of kind `mini`. docs/mini.md lists the differences and their reasons.
 """
 
 from importlib.util import find_spec
@@ -18,7 +18,7 @@ FILES = {"text": "swebench_backticks.yaml", "tool": "swebench.yaml"}
 ACTION = r"```mswea_bash_command\s*\n(.*?)\n```"
 """The default of the package's own text model."""
 WHOLE = 1 << 30
-"""The package's template shortens observations itself."""
+"""No limit of ours: the package's template shortens observations itself."""
 TESTBED = "/opt/miniconda3/envs/testbed"
 PRELUDE = (
     f"[ ! -d {TESTBED}/bin ] || "
@@ -35,10 +35,10 @@ class MiniBenchmark(Mini):
 
 
 def benchmark_loop(scaffold: MiniSwebenchScaffold) -> MiniLoop:
-    """The loop that a recipe of kind `mini-swebench` stands for.
+    """The loop settings that a recipe of kind `mini-swebench` describes.
 
-    Raises InputError: the package is not installed, or its file lacks a setting of version 2.4; another fence
-    for a form that has none.
+    Raises InputError: the package is not installed, or its file lacks a setting of version 2.4; the recipe
+    sets another fence, but its form has no fences.
     """
     if scaffold.form == "tool" and scaffold.other_fence:
         raise InputError("other_fence with form: tool", "scaffold recipe", "form: text, which has fences")

@@ -1,8 +1,8 @@
 """The `swe-agent` scaffold: writes SWE-agent's configuration in the format of its version 1.1.0.
 
-Its prompts and tools stand in a configuration file of its own kind, whose section `agent` is used. Model,
-limits and instances come from us: a policy is the same whichever scaffold it acts in. No secret is written to
-a file; the token for the model's address is passed in an environment variable.
+Its prompts and tools come from a configuration file in SWE-agent's format, of which only the section `agent`
+is used. Model, limits and instances come from us, so that a policy is the same in every scaffold. No secret
+is written to a file; the token for the model's address is passed in an environment variable.
 """
 
 import base64
@@ -22,12 +22,12 @@ from swelab.records.task_records import Task
 
 KEY_VARIABLE = "SWELAB_SWEAGENT_KEY"
 CHUNK = 32 << 10
-"""A command goes through `bash -n` as one argument, of 128 KiB at most."""
+"""Size of a chunk. A command is passed to `bash -n` as one argument, of at most 128 KiB."""
 NOT_OURS = ("model", "name", "type")
 
 
 def agent_section(path: str) -> Record:
-    """The section `agent` of a configuration of SWE-agent, without the model, which the policy says.
+    """The section `agent` of a SWE-agent configuration, without the model, which comes from the policy.
 
     Raises InputError: no such file, no such section, another agent.
     """
@@ -41,7 +41,8 @@ def agent_section(path: str) -> Record:
 
 
 def hosted_model(endpoint: Endpoint, policy: HostedPolicy, scaffold: SweAgentScaffold) -> Record:
-    """Section `agent.model` for a hosted model behind a gateway of ours, which knows key and sampling."""
+    """Section `agent.model` for a hosted model behind our gateway, which has the key and the sampling
+    settings."""
     return {
         "name": f"openai/{endpoint.model}",
         "api_base": endpoint.url,
@@ -55,7 +56,7 @@ def hosted_model(endpoint: Endpoint, policy: HostedPolicy, scaffold: SweAgentSca
 
 
 def served_model(endpoint: Endpoint, policy: CheckpointPolicy, scaffold: SweAgentScaffold) -> Record:
-    """Section `agent.model` for weights behind `endpoint`. It limits calls, as they have no cost."""
+    """Section `agent.model` for weights behind `endpoint`. It limits calls, because calls have no cost."""
     sampling = policy.sampling
     room = policy.context_length - sampling.max_tokens
     if room <= 0:
@@ -88,7 +89,7 @@ def _sampling_keys(sampling: Sampling, scaffold: SweAgentScaffold) -> Record:
 
 
 def prices(endpoint: Endpoint) -> Record:
-    """Prices for LiteLLM: calls to our own server cost nothing, under each name that SWE-agent may use."""
+    """Prices for LiteLLM: calls to our own server cost nothing, under every name that SWE-agent may use."""
     free = {"litellm_provider": "openai", "mode": "chat", "supports_function_calling": True}
     free |= {"input_cost_per_token": 0, "output_cost_per_token": 0}
     return dict.fromkeys((endpoint.model, f"openai/{endpoint.model}"), free)
@@ -104,9 +105,9 @@ def instance(
 ) -> Record:
     """One entry of an instance file of type expert_file.
 
-    image: reference of an image that the engine holds; workdir: where its repository lies; start: a shell
-    line to run there, with {folder} for a folder that holds those files; labels: of the container. The
-    repository is not reset: that would ask its origin for what came later.
+    image: reference of an image in the engine. workdir: of its repository. start: (shell line to run there,
+    files); {folder} in the line becomes a folder with these files. labels: of the container. The repository
+    is not reset, because a reset would fetch later commits from its origin.
     """
     marks = [f"--label={name}={value}" for name, value in labels.items()]
     deployment: Record = {
@@ -134,9 +135,9 @@ def instance(
 
 
 def start_commands(line: str, files: Mapping[str, bytes]) -> list[str]:
-    """Commands that put `files` into a folder of the container, run `line` there, and leave nothing behind.
+    """Commands that put `files` into a folder of the container, run `line` there, and remove the folder.
 
-    The agent continues in the same shell; the commands do not stay in its history.
+    The agent continues in the same shell; the commands are not in its history.
     """
     folder = "/tmp/swelab-start"
     text = base64.b64encode(_packed(files)).decode()
@@ -179,6 +180,6 @@ def write_run(
         "progress_bar": False,
         "random_delay_multiplier": scaffold.start_delay,
     }
-    path = folder.with_name(f"{folder.name}.config.json")  # JSON is YAML, and has no surprising scalars
+    path = folder.with_name(f"{folder.name}.config.json")  # JSON is valid YAML
     path.write_text(json.dumps(configuration, indent=1), encoding="utf-8")
     return path

@@ -1,4 +1,4 @@
-"""SWE-agent's own program, in an environment of its own: found, its version checked, run and watched."""
+"""Finds SWE-agent's program in its own environment, checks its version, runs and watches it."""
 
 import os
 import re
@@ -24,13 +24,13 @@ _OURS = ("SWE_AGENT_CONFIG_DIR", "SWE_AGENT_TOOLS_DIR", "SWE_AGENT_TRAJECTORY_DI
 
 
 class AgentFailed(Fault):
-    """SWE-agent ended before its time, or hung; its finished instances are kept."""
+    """SWE-agent ended too early, or hung; its finished instances are kept."""
 
 
 def find_program() -> str:
-    """Path of the program `sweagent`: $SWELAB_SWEAGENT, else that of `make swe-agent`, else one on the path.
+    """Path of the program `sweagent`: from $SWELAB_SWEAGENT, or else `make swe-agent`, or else the PATH.
 
-    Raises InputError: it is missing, does not start, or is of another version.
+    Raises InputError: the program is missing, does not start, or has another version.
     """
     given = os.environ.get(PROGRAM_VARIABLE, "")
     expected = f"SWE-agent {' or '.join(sorted(VERSIONS))} (make swe-agent, or ${PROGRAM_VARIABLE})"
@@ -59,7 +59,7 @@ def find_program() -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Our environment without variables that would change the run."""
+    """Our environment, without variables that would change the run."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("SWE_AGENT_") or k in _OURS}
     return kept | {"COLUMNS": "400", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONUNBUFFERED": "1"}
 
@@ -76,12 +76,12 @@ def run_batch(
     done: Callable[[], None],
     log: Path,
 ) -> None:
-    """Runs `sweagent run-batch` on a configuration; its output goes to `log`, what it leaves to `folder`.
+    """Runs `sweagent run-batch` with a configuration. Its output goes to `log`, its files to `folder`.
 
-    `secrets` are variables of its environment, `hidden` those of ours that it does not get. `done` is called
-    from time to time. The program and all processes that it started end when this process ends, when the
-    model server is no longer `alive`, or when nothing below `folder` changes for `stall_seconds`. Raises
-    AgentFailed, ServingError.
+    `secrets` are added to its environment, `hidden` are variables of ours that it does not get. `done` is
+    called regularly. The program and all its processes end when this process ends, when the model server is
+    no longer `alive`, or when nothing below `folder` changes for `stall_seconds`. Raises AgentFailed,
+    ServingError.
     """
     with open(log, "ab") as stream:
         start = stream.tell()
@@ -105,7 +105,7 @@ def run_batch(
 def _watch(
     process: Tethered, folder: Path, stall: float, alive: Callable[[], bool], done: Callable[[], None]
 ) -> int | None:
-    """The exit status, 0 when the model server has ended first; None when the program hangs."""
+    """The exit status; 0 if the model server ended first; None if the program hangs."""
     changed, looked = time.time(), time.monotonic()
     while (code := process.poll()) is None and alive():
         time.sleep(POLL_SECONDS)
@@ -119,7 +119,7 @@ def _watch(
 
 
 def _newest(folder: Path) -> float:
-    """Time of the last change in a run's folder or in the folders of its instances."""
+    """Time of the last change in a run's folder or in its instances' folders."""
     newest = 0.0
     for place in (folder, *(path for path in _entries(folder) if path.is_dir())):
         for path in _entries(place):
@@ -138,17 +138,17 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _complaint(log: Path, start: int) -> str:
-    """The line that says why a run ended, of what was written to `log` since byte `start`."""
+    """The line that explains why a run ended, from the text in `log` since byte `start`."""
     size = log.stat().st_size - start
     lines = [" ".join(line.strip("│╭╮╰╯─ \t").split()) for line in tail(log, max(size, 1)).splitlines()]
-    for word in ("Input should", "not permitted", "Error:"):  # pydantic's words say more than what it raises
+    for word in ("Input should", "not permitted", "Error:"):  # pydantic's details say more
         if wanted := [line for line in lines if word in line]:
             return shorten(wanted[-1])
     return fault_line(log)
 
 
 def hopeless(text: str) -> str:
-    """Why a further try would end with the same last message `text`; '' where it might not."""
+    """Why another try would end with the same last message `text`; '' if it might not."""
     if lacks := _LACKS.search(text):
         return f"SWE-agent's environment is not whole: {lacks[0]}; expected envs/swe-agent.txt"
     if "Error calculating cost" in text:
@@ -157,7 +157,8 @@ def hopeless(text: str) -> str:
 
 
 def stopped(folder: Path) -> str:
-    """Why SWE-agent broke a batch off, from the run's own log; '' where it did not. Its exit code is 0."""
+    """Why SWE-agent aborted a batch, from the run's own log; '' if it did not. Its exit code is 0 in any
+    case."""
     try:
         lines = (folder / "run_batch.log").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,1 +1,1 @@
-"""Checks before anything is started: what a machine, a service or a recipe lacks, one sentence each."""
+"""Checks before a run starts: each fault of a machine, a service or a recipe gets one sentence."""

@@ -1,4 +1,4 @@
-"""Looks at the machine at hand: what an experiment needs of it, and what to do about what is missing."""
+"""Checks whether this machine has what an experiment needs, and says what to do about the rest."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ from swelab.records import Fault
 from swelab.sandbox.scratch import scratch_base
 
 DISK_GIB, MEMORY_GIB, CORES = 5, 8, 2
-"""Below these the demo is slow or may not end; nothing is refused for them alone."""
+"""With less, the demo is slow or may not finish. These alone stop nothing."""
 
 ADVICE = {
     "bubblewrap": ["make setup says what is missing; or set backend: docker in configs/config.yaml"],
@@ -29,9 +29,9 @@ ADVICE = {
 
 
 def look(settings: Config, plan: Experiment, sandboxes: bool = True) -> Iterator[Finding]:
-    """Findings on this machine, as they come: for the settings of configs/config.yaml and an experiment.
+    """Yields findings on this machine, for the settings of configs/config.yaml and an experiment.
 
-    sandboxes: whether jobs run on this very machine, and not on a cluster's nodes.
+    sandboxes: whether jobs run on this machine itself, and not on a cluster's nodes.
     """
     yield check_python()
     yield check_packages(Path("envs/cpu.txt"))
@@ -52,7 +52,7 @@ def look(settings: Config, plan: Experiment, sandboxes: bool = True) -> Iterator
 
 
 def check_python() -> Finding:
-    """Whether this is the Python that the packages were pinned for, in an environment of its own."""
+    """Checks that this is the Python version of the pinned packages, in a virtual environment."""
     text = f"Python {sys.version.split()[0]} in {sys.prefix}"
     if sys.version_info[:2] != (3, 11):
         return fix(f"{text}: expected 3.11; run make setup PYTHON=/path/to/python3.11")
@@ -62,7 +62,7 @@ def check_python() -> Finding:
 
 
 def check_packages(pins_file: Path) -> Finding:
-    """Whether the packages of a file of pins are here, each in its version."""
+    """Checks that the packages in a file of pins are installed with their versions."""
     pins = dict(line.split("==") for line in pins_file.read_text().split() if "==" in line)
     here = {name: package_version(name) or "missing" for name in pins}
     wrong = [f"{name} {pin} (it is {here[name]})" for name, pin in pins.items() if here[name] != pin]
@@ -73,7 +73,7 @@ def check_packages(pins_file: Path) -> Finding:
 
 
 def check_programs() -> Finding:
-    """Whether git and patch are here."""
+    """Checks that git and patch are installed."""
     names = " ".join(name for name in ("git", "patch") if not shutil.which(name))
     if names:
         return fix(f"programs: no {names}; ask the administrator to run: apt-get install {names}")
@@ -81,7 +81,7 @@ def check_programs() -> Finding:
 
 
 def check_torch() -> Finding:
-    """Whether torch's build fits the machine's GPUs."""
+    """Checks that torch's build fits the machine's GPUs."""
     gpus, build = [gpu.name for gpu in machine.gpus()], package_version("torch")
     if not build:
         return fix("torch: not installed; run make setup")
@@ -93,7 +93,7 @@ def check_torch() -> Finding:
 
 
 def check_scratch() -> Finding:
-    """Whether sandboxes' files have room where they lie."""
+    """Checks the space in the folder of sandboxes' files."""
     base = scratch_base()
     free, _ = machine.disk(base)
     text = f"scratch folder of sandboxes: {base}, {gib(free)} free"
@@ -103,7 +103,7 @@ def check_scratch() -> Finding:
 
 
 def check_disk(folder: Path) -> Finding:
-    """Whether results have room in a folder that may not be there yet."""
+    """Checks the space for results in a folder, which need not exist yet."""
     free, place = machine.disk(folder)
     text = f"disk: {gib(free)} free at {place}"
     if free < GIB:
@@ -132,7 +132,7 @@ def check_cores() -> Finding:
 
 
 def check_endpoint(name: str, policy: Policy) -> Iterator[Finding]:
-    """Whether the service that a policy names answers; an answer of any status counts."""
+    """Checks that the service of a policy answers; any status counts as an answer."""
     url = getattr(policy, "endpoint", None) or getattr(policy, "api_base", None)
     if not url:
         return

@@ -33,22 +33,22 @@ class Finding:
 
 
 def ok(sentence: str) -> Finding:
-    """A thing that is as it must be."""
+    """Makes a finding about a thing without a fault."""
     return Finding(Severity.OK, sentence)
 
 
 def low(sentence: str) -> Finding:
-    """A thing that may make a run slow or end it early."""
+    """Makes a finding about a thing that may make a run slow or end it early."""
     return Finding(Severity.LOW, sentence)
 
 
 def fix(sentence: str) -> Finding:
-    """A thing that stops a run."""
+    """Makes a finding about a thing that stops a run."""
     return Finding(Severity.FIX, sentence)
 
 
 def wrong(what: str, where: str | Path = "", expected: str = "") -> Finding:
-    """A thing of a file or a recipe that stops a run, in the words of an InputError."""
+    """Makes a finding about a fault of a file or a recipe that stops a run, in the form of an InputError."""
     return fix(str(InputError(what, where, expected)))
 
 
@@ -64,7 +64,7 @@ def catch(*checks: Callable[[], object], label: str = "") -> Iterator[Finding]:
 
 
 def show(findings: Iterable[Finding], stream: TextIO | None = None) -> int:
-    """Prints findings as they come, by default to standard output. Returns how many are to fix."""
+    """Prints findings as they come, by default to standard output. Returns the number to fix."""
     count = 0
     for finding in findings:
         print(finding, file=stream, flush=True)
@@ -73,11 +73,11 @@ def show(findings: Iterable[Finding], stream: TextIO | None = None) -> int:
 
 
 def refusal(count: int, purpose: str = "") -> str:
-    """The sentence that ends a check with `count` findings to fix. purpose: what they keep from happening."""
+    """The last sentence of a check with `count` findings to fix. purpose: what the findings prevent."""
     return f"{count} to fix{purpose and f' before {purpose}'}; the lines that begin with FIX say how"
 
 
 def require(findings: Iterable[Finding], purpose: str = "anything is started") -> None:
-    """Prints findings to standard error as they come. Raises Fault when one is to fix."""
+    """Prints findings to standard error as they come. Raises Fault if one must be fixed."""
     if count := show(findings, sys.stderr):
         raise Fault(refusal(count, purpose))

@@ -1,18 +1,18 @@
 """Estimates the memory that a training needs, from the model's shape and the settings.
 
-With P weights, T of them trained, s bytes a number, R ranks that share them (FSDP), L tokens of the largest
+With P weights, T of them trained, s bytes per number, R ranks that share them (FSDP), L tokens of the largest
 forward pass:
 
-    weights     P s / R, twice where a reference stays beside them (DPO, a divergence from the start); with
-                several ranks also two layers, or the embedding, whole while they are used
-    gradients   T s / R, or one layer's where the optimizer steps in the backward pass
+    weights     P s / R, twice with a reference model (DPO, a divergence from the start); with several ranks
+                also two layers, or the embedding, unsharded while they are used
+    gradients   T s / R, or one layer's if the optimizer steps in the backward pass
     optimizer   2 T s / R: the two moments of AdamW
     activations L s x layers x one layer's; with activation checkpointing L s x layers x width, and one
-                layer's, which may take the place of logits that are gone by then
-    logits      L times the size of the vocabulary, and what the loss makes of them
+                layer's, which may reuse the memory of logits that are freed by then
+    logits      L times the size of the vocabulary, and tensors that the loss computes from them
 
-One layer's are `WIDTHS` times the model's width, its key-value width and its feed-forward width a token. The
-callers, `swelab.sft.train.preflight` and `swelab.rl.memory_needs`, say how near the estimates came.
+One layer's activations are `WIDTHS` times the model's width, its key-value width and its feed-forward width,
+per token. The callers, `swelab.sft.train.preflight` and `swelab.rl.memory_needs`, document the accuracy.
 """
 
 from dataclasses import dataclass, fields
@@ -26,7 +26,7 @@ Widths = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one rank, by what they hold."""
+    """Bytes of one rank, by their content."""
 
     weights: float
     gradients: float
@@ -49,13 +49,15 @@ class Memory:
 
 
 def whole_weights(config: ModelConfig) -> int:
-    """Weights that a rank holds unsharded at a time: two layers, or all outside of layers if it is more."""
+    """Number of weights that a rank holds unsharded at a time: two layers, or all outside of layers if these
+    are more."""
     outside = config.weights - config.num_hidden_layers * config.layer_weights
     return max(2 * config.layer_weights, outside)
 
 
 def activations(config: ModelConfig, widths: Widths, checkpointing: bool) -> tuple[int, int]:
-    """(kept, made again) numbers a token: kept by all layers for the backward pass, made again by one."""
+    """Activations in numbers per token: (those kept for the backward pass by all layers, those recomputed by
+    one layer)."""
     shape = (config.hidden_size, config.key_width, config.intermediate_size)
     layer = sum(count * width for count, width in zip(widths, shape, strict=True))
     stay = config.hidden_size if checkpointing else layer
@@ -78,9 +80,9 @@ def estimate(
 ) -> Memory:
     """Memory of one rank.
 
-    size: bytes a number. logits: bytes of all of them. copies: of the weights. trainable: weights that
-    training changes; None where it changes all. in_backward: the optimizer steps in the backward pass.
-    overlap: the logits are still in memory when a layer's activations are made again.
+    size: bytes per number. logits: bytes of all logits. copies: number of copies of the weights. trainable:
+    number of weights that training changes; None for all. in_backward: the optimizer steps in the backward
+    pass. overlap: the logits are still in memory when a layer's activations are recomputed.
     """
     numbers = (config.weights if trainable is None else trainable) * size / ranks
     stay, again = (tokens * size * count for count in activations(config, widths, checkpointing))

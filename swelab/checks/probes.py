@@ -1,4 +1,4 @@
-"""Whether what a run depends on works: a sandbox, a service, the keys of a policy."""
+"""Checks that the things behind a run work: a sandbox, a service, the keys of a policy."""
 
 import os
 import tempfile
@@ -16,11 +16,11 @@ from swelab.sandbox import open_backend
 
 
 def sandbox_fault(name: str) -> str:
-    """Why no command runs in a sandbox of a backend; "" where one does."""
+    """Why no command can run in a sandbox of a backend; "" if one can."""
     try:
         backend = open_backend(name)
         if backend.name != "bubblewrap":
-            return ""  # its images are there only after they were pulled
+            return ""  # its images exist only after they were pulled
         with tempfile.TemporaryDirectory() as tree, backend.start(Path(tree)) as sandbox:
             done = sandbox.exec("/opt/toolbox/bin/python -m pytest --version")
         return "" if done.returncode == 0 else shorten(done.output.decode(errors="replace"))
@@ -29,14 +29,15 @@ def sandbox_fault(name: str) -> str:
 
 
 def check_sandboxes(name: str, advice: str = "see docs/sandboxes.md") -> Finding:
-    """Whether a command runs in a sandbox of a backend (docker, remote: whether it answers)."""
+    """Checks that a command runs in a sandbox of a backend; for docker and remote, only that the backend
+    answers."""
     if fault := sandbox_fault(name):
         return fix(f"sandboxes ({name}): {fault}; {advice}")
     return ok(f"sandboxes ({name}): {'a command ran in one' if name == 'bubblewrap' else 'it answers'}")
 
 
 def check_keys(name: str, policy: Policy) -> Iterator[Finding]:
-    """Whether the environment holds the keys that a policy names; they are not shown."""
+    """Checks that the environment has the keys that a policy names. Their values are not shown."""
     for variable in key_variables(policy):
         if os.environ.get(variable, "").strip(" :"):
             yield ok(f"policy {name}: {variable} is set")
@@ -45,14 +46,14 @@ def check_keys(name: str, policy: Policy) -> Iterator[Finding]:
 
 
 def ask(base: str, path: str, token: str | None = None, seconds: float = 10) -> httpx.Response:
-    """Sends a GET and returns the response of any status. A request to this machine goes past the proxy.
+    """Sends a GET and returns the response of any status. A request to this machine bypasses the proxy.
 
-    base: its address. Raises Fault where nothing answers.
+    base: the service's address. Raises Fault if nothing answers.
     """
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         host = httpx.URL(base).host
-        if host.startswith("127."):  # names of this machine are exempt already
+        if host.startswith("127."):  # `no_proxy` has the names of this machine already
             bypass(host)
         return httpx.get(base.rstrip("/") + path, headers=headers, timeout=seconds)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -60,7 +61,7 @@ def ask(base: str, path: str, token: str | None = None, seconds: float = 10) -> 
 
 
 def answers(base: str, path: str, token: str | None = None, seconds: float = 5) -> bool:
-    """Whether a service answers a GET with 200."""
+    """Checks that a service answers a GET with 200."""
     try:
         return ask(base, path, token, seconds).status_code == 200
     except Fault:

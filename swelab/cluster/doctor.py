@@ -1,4 +1,4 @@
-"""Checks a site file against the cluster that it describes, and says what to fix, one line each."""
+"""Checks a site file against the cluster that it describes. Prints one line for each thing to fix."""
 
 import getpass
 import json
@@ -27,14 +27,14 @@ from swelab.jobs.journal import lock
 from swelab.records import Fault, shorten
 
 CLOCK_SECONDS = 5
-"""Clocks further apart than this make files look older than what they were made from."""
+"""Clocks that differ by more make files look older than their inputs."""
 
 
 def examine(site_file: Path, wait_seconds: int, experiment: str = "") -> Iterator[Finding]:
-    """Findings on a site file, its cluster and a node of each partition, as they come.
+    """Yields the findings on a site file, its cluster and a node of each partition.
 
-    `experiment` is looked at instead of the one that the file names. Jobs that look at a node wait at most
-    `wait_seconds` for one. Raises Fault when the file itself is wrong or there is no SLURM to ask.
+    experiment: checked in place of the one in the site file. wait_seconds: how long to wait for a node.
+    Raises Fault if the file itself is wrong or SLURM does not answer.
     """
     settings = recipes.load(CONFIG, site_file)
     site = settings.site
@@ -60,9 +60,9 @@ def examine(site_file: Path, wait_seconds: int, experiment: str = "") -> Iterato
 
 
 def at_cluster(site_file: Path) -> bool:
-    """Whether this is a cluster's login node: a site file, SLURM's programs, and a controller that is named.
+    """Whether this is a cluster's login node: a site file, SLURM's programs, and a configured controller.
 
-    A laptop with SLURM's packages alone has no controller to ask.
+    A laptop that only has SLURM's packages has no controller.
     """
     if not site_file.is_file() or any(not shutil.which(name) for name in slurm.PROGRAMS):
         return False
@@ -73,7 +73,8 @@ def at_cluster(site_file: Path) -> bool:
 
 
 def needs(settings: Config, plan: Experiment) -> dict[str, Job]:
-    """Role -> the most CPUs, memory (MB) and GPUs that a job of the experiment asks for at first."""
+    """For each role, the most CPUs, memory (MB) and GPUs that the first attempt of a job of the experiment
+    requests."""
     workers = settings.workers
     roles = {"cpu": [Job(cpus=workers, mem_mb=sandboxes_mb(workers))]}
     training = recipes.named(SFT, plan.sft).job
@@ -89,7 +90,7 @@ def needs(settings: Config, plan: Experiment) -> dict[str, Job]:
 def check_partition(
     role: str, need: Job, site: Site, partitions: dict[str, slurm.Partition]
 ) -> Iterator[Finding]:
-    """Whether the partition of a role is there, takes jobs, and has nodes as large as they are."""
+    """Checks that a role's partition exists, accepts jobs, and has nodes as large as the site file says."""
     name = getattr(site.partitions, role)
     key = f"site.partitions.{role}"
     part = partitions.get(name)
@@ -143,7 +144,7 @@ def gpu_fault(count: int, site: Site, part: slurm.Partition) -> str:
 
 
 def check_polling() -> Finding:
-    """Whether squeue remembers a finished job until Snakemake asks for it."""
+    """Checks that squeue remembers a finished job until Snakemake asks for it."""
     seconds = int((slurm.setting("MinJobAge").split() or ["0"])[0])
     if seconds >= 200:
         return ok(f"squeue remembers finished jobs for {seconds} s")
@@ -152,7 +153,7 @@ def check_polling() -> Finding:
 
 
 def check_account(site: Site) -> Finding:
-    """Whether the account is one that this user may charge."""
+    """Checks that this user may charge the account."""
     mine, account = slurm.accounts(getpass.getuser()), site.sbatch.account
     if account and mine and account not in mine:
         hint = recipes.nearest(account, mine)
@@ -176,7 +177,8 @@ def shared_folder() -> Iterator[tuple[Path, str]]:
 
 
 def check_node(role: str, need: Job, settings: Config, site: Site, wait_seconds: int) -> Iterator[Finding]:
-    """Sends a job to a node of the role's partition that looks at what it has and sees."""
+    """Runs a job on a node of the role's partition, which reports its resources and what it sees of shared
+    files."""
     partition = getattr(site.partitions, role)
     request = [f"--partition={partition}", "--mem=1000", f"--chdir={Path.cwd()}", *options(site)]
     if need.gpus:
@@ -215,11 +217,11 @@ def check_node(role: str, need: Job, settings: Config, site: Site, wait_seconds:
 
 
 PACKAGES = {"train": "torchtune", "serve": "sglang"}
-"""Environments that a site may name, and what each must have."""
+"""Environments that a site file may name, and the package that each must have."""
 
 
 def trial(site: Site, name: str) -> str:
-    """A shell line that says what an environment's torch computes on, or why it does not start."""
+    """A shell line that prints an environment's torch device, or why its Python does not start."""
     python = '"${SWELAB_SERVE_PYTHON:-python}"' if name == "serve" else "python"
     code = f"from importlib.metadata import version; version('{PACKAGES[name]}'); import torch; "
     code += "print('cuda' if torch.cuda.is_available() else 'cpu')"
@@ -239,7 +241,7 @@ def environment_fault(name: str, output: str, need: Job) -> str:
 
 
 def comes(path: Path, seconds: float = 60) -> bool:
-    """Whether a file is there in time."""
+    """Whether a file appears within `seconds`."""
     end = time.monotonic() + seconds
     while not path.exists() and time.monotonic() < end:
         time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""Settings of a cluster, as jobs need them: `site` in configs/site.yaml."""
+"""Settings of a cluster in the form that jobs need: `site` in configs/site.yaml."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,19 +13,21 @@ from swelab.configs.kinds.policy import Job, policy_job
 from swelab.records import InputError, Record
 
 JobOf = Callable[[Any], Job]
-"""From a rule's wildcards to what its job asks for."""
+"""A function from a rule's wildcards to the resources that its job requests."""
 
 SITE_FILE = recipes.CONFIGS / "site.yaml"
 SITE_PYTHON = Path(__file__).resolve().parents[2] / "envs" / "site_python.sh"
 IMAGE = ".sif"
 WARNING = "URG@60"
-"""The signal that a job's steps get before they end: by default programs ignore it. Where the cluster has
-`PreemptParameters=send_user_signal` it takes the place of SIGTERM at the begin of a preemption's grace time,
-which would end Ray, verl and servers before a checkpoint is saved."""
+"""The signal that a job's steps get before they end, which programs ignore by default.
+
+If the cluster has `PreemptParameters=send_user_signal`, this signal replaces SIGTERM at the start of a
+preemption's grace time. SIGTERM would end Ray, verl and servers before a checkpoint is saved.
+"""
 
 
 def check_site(site: Site, experiment: Experiment) -> None:
-    """Raises InputError when the site lacks what a recipe of the experiment needs."""
+    """Raises InputError if the site lacks a resource that a recipe of the experiment needs."""
     train = site.environments.train
     nodes = recipes.named(SFT, experiment.sft).job.nodes
     if nodes > 1 and isinstance(train, str) and train.endswith(IMAGE):
@@ -41,7 +43,7 @@ def check_site(site: Site, experiment: Experiment) -> None:
 
 
 def chosen_experiment(settings: Config, configs: Path = recipes.CONFIGS) -> str:
-    """Which experiment the site file chose, where the command without the profile builds another; else ""."""
+    """A note on the site file's experiment if the command without the profile builds another one; else ""."""
     usual = recipes.load(CONFIG, configs / "config.yaml").experiment
     site_file = configs / SITE_FILE.name
     if not settings.site or not site_file.is_file() or settings.experiment == usual:
@@ -53,7 +55,7 @@ def chosen_experiment(settings: Config, configs: Path = recipes.CONFIGS) -> str:
 
 
 def submission(site: Site | None) -> dict[str, str]:
-    """Environment variables by which sbatch takes the options that hold for every job."""
+    """Environment variables that give sbatch the options of every job."""
     if not site:
         return {}
     given = {"signal": WARNING, **site.sbatch.plain()}
@@ -61,12 +63,12 @@ def submission(site: Site | None) -> dict[str, str]:
 
 
 def options(site: Site) -> list[str]:
-    """The same options for srun, which reads no such variables."""
+    """The same options for srun, which does not read such variables."""
     return [f"--{name}={value}" for name, value in site.sbatch.plain().items() if value]
 
 
 def on_nodes(site: Site | None) -> str:
-    """A shell line that sets a job up on a compute node, and only there; '' if nothing is to do."""
+    """A shell line that sets up a job on a compute node, without effect elsewhere; '' if not needed."""
     steps = [f"module load {quote(name)}" for name in (site.modules if site else [])]
     if site and site.scratch:
         steps.append(f"export SWELAB_SCRATCH={quote(site.scratch)}")
@@ -82,9 +84,10 @@ def shell_setup(site: Site | None) -> str:
 
 
 def environment(site: Site | None, name: str) -> str:
-    """A shell line before a rule's command, on a node, that lets it run in the environment `name`.
+    """A shell line before a rule's command that makes it use the environment `name` on a node.
 
-    Of `train`, the command's python is the environment's; of `serve`, that of the model servers it starts.
+    For `train`, the command's python is the environment's; for `serve`, the python of model servers that it
+    starts.
     """
     chosen = getattr(site.environments, name, "") if site else ""
     if not chosen:
@@ -102,24 +105,24 @@ def environment(site: Site | None, name: str) -> str:
 
 
 def _there(steps: list[str]) -> str:
-    """Steps that happen inside a SLURM job only."""
+    """A shell line that runs steps only inside a SLURM job."""
     return f'if [ -n "${{SLURM_JOB_ID:-}}" ]; then {"; ".join(steps)}; fi; ' if steps else ""
 
 
 def sandboxes_mb(workers: int) -> int:
-    """Memory in MB that a job of so many sandboxes asks for at first."""
+    """Memory in MB that the first attempt of a job with so many sandboxes requests."""
     return 2000 + 1000 * workers
 
 
 def plain_job(cpus: int | Callable[[Any], int] = 1, mem_mb: int = 2000, minutes: int = 60) -> JobOf:
-    """A job without a GPU; its CPUs may depend on the wildcards."""
+    """A job without a GPU. Its CPUs may depend on the wildcards."""
     return lambda wildcards: Job(
         cpus=cpus(wildcards) if callable(cpus) else cpus, mem_mb=mem_mb, minutes=minutes
     )
 
 
 def _geometry(kind: str, job: JobOf) -> Record:
-    """GPUs on one node; or several nodes, on which the job itself starts its processes."""
+    """Resources for GPUs on one node, or for several nodes, on which the job itself starts its processes."""
 
     def on_one(wildcards: Any) -> int:
         return job(wildcards).gpus if job(wildcards).nodes == 1 else 0
@@ -144,16 +147,16 @@ def _geometry(kind: str, job: JobOf) -> Record:
 
 
 def resources(site: Site | None, job: JobOf) -> Record:
-    """A rule's resources. Memory and time of `job` are the first attempt's; each later one asks for more.
+    """A rule's resources. `job` has memory and time of the first attempt; each later attempt requests more.
 
-    Without a cluster only the CPUs count: for workers, and no more than the threads that the job was given.
+    Without a cluster only the CPUs matter: they set the number of workers, limited by the job's threads.
     """
     if not site:
         return {"cpus_per_task": lambda wildcards, threads: threads}
     partitions, longest, most = site.partitions, site.max_minutes, site.max_mem_mb
 
     def memory(wildcards: Any, attempt: int) -> int:
-        """Never more than a node has, unless the recipe itself asks for it."""
+        """Limited to a node's memory, unless the recipe itself requests more."""
         first = job(wildcards).mem_mb
         return min(first * attempt, max(first, most))
 

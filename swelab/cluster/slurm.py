@@ -20,7 +20,7 @@ class SlurmError(Fault):
 
 @dataclass
 class Partition:
-    """One partition: whether it takes jobs, its time limit in minutes, the most that one of its nodes has."""
+    """One partition: whether it accepts jobs, its time limit in minutes, and the maximum of a node."""
 
     name: str
     up: bool = False
@@ -29,7 +29,7 @@ class Partition:
     nodes_up: int = 0
     cpus: int = 0
     mem_mb: int = 0
-    gpus: dict[str, int] = field(default_factory=dict)  # type ("" where it has none) -> count
+    gpus: dict[str, int] = field(default_factory=dict)  # GPU type ("" if it has none) -> count
 
 
 def ask(*command: str, **env: str) -> str:
@@ -57,7 +57,7 @@ def require_controller() -> None:
 
 
 def job_end(job: str) -> int:
-    """When a job that runs is to end, in seconds since 1970. Raises SlurmError."""
+    """The time at which a running job will end, in seconds since 1970. Raises SlurmError."""
     answer = ask("squeue", "--noheader", f"--jobs={job}", "--format=%e", SLURM_TIME_FORMAT="%s").strip()
     if not answer.isdecimal():
         raise SlurmError(f"squeue says {answer!r} of the end of job {job}; expected seconds since 1970")
@@ -81,7 +81,7 @@ def partitions() -> dict[str, Partition]:
 
 
 def minutes_of(limit: str) -> int:
-    """Minutes of a time limit in SLURM's notation (see `seconds_of`); UNLIMITED where it is none."""
+    """Minutes of a time limit in SLURM's notation (see `seconds_of`); UNLIMITED if there is none."""
     seconds = seconds_of(limit)
     return UNLIMITED if seconds is None else seconds // 60
 
@@ -89,7 +89,7 @@ def minutes_of(limit: str) -> int:
 def seconds_of(text: str) -> int | None:
     """Seconds of a time in SLURM's notation: `30` (minutes), `30:00`, `1:30:00`, `2-00:00:00`, `1-12`.
 
-    None where it is none: `infinite`, `UNLIMITED`, "".
+    None for no limit: `infinite`, `UNLIMITED`, "".
     """
     if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", text):
         return None
@@ -102,7 +102,7 @@ def seconds_of(text: str) -> int | None:
 
 
 def gpus_of(gres: str) -> dict[str, int]:
-    """GPUs by type of a node's generic resources, such as `gpu:h100:8(S:0-1),nvme:1`."""
+    """Number of GPUs by type, from a node's generic resources such as `gpu:h100:8(S:0-1),nvme:1`."""
     found: dict[str, int] = {}
     for kind, count in re.findall(r"\bgpu(?::([A-Za-z][^:,()]*))?:(\d+)", gres):
         found[kind] = found.get(kind, 0) + int(count)
@@ -110,13 +110,13 @@ def gpus_of(gres: str) -> dict[str, int]:
 
 
 def setting(name: str) -> str:
-    """A setting of the running controller, '' when it has none of that name. Raises SlurmError."""
+    """A setting of the running controller; '' if it has no such setting. Raises SlurmError."""
     match = re.search(rf"^{name}\s*= *(.*)$", ask("scontrol", "show", "config"), re.MULTILINE)
     return match[1].strip() if match else ""
 
 
 def accounts(user: str) -> list[str]:
-    """Accounts that `user` may charge, as far as the cluster keeps any. Raises SlurmError."""
+    """Accounts that `user` may charge; [] if the cluster keeps no accounts. Raises SlurmError."""
     if setting("AccountingStorageType") in ("", "accounting_storage/none", "(null)"):
         return []
     text = ask("sacctmgr", "--noheader", "--parsable2", "show", "assoc", f"user={user}", "format=account")
@@ -125,14 +125,14 @@ def accounts(user: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Node:
-    """A node by name and address."""
+    """The name and address of a node."""
 
     name: str
     address: str
 
 
 def job_nodes() -> list[Node]:
-    """The nodes of the job that we run in, the first one first. Raises SlurmError outside of a job."""
+    """The nodes of our own job, the first one first. Raises SlurmError outside of a job."""
     job = os.environ.get("SLURM_JOB_ID", "")
     listed = (
         re.search(r"^\s*NodeList=(\S+)", ask("scontrol", "show", "job", job), re.MULTILINE) if job else None
@@ -147,7 +147,8 @@ def job_nodes() -> list[Node]:
 
 
 def run_on_node(options: Sequence[str], command: str, seconds: int) -> str:
-    """Output of a shell line on a node, which must be free within `seconds`. Raises SlurmError."""
+    """Runs a shell line on a node, and returns its output. A node must be free within `seconds`. Raises
+    SlurmError."""
     call = ["srun", "--quiet", "--ntasks=1", f"--immediate={seconds}", "--time=5", *options]
     try:
         done = subprocess.run(

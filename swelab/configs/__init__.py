@@ -1,1 +1,1 @@
-"""Recipes under `configs/` read strictly, and experiments put together from them."""
+"""Reads the recipes under `configs/` strictly, and loads experiments that are made of them."""

@@ -1,4 +1,4 @@
-"""An experiment with every recipe that it names, loaded and checked against one another."""
+"""Loads an experiment with every recipe that it names, and checks that they fit together."""
 
 import os
 from pathlib import Path
@@ -28,9 +28,9 @@ NO_RESULT = (
     "samples",
     "shards",
 )
-"""Settings of a policy that change no result, such as how it is paid for and where it answers."""
+"""Settings of a policy that do not affect results, such as payment and addresses."""
 SELECTION = ("selection", "rows", "pairs")
-"""Settings of an SFT recipe that its dataset depends on."""
+"""Parts of an SFT recipe that its dataset depends on."""
 
 
 def rollout_slice(policy: Policy) -> Record:
@@ -39,20 +39,20 @@ def rollout_slice(policy: Policy) -> Record:
 
 
 def tasks_slice(subset: Subset) -> Record:
-    """The fields of a subset's recipe that its tasks depend on: all but those for validation and grading."""
+    """The fields of a subset's recipe that its tasks depend on, without those for validation and grading."""
     return without(subset, "validate", "guard", "scorer", "service")
 
 
 def validation_slice(subset: Subset) -> Record:
-    """The fields of a subset's recipe that validation depends on; {} for a part of another subset, which
-    validated its tasks."""
+    """The fields of a subset's recipe that validation depends on. They are {} for a part of another subset,
+    whose tasks are validated there."""
     if subset.source == "attempted":
         return {}
     return subset.validation.plain() | ({"guard": subset.guard} if subset.guard != "whole" else {})
 
 
 def selection_slice(sft: Sft) -> Record:
-    """The fields of an SFT recipe that its dataset depends on; the learning rate, for one, is not among
+    """The fields of an SFT recipe that its dataset depends on. The learning rate, for example, is not among
     them."""
     return {key: getattr(sft, key).plain() for key in SELECTION}
 
@@ -63,7 +63,7 @@ def training_slice(sft: Sft) -> Record:
 
 
 def without(recipe: Recipe, *names: str) -> Record:
-    """The dump of a recipe without some of its keys."""
+    """The dump of a recipe, without some of its keys."""
     return {key: value for key, value in recipe.plain().items() if key not in names}
 
 
@@ -74,7 +74,7 @@ def key_variables(policy: Policy) -> list[str]:
 
 
 def check_keys(name: str, policy: Policy) -> None:
-    """Raises InputError when a variable for a policy's key is not set."""
+    """Raises InputError if a variable for a policy's key is not set."""
     for variable in key_variables(policy):
         if not os.environ.get(variable, "").strip(" :"):
             what = f"api_key_env: the environment variable {variable} is not set"
@@ -82,7 +82,7 @@ def check_keys(name: str, policy: Policy) -> None:
 
 
 def service_of(policy: Policy) -> str:
-    """The service that a policy's model answers at, in words; '' for a policy without a model."""
+    """Names the service that serves a policy's model; '' for a policy without a model."""
     if policy.kind == "hosted":
         return f"{policy.model} at {policy.api_base}" if policy.api_base else policy.model
     if policy.kind == "checkpoint":
@@ -91,10 +91,10 @@ def service_of(policy: Policy) -> str:
 
 
 def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Experiment:
-    """The experiment `name`, checked with all that it names.
+    """Loads the experiment `name`, and checks it and all recipes that it names.
 
-    Raises InputError: an unknown name anywhere below it, a compared policy that is not scored, a
-    subset that is trained on and scored, or that is made from itself.
+    Raises InputError: an unknown name in any of these recipes, a compared policy that is not scored, a subset
+    that is both trained on and scored, or that is made from itself.
     """
     path = recipes.path_of("experiment", name, configs)
     experiment = recipes.load(EXPERIMENT, path)
@@ -122,7 +122,7 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Experiment:
 
 
 def _check_no_evaluation(subset: str, configs: Path, where: Path) -> None:
-    """Raises InputError: the recipe of a subset to train or validate on says that it is an evaluation set."""
+    """Raises InputError if a subset to train or validate on is an evaluation set by its recipe."""
     whole = recipes.named(SUBSET, parts_of(subset, configs)[-1], configs)
     if whole.source == "kodcode" and whole.evaluation_set:
         what = f"subset {subset!r} is the evaluation set {whole.evaluation_set}, trained or validated on"
@@ -130,7 +130,7 @@ def _check_no_evaluation(subset: str, configs: Path, where: Path) -> None:
 
 
 def subset_parents(subset: Subset) -> list[str]:
-    """Names of the subsets that a recipe is made from: one attempted or rated, those that it excludes."""
+    """Names of the subsets that a recipe refers to: the attempted or rated one, and the excluded ones."""
     if subset.source == "attempted":
         return [subset.subset]
     if subset.source != "dataset":
@@ -140,7 +140,7 @@ def subset_parents(subset: Subset) -> list[str]:
 
 
 def check_subset(name: str, configs: Path = recipes.CONFIGS, below: tuple[str, ...] = ()) -> None:
-    """Loads a subset and what it is made from. Raises InputError: an unknown name, a subset in a circle."""
+    """Checks a subset and all behind it. Raises InputError: an unknown name, a circle of subsets."""
     subset = recipes.named(SUBSET, name, configs)
     if name in below:
         circle = " -> ".join([*below[below.index(name) :], name])
@@ -156,9 +156,9 @@ def check_subset(name: str, configs: Path = recipes.CONFIGS, below: tuple[str, .
 
 
 def parts_of(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """A subset and, where it is a part of another by the attempts at it, that one and what that is part of.
+    """A subset, then the subset whose tasks it chooses by attempts, and so on up to a whole subset.
 
-    Raises InputError: a subset in a circle.
+    Raises InputError: a circle of subsets.
     """
     found = [name]
     while (subset := recipes.named(SUBSET, found[-1], configs)).source == "attempted":
@@ -170,16 +170,16 @@ def parts_of(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
 
 
 def in_images(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """The subset that a subset is a part of, or itself, if its tasks may lie in images; else none.
+    """[the whole subset that a subset is part of] if its tasks may be in images, otherwise [].
 
-    Raises InputError: a subset in a circle.
+    Raises InputError: a circle of subsets.
     """
     whole = parts_of(name, configs)[-1]
     return [whole] if recipes.named(SUBSET, whole, configs).source in ("dataset", "harbor") else []
 
 
 def attempts(name: str, configs: Path = recipes.CONFIGS) -> list[dict[str, str]]:
-    """The run, policy and subset, whose grades choose a subset's tasks; [] of tasks that are not chosen so.
+    """[{"policy", "subset"}] of the run whose grades choose a subset's tasks; [] if no run chooses them.
 
     Raises InputError as `check_subset`.
     """
@@ -191,7 +191,8 @@ def attempts(name: str, configs: Path = recipes.CONFIGS) -> list[dict[str, str]]
 
 
 def check_attempts(name: str, subset: AttemptedSubset, configs: Path, below: tuple[str, ...]) -> None:
-    """Raises InputError: an unknown policy, one trained on these tasks, too few samples for the bounds."""
+    """Raises InputError: an unknown policy, one that is trained on these tasks, too few samples for the
+    bounds."""
     check_policy(subset.policy, configs)
     policy, path = recipes.named(POLICY, subset.policy, configs), recipes.path_of("subset", name, configs)
     if not subset.allows(policy.samples or 1):
@@ -207,7 +208,7 @@ def check_attempts(name: str, subset: AttemptedSubset, configs: Path, below: tup
 
 
 def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:
-    """Loads a policy, its scaffold and what its weights are made from. Raises InputError."""
+    """Checks a policy, its scaffold and the recipes behind its weights. Raises InputError."""
     policy = recipes.named(POLICY, name, configs)
     if policy.kind == "recorded":
         is_published(policy)
@@ -219,7 +220,7 @@ def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:
 
 
 def scaffold_of(policy: Policy, configs: Path = recipes.CONFIGS) -> Record:
-    """A policy's scaffold, with what stands in the configuration that it names; {} of a recorded policy.
+    """A policy's scaffold, with the content of the configuration that it names; {} for a recorded policy.
 
     Raises InputError: no such scaffold or configuration.
     """
@@ -229,13 +230,13 @@ def scaffold_of(policy: Policy, configs: Path = recipes.CONFIGS) -> Record:
 
 
 def scaffold_slice(scaffold: Scaffold) -> Record:
-    """A scaffold's recipe with what stands in the configuration that it names. Raises InputError."""
+    """A scaffold's recipe, with the content of the configuration that it names. Raises InputError."""
     used = scaffold.plain()
     return used | {"config": recipes.read_yaml(scaffold.config)} if scaffold.agent == "swe-agent" else used
 
 
 PLACING = ("wandb", "job", "listen", "verl")
-"""Keys of a recipe of reinforcement learning that say where it runs, and change nothing that it makes."""
+"""Keys of an RL recipe that determine where it runs. They do not affect its results."""
 
 
 def learning_slice(rl: Rl) -> Record:
@@ -250,7 +251,7 @@ def learning_slice(rl: Rl) -> Record:
 
 
 def rl_slice(rl: Rl, configs: Path = recipes.CONFIGS) -> Record:
-    """The fields that an RL training depends on: those of its own recipe, its scaffold's and its judge's."""
+    """The fields that an RL training depends on, from its recipe, its scaffold's and its judge's."""
     judge = recipes.named(POLICY, rl.judge.policy, configs) if rl.judge else None
     return {
         "recipe": learning_slice(rl),
@@ -260,10 +261,10 @@ def rl_slice(rl: Rl, configs: Path = recipes.CONFIGS) -> Record:
 
 
 def local_files(path: str | None) -> list[str]:
-    """The user's own file, or all files in and below the user's folder, as inputs of a rule; [] if there is
-    none.
+    """The user's file, or all files below the user's folder, as inputs of a rule; [] if there are none.
 
-    Snakemake reads braces as wildcards: the folder of a name with braces stands for what lies below it.
+    Snakemake reads braces as wildcards, so a file with braces in its path is replaced by the nearest folder
+    without them.
     """
     found = Path(path or os.devnull).expanduser()
     listed = found.rglob("*") if found.is_dir() else [found]
@@ -276,9 +277,9 @@ def _without_braces(path: Path) -> str:
 
 
 def is_published(policy: RecordedPolicy) -> bool:
-    """Whether a recorded policy's trajectories are rows of a published set, not a folder.
+    """Whether a recorded policy's trajectories are rows of a published set, and not a folder.
 
-    Raises InputError when not exactly one place of them is named.
+    Raises InputError unless the policy names exactly one place of trajectories.
     """
     named = [name for name in ("folder", "path", "dataset") if getattr(policy, name)]
     if len(named) != 1:

@@ -1,4 +1,4 @@
-"""The JSON Schemas of recipes, for editors and people, made from the models of `swelab.configs.kinds`."""
+"""The JSON Schemas of recipes, for editors and people, made from the models in `swelab.configs.kinds`."""
 
 from typing import Any
 
@@ -11,19 +11,19 @@ from swelab.records.typed import DIALECT
 
 
 class _Generator(GenerateJsonSchema):
-    """Pydantic's generator, but fields have no title, and a part's default shows only what it sets itself."""
+    """Pydantic's generator, but without titles of fields; a part's default has only the keys that it sets."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Never: the key's name says it."""
+        """Always False, because the key's name is enough."""
         return False
 
     def encode_default(self, dft: Any) -> Any:
-        """The default as JSON; of a recipe only the keys that it sets."""
+        """The default as JSON; for a recipe, only the keys that it sets."""
         return dft.model_dump(exclude_unset=True) if isinstance(dft, Recipe) else super().encode_default(dft)
 
 
 def schema_of(kind: RecipeKind[Any]) -> Record:
-    """The JSON Schema of a kind. Where a key chooses among several models, each is a branch of `oneOf`."""
+    """The JSON Schema of a kind. If a key chooses among several models, each model is a branch of `oneOf`."""
     made = kind.adapter.json_schema(schema_generator=_Generator)
     found: Record = _inlined(made, made.get("$defs", {}))
     head = {"$schema": DIALECT, "title": kind.name, "description": kind.about, "type": "object"}
@@ -41,7 +41,7 @@ def schema_of(kind: RecipeKind[Any]) -> Record:
 
 
 def _choice(part: Record) -> Record:
-    """A key that takes one of some words; pydantic writes `const` where there is one."""
+    """The schema of a key with a fixed list of values; pydantic writes `const` for a single value."""
     words = part.get("enum") or [part["const"]]
     said = {k: v for k, v in part.items() if k in ("default", "description") and v is not None}
     comment = {"$comment": part["$comment"]} if "$comment" in part else {}
@@ -49,7 +49,7 @@ def _choice(part: Record) -> Record:
 
 
 def _inlined(part: Any, shared: Record) -> Any:
-    """A part of a schema with its references resolved and null among its types."""
+    """Resolves the references in a part of a schema, and lists null among its types if it is allowed."""
     if isinstance(part, list):
         return [_inlined(each, shared) for each in part]
     if not isinstance(part, dict):

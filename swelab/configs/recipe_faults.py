@@ -1,4 +1,4 @@
-"""Turns pydantic's errors about a recipe into one line that names the field."""
+"""Turns pydantic's errors about a recipe into one line with the field's name."""
 
 import math
 from pathlib import Path
@@ -31,7 +31,7 @@ BOUNDS = {
 def fault_of(
     error: ValidationError, settings: Record, kind: RecipeKind[Any], where: str | Path
 ) -> InputError:
-    """The fault to raise for what pydantic found in `settings`: unknown keys before anything else."""
+    """The error to raise for pydantic's findings in `settings`; unknown keys come first."""
     found = [(_field(each, settings), each) for each in error.errors(include_url=False)]
     inside = [at for at, _ in found]
     deepest = [each for each in found if not any(_is_below(at, each[0]) for at in inside)]
@@ -51,7 +51,7 @@ def fault_of(
 
 
 def infinite(value: Any, field: tuple[str, ...] = ()) -> str:
-    """The field of the first number that is NaN or infinite, and the number; '' where there is none."""
+    """(field, number) of the first number that is NaN or infinite; '' if there is none."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"field {'.'.join(field)}: {value}"
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -59,7 +59,7 @@ def infinite(value: Any, field: tuple[str, ...] = ()) -> str:
 
 
 def _field(error: ErrorDetails, settings: Any) -> list[str]:
-    """The keys and numbers that lead to what is wrong, without the names of the models that were tried."""
+    """The keys and indices that lead to a fault, without the names of the models that pydantic tried."""
     found: list[str] = []
     for part in error["loc"]:
         try:

@@ -1,4 +1,4 @@
-"""The base class of recipes: a strict, frozen model. Its dump is the recipe with the defaults filled in."""
+"""The base class of recipes: a strict, frozen model. Its dump is the recipe with defaults filled in."""
 
 import difflib
 from typing import Annotated, Any, Self, TypeVar
@@ -35,7 +35,8 @@ class Recipe(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _as_written(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Refuses unknown keys with the nearest known one; keeps the order of keys, and integers as such."""
+        """Refuses unknown keys, and suggests the nearest known key. Keeps the order of keys, and integers as
+        integers."""
         if not isinstance(given, dict):
             return handler(given)
         known = {field.alias or name: name for name, field in cls.model_fields.items()}
@@ -48,13 +49,13 @@ class Recipe(BaseModel):
         for name, value in vars(made).items():
             if (
                 name not in values or value != values[name]
-            ):  # 0 and 0.0 are equal, and only one of them is what was written
+            ):  # 0 and 0.0 are equal, but only one of them was written
                 values[name] = value
         object.__setattr__(made, "__dict__", values)
         return made
 
     def plain(self) -> Record:
-        """The recipe as nested dictionaries and lists: keys that were given in their order, then defaults."""
+        """The recipe as nested dictionaries and lists: given keys in their order, then defaults."""
         return self.model_dump()
 
 
@@ -67,7 +68,7 @@ class _InnerOnly:
 
 
 class _Unique:
-    """Adds to the JSON Schema of a list that no two of its items are the same."""
+    """Adds to the JSON Schema of a list that its items are unique."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Record:
         return {**handler(schema), "uniqueItems": True}
@@ -80,9 +81,9 @@ def _distinct(values: list[T]) -> list[T]:
 
 
 OrAbsent = Annotated[T | None, _InnerOnly(), Field(exclude_if=lambda value: value is None)]
-"""A setting without a default: None where the recipe does not give it, and then it is not in the dump."""
+"""A setting without a default: None if the recipe does not give it, and then absent from the dump."""
 Distinct = Annotated[list[T], AfterValidator(_distinct), _Unique()]
-"""A list without two items that are the same."""
+"""A list of unique items."""
 Word = Annotated[str, Field(min_length=1)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 

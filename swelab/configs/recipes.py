@@ -1,7 +1,7 @@
 """The recipes under `configs/`, read strictly.
 
-A recipe is a YAML file `configs/<kind>/<name>.yaml`; its keys, types, defaults and their meaning
-stand in `swelab/configs/kinds/<kind>.py`. Unknown keys are refused with the nearest known name.
+A recipe is a YAML file `configs/<kind>/<name>.yaml`; `swelab/configs/kinds/<kind>.py` defines its keys,
+types, defaults and meanings. An unknown key is refused, and the nearest known key suggested.
 """
 
 import copy
@@ -27,13 +27,13 @@ R = TypeVar("R", bound=Recipe)
 
 CONFIGS = Path("configs")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-"""A recipe's name: it becomes part of paths, of commands and of a regular expression."""
+"""The form of a recipe's name, which becomes part of paths, of commands and of a regular expression."""
 FOLDERS = {kind.name: kind.folder for kind in RECIPE_KINDS.values() if kind.folder}
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe YAML loader that refuses a key given twice (YAML keeps the last, in silence), and reads
-    `1e-4` as a number, as YAML 1.2 does."""
+    """A safe YAML loader that refuses a repeated key (YAML silently keeps the last), and reads `1e-4` as a
+    number, as YAML 1.2 does."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -60,16 +60,16 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(path: str | Path) -> Any:
-    """A YAML file. Raises InputError with the line of a fault."""
+    """Reads a YAML file. Raises InputError with the line of a fault."""
     try:
         found = yaml.load(read_text(path), Loader=_Loader)
-        json.dumps(found, default=str, skipkeys=True)  # refuses a value that holds itself
+        json.dumps(found, default=str, skipkeys=True)  # refuses a value that contains itself
         return found
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{path}, line {mark.line + 1}" if mark else str(path)
         raise InputError(f"not YAML: {error.problem}", where) from None
-    except (yaml.YAMLError, ValueError) as error:  # a control character, a date or a number that cannot be
+    except (yaml.YAMLError, ValueError) as error:  # a control character, or an impossible date or number
         raise InputError(f"not YAML: {error}", path) from None
     except RecursionError:
         raise InputError("brackets nested too deeply", path, "a recipe of a few levels") from None
@@ -80,10 +80,10 @@ def load(kind: RecipeKind[T], path: str | Path) -> T: ...
 @overload
 def load(kind: str, path: str | Path) -> Record: ...
 def load(kind: Any, path: str | Path) -> Any:
-    """The recipe at `path`, checked, defaults filled in: as a model, or by a kind's name as a dictionary.
+    """Loads the recipe at `path`, checked, with defaults. A kind gives a model, a kind's name a dictionary.
 
-    Raises InputError: missing file, YAML fault, unknown key (with the nearest known one),
-    missing key, wrong type, value out of range.
+    Raises InputError: missing file, YAML fault, unknown key (with the nearest known one), missing key, wrong
+    type, value out of range.
     """
     name = kind if isinstance(kind, str) else kind.name
     return _as_asked(kind, _loaded(name, str(path), _version(path)))
@@ -94,7 +94,7 @@ def _as_asked(kind: RecipeKind[T] | str, recipe: Any) -> Any:
 
 
 def load_as(model: type[R], kind: RecipeKind[Any], path: str | Path) -> R:
-    """The recipe at `path`, which must be of this model among those of its kind. Raises InputError."""
+    """Loads the recipe at `path`, which must be this model of its kind. Raises InputError."""
     recipe = load(kind, path)
     if isinstance(recipe, model):
         return recipe
@@ -114,13 +114,14 @@ def _version(path: str | Path) -> tuple[int, ...]:
 
 @cache
 def _written(path: str, version: tuple[int, ...]) -> Any:
-    """A YAML file that each rule looks into, read once; nobody changes what it gives."""
+    """Reads a YAML file once, although each rule needs it. Callers must not change the result."""
     return read_yaml(path)
 
 
 @cache
 def _loaded(kind: str, path: str, version: tuple[int, ...]) -> Any:
-    """The recipe as `load` gives it: planning hundreds of jobs asks for the same ones again and again."""
+    """Loads a recipe once for each version of its file, because planning jobs needs the same recipes very
+    often."""
     recipe = _written(path, version)
     if not isinstance(recipe, dict):
         what = "an empty file" if recipe is None else f"a {type(recipe).__name__}"
@@ -133,7 +134,7 @@ def complete(kind: RecipeKind[T], settings: Record, where: str | Path) -> T: ...
 @overload
 def complete(kind: str, settings: Record, where: str | Path) -> Record: ...
 def complete(kind: Any, settings: Record, where: str | Path) -> Any:
-    """`settings` checked, defaults filled in; a model or a dictionary, as `load`. Raises InputError."""
+    """Checks `settings`, fills in defaults; returns a model or a dictionary, as `load`. Raises InputError."""
     model = RECIPE_KINDS[kind] if isinstance(kind, str) else kind
     if what := infinite(settings):
         raise InputError(what, where, "a finite number")
@@ -148,12 +149,13 @@ def named(kind: RecipeKind[T], name: str, configs: Path = CONFIGS) -> T: ...
 @overload
 def named(kind: str, name: str, configs: Path = CONFIGS) -> Record: ...
 def named(kind: Any, name: str, configs: Path = CONFIGS) -> Any:
-    """The recipe `name` of `kind`, as `load`. Raises InputError with the nearest name when there is none."""
+    """Loads the recipe `name` of `kind`, as `load`. If there is none, raises InputError with the nearest
+    name."""
     return load(kind, path_of(kind if isinstance(kind, str) else kind.name, name, configs))
 
 
 def names(kind: str, configs: Path = CONFIGS) -> list[str]:
-    """Names of the recipes of `kind`, sorted. Raises InputError on a file whose name cannot be one."""
+    """Names of the recipes of `kind`, sorted. Raises InputError if a file's name cannot be a recipe's."""
     found = []
     for path in (configs / FOLDERS[kind]).glob("[!.]*.yaml"):
         if not NAME.fullmatch(path.stem):
@@ -165,7 +167,8 @@ def names(kind: str, configs: Path = CONFIGS) -> list[str]:
 
 
 def names_with(kind: str, key: str, values: Collection[str], configs: Path = CONFIGS) -> list[str]:
-    """Names of the recipes of `kind` whose `key` has one of these values; none that is not YAML."""
+    """Names of the recipes of `kind` whose `key` has one of these values. Files that are not YAML are
+    skipped."""
     found = []
     for name in names(kind, configs):
         try:
@@ -179,12 +182,12 @@ def names_with(kind: str, key: str, values: Collection[str], configs: Path = CON
 
 
 def recipe_file(kind: str) -> str:
-    """Path of a recipe of `kind` from the root of a clone, with the kind as wildcard in its name's place."""
+    """Path of a recipe of `kind` from the root of a clone, with the wildcard {kind} in place of its name."""
     return f"configs/{FOLDERS[kind]}/{{{kind}}}.yaml"
 
 
 def path_of(kind: str, name: str, configs: Path = CONFIGS) -> Path:
-    """Path of the recipe `name`. Raises InputError when there is none."""
+    """Path of the recipe `name`. Raises InputError if there is none."""
     path = configs / FOLDERS[kind] / f"{name}.yaml"
     if not path.is_file():
         raise InputError(f"unknown {kind} {name!r}{nearest(name, names(kind, configs))}", path)

@@ -1,6 +1,6 @@
-"""Explains targets that no rule makes: names the unknown part of each, and the nearest known name.
+"""Explains targets that no rule makes: names the unknown part, and the nearest known name.
 
-Snakemake itself says only that there is no rule. Most often a recipe's name in the path is misspelt.
+Snakemake itself reports only that there is no rule. Most often a recipe's name in the path is misspelt.
 """
 
 import difflib
@@ -12,7 +12,7 @@ from swelab.configs import recipes
 from swelab.records import InputError
 
 NAMING = ("--forcerun", "-R", "--until", "-U", "--omit-from", "-O")
-"""Options of Snakemake after which rules are named."""
+"""Options of Snakemake whose values are names of rules."""
 
 
 Find = Callable[[str], tuple[str, dict[str, str]] | None]
@@ -22,7 +22,7 @@ Find = Callable[[str], tuple[str, dict[str, str]] | None]
 def check_targets(
     targets: Iterable[str], rules: Sequence[Any], outputs: Mapping[str, Sequence[str]], find: Find
 ) -> None:
-    """Raises InputError for the first target that is no rule's name, no rule's output and no file.
+    """Raises InputError for the first target that is neither a rule's name, nor a rule's output, nor a file.
 
     rules: Snakemake's rules, with `name` and `products()`, whose patterns have `match(path)`. outputs: path
     patterns by rule.
@@ -41,7 +41,7 @@ def check_targets(
 
 
 def with_variants(words: Sequence[str], rules: Iterable[Sequence[str]]) -> list[str]:
-    """A command line of Snakemake; after each rule that a NAMING option names, its variants are added.
+    """A command line of Snakemake in which the variants of each rule follow the rule in a NAMING option.
 
     Variants are other rules that make the same files. rules: (name, names of its variants) of each rule.
     """
@@ -56,7 +56,7 @@ def with_variants(words: Sequence[str], rules: Iterable[Sequence[str]]) -> list[
 
 
 def _unknown_recipe(target: str, find: Find) -> str:
-    """Names the part of a target that is no recipe, if the rest has the form of an output."""
+    """Names the part of a target that is not a known recipe, if the rest has the form of an output."""
     for kind, name in (find(target) or ("", {}))[1].items():
         if kind in recipes.FOLDERS and name not in (known := recipes.names(kind)):
             folder = recipes.CONFIGS / recipes.FOLDERS[kind]

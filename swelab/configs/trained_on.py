@@ -1,4 +1,5 @@
-"""Training data of policies: SFT recipes, those below them, and the runs that they learn from."""
+"""The training data of policies: SFT recipes, the recipes that they start from, and the runs behind their
+rows."""
 
 import contextlib
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from swelab.records import InputError
 
 
 def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """An SFT recipe, then the recipe that trains its start, and so on; the last one starts from a model.
+    """An SFT recipe, then the recipe that trains its start, and so on. The last one starts from a model.
 
     Raises InputError: an unknown name, or a circle.
     """
@@ -31,9 +32,9 @@ def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
 
 
 def files_of_model(model: Model) -> list[str]:
-    """The files of a model's folder, sorted; none of a model that is made or fetched.
+    """The files of a model's folder, sorted; none if the model is made or fetched.
 
-    Raises InputError where the folder is not there or has no config.json.
+    Raises InputError if the folder does not exist or has no config.json.
     """
     if model.source != "folder":
         return []
@@ -50,8 +51,8 @@ def _require_model(folder: Path, where: str, expected: str) -> None:
 def start_of(rl: str, find: Callable[[str], object], configs: Path = recipes.CONFIGS) -> str:
     """Returns the weights that an RL recipe starts from: its field `start`.
 
-    find: `lineage.find`; a folder that a rule makes may be absent yet. Raises InputError: the recipe that
-    `start` names is not there, or its folder is not, or has no config.json.
+    find: `lineage.find`; a folder that a rule makes may not exist yet. Raises InputError: the recipe or the
+    folder that `start` names does not exist, or has no config.json.
     """
     start, path = recipes.named(RL, rl, configs).start, recipes.path_of("rl", rl, configs)
     kind, _, name = start.partition(":")
@@ -68,7 +69,8 @@ def start_of(rl: str, find: Callable[[str], object], configs: Path = recipes.CON
 
 
 def trained(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
-    """Every SFT recipe behind an experiment: its own, those of the policies that it scores, and all below."""
+    """All SFT recipes behind an experiment: its own, those of its scored policies, and those that these start
+    from."""
     named = [experiment.sft]
     for weights in _scored_weights(experiment, configs):
         start = [weights, *(each.start for each in rewarded(weights, configs).values())][-1]
@@ -77,7 +79,7 @@ def trained(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str
 
 
 def rewarded(weights: str, configs: Path = recipes.CONFIGS) -> dict[str, Rl]:
-    """The RL recipes behind weights by name, each starting from the next. Raises InputError: a circle."""
+    """The RL recipes behind weights, by name; each starts from the next. Raises InputError: a circle."""
     found = dict[str, Rl]()
     while weights.startswith("rl:"):
         name = weights.partition(":")[2]
@@ -90,7 +92,7 @@ def rewarded(weights: str, configs: Path = recipes.CONFIGS) -> dict[str, Rl]:
 
 
 def learned(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
-    """Every RL recipe behind the policies that an experiment scores."""
+    """All RL recipes behind the policies that an experiment scores."""
     found = (rewarded(weights, configs) for weights in _scored_weights(experiment, configs))
     return list(dict.fromkeys(name for each in found for name in each))
 
@@ -101,11 +103,11 @@ def _scored_weights(experiment: Experiment, configs: Path) -> list[str]:
 
 
 def training_runs(sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, str]]:
-    """Pairs (policy, subset) that an SFT recipe takes its rows from, whichever experiment is run.
+    """(policy, subset) of the runs that give an SFT recipe its rows. They do not depend on the experiment.
 
-    They are its `sources`. Without these they are the expert's runs in the experiments that have it as
-    `sft`, or else in those whose `sft` starts from it; or else the runs of the recipe that it starts from.
-    Raises InputError where none of these names an expert, and where experiments name different ones.
+    They are its `sources`. Without `sources` they are the expert's runs in experiments with this recipe as
+    `sft`, or else in experiments whose `sft` starts from it, or else the runs of the recipe that it starts
+    from. Raises InputError if there is no expert, or if experiments name different ones.
     """
     recipe = recipes.named(SFT, sft, configs)
     sources = recipe.sources or _experts(sft, configs)
@@ -120,10 +122,11 @@ def training_runs(sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, 
 
 
 def _experts(sft: str, configs: Path) -> list[Source]:
-    """The different experts of the experiments that have an SFT recipe as `sft`, or else start from it."""
+    """The distinct experts of the experiments with an SFT recipe as `sft`, or else of those that start from
+    it."""
     own, below = list[Source](), list[Source]()
     for name in recipes.names("experiment", configs):
-        with contextlib.suppress(InputError):  # said where that experiment is run
+        with contextlib.suppress(InputError):  # that experiment reports the fault when it is run
             experiment = recipes.named(EXPERIMENT, name, configs)
             found = own if experiment.sft == sft else below
             if sft in lineage(experiment.sft, configs) and experiment.expert not in found:
@@ -132,7 +135,7 @@ def _experts(sft: str, configs: Path) -> list[Source]:
 
 
 def subsets_behind(weights: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """Every subset that weights were trained on, by test results or on trajectories. Raises InputError."""
+    """All subsets on which weights were trained, by test results or trajectories. Raises InputError."""
     learned = rewarded(weights, configs)
     found = [recipe.subset for recipe in learned.values()]
     kind, _, start = [weights, *(recipe.start for recipe in learned.values())][-1].partition(":")
@@ -142,7 +145,7 @@ def subsets_behind(weights: str, configs: Path = recipes.CONFIGS) -> list[str]:
 
 
 def training_subsets(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
-    """Every subset that something scored is trained on, or that the expert acts on."""
+    """All subsets that train a scored policy, or on which the expert acts."""
     found = [*experiment.expert.subsets]
     for sft in trained(experiment, configs):
         found += [subset for _, subset in training_runs(sft, configs)]

@@ -1,1 +1,1 @@
-"""Output for a person at a terminal: one line for a fault, progress, the display of a workflow run."""
+"""Terminal output: one line for a fault, progress, the display of a workflow run."""

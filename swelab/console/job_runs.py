@@ -1,6 +1,6 @@
-"""Records start, host and duration of each run of a workflow job: one line a run, next to the job's log.
+"""Records start, host and duration of each run of a workflow job, one line per run, next to the job's log.
 
-A job that was killed and started again has several lines. A run that was killed with SIGKILL has none.
+A job that was killed and restarted has several lines. A run that was killed with SIGKILL has none.
 """
 
 import json
@@ -33,7 +33,7 @@ class JobRun(TypedRecord):
 def note_run(log: str, code: int) -> None:
     """Appends this process's run to the file next to `log`.
 
-    A file that cannot be written is no fault of the job: nothing is raised.
+    If the file cannot be written, that is not the job's fault, so nothing is raised.
     """
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     row = JobRun(
@@ -52,11 +52,12 @@ def note_run(log: str, code: int) -> None:
 
 @cache
 def machine_record() -> Record:
-    """This machine without its name: {"system", "processor", "cpus", "memory_gib", "gpus": their names}.
+    """Describes this machine without its name: {"system", "processor", "cpus", "memory_gib", "gpus": their
+    names}.
 
     cpus and gpus: those that this process may use.
     """
-    from swelab.machine import GIB, this_machine  # the hosts of a pool, which note no runs, lack psutil
+    from swelab.machine import GIB, this_machine  # hosts of a pool record no runs, and have no psutil
 
     facts = this_machine()
     processor = re.search(r"^model name\s*:\s*(.*)$", _cpuinfo(), flags=re.M)
@@ -77,9 +78,10 @@ def _cpuinfo() -> str:
 
 
 def read_runs(logs: Path) -> Iterator[tuple[str, list[str], JobRun]]:
-    """(rule, names, run) of every run noted under a folder of logs; names are the log's path below its rule.
+    """Yields (rule, names, run) of every recorded run below a folder of logs. names: the log's path below its
+    rule.
 
-    A line that is no such record (half written when the disk was full) is passed over.
+    A line that is not a record (half written on a full disk) is skipped.
     """
     for path in sorted(logs.glob(f"*/**/*{SUFFIX}")):
         rule, *folders = path.relative_to(logs).parts[:-1]

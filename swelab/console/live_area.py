@@ -1,4 +1,4 @@
-"""The lower lines of a terminal, redrawn: a bar for each running job. Elsewhere: lines, and nothing else."""
+"""Draws the lower lines of a terminal: a bar for each running job. Without a terminal, prints only lines."""
 
 import os
 import time
@@ -10,7 +10,7 @@ from swelab.console.run_jobs import Job, counted
 from swelab.console.terminal import clock
 
 Rows = Callable[[], tuple[list[Job], str]]
-"""Gives the running jobs, and a line on the whole run."""
+"""Returns the running jobs, and a line about the whole run."""
 
 
 class LiveArea:
@@ -26,7 +26,7 @@ class LiveArea:
 
     @property
     def width(self) -> int:
-        """Columns of the terminal; 120 where there is none."""
+        """Columns of the terminal; 120 if there is none."""
         return self.console.width if self.console else 120
 
     def start(self, rows: Rows) -> None:
@@ -46,7 +46,7 @@ class LiveArea:
             self.live.start()
 
     def print(self, text: str) -> None:
-        """A line above the bars; a stream that is closed is passed over."""
+        """Prints a line above the bars. Ignores a closed stream."""
         if self.console:
             self.console.print(text, markup=False, highlight=False, soft_wrap=True)
             return
@@ -63,7 +63,7 @@ class LiveArea:
 
 
 def _console(stream: TextIO) -> Any:
-    """A console that never hides the cursor, so that a killed run leaves none hidden; None without rich."""
+    """A console that never hides the cursor, so that no killed run leaves it hidden; None without rich."""
     try:
         from rich.console import Console
     except ImportError:
@@ -77,7 +77,7 @@ def _console(stream: TextIO) -> Any:
 
 
 def _table(rows: Rows, height: int) -> Any:
-    """The bars, as many as there is room for, and the run as a whole."""
+    """As many bars as fit, and a line about the whole run."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -100,10 +100,10 @@ def _table(rows: Rows, height: int) -> Any:
         left = ends(told.left if told else None)
         table.add_row(job.name, bar, f"{counted(told)}  {clock(job.seconds)}{left}".strip())
     more = f", {len(jobs) - room} more running" if len(jobs) > room else ""
-    # Not padded to the full width: what the terminal itself writes there (^C) then moves no line.
+    # Not padded to the full width, so that text that the terminal itself writes (^C) moves no line.
     return Group(table, Text(whole + more, no_wrap=True, overflow="ellipsis"))
 
 
 def ends(seconds: float | None) -> str:
-    """The time of day at which a job or a run is expected to end, where that is known."""
+    """The time of day at which a job or a run is expected to end, if known."""
     return f", ends {datetime.now() + timedelta(seconds=seconds):%H:%M}" if seconds else ""

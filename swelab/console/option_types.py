@@ -1,4 +1,4 @@
-"""Types of command line options, whose errors say what was expected."""
+"""Types of command line options. Their errors name the expected value."""
 
 import argparse
 import math
@@ -18,14 +18,14 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def whole(text: str) -> int:
-    """Parses an option's whole number, also a negative one. Raises ArgumentTypeError."""
+    """Parses an option's whole number, which may be negative. Raises ArgumentTypeError."""
     if not re.fullmatch(r"-?[0-9]+", text):
         raise argparse.ArgumentTypeError(f"{text!r}; expected a whole number")
     return int(text)
 
 
 def title(text: str) -> str:
-    """Checks an option's name that is used in tables and file names. Raises ArgumentTypeError."""
+    """Checks a name given by an option, for use in tables and file names. Raises ArgumentTypeError."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._+:=@-]{0,99}", text):
         expected = "up to 100 letters, digits, spaces and . _ + : = @ -, a letter or digit first"
         raise argparse.ArgumentTypeError(f"{text!r}; expected {expected}")

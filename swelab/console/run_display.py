@@ -1,9 +1,9 @@
 """Shows a workflow run at the terminal: a line for each finished job, a bar for each running one, and the
 result.
 
-It takes the place of the handler with which Snakemake writes to the terminal, and gets the same messages.
-Jobs report their progress in a file next to their log (`console.Progress`). With --verbose, --quiet, or
-another --logger, Snakemake's own output stays; its log under .snakemake/log/ always has everything.
+It replaces Snakemake's terminal handler, and gets the same messages. Jobs report their progress in a file
+next to their log (`console.Progress`). With --verbose, --quiet, or another --logger, Snakemake's own output
+stays. Its log under .snakemake/log/ always has all messages.
 """
 
 import logging
@@ -23,11 +23,11 @@ INTO_LOG = (
     'python() { if [ -z "${SWELAB_LOG-}" ]; then command python "$@"; '
     'else SWELAB_PROGRESS=1 exec python "$@" >"$SWELAB_LOG" 2>&1; fi; }; '
 )
-"""Shell code that sends the output of a rule's Python, and of what it starts, to the rule's log. A rule that
-names its log ends with that Python, which takes the shell's place."""
+"""Shell code that sends the output of a rule's Python and its child processes to the rule's log. In a rule
+with a log, this Python must be the last command, because it replaces the shell."""
 
 QUIET_SECONDS = 120
-"""Without a terminal: after so many seconds without a line, the running jobs are named."""
+"""Without a terminal, the running jobs are printed after so many seconds without a line."""
 
 _NOISE = re.compile(
     r"Building DAG|Using shell|Provided |Rules claiming|Conda env|Select jobs|Execute \d"
@@ -51,7 +51,7 @@ _DONE = "Nothing to be done"
 
 
 def take_over(workflow: Any) -> None:
-    """Puts our handler in the place of Snakemake's own, in the process that a person started."""
+    """Replaces Snakemake's own handler by ours, in the process that a person started."""
     settings, logger = workflow.output_settings, logging.getLogger("snakemake.logging")
     usual = [each for each in logger.handlers if each.name == "DefaultStreamHandler"]
     if usual and workflow.is_main_process and not (settings.verbose or settings.quiet or settings.debug_dag):
@@ -60,7 +60,7 @@ def take_over(workflow: Any) -> None:
 
 
 class Display(logging.Handler):
-    """One run's messages as lines, with a live area where the stream is a terminal."""
+    """Prints one run's messages as lines, with a live area if the stream is a terminal."""
 
     def __init__(self, workflow: Any, stream: Any):
         super().__init__()
@@ -136,7 +136,7 @@ class Display(logging.Handler):
 
     def _job_error(self, record: logging.LogRecord) -> None:
         job = self.jobs.pop(int(getattr(record, "jobid", -1)), None)
-        if job is None:  # Snakemake tells of each failed job again at the end
+        if job is None:  # Snakemake reports each failed job again at the end
             return
         logs = list(getattr(record, "log", [])) or ["none"]
         why = last_words(logs)
@@ -165,7 +165,7 @@ class Display(logging.Handler):
                 self._say(f"running   {'; '.join(job.line() for job in jobs)} ({whole})")
 
     def close(self) -> None:
-        """Ends the live area; says how the run ended."""
+        """Ends the live area, and prints how the run ended."""
         if self.closed:
             return
         self.closed = True

@@ -20,7 +20,7 @@ _REASON = re.compile(r"([A-Z][^:;]*)(?:: ([^;]*))?")
 
 @dataclass
 class Job:
-    """One job. number: Snakemake's; log: its log file, or ""; reason: why it runs, in Snakemake's words."""
+    """One job. number: Snakemake's; log: its log file, or ""; reason: Snakemake's reason for running it."""
 
     number: int
     rule: str
@@ -31,7 +31,7 @@ class Job:
 
     @classmethod
     def of(cls, record: logging.LogRecord) -> "Job":
-        """The job that a message of Snakemake's is about: its rule and wildcards are its name."""
+        """The job that a message of Snakemake is about. Its name is made of its rule and wildcards."""
         told = record.__dict__
         words = [str(value) for value in (told.get("wildcards") or {}).values()]
         words = [word for word in words if word and word != "000of001"]
@@ -41,7 +41,7 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """Seconds since its start; on a cluster, since its submission."""
+        """Seconds since the job's start, or since its submission to a cluster."""
         return time.monotonic() - self.started
 
     @property
@@ -50,7 +50,7 @@ class Job:
         return Path(self.log.removesuffix(".log") + SUFFIX) if self.log else None
 
     def progress(self) -> JobProgress:
-        """The job's own report of its progress; empty while there is none."""
+        """The job's own report of its progress; empty if there is none yet."""
         try:
             told = json.loads(self.shared.read_text(encoding="utf-8")) if self.shared else {}
             known = isinstance(told, dict) and {"done", "total", "good", "left"} <= told.keys()
@@ -59,7 +59,7 @@ class Job:
             return JobProgress.of({})
 
     def forget(self) -> None:
-        """Removes the progress that an earlier or a finished run of it reported."""
+        """Removes the job's progress file, of this run or an earlier one."""
         if self.shared:
             self.shared.unlink(missing_ok=True)
 
@@ -71,13 +71,13 @@ class Job:
         return f"{parts[0]:<46}  {parts[1]:<18}  {parts[2]}"
 
     def line(self) -> str:
-        """The progress of a running job, in words."""
+        """Describes the progress of a running job."""
         told = self.progress()
         left = f", {clock(told.left)} left" if told and told.left else ""
         return f"{self.name} {counted(told)} {clock(self.seconds)}{left}".replace("  ", " ")
 
     def planned(self) -> str:
-        """Line of a dry run: the job's name, and why it would run."""
+        """A line of a dry run: the job's name, and the reason why it would run."""
         return f"{self.name:<52}  {reasons(self.reason)}"
 
 
@@ -94,13 +94,13 @@ class Forecast:
                 self.durations.setdefault(rule, []).append(run.seconds)
 
     def finished(self, job: Job) -> None:
-        """Notes the duration of a finished job; one job less of its rule is left."""
+        """Records the duration of a finished job, and counts it off."""
         self.durations.setdefault(job.rule, []).append(job.seconds)
         self.remaining[job.rule] -= 1
         self.worked += job.seconds
 
     def left(self, jobs: Sequence[Job], elapsed: float) -> float | None:
-        """Estimated seconds until the run ends; None while some rule has no finished job."""
+        """Estimated seconds until the run ends; None if a remaining rule has no finished job yet."""
         mean = {rule: sum(seconds) / len(seconds) for rule, seconds in self.durations.items()}
         wanted = {rule: count for rule, count in self.remaining.items() if count > 0}
         if not wanted or not wanted.keys() <= mean.keys():
@@ -112,7 +112,7 @@ class Forecast:
 
 
 def counted(progress: JobProgress) -> str:
-    """Instances and successes in words; "" if nothing is counted."""
+    """Describes the counts of instances and successes; "" if nothing is counted."""
     if not progress:
         return ""
     good = "" if progress.good is None else f", {progress.good} ok"
@@ -120,7 +120,7 @@ def counted(progress: JobProgress) -> str:
 
 
 def reasons(text: str) -> str:
-    """The reasons why a job runs, shorter than Snakemake's: only the first of several files."""
+    """The reasons why a job runs, shorter than Snakemake's: of several files only the first is named."""
     parts = []
     for what, files in _REASON.findall(text):
         first, *others = files.split(", ") if files and not what.startswith("Params") else [""]
@@ -133,7 +133,8 @@ def reasons(text: str) -> str:
 
 
 def last_words(logs: Sequence[str]) -> str:
-    """The line of a failed job's log that says what was wrong: its last `error:` line, else its last line."""
+    """The line of a failed job's log that explains the failure: its last `error:` line, or else its last
+    line."""
     for name in logs:
         try:
             lines = Path(name).read_text(encoding="utf-8", errors="replace").splitlines()[-200:]

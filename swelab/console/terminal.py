@@ -1,4 +1,4 @@
-"""Output for a person at the terminal: one line for a fault, and progress."""
+"""Output at a terminal: one line for a fault, and progress."""
 
 import errno
 import json
@@ -15,25 +15,25 @@ from swelab.records import Fault, share_with_group
 from swelab.records.typed import TypedRecord, field
 
 SUFFIX = ".progress.json"
-"""Ending of the file next to a job's log that says how far the job is, in place of the log's `.log`."""
+"""Suffix of the progress file next to a job's log, in place of the log's `.log`."""
 
 
 class Tee:
-    """A text stream that repeats what is written to it into a log file."""
+    """A text stream that copies its text into a log file."""
 
     def __init__(self, stream: TextIO, log: TextIO):
         self.stream, self.log = stream, log
 
     def write(self, text: str) -> int:
-        """Writes to stream and log; a carriage return begins a new line in the log.
+        """Writes to stream and log. In the log, a redrawn line begins a new line.
 
-        Returns the number of characters, as the stream counts them.
+        Returns the stream's count of characters.
         """
         self.log.write(text.replace("\r\x1b[K", "\n"))
         return self.stream.write(text)
 
     def flush(self) -> None:
-        """Flushes the log first: it is to hold what the terminal showed."""
+        """Flushes the log first, because it must have everything that the terminal showed."""
         self.log.flush()
         self.stream.flush()
 
@@ -45,14 +45,13 @@ _OF_A_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, err
 
 
 def run_script(main: Callable[[], int | None]) -> None:
-    """Runs a script's `main` and exits: 0, or 2 after one line that says what is wrong.
+    """Runs a script's `main` and exits: with its result or 0, or with 2 after one line about a fault.
 
-    Where SWELAB_LOG names a file, all that goes to standard error is written there too, and the run is
-    noted next to it.
+    If SWELAB_LOG names a file, standard error is copied there, and the run is recorded next to it.
     """
     log = os.environ.get("SWELAB_LOG", "")
     if module := getattr(sys.modules["__main__"], "__spec__", None):
-        sys.argv[0] = f"python -m {module.name}"  # how argparse's usage line calls the script
+        sys.argv[0] = f"python -m {module.name}"  # the script's name in argparse's usage line
     share_with_group("results")
     code: object = 1
     try:
@@ -78,9 +77,7 @@ def _run(main: Callable[[], int | None], log: str) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except (
-        shutil.Error
-    ) as error:  # of a whole tree that could not be copied: the first file's fault is enough
+    except shutil.Error as error:  # of copying a whole tree: report only the first file's fault
         faults = error.args[0]
         fail(str(faults[0][-1] if isinstance(faults, list) else faults))
     except OSError as error:
@@ -94,7 +91,7 @@ def _run(main: Callable[[], int | None], log: str) -> None:
 
 
 def _is_open(log: str) -> bool:
-    """Whether standard error goes to that file already."""
+    """Whether standard error already goes to this file."""
     try:
         return os.path.samestat(os.stat(log), os.fstat(2))
     except OSError:
@@ -118,12 +115,12 @@ class JobProgress(TypedRecord):
 
 
 class Progress:
-    """Instances done / total, how many succeeded, the rate and the time left.
+    """Shows instances done / total, how many succeeded, the rate and the time left.
 
-    On a terminal one line is redrawn; elsewhere a line is printed every `quiet_seconds`, and at
-    the end, so that logs stay short. In a job of a workflow that draws (SWELAB_PROGRESS is set), the file
-    that it looks at (SUFFIX, next to SWELAB_LOG) is written every second:
-    {"label", "done", "total", "good": how many succeeded or null, "left": seconds or null}.
+    On a terminal one line is redrawn. Elsewhere a line is printed every `quiet_seconds` and at the end, so
+    that logs stay short. If the job belongs to a workflow with a display (SWELAB_PROGRESS is set), the
+    display's file (SUFFIX, next to SWELAB_LOG) is written every second: {"label", "done", "total", "good":
+    how many succeeded or null, "left": seconds or null}.
     """
 
     def __init__(self, total: int, label: str, stream: TextIO | None = None, quiet_seconds: float = 30):
@@ -139,14 +136,15 @@ class Progress:
         self._lock = threading.Lock()
 
     def skip(self, count: int, good: int = 0) -> None:
-        """`count` instances were there already, `good` of them successes: they do not enter the rate."""
+        """Counts `count` instances that were finished before, `good` of them successfully. They do not affect
+        the rate."""
         self.finished += count
         self.skipped += count
         self.good = (self.good or 0) + good
         self._share(time.monotonic())
 
     def done(self, good: bool | None = None) -> None:
-        """One more instance is finished; `good` says whether it counts as a success."""
+        """Counts one more finished instance. good: whether it succeeded."""
         with self._lock:
             self.finished += 1
             if good is not None:
@@ -167,12 +165,13 @@ class Progress:
             self.stream.write("\n")
 
     def _rate(self, now: float) -> tuple[float, float | None]:
-        """(instances a second, seconds left or None where nothing was done yet)."""
+        """(instances per second, seconds left or None if nothing is done yet)."""
         rate = (self.finished - self.skipped) / max(now - self._start, 1e-9)
         return rate, (self.total - self.finished) / rate if rate else None
 
     def _share(self, now: float) -> None:
-        """Writes what the workflow's display looks at; a full disk is not this job's fault."""
+        """Writes the file for the workflow's display. A full disk is not this job's fault, so errors are
+        ignored."""
         if not self.shared:
             return
         told = JobProgress(
@@ -193,7 +192,7 @@ class Progress:
 
 
 def clock(seconds: float) -> str:
-    """`seconds` as h:mm:ss or m:ss."""
+    """Formats `seconds` as h:mm:ss or m:ss."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

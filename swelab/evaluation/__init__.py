@@ -1,1 +1,1 @@
-"""One command from a model and a list of tasks to a score, over rollouts, grading and scores."""
+"""One command from a model and a list of tasks to a score. Uses rollouts, grading and scores."""

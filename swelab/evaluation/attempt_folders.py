@@ -1,7 +1,7 @@
 """The folders of attempts, for people to read: `<instance_id>__<ts>/{traj.json, patch.diff, meta.json}`.
 
 The names and the fields are those of the SWE-RL scripts; the messages are complete, so that mini-swe-agent's
-inspector opens them, too. No file contains a gold patch.
+inspector can open them too. No file contains a gold patch.
 """
 
 import threading
@@ -19,9 +19,10 @@ ROWS = "results.jsonl"
 
 
 class AttemptFolders:
-    """The folders of an evaluation's attempts in `folder`, and their lines in results.jsonl. Thread-safe.
+    """Writes the folders of an evaluation's attempts in `folder`, and their lines in results.jsonl.
+    Thread-safe.
 
-    meta: what holds for all of them (model, scaffold, limits). ended: called after each attempt.
+    meta: facts that all attempts share (model, scaffold, limits). ended: called after each attempt.
     """
 
     def __init__(self, folder: Path, meta: Record, ended: Callable[[], object] = lambda: None):
@@ -30,20 +31,20 @@ class AttemptFolders:
         self._lock = threading.Lock()
 
     def keep(self, done: AttemptResult) -> None:
-        """Gives an attempt of an earlier run its folder again."""
+        """Keeps the folder's name of an attempt of an earlier run."""
         if done.run_dir:
             self._names[done.instance_id, done.sample] = done.run_dir
 
     def begin(self, instance: str, sample: int) -> None:
-        """Called when an attempt begins or continues. Writes nothing before the attempt is over."""
+        """Called when an attempt begins or continues. Here it does nothing."""
 
     def name(self, instance: str, sample: int) -> str:
-        """The folder of an attempt; the same for each try at it."""
+        """The name of an attempt's folder; the same for each try of the attempt."""
         with self._lock:
             return self._names.setdefault((instance, sample), f"{instance}__{time.time_ns()}")
 
     def write(self, trajectory: Trajectory, done: AttemptResult) -> None:
-        """Writes the folder of an attempt, or writes it anew."""
+        """Writes the folder of an attempt, or replaces its files."""
         folder = self.folder / done.run_dir
         row = done.row()
         verdict = {"status": row["status"], "resolved": row["resolved"]} if done.grade else None

@@ -1,4 +1,5 @@
-"""The attempts of an evaluation: a task, the number of the sample, and what each of them depends on."""
+"""The attempts of an evaluation: a task, the number of the sample, and keys of all that the attempt depends
+on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from swelab.tasks.checkout import RepoStore
 class Item:
     """One attempt: a task, and the number of the sample.
 
-    key: of its rollout; result_key: of its verdict, which depends on the witness, too.
+    key: of its rollout. result_key: of its verdict, which also depends on the witness.
     """
 
     task: Task
@@ -38,13 +39,13 @@ class Item:
 
     @property
     def instance_id(self) -> str:
-        """The task's, under which the seconds that it took are kept."""
+        """The task's id, under which durations are recorded."""
         return self.task.instance_id
 
 
 @dataclass
 class Keys:
-    """Keys of the rollouts and verdicts, and where paid turns are kept."""
+    """Makes the keys of rollouts and verdicts, and finds the paid turns."""
 
     plan: Plan
     images: Mapping[str, Image]
@@ -70,7 +71,7 @@ class Keys:
 
     @cached_property
     def weights(self) -> str:
-        """Digest of the weights that act."""
+        """Digest of the policy's weights."""
         return weights_digest(self.plan.policy)
 
     @cached_property
@@ -79,7 +80,7 @@ class Keys:
         return read_repairs(self.plan.policy)
 
     def of(self, task: Task, sample: int) -> str:
-        """Hash of all that an attempt's rollout depends on. Raises InputError (no such archive)."""
+        """Hash of everything that an attempt's rollout depends on. Raises InputError (no such archive)."""
         image = self.images.get(task.instance_id)
         place = image.digest if image else self.store.digest(task)
         policy = of_sample(self.plan.policy, sample)
@@ -87,5 +88,5 @@ class Keys:
         return digest([key, sample]) if sample else key
 
     def paid(self, sample: int) -> PaidRun:
-        """The paid turns of a sample; all samples have one bill."""
+        """The paid turns of a sample. All samples share one ledger."""
         return PaidRun(self.plan.paid, lambda task: self.of(task, sample))

@@ -19,14 +19,15 @@ from swelab.records.task_records import Task
 
 
 class ServiceRefused(Fault):
-    """The model's service refuses requests: no attempt can continue."""
+    """The model's service refuses requests, so no attempt can continue."""
 
 
 class Watcher(Protocol):
     """Is notified of the turns of running attempts."""
 
     def turn(self, name: str, step: int, cost: float, command: str) -> None:
-        """The model has answered: number of the answer, dollars so far, the command in it."""
+        """Called after an answer of the model. step: its number; cost: dollars so far; command: in the
+        answer."""
         ...
 
 
@@ -37,9 +38,9 @@ ModelFor = Callable[[Task, int], TextModel]
 def open_attempt_models(
     policy: Policy, name: str, loop: MiniLoop, samples: int, log: Path, paid: Callable[[int], PaidRun]
 ) -> Iterator[ModelFor]:
-    """The function from a task and the number of a sample to the attempt's model.
+    """Yields a function from a task and the number of a sample to the attempt's model.
 
-    Weights are served once for all samples; log: of that server. paid: the paid turns of a hosted model, by
+    Weights are served once for all samples. log: of that server. paid: the paid turns of a hosted model, by
     sample. Raises InputError, ServingError, BudgetSpent.
     """
     with ExitStack() as stack:
@@ -67,14 +68,15 @@ def _sampling(policy: CheckpointPolicy, sample: int) -> Record:
 
 
 def _of_sample(service: Service, policy: HostedPolicy, sample: int) -> Service:
-    """The service of a sample: with its own seed, and the same keys and bill."""
+    """The service for a sample: with the sample's seed, and with the keys and bill that all samples share."""
     found = of_sample(policy, sample)
     assert isinstance(found, HostedPolicy)
     return replace(service, sampling=found.sampling) if sample else service
 
 
 def watched(model: TextModel, name: str, watcher: Watcher) -> TextModel:
-    """The model; `watcher` is notified of its answers, and a refusal of its service raises ServiceRefused."""
+    """The model, with two changes: `watcher` is notified of answers, and a refusal of the service raises
+    ServiceRefused."""
     query: Callable[..., Record] = model.query  # type: ignore[attr-defined]
     state = {"step": 0, "cost": 0.0}
 

@@ -1,4 +1,4 @@
-"""The record of one attempt at one task: how it ended, its patch, its grade, what it used."""
+"""The record of one attempt at one task: its end, its patch, its grade, its use of the model."""
 
 from swelab.outcomes import LOST_ROLLOUTS, WAITING_ROLLOUTS, GradeEnd
 from swelab.records import Record
@@ -24,12 +24,12 @@ class AttemptResult(TypedRecord):
 
     @property
     def is_paused(self) -> bool:
-        """Whether it waits for a higher budget."""
+        """Whether the attempt waits for a higher budget."""
         return self.outcome in WAITING_ROLLOUTS
 
     @property
     def is_lost(self) -> bool:
-        """Whether it was lost to infrastructure, so that another run tries it again."""
+        """Whether infrastructure lost the attempt, so that another run tries it again."""
         return not self.is_final and not self.is_paused and self.status == GradeEnd.INFRA_ERROR
 
     @property
@@ -38,7 +38,7 @@ class AttemptResult(TypedRecord):
         return self.grade.status if self.grade else GradeEnd.INFRA_ERROR
 
     def row(self) -> Record:
-        """Its line in results.jsonl: the fields of the SWE-RL scripts, then ours."""
+        """The attempt's line in results.jsonl: the fields of the SWE-RL scripts, then ours."""
         lost = self.status == GradeEnd.INFRA_ERROR
         return {
             "instance_id": self.instance_id,
@@ -59,7 +59,7 @@ class AttemptResult(TypedRecord):
         }
 
     def prediction(self, policy: str) -> Prediction:
-        """Its patch in SWE-bench's form."""
+        """The attempt's patch in SWE-bench's form."""
         found = Prediction(
             instance_id=self.instance_id,
             model_name_or_path=policy,
@@ -77,7 +77,7 @@ def attempt_result(
     elapsed: float,
     final: bool = False,
 ) -> AttemptResult:
-    """The record of a rollout and its grade."""
+    """Makes the record of a rollout and its grade."""
     info = trajectory.info
     reason = str(info.get("reason") or "") if trajectory.outcome in LOST_ROLLOUTS else ""
     reason = reason or (grade.reason if grade and grade.status == GradeEnd.INFRA_ERROR else "")

@@ -1,6 +1,6 @@
 """Runs the attempts of an evaluation: a rollout, and then its grade; both can be resumed.
 
-A rollout is journalled before it is graded, so that a killed run never pays for it twice.
+A rollout is journalled before it is graded, so that no rollout is paid for twice after a kill.
 """
 
 import threading
@@ -52,7 +52,7 @@ class FinishedRollouts:
         return self.journal.record(key, Trajectory) if key in self.journal else None
 
     def put(self, key: str, trajectory: Trajectory) -> None:
-        """Keeps a rollout; it is on disk when this returns."""
+        """Writes a rollout to disk before it returns."""
         with self._lock:
             self.journal.append({**trajectory, "key": key})
 
@@ -71,7 +71,7 @@ class Desk:
     scratch: Path
 
     def evaluate(self, item: Item, roll_out: Rollouts) -> AttemptResult:
-        """One attempt, whose rollout is made unless it is kept. Raises ServiceRefused, ServingError."""
+        """Makes one attempt, with a stored rollout if there is one. Raises ServiceRefused, ServingError."""
         began, name, unusable = time.monotonic(), item.task.instance_id, ""
         self.running.begin(item.name)
         self.folders.begin(name, item.sample)
@@ -96,7 +96,7 @@ class Desk:
         return done
 
     def grade(self, item: Item, trajectory: Trajectory) -> Grade | None:
-        """The verdict on a rollout's patch; None where it waits for a higher budget. Raises InputError."""
+        """The verdict on a rollout's patch; None if that waits for a higher budget. Raises InputError."""
         if trajectory.outcome in WAITING_ROLLOUTS:
             return None
         prediction = Prediction(
@@ -110,7 +110,7 @@ class Desk:
         return grade | mark | ({"sample": item.sample} if item.sample else {})
 
     def recall(self, items: Sequence[Item], results: Journal) -> None:
-        """Takes over an earlier run: its folders keep their names, its finished attempts are counted."""
+        """Takes over an earlier run: folders keep their names, and finished attempts are counted."""
         for item in items:
             for key in dict.fromkeys((item.key, item.result_key)):
                 if key in results:
@@ -120,14 +120,14 @@ class Desk:
 
     @contextmanager
     def at_work(self, items: Sequence[Item]) -> Iterator[Callable[[Item], AttemptResult]]:
-        """The function from an attempt to its record; a model is opened where some rollout is left."""
+        """Yields a function from an attempt to its record. Opens a model only if a rollout is left to do."""
         opened = _program if isinstance(self.plan.scaffold, SweAgentScaffold) else _loop
         todo = [item for item in items if item.key not in self.rollouts.journal]
         with opened(self, todo) as roll_out, shown(self.running):
             yield lambda item: self.evaluate(item, roll_out)
 
     def marked(self, rollout: Mapping[str, object]) -> Trajectory:
-        """A rollout with the names of the policy and the subset."""
+        """Adds the names of the policy and the subset to a rollout."""
         mark = {"policy": self.plan.policy_name, "subset": self.plan.source.name}
         return Trajectory.of({**rollout, **mark})
 
@@ -137,9 +137,9 @@ def attempts(
 ) -> Iterator[AttemptResult]:
     """The attempts of all samples at `tasks`, sample by sample in the tasks' order; see `run_shard`.
 
-    images: by instance id, of the tasks that run in one. Raises what stops an evaluation: InputError (no
-    archive), ServiceRefused, ServingError, BackendMissing; ShardLost when more than `plan.max_lost` were lost
-    to infrastructure: `finished` reads what is journalled by then.
+    images: by instance id, of the tasks that run in an image. Raises InputError (no archive), ServiceRefused,
+    ServingError, BackendMissing; ShardLost if more than `plan.max_lost` attempts were lost to infrastructure.
+    After any of these, `finished` reads the attempts that are in the journal.
     """
     with open_desk(plan, images, folders) as desk, Journal(plan.progress / "results.jsonl") as results:
         items = desk.keys.items(tasks)
@@ -196,7 +196,7 @@ def finished(plan: Plan) -> list[AttemptResult]:
 
 @contextmanager
 def _loop(desk: Desk, todo: list[Item]) -> Iterator[Rollouts]:
-    """Rollouts in our own loop; the model is opened only if a rollout is left to do."""
+    """Makes rollouts in our own loop. The model is opened only if a rollout is left to do."""
     plan, keys = desk.plan, desk.keys
     loop: MiniLoop = loop_of(plan.scaffold)
     with ExitStack() as stack:
@@ -215,7 +215,7 @@ def _loop(desk: Desk, todo: list[Item]) -> Iterator[Rollouts]:
 
 @contextmanager
 def _program(desk: Desk, todo: list[Item]) -> Iterator[Rollouts]:
-    """Rollouts by SWE-agent: a batch for each sample, before the first is graded."""
+    """Makes rollouts with SWE-agent: a batch for each sample, before the first rollout is graded."""
     plan = desk.plan
     assert isinstance(plan.scaffold, SweAgentScaffold)
     made: dict[str, Trajectory] = {}

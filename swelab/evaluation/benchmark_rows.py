@@ -1,4 +1,4 @@
-"""Reads the tasks of an evaluation: rows of a file in any form that we know, or of a set on the hub.
+"""Reads the tasks of an evaluation, from a file of rows in any known form or from a set on the hub.
 
 A row that cannot be used is refused with its reason; the other rows are used.
 """
@@ -27,10 +27,10 @@ NEEDED = {"empty_patch": "field patch is empty", "empty_FAIL_TO_PASS": "field FA
 
 @dataclass(frozen=True)
 class Source:
-    """A source of rows. images: naming convention for images of rows without image_name.
+    """A source of rows. images: naming convention of images, for rows without image_name.
 
-    entrypoint, test_seconds: of debugging tasks; the command that runs the tests of those that name none, and
-    the wall time of tests.
+    entrypoint, test_seconds: for debugging tasks: the test command of tasks that name none, and the time
+    limit of tests in seconds.
     """
 
     data: str
@@ -41,7 +41,7 @@ class Source:
     test_seconds: int = 30
 
     def rows(self) -> Iterator[tuple[str, Any]]:
-        """(place, row as it was published). Raises InputError, HubError."""
+        """Yields (place, published row). Raises InputError, HubError."""
         path = Path(self.data)
         if path.is_dir():
             yield from ((str(folder), row) for folder, row in read_rows(path, read_spec))
@@ -55,7 +55,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The subset's name in records: the file's, or the set's with its split."""
+        """The subset's name in records: the file's name, or the set's name with its split."""
         path = Path(self.data)
         if path.is_dir():
             return path.resolve().name
@@ -65,7 +65,7 @@ class Source:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """The rows of a JSON Lines file; a broken line is given as its text."""
+    """The rows of a JSON Lines file. A line that is not JSON is returned as text."""
     with open(path, encoding="utf-8-sig", errors="surrogateescape") as stream:
         for number, line in enumerate(stream, 1):
             if line.strip():
@@ -77,19 +77,20 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 @dataclass
 class Benchmark:
-    """tasks: the usable ones, in the rows' order; refused: reason by place of the row; rows: how many."""
+    """The tasks of a source. tasks: usable ones, in order. refused: reason by place of the row. rows: number
+    of rows."""
 
     tasks: list[Task] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     rows: int = 0
 
     def refuse(self, name: str, reason: str) -> None:
-        """Leaves a task out, with the reason."""
+        """Removes a task, and records the reason."""
         self.tasks = [task for task in self.tasks if task.instance_id != name]
         self.refused[name] = reason
 
     def reasons(self) -> list[str]:
-        """One line on each reason for which rows were refused, with the first such row."""
+        """One line for each reason of refusals, with the first refused row."""
         text = {where: reason.removeprefix(f"{where}: ") for where, reason in self.refused.items()}
         counts = Counter(text.values())
         first = {reason: where for where, reason in reversed(list(text.items()))}
@@ -120,7 +121,7 @@ def read_benchmark(source: Source) -> Benchmark:
 
 
 def _task(raw: Any, where: str, images: str) -> Task:
-    """A row as a task that can be attempted and judged here. Raises InputError."""
+    """A row as a task that can be attempted and graded here. Raises InputError."""
     if isinstance(raw, str):
         raise InputError("not JSON", where, "one JSON object a line")
     if isinstance(raw, Refused):
@@ -132,7 +133,7 @@ def _task(raw: Any, where: str, images: str) -> Task:
 
 
 def checked_task(task: Task, where: str) -> Task:
-    """The task, if it can be attempted and judged. Raises InputError."""
+    """Returns the task if it can be attempted and graded. Raises InputError."""
     check(task, Task, where)
     check_text(task, where)
     if task.instance_id.startswith("."):
@@ -150,11 +151,11 @@ def chosen(
     ids: Iterable[str] = (),
     shuffled: bool = False,
 ) -> list[Task]:
-    """The tasks to attempt: those that match; then a slice of them; then the first `most`.
+    """Chooses the tasks to attempt: the matching ones, then a slice of these, then the first `most`.
 
     pattern: regular expression that an id begins with; part: "start:stop" or "start:stop:step" as in Python;
-    ids: exactly these; shuffled: in an order that is always the same. Raises InputError: no such slice or
-    pattern, unknown ids, nothing left.
+    ids: only these; shuffled: shuffles with a fixed seed. Raises InputError: malformed slice or pattern,
+    unknown ids, no task left.
     """
     found, wanted = list(tasks), set(ids)
     if strangers := sorted(wanted - {task.instance_id for task in found}):
@@ -176,7 +177,7 @@ def chosen(
 
 
 def slice_of(text: str) -> slice:
-    """A Python slice from its text; '' is all. Raises InputError."""
+    """Parses a Python slice; '' is the whole. Raises InputError."""
     if not text:
         return slice(None)
     if not re.fullmatch(r"(-?\d+)?:(-?\d+)?(:-?[1-9]\d*)?", text):

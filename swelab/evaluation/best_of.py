@@ -1,4 +1,4 @@
-"""The best of a task's attempts, chosen without its verdict: by the tests that the agent could see."""
+"""Chooses the best of a task's attempts without its verdict, by tests that the agent could see."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,14 +34,14 @@ def by_task(done: Iterable[AttemptResult]) -> dict[str, list[AttemptResult]]:
 
 
 def patches_of(attempts: Iterable[AttemptResult]) -> list[str]:
-    """The different patches of attempts, without the empty one."""
+    """The distinct patches of attempts, without the empty patch."""
     return list(dict.fromkeys(each.model_patch for each in attempts if each.model_patch.strip()))
 
 
 def visible_runs(
     plan: Plan, tasks: Sequence[Task], images: Mapping[str, Image], done: Sequence[AttemptResult]
 ) -> dict[tuple[str, str], VisibleRun]:
-    """Runs the visible tests where a task's attempts left several patches; kept as attempts are.
+    """Runs the visible tests for tasks whose attempts made several patches. Results are journalled.
 
     Raises InputError (an unusable task), BackendMissing.
     """
@@ -68,7 +68,7 @@ def visible_runs(
 
 
 def chosen(attempts: Sequence[AttemptResult], runs: VisibleRuns) -> AttemptResult:
-    """The attempt that RULE chooses; its grade is not looked at."""
+    """Chooses an attempt by RULE, without use of its grade."""
     counts = Counter(each.model_patch for each in attempts)
 
     def rank(each: AttemptResult) -> tuple[bool, int, int, bool, int]:
@@ -95,8 +95,8 @@ def best_of(done: Sequence[AttemptResult], runs: VisibleRuns, samples: int) -> R
     """Counts the tasks that the chosen attempts resolve, with the interval over tasks, and the reasons for
     the choices.
 
-    decided: tasks by what the choice rests on; repair_tests_seen: tasks whose tests to be repaired are
-    visible, so that the choice knows a part of the verdict.
+    decided: number of tasks by the reason for the choice. repair_tests_seen: number of tasks whose tests to
+    repair are visible, so that the choice uses a part of the verdict.
     """
     attempts = by_task(done)
     picked = {name: chosen(row, runs) for name, row in attempts.items()}

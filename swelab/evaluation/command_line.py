@@ -1,4 +1,4 @@
-"""The command line of scripts.evaluate, and the plan that it asks for."""
+"""The command line of scripts.evaluate, and the plan that its options describe."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -107,7 +107,7 @@ def _how(add: Callable[..., Any]) -> None:
 
 
 def plan_of(args: argparse.Namespace) -> tuple[Plan, Callable[[Sequence[Task]], list[Task]]]:
-    """The plan that the options ask for, and the choice of tasks. Raises InputError."""
+    """The plan that the options describe, and the choice of tasks. Raises InputError."""
     path = args.model.endswith((".yaml", ".yml"))
     sampling: Record = {"temperature": args.temperature, "top_p": args.top_p, "seed": args.seed}
     sampling["max_tokens"] = args.max_tokens or (None if path else 4096)
@@ -151,7 +151,7 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, Callable[[Sequence[Task]], 
 
 
 def recorded_options(args: argparse.Namespace) -> Record:
-    """The options as summary.json shows them; user, password and query of an address are left out."""
+    """The options for summary.json, with user, password and query of addresses left out."""
     given = {name: value for name, value in vars(args).items() if name not in UNRECORDED}
     found = {name: value for name, value in given.items() if value not in (None, "", [], False)}
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in found.items()}
@@ -159,7 +159,7 @@ def recorded_options(args: argparse.Namespace) -> Record:
 
 
 def without_secret(text: str) -> str:
-    """An address without user, password and query; another text as it is."""
+    """Removes user, password and query from an address; returns any other text unchanged."""
     parts = urlsplit(text) if "://" in text else None
     if not parts:
         return text

@@ -1,7 +1,7 @@
-"""Configurations of debug-gym's and SWE-PDB's `scripts/run.py`, as the plan of an evaluation.
+"""Reads configurations of debug-gym's and SWE-PDB's `scripts/run.py` as plans of evaluations.
 
-A file has a part `base` and one for each agent, whose settings win. Keys without effect here are listed in
-UNUSED; a key that is in no list is refused.
+A file has a part `base`, and a part for each agent, which overrides `base`. UNUSED lists keys without effect
+here; a key that is in no list is refused.
 """
 
 import os
@@ -29,7 +29,8 @@ UNUSED = {
     *("history_cutoff", "log_prompt_response_pairs", "memory_size", "random_seed"),
     *("reset_prompt_history_after_rewrite", "save_patch", "use_conversational_prompt"),
 }
-"""Whole conversations are kept and shown, tasks are in the order of the set, and patches are always saved."""
+"""These keys have no effect: whole conversations are kept and shown, tasks are in the order of the set, and
+patches are always saved."""
 ENVIRONMENT = {"data_path", "entrypoint", "persistent_breakpoints", "run_timeout"}
 ENVIRONMENT_UNUSED = {
     *(
@@ -41,7 +42,7 @@ ENVIRONMENT_UNUSED = {
     ),
 }
 BACKENDS = {"local": "", "docker": "docker"}
-"""Where commands run: `local` is the default backend, which is a sandbox all the same."""
+"""Backends by `terminal.type`. `local` stands for the default backend, which is a sandbox too."""
 LLM_FILES = ("LLM_CONFIG_FILE_PATH", ".config/debug_gym/llm.yaml")
 KEY = "SWE_PDB_API_KEY"
 MAX_TOKENS = 4096
@@ -117,7 +118,7 @@ def source_of(settings: Settings, where: Path, root: Path) -> Source:
 
 
 def backend_of(settings: Settings, where: Path) -> str:
-    """The backend that `terminal` asks for; "" for the default one. Raises InputError."""
+    """The backend that `terminal` names; "" for the default one. Raises InputError."""
     terminal = settings.get("terminal") or {}
     if not isinstance(terminal, dict):
         raise InputError(f"terminal is {terminal!r}", where, "a mapping with type: local or docker")
@@ -128,7 +129,7 @@ def backend_of(settings: Settings, where: Path) -> str:
 
 
 def selected_problems(settings: Settings, names: Sequence[str], where: Path) -> list[str]:
-    """Those of a set's problems that the configuration asks for. Raises InputError: an unknown one."""
+    """The problems of a set that the configuration selects. Raises InputError: an unknown problem."""
     asked = settings.get("problems", "all")
     excluded = settings.get("excluded_ids") or []
     for key, listed in (("problems", [] if asked == "all" else asked), ("excluded_ids", excluded)):
@@ -191,7 +192,7 @@ def _policy(settings: Settings, where: Path) -> tuple[str, Any]:
 
 
 def _llm_file(settings: Settings) -> Path | None:
-    """The file of models: that of the configuration, else the user's own; None where there is none."""
+    """The file of models: the configuration's, or else the user's own; None if neither exists."""
     variable, home = LLM_FILES
     if given := settings.get("llm_config_file_path") or os.environ.get(variable):
         return Path(str(given)).expanduser()
@@ -200,7 +201,7 @@ def _llm_file(settings: Settings) -> Path | None:
 
 
 def _data(settings: Settings, where: Path, root: Path) -> Path:
-    """The tasks: `data_path` from the working folder, else from the folder of these scripts."""
+    """The tasks: `data_path` relative to the working folder, or else to the folder of these scripts."""
     given = settings["env_kwargs"].get("data_path")
     if not isinstance(given, str) or not given:
         raise InputError("no env_kwargs.data_path", where, "a folder of tasks, or a file of rows")
@@ -231,7 +232,7 @@ def _part(whole: Settings, name: str, where: Path) -> Settings:
 
 
 def _override(whole: Settings, param: str) -> None:
-    """Sets what `-p part.key=value` says. Raises InputError."""
+    """Applies the option `-p part.key=value`. Raises InputError."""
     key, equals, text = param.partition("=")
     if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key):
         raise InputError(f"-p {param}", expected="part.key=value, such as base.max_steps=50")

@@ -1,7 +1,8 @@
-"""The files of debug-gym's and SWE-PDB's `scripts/run.py`: a folder for each problem, and summary.txt.
+"""Writes the files of debug-gym's and SWE-PDB's `scripts/run.py`: a folder for each problem, and summary.txt.
 
 A problem's folder has debug_gym.log, <problem>_status.json, trajectory.json, tool_calls.json,
-conversation.jsonl and debug_gym.patch. Our own files of the evaluation are beside them (`evaluation/`).
+conversation.jsonl and debug_gym.patch. Our own files of the evaluation are next to these folders
+(`evaluation/`).
 """
 
 import json
@@ -21,13 +22,13 @@ from swelab.tasks.checkout import encode_patch
 
 RESOLVED, UNRESOLVED, ERROR = "resolved", "unresolved", "error"
 SKIPPED = "skip-"
-"""Before the status of a problem that an earlier run finished."""
+"""Prefix of the status of a problem that an earlier run finished."""
 
 
 class DebugGymFolders(AttemptFolders):
-    """Writes each attempt under our names, and in `runs` under theirs. Thread-safe.
+    """Writes each attempt under our names, and in `runs` under debug-gym's names. Thread-safe.
 
-    most: calls of an attempt.
+    most: maximum number of calls of an attempt.
     """
 
     def __init__(self, folder: Path, meta: Record, ended: Callable[[], object], runs: Path, most: int):
@@ -35,7 +36,7 @@ class DebugGymFolders(AttemptFolders):
         self.runs, self.most = runs, most
 
     def begin(self, instance: str, sample: int) -> None:
-        """Says that a problem is worked on."""
+        """Writes the status of a running problem."""
         write_status(self.runs, instance, "running", total_steps=self.most)
 
     def write(self, trajectory: Trajectory, done: AttemptResult) -> None:
@@ -65,14 +66,14 @@ class DebugGymFolders(AttemptFolders):
 
 
 def status_of(done: AttemptResult) -> str:
-    """resolved, unresolved, or error for what infrastructure lost or cannot be judged."""
+    """The status "resolved", "unresolved", or "error" if infrastructure lost the attempt or its grade."""
     if done.row()["infrastructure"]:
         return ERROR
     return RESOLVED if done.row()["resolved"] else UNRESOLVED
 
 
 def score_of(done: AttemptResult) -> tuple[int, int | None]:
-    """(tests that are as they must be, all listed tests); (0, None) where that is not known."""
+    """(number of tests with the required result, number of listed tests); (0, None) if unknown."""
     told = done.grade.tests_status if done.grade else None
     if told is None:
         return 0, None
@@ -101,14 +102,14 @@ def status_path(runs: Path, problem: str) -> Path:
 
 
 def read_status(runs: Path, problem: str) -> Record:
-    """A problem's status record; {} where there is none. Raises InputError."""
+    """A problem's status record; {} if there is none. Raises InputError."""
     path = status_path(runs, problem)
     found = read_json(path) if path.is_file() else {}
     return found if isinstance(found, dict) else {}
 
 
 def steps(messages: Sequence[Record]) -> Iterator[Record]:
-    """The turns of the policy: for each its thought, the call, and the observation after it."""
+    """The turns of the policy: for each the thought, the call, and the observation."""
     number = 0
     for place, message in enumerate(messages):
         if message["role"] != "assistant":
@@ -133,7 +134,7 @@ def tool_calls(messages: Sequence[Record]) -> Iterator[Record]:
 
 
 def message_row(message: Record) -> Record:
-    """A message without what only our records need."""
+    """A message without fields that only our records need."""
     kept = ("role", "content", "tool_calls", "tool_call_id", "name")
     return {name: message[name] for name in kept if message.get(name) is not None}
 
@@ -150,7 +151,7 @@ def log_lines(log: Sequence[Record], done: AttemptResult) -> Iterator[str]:
 
 
 def write_summary(runs: Path, problems: Sequence[str]) -> list[str]:
-    """Writes summary.txt over the problems that have an end; its lines. Raises InputError."""
+    """Writes summary.txt about the finished problems, and returns its lines. Raises InputError."""
     named: dict[str, list[str]] = {RESOLVED: [], UNRESOLVED: [], ERROR: []}
     for problem in sorted(problems):
         status = str(read_status(runs, problem).get("status", "")).removeprefix(SKIPPED)
@@ -170,7 +171,7 @@ def write_summary(runs: Path, problems: Sequence[str]) -> list[str]:
 
 
 def add_experiment(runs: Path, root: Path, config: Record, arguments: Record) -> None:
-    """Adds a line on this run to experiment_info.jsonl. Neither may hold a key."""
+    """Adds a line about this run to experiment_info.jsonl. Neither argument may hold a key."""
     asked = ["git", "-C", str(root), "rev-parse", "HEAD"]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     line = {

@@ -1,4 +1,4 @@
-"""Runs a configuration of debug-gym's form as an evaluation, and keeps its files under their names."""
+"""Runs a configuration in debug-gym's format as an evaluation, and names its files as debug-gym does."""
 
 import os
 import re
@@ -37,7 +37,7 @@ from swelab.records import InputError, Record, write_bytes, write_json
 from swelab.records.task_records import Task
 
 OWN = "evaluation"
-"""Folder of our own files in that of a run."""
+"""Folder of our own files, within a run's folder."""
 BACKEND = "SWELAB_BACKEND"
 
 
@@ -52,10 +52,10 @@ class Force(StrEnum):
 def run_configuration(
     request: RunRequest, root: Path, force: Force = Force.NONE, most: int = 0
 ) -> tuple[list[str], int]:
-    """Runs what is left of a configuration: (lines of summary.txt, problems that ended in an error).
+    """Runs what is left of a configuration; returns (lines of summary.txt, number of problems with an error).
 
-    root: of the clone. most: problems, the first ones; 0 for all. Raises InputError, Fault; summary.txt then
-    lists the problems finished before.
+    root: of the clone. most: runs only the first so many problems; 0 for all. Raises InputError, Fault;
+    summary.txt then lists the problems that are finished.
     """
     settings = read_settings(request)
     runs = run_folder(settings)
@@ -76,7 +76,7 @@ def run_configuration(
 
 
 def list_problems(request: RunRequest, root: Path, most: int = 0) -> list[str]:
-    """The problems that `run_configuration` runs. It needs no model. Raises InputError."""
+    """The problems that `run_configuration` would run. Needs no model. Raises InputError."""
     settings = read_settings(request)
     return _problems(settings, source_of(settings, request.config, root), request.config, most)[1]
 
@@ -91,7 +91,7 @@ def _problems(settings: Settings, source: Source, where: Path, most: int) -> tup
 
 
 def run_folder(settings: Settings) -> Path:
-    """The folder of a run: that of `uuid`, else one named by the time and the model."""
+    """The folder of a run, named by `uuid` or else by the time and the model."""
     name = settings.get("uuid")
     if name is None:
         model = re.sub(r"[^A-Za-z0-9._-]+", "-", str(settings.get("llm_name") or "no_llm")).strip("-")
@@ -120,7 +120,7 @@ def _evaluate(plan: Plan, runs: Path, problems: Sequence[str], force: Force) -> 
 
 
 def _prepare(plan: Plan, runs: Path, problems: Sequence[str], excluded: Sequence[str], force: Force) -> None:
-    """Writes the first status of each problem, and forgets what is done again. Raises InputError."""
+    """Writes the first status of each problem, and deletes results of those to repeat. Raises InputError."""
     if force is not Force.ALL:
         check_identity(plan)
     again = set[str]()
@@ -142,5 +142,5 @@ def _prepare(plan: Plan, runs: Path, problems: Sequence[str], excluded: Sequence
 
 
 def _shown(settings: Settings) -> Record:
-    """The settings as experiment_info.jsonl holds them; models' keys are in another file."""
+    """The settings for experiment_info.jsonl. (Keys of models are in another file.)"""
     return {name: value for name, value in settings.items() if "key" not in name.lower()}

@@ -28,7 +28,7 @@ WHY = {
 
 
 def is_debugging(source: Source) -> bool:
-    """Whether a source holds debugging tasks: folders with test.py, or rows with files and without a patch.
+    """Whether a source has debugging tasks: folders with test.py, or rows with files and without a patch.
 
     The first row that is a JSON object decides. Raises InputError, HubError.
     """
@@ -77,7 +77,7 @@ def task_names(source: Source) -> list[str]:
 
 
 def _read(source: Source) -> tuple[Benchmark, dict[str, SmallTask]]:
-    """(readable tasks by name, refused ones). Raises InputError if no task can be read."""
+    """(refused tasks, readable tasks by name). Raises InputError if no task can be read."""
     benchmark, found = Benchmark(), dict[str, SmallTask]()
     for where, read in _readers(source):
         benchmark.rows += 1

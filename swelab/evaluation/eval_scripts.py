@@ -1,7 +1,9 @@
-"""Eval scripts of published rows: a row's own one is checked, or one is made from the benchmark's commands.
+"""Eval scripts of published rows. A row's own script is checked; a row without one gets one made from the
+benchmark's commands.
 
-Programs that judge by a script's exit code alone (the SWE-RL scripts, slime's and Miles' examples) call every
-patch right if the script is empty, or continues after its tests: this module never returns such a script.
+Some programs judge only by a script's exit code (the SWE-RL scripts, slime's and Miles' examples). They call
+every patch right if the script is empty, or continues after its tests. This module never returns such a
+script.
 """
 
 import re
@@ -15,7 +17,7 @@ from swelab.records import InputError
 from swelab.records.task_records import Task
 
 HEREDOC = "EOF_114329324912"
-"""The end word of here-documents in SWE-bench's own scripts."""
+"""The terminator of here-documents in SWE-bench's own scripts."""
 STOPS = re.compile(r"^\s*set\s+-[a-z]*e", re.M)
 SECONDS = 20
 SCRIPT = """#!/bin/bash
@@ -36,10 +38,10 @@ tests=$?
 
 
 def with_script(task: Task) -> Task:
-    """The row with an eval script whose exit code is that of its tests, and the name of its log's parser.
+    """The row with an eval script that exits with the exit code of its tests, and the name of its log parser.
 
-    Raises InputError: the row's own script is empty, is not valid bash or cannot fail; or the row has none
-    and does not say how its tests are run.
+    Raises InputError: the row's own script is empty, is not valid bash or cannot fail; or the row has no
+    script and no test command.
     """
     where = task.instance_id
     if "eval_script" in task:
@@ -64,7 +66,7 @@ def old_paths(diff: str) -> set[str]:
 
 
 def checked(text: str, where: str) -> str:
-    """A script that can fail: unchanged, or changed so that it ends with the exit code of its tests.
+    """Returns a script that can fail: unchanged, or changed to end with the exit code of its tests.
 
     Raises InputError.
     """

@@ -1,4 +1,4 @@
-"""The plan of an evaluation: the model as a policy, the scaffold, the output folder, attempts at once."""
+"""The plan of an evaluation: model (as a policy), scaffold, output folder, number of workers."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from swelab.records import SHIPPED_CONFIGS, InputError, Record
 
 DEFAULT_SCAFFOLD = "mini-swebench"
 NO_KEY = "none"
-"""Sent as the key to a service of --api-base that wants no key: clients refuse to send none."""
+"""Key for a service of --api-base that needs none. (Clients refuse to send no key.)"""
 LONGEST_CONTEXT = 32768
 ROOM = 0.6
 """Share of a GPU's memory that weights may take."""
@@ -32,7 +32,7 @@ KEY = "OPENAI_API_KEY"
 class Plan:
     """An evaluation. policy_name: the model's name. options: those of the command line.
 
-    label: what the evaluation is called; the model's name, if empty, so that two of a model need one.
+    label: name of the evaluation; if empty, the model's name. Two evaluations of one model need labels.
     """
 
     source: Source
@@ -53,12 +53,12 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """Name of the evaluation in predictions, report, score, and tables made of these."""
+        """The evaluation's name in predictions, report, score, and tables made of these."""
         return self.label or self.policy_name
 
     @property
     def progress(self) -> Path:
-        """The folder of the journals from which a killed run continues."""
+        """The folder of the journals from which a killed run resumes."""
         return self.folder / "progress"
 
     @property
@@ -88,10 +88,10 @@ class Plan:
 def policy_of(
     model: str, *, api_base: str = "", api_key_env: str = "", sampling: Mapping[str, Any], **further: Any
 ) -> tuple[str, Policy]:
-    """(name, policy) of a model: a recipe (.yaml), a folder of weights, or a name as LiteLLM has it.
+    """(name, policy) of a model: a recipe (.yaml), a folder of weights, or a name in LiteLLM's form.
 
-    sampling: temperature, max_tokens and the like; those that are None are left at the recipe's or default.
-    further: settings of the policy, of which None and "" are left out. Raises InputError.
+    sampling: temperature, max_tokens and so on; None leaves the recipe's value or the default. further:
+    settings of the policy; None and "" are left out. Raises InputError.
     """
     settings: Record = {name: value for name, value in further.items() if value not in (None, "")}
     options = {name: value for name, value in sampling.items() if value is not None}
@@ -120,7 +120,7 @@ def policy_of(
 
 
 def _served(folder: Path) -> Record:
-    """A folder of weights on the GPUs of this machine: as many servers as there are GPUs for."""
+    """A policy that serves a folder of weights on this machine's GPUs, on as many servers as fit."""
     gpus = machine.gpus()
     length = longest_context(folder, None, LONGEST_CONTEXT)
     return {
@@ -133,7 +133,7 @@ def _served(folder: Path) -> Record:
 
 
 def gpus_of_a_server(folder: Path, gpus: Sequence[machine.Gpu]) -> int:
-    """The fewest GPUs (a power of two) whose memory has room for the weights and for what a server keeps."""
+    """The smallest number of GPUs (a power of two) with memory for the weights and a server's cache."""
     size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     count = 1
     while count * 2 <= len(gpus) and size > ROOM * sum(gpu.total for gpu in gpus[:count]):
@@ -142,7 +142,7 @@ def gpus_of_a_server(folder: Path, gpus: Sequence[machine.Gpu]) -> int:
 
 
 def _reached(model: str, api_base: str, api_key_env: str) -> Record:
-    """Address and key of a service; with --api-base and no $OPENAI_API_KEY the key is the word `none`."""
+    """Address and key of a service. With --api-base and no $OPENAI_API_KEY the key is the word `none`."""
     service: Record = {"api_base": api_base} if api_base else {}
     if api_base and (urlsplit(api_base).scheme not in ("http", "https") or not urlsplit(api_base).hostname):
         raise InputError(f"--api-base {api_base!r}", expected="an address such as http://host:8000/v1")
@@ -155,7 +155,7 @@ def _reached(model: str, api_base: str, api_key_env: str) -> Record:
 
 
 def with_servers(policy: Policy, tp: int | None, dp: int | None) -> Policy:
-    """A folder's policy with weights spread over `tp` GPUs and `dp` servers. Raises InputError."""
+    """The policy of a folder, with weights spread over `tp` GPUs and `dp` servers. Raises InputError."""
     if not isinstance(policy, CheckpointPolicy) or not (tp or dp):
         if tp or dp:
             raise InputError(
@@ -172,7 +172,7 @@ def with_servers(policy: Policy, tp: int | None, dp: int | None) -> Policy:
 
 
 def has_no_price(policy: Policy) -> bool:
-    """Whether a hosted model's price is unknown: a limit in dollars then has no meaning."""
+    """Whether a hosted model's price is unknown, so that a limit in dollars has no effect."""
     if not isinstance(policy, HostedPolicy) or policy.price:
         return False
     return price_of(None, listed_price(policy.model)) is None
@@ -181,10 +181,8 @@ def has_no_price(policy: Policy) -> bool:
 def scaffold_of(
     name: str, step_limit: int | None = None, cost_limit: float | None = None
 ) -> tuple[str, Scaffold]:
-    """(name, scaffold) of a recipe under configs/scaffolds, or of a file, with other limits if given.
-
-    Raises InputError.
-    """
+    """(name, scaffold) of a recipe under configs/scaffolds or of a file; limits are replaced if given. Raises
+    InputError."""
     here = recipes.CONFIGS if recipes.CONFIGS.is_dir() else SHIPPED_CONFIGS
     path = Path(name) if name.endswith((".yaml", ".yml")) else recipes.path_of("scaffold", name, here)
     scaffold = recipes.load(SCAFFOLD, path)

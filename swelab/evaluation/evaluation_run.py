@@ -48,11 +48,10 @@ def evaluate(
 ) -> Record:
     """Runs what is left of an evaluation, writes its files, and returns the content of summary.json.
 
-    choose: selects the tasks to attempt. dry: only the checks. redo: their finished attempts are made again.
-    written: makes what writes the folder of each attempt.
-    Raises InputError (no usable row, another evaluation's folder), Fault (a check failed, the model's service
-    refuses, too many attempts were lost: their table is printed then). The files then hold what was finished
-    before.
+    choose: selects the tasks to attempt. dry: only checks. redo: repeats finished attempts at these tasks.
+    written: makes the object that writes attempts' folders. Raises InputError (no usable row, another
+    evaluation's folder), Fault (a check failed; the model's service refuses; too many attempts were lost,
+    after a table is printed). The files then hold the finished attempts.
     """
     plan = with_archives(plan)
     benchmark, tasks = _benchmark(plan, choose)
@@ -84,7 +83,7 @@ def evaluate(
 def _attempts(
     plan: Plan, todo: Sequence[Task], folders: AttemptFolders
 ) -> tuple[list[AttemptResult], VisibleRuns | None, BaseException | None]:
-    """The attempts, what visible tests say of them, and what ended the run before all were made."""
+    """(attempts, results of visible tests, the exception that ended the run early or None)."""
     try:
         images = task_images(todo, plan.images, refuse_leaks=False)
         done = list(attempts(plan, todo, images, folders)) if todo else []
@@ -96,13 +95,13 @@ def _attempts(
 
 
 def with_archives(plan: Plan) -> Plan:
-    """The plan with the archives that its data, if these are Harbor's folders, carry. Raises InputError."""
+    """The plan with the archives in its data, if the data are Harbor's folders. Raises InputError."""
     place, repos = Path(plan.source.data), plan.progress / "repos"
     return replace(plan, repos=repos) if place.is_dir() and write_archives(place, repos) else plan
 
 
 def _benchmark(plan: Plan, choose: Choice) -> tuple[Benchmark, list[Task]]:
-    """All rows, and the tasks to attempt; says which rows are refused. Raises InputError, HubError."""
+    """(all rows, the tasks to attempt). Prints which rows are refused. Raises InputError, HubError."""
     if is_debugging(plan.source):
         benchmark, tasks = debugging_tasks(plan, choose)
     else:
@@ -118,7 +117,7 @@ def _benchmark(plan: Plan, choose: Choice) -> tuple[Benchmark, list[Task]]:
 
 
 def without_archive(plan: Plan, benchmark: Benchmark) -> None:
-    """Refuses tasks whose repository archive is not there. Raises InputError where that is all of them."""
+    """Refuses tasks whose repository archive does not exist. Raises InputError if no task is left."""
     for task in list(benchmark.tasks):
         path = plan.repos / f"{task.repo_recipe}.tar"
         if task.repo_recipe and not path.is_file():
@@ -129,7 +128,7 @@ def without_archive(plan: Plan, benchmark: Benchmark) -> None:
 
 
 def _is_left(plan: Plan, tasks: Sequence[Task]) -> bool:
-    """Whether an attempt is left to do: a complete evaluation is written again without the checks."""
+    """Whether an attempt is left to do. If not, files are written again without checks."""
     whole = {
         (each.instance_id, each.sample) for each in finished(plan) if not (each.is_lost or each.is_paused)
     }
@@ -137,7 +136,7 @@ def _is_left(plan: Plan, tasks: Sequence[Task]) -> bool:
 
 
 def check_identity(plan: Plan) -> None:
-    """Raises InputError where the folder holds another evaluation."""
+    """Raises InputError if the folder holds another evaluation."""
     path, own = plan.folder / IDENTITY, plan.identity()
     if path.is_file() and (held := read_json(path)) != own:
         what = f"holds an evaluation with another {', '.join(_differences(held, own))}"
@@ -145,7 +144,7 @@ def check_identity(plan: Plan) -> None:
 
 
 def _differences(earlier: object, own: object, name: str = "") -> Iterator[str]:
-    """Each setting that differs, with its value here and in the folder."""
+    """Yields each setting that differs, with its value here and in the folder."""
     if isinstance(earlier, dict) and isinstance(own, dict):
         for key in dict.fromkeys([*own, *earlier]):
             yield from _differences(earlier.get(key), own.get(key), f"{name}.{key}" if name else key)
@@ -155,11 +154,11 @@ def _differences(earlier: object, own: object, name: str = "") -> Iterator[str]:
 
 
 def forget(plan: Plan, names: set[str]) -> None:
-    """Removes the finished attempts at these instances, so that they are made again; where the folder is of
-    another evaluation, all of it. The folders of earlier attempts stay.
+    """Removes the finished attempts at these instances, so that they are made again.
 
-    An attempt that a kill interrupted is resumed: its paid answers are not paid twice. Raises InputError
-    (another process is at work in the folder).
+    If the folder is of another evaluation, removes all its attempts. The folders of earlier attempts stay. An
+    attempt that a kill interrupted is resumed, and its paid answers are not paid twice. Raises InputError
+    (another process uses the folder).
     """
     path, progress = plan.folder / IDENTITY, plan.progress
     if not path.is_file() or read_json(path) != plan.identity():
@@ -179,7 +178,7 @@ def forget(plan: Plan, names: set[str]) -> None:
 
 
 def meta(plan: Plan) -> Record:
-    """The content of meta.json that is the same for every attempt. It has no key."""
+    """The fields of meta.json that all attempts share. They include no key."""
     policy = plan.policy.plain()
     return {
         "model": plan.policy_name,
@@ -192,9 +191,10 @@ def meta(plan: Plan) -> Record:
 
 
 def with_images(plan: Plan, tasks: Sequence[Task], benchmark: Benchmark) -> tuple[Plan, dict[str, str]]:
-    """(the plan with the record of its images, pulled if none was given; by id, why a task has no image).
+    """Pulls images if the plan names no record of images; returns (plan with a record, reasons by id).
 
-    A task whose image contains its answer is refused in `benchmark`. Raises InputError, RegistryUnreachable.
+    The reasons say why a task has no usable image. A task whose image contains its answer is refused in
+    `benchmark`. Raises InputError, RegistryUnreachable.
     """
     wanted = [task for task in tasks if task.in_image]
     if not wanted:

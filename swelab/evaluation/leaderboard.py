@@ -1,7 +1,8 @@
-"""An evaluation as the folder that SWE-bench's leaderboard takes (repository SWE-bench/experiments).
+"""Writes an evaluation as the folder that SWE-bench's leaderboard requires (repository
+SWE-bench/experiments).
 
-Predictions, metadata.yaml, README.md with the checklist, `logs/<id>/`, `trajs/<id>.traj`, results.
-It contains no test of a hidden set and no path of this machine; fields that are not known say so.
+Predictions, metadata.yaml, README.md with the checklist, `logs/<id>/`, `trajs/<id>.traj`, results. It
+contains no test of a hidden set and no path of this machine; unknown fields are marked as such.
 """
 
 import json
@@ -52,10 +53,10 @@ def write_leaderboard(
 ) -> Path:
     """Writes the submission of the evaluation in `folder` below `to`; returns its folder, <date>_<name>.
 
-    details: site, report, authors, org, os_model, os_system, as far as they are given. clean: takes out of a
-    text what must not be handed on. max_lost: attempts that may have been lost to infrastructure.
-    Raises InputError: an evaluation that is not over, of several attempts at each task, with more lost
-    attempts, or of tasks that are not SWE-bench's; a name that cannot be a folder's.
+    details: site, report, authors, org, os_model, os_system, if given. clean: removes private parts from a
+    text. max_lost: how many attempts may be lost to infrastructure. Raises InputError: an evaluation that is
+    unfinished, has several attempts at each task, more lost attempts, or tasks that are not SWE-bench's; a
+    name that cannot be a folder's.
     """
     summary = read_json(folder / "summary.json")
     if not isinstance(summary, dict) or not summary.get("complete"):
@@ -88,7 +89,7 @@ def write_leaderboard(
 
 @dataclass(frozen=True)
 class Submitted:
-    """An attempt as it is handed in: its grade where there is one, its test log, its conversation."""
+    """An attempt in a submission. grade, trajectory: None if there is none. log: of the tests."""
 
     instance_id: str
     status: str
@@ -158,7 +159,7 @@ def _submitted(folder: Path, rows: Iterable[Record], clean: Callable[[str], str]
 
 
 def results(rows: Iterable[Record]) -> dict[str, list[str]]:
-    """Which instances were resolved, made no patch, or have no log."""
+    """The instances that were resolved, made no patch, or have no log."""
     found: dict[str, list[str]] = {"no_generation": [], "no_logs": [], "resolved": []}
     for row in rows:
         if row["status"] == GradeEnd.EMPTY_PATCH:
@@ -171,7 +172,7 @@ def results(rows: Iterable[Record]) -> dict[str, list[str]]:
 
 
 def metadata(name: str, model: str, details: Record) -> Record:
-    """metadata.yaml; fields without a value are marked."""
+    """The content of metadata.yaml; fields without a value are marked."""
     info = {field: details.get(field) or TO_FILL for field in ("authors", "report", "site")}
     tags = {"checked": False, "model": [model], "org": details.get("org") or TO_FILL}
     tags |= {field: bool(details.get(field)) for field in ("os_model", "os_system")}

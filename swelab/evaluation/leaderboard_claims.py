@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from swelab.records import InputError, Record
 
 SPLITS = {"lite": 300, "multilingual": 300, "verified": 500, "test": 2294}
-"""Tasks of each split of the leaderboard that is graded from files (huggingface.co/SWE-bench)."""
+"""Number of tasks in each split of the leaderboard that is graded from files (huggingface.co/SWE-bench)."""
 INSTANCE = re.compile(r"[A-Za-z0-9_.+-]+__[A-Za-z0-9_.+-]+-[0-9]+")
 """An id of SWE-bench: owner__repository-number of the pull request."""
 ONCE = "Is a pass@1 submission (does not attempt the same task instance more than once)"
@@ -20,14 +20,14 @@ WEB = (
 
 
 def check_ids(ids: Iterable[str]) -> None:
-    """Raises InputError: a task whose id is none of SWE-bench's form."""
+    """Raises InputError for a task whose id does not have SWE-bench's form."""
     if strangers := sorted(name for name in ids if not INSTANCE.fullmatch(name)):
         what = f"{len(strangers)} tasks are of no benchmark of the leaderboard, such as {strangers[0]}"
         raise InputError(what, expected="ids such as django__django-11099")
 
 
 def missing_tasks(ids: Collection[str]) -> str:
-    """A sentence with the sizes of all splits if the number of tasks is none of them, else ""."""
+    """A sentence with the sizes of all splits if the number of tasks matches none, otherwise ""."""
     if len(ids) in SPLITS.values():
         return ""
     sizes = ", ".join(f"{name} {size}" for name, size in SPLITS.items())
@@ -35,16 +35,16 @@ def missing_tasks(ids: Collection[str]) -> str:
 
 
 def steps(limit: int | None) -> str:
-    """A limit of model calls in words. limit: 0 is none, None where it is not known."""
+    """Describes a limit of model calls. limit: 0 is no limit, None is unknown."""
     if limit is None:
         return "limit of steps not known"
     return f"at most {limit} steps" if limit else "no limit of steps"
 
 
 def checklist(summary: Record, scaffold: Record) -> str:
-    """The leaderboard's checklist as Markdown: a box is ticked where the claim is known to hold.
+    """The leaderboard's checklist as Markdown. A box is ticked if the claim is known to be true.
 
-    summary: statements_naming_tests, where it is known. scaffold: the recipe.
+    summary: statements_naming_tests, if known. scaffold: the recipe.
     """
     agent = scaffold.get("agent")
     reasons = {ONCE: "", TESTS: _test_knowledge(summary, scaffold), HINTS: "", WEB: ""}
@@ -57,7 +57,7 @@ def checklist(summary: Record, scaffold: Record) -> str:
 
 
 def _test_knowledge(summary: Record, scaffold: Record) -> str:
-    """Why it cannot be said that no test knowledge was used; "" where it can."""
+    """Why the claim that no test knowledge was used cannot be made; "" if it can."""
     naming = summary.get("statements_naming_tests")
     if naming is None:
         return "not known: nobody counted the statements that name a test to repair"

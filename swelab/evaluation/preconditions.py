@@ -1,4 +1,4 @@
-"""Checks what an evaluation needs before it spends anything; each finding says what to do."""
+"""Checks the needs of an evaluation before it spends anything. Each finding says what to do."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -29,12 +29,12 @@ from swelab.tasks.task_images import refused
 WORD = [{"role": "user", "content": "Answer with one word: ready"}]
 CALL = [{"role": "user", "content": "Call the tool bash with the command `true`. Answer with nothing else."}]
 PROMPT_TOKENS = 3000
-"""Upper bound of the tokens of the words in SWE-agent's configurations."""
+"""Upper bound of the tokens of the prompts in SWE-agent's configurations."""
 CHARS_PER_TOKEN = 4
 
 
 def look(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
-    """Looks at sandboxes, disk, the model, what its service can do. Costs two short calls."""
+    """Checks sandboxes, disk, the model, and the abilities of its service. Costs two short calls."""
     yield check_sandboxes(backend_name())
     yield check_disk(plan.folder)
     yield from images(plan, tasks)
@@ -46,7 +46,7 @@ def look(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
 
 
 def images(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
-    """How many images the tasks run in, and whether the record of images that was given lists them."""
+    """How many images the tasks run in, and whether the given record of images lists them."""
     in_images = [task for task in tasks if task.in_image]
     if not in_images:
         return
@@ -65,7 +65,8 @@ def images(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
 
 
 def service(plan: Plan, policy: HostedPolicy, tasks: Sequence[Task]) -> Iterator[Finding]:
-    """Whether a service completes a prompt, calls tools where the scaffold has some, has room for prompts."""
+    """Checks that a service completes a prompt, calls tools if the scaffold has some, and has space for
+    prompts."""
     key = read_keys(key_variables(policy))[0].secret
     longest = None
     if policy.api_base:
@@ -89,7 +90,7 @@ def service(plan: Plan, policy: HostedPolicy, tasks: Sequence[Task]) -> Iterator
 
 
 def listing(base: str, model: str, key: str | None) -> tuple[Finding, Record]:
-    """Whether the service lists models; and the entry of this one, {} where it is not listed."""
+    """(whether the service lists models, the entry of this model or {})."""
     try:
         answer = ask(base, "/models", key)
     except Fault as fault:
@@ -120,7 +121,7 @@ def completion(
         answer = complete(policy.model, messages, key, policy.api_base, {"max_tokens": most, **offer})
     except InputError as error:
         return fix(f"completion: {error}"), None
-    except Exception as error:  # LiteLLM raises what the libraries below it do, bare Exception too
+    except Exception as error:  # LiteLLM lets other libraries' exceptions through, even bare Exception
         fault = read_fault(error, key)
         severity = Severity.LOW if fault.kind == BUSY else Severity.FIX
         return Finding(severity, f"completion: {policy.model}: {fault.text}"), None
@@ -134,7 +135,7 @@ def completion(
 
 
 def tools(finding: Finding, answer: Any, scaffold: str) -> Finding:
-    """Whether the answer to CALL calls the tool. finding: that of its completion."""
+    """Whether the answer to CALL calls the tool. finding: of that completion."""
     if finding.severity != Severity.OK:
         return fix(f"tools: {finding.sentence.removeprefix('completion: ')}; {scaffold} needs them")
     if getattr(answer.choices[0].message, "tool_calls", None):
@@ -144,7 +145,7 @@ def tools(finding: Finding, answer: Any, scaffold: str) -> Finding:
 
 
 def own_words(scaffold: Scaffold) -> int:
-    """About how many tokens a scaffold's first messages and its tools take, without the task."""
+    """Approximate number of tokens of a scaffold's first messages and tools, without the task."""
     if isinstance(scaffold, SweAgentScaffold):
         return PROMPT_TOKENS
     loop = loop_of(scaffold)
@@ -153,7 +154,8 @@ def own_words(scaffold: Scaffold) -> int:
 
 
 def context(longest: int, answer: int, words: int, tasks: Sequence[Task]) -> Finding:
-    """Whether prompts and answers fit into the model's context. words: a prompt's tokens without the task."""
+    """Checks that prompts and answers fit into the model's context. words: tokens of a prompt without the
+    task."""
     if answer >= longest:
         return fix(f"context: {longest} tokens, and --max-tokens is {answer}; lower it")
     room = longest - answer - words
@@ -165,7 +167,7 @@ def context(longest: int, answer: int, words: int, tasks: Sequence[Task]) -> Fin
 
 
 def weights(folder: Path, context_length: int, answer: int) -> Iterator[Finding]:
-    """Whether a folder's weights are whole, and can be served here."""
+    """Checks that a folder's weights are complete, and can be served here."""
     try:
         check_weights(folder)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Writes published sets as files that SWE-RL's and Miles' programs read: prompt rows, ids, images."""
+"""Writes published sets as files for SWE-RL's and Miles' programs: prompt rows, ids, images."""
 
 import sys
 from collections import Counter
@@ -18,7 +18,7 @@ VACUOUS = "rows without eval_script: a trainer that judges by it alone would cal
 
 
 def write_prompts(source: Source, path: Path, most: int = 0, form: str = FORMS[0]) -> Record:
-    """Writes prompt rows of a set, with all columns; returns how many, and counts of left out rows.
+    """Writes prompt rows of a set, with all columns; returns their number, and counts of omitted rows.
 
     most: the first rows only; 0 for all. form: one of FORMS. Raises InputError, HubError.
     """
@@ -48,7 +48,8 @@ def write_prompts(source: Source, path: Path, most: int = 0, form: str = FORMS[0
 
 
 def prompt_row(source: Source, row: Record, form: str) -> Record:
-    """A task's row as slime's (SWE-RL's) or Miles' prompt row; of Miles' `subset` says whose images."""
+    """A task's row as a prompt row of slime (SWE-RL) or Miles. Miles' field `subset` names the project whose
+    images are used."""
     if form == "slime":
         instance = {"instance": row, "data_source": named(source.data)}
         return {"text": row["problem_statement"], "metadata": instance}
@@ -60,12 +61,12 @@ def prompt_row(source: Source, row: Record, form: str) -> Record:
 
 
 def named(data: str) -> str:
-    """The value of `data_source`: the set's name, from which programs derive how its images are named."""
+    """The value of `data_source`: the set's name, from which programs derive the names of images."""
     return data.partition("@")[0]
 
 
 def write_assets(source: Source, folder: Path) -> Record:
-    """Writes ASSETS into `folder`; returns their numbers of lines, and why rows were refused, by place.
+    """Writes ASSETS into `folder`; returns their numbers of lines, and the reasons of refused rows by place.
 
     Every row of verified_eval.jsonl has an eval script that can fail. Raises InputError: no row is left;
     HubError.
@@ -89,6 +90,6 @@ def write_assets(source: Source, folder: Path) -> Record:
 
 
 def full_name(image: str) -> str:
-    """An image's name with Docker's own registry before it, where it names none."""
+    """An image's name, with Docker's own registry in front if the name has no registry."""
     first = image.partition("/")[0]
     return image if "." in first or ":" in first or first == "localhost" else f"docker.io/{image}"

@@ -26,7 +26,7 @@ from swelab.tasks.hidden_tests import names_a_test
 
 LOST = "lost to infrastructure"
 SEVERAL = ("runs", "spread", "pass_at", "pass_all")
-"""Fields of a score of several samples."""
+"""Fields of a score of several samples that summary.json gets too."""
 
 
 def write_results(
@@ -37,10 +37,10 @@ def write_results(
     minutes: float,
     runs: VisibleRuns | None = None,
 ) -> Record:
-    """Writes all files of an evaluation from what is done; returns the content of summary.json.
+    """Writes all files of an evaluation from the attempts so far; returns the content of summary.json.
 
-    runs: what visible tests say of patches, where one of several attempts at a task is chosen. results.jsonl
-    and predictions hold the attempts made so far; report and score need all of them.
+    runs: results of visible tests, if one of several attempts at a task is to be chosen. results.jsonl and
+    predictions have the attempts made so far; report and score need all attempts.
     """
     order = {task.instance_id: place for place, task in enumerate(tasks)}
     mine = sorted(
@@ -66,7 +66,7 @@ def named(stem: str, sample: int) -> str:
 
 
 def _scored(plan: Plan, tasks: Sequence[Task], mine: Sequence[AttemptResult]) -> Score | None:
-    """Writes report and score when every attempt has a grade; removes those of an earlier run if not."""
+    """Writes report and score if every attempt has a grade; otherwise removes those of an earlier run."""
     grades = [each.grade for each in mine if each.grade]
     reports = [plan.folder / named("report", sample) for sample in range(plan.samples)]
     if len(grades) < len(tasks) * plan.samples:
@@ -93,11 +93,11 @@ def summary(
     scored: Score | None,
     minutes: float,
 ) -> Record:
-    """summary.json: the fields of the SWE-RL scripts, then intervals, losses apart, ends, tokens, cost.
+    """The content of summary.json: fields of the SWE-RL scripts, then intervals, losses, ends, tokens, cost.
 
-    `resolve_rate` counts an attempt that was lost as not resolved, and `errors` says how many these are;
-    `without_infra_errors` leaves them out of both counts. `statements_naming_tests`: ids of tasks.
-    `usage` is that of the attempts which count; `usage.paid` is the whole bill, in dollars.
+    `resolve_rate` counts lost attempts as not resolved, and `errors` is their number; `without_infra_errors`
+    leaves them out of both counts. `statements_naming_tests`: ids of tasks. `usage` is of the attempts that
+    count; `usage.paid` is the whole bill, in dollars.
     """
     lost = [each for each in mine if each.status == GradeEnd.INFRA_ERROR]
     kept = [each for each in mine if each.status != GradeEnd.INFRA_ERROR]
@@ -128,7 +128,7 @@ def summary(
 
 
 def _as_before(mine: Sequence[AttemptResult], earlier: Sequence[AttemptResult]) -> Record:
-    """The figures of the SWE-RL scripts, under their names. earlier: attempts that were not lost."""
+    """The figures of the SWE-RL scripts, by their names. earlier: attempts that were not lost."""
     total, resolved = len(mine), sum(bool(each.row()["resolved"]) for each in mine)
     times = [each.elapsed for each in mine if each.run_dir]
     return {
@@ -150,7 +150,7 @@ def _of_several(plan: Plan, mine: Sequence[AttemptResult], scored: Score | None)
 
 
 def witnessed(plan: Plan, mine: Sequence[AttemptResult]) -> Record:
-    """How well resolved attempts are witnessed, and by which file; counts are null where there is none."""
+    """How well resolved attempts are witnessed, and the witness file. Without a file counts are null."""
     counts = Counter(each.grade.evidence for each in mine if each.grade and each.grade.resolved)
     asked = plan.witness is not None
     found: Record = {standing: counts[standing] if asked else None for standing in RESOLVED_BY}
@@ -181,7 +181,7 @@ def _sorted(counts: Counter[str]) -> dict[str, int]:
 
 
 def _spent(mine: Sequence[AttemptResult]) -> Record:
-    """Tokens and dollars, and of how many attempts each is known."""
+    """Tokens and dollars, and for how many attempts each is known."""
     found: Record = {"calls": sum(each.usage.calls for each in mine)}
     for name in ("prompt_tokens", "completion_tokens", "cost"):
         known = [each.usage[name] for each in mine if each.usage[name] is not None]
@@ -191,7 +191,7 @@ def _spent(mine: Sequence[AttemptResult]) -> Record:
 
 
 def _paid(plan: Plan) -> Record:
-    """Dollars of all requests of all runs, each once; of these, dollars of calls whose cost is not known."""
+    """Dollars of all requests in all runs, and dollars of those calls whose cost is uncertain."""
     sums = sums_of(PaidRun(plan.paid, lambda task: "").ledger)
     if not sums.calls:
         return {}
@@ -199,7 +199,7 @@ def _paid(plan: Plan) -> Record:
 
 
 def table(record: Record) -> list[str]:
-    """summary.json as a Markdown table, for a person to paste."""
+    """Formats summary.json as a Markdown table."""
     rate, rest, used = record["resolve_rate"], record["without_infra_errors"], record["usage"]
     low, high = record["interval"] or (0, 0)
     of = f"{record['resolved']} of {record['total']}"
@@ -233,7 +233,7 @@ def table(record: Record) -> list[str]:
 
 
 def _of_samples(record: Record) -> list[tuple[str, str]]:
-    """The lines on several attempts at each task: pass@k over tasks, pass@1 from run to run, best-of."""
+    """Lines about several attempts at each task: pass@k over tasks, pass@1 from run to run, best-of."""
     rows = []
     if not record.get("pass_at") and record["interval"]:
         rows.append(("pass@1", _share(record["resolve_rate"], record["interval"])))

@@ -9,9 +9,9 @@ from swelab.records import read_json, write_json
 
 
 class RunTime:
-    """Minutes of all runs, those of earlier ones read from `path`. Thread-safe.
+    """Total minutes of all runs, including earlier ones, which are read from `path`. Thread-safe.
 
-    A killed run counts up to its last `note`. Raises InputError (`path` is not what was written).
+    A killed run counts up to its last `note`. Raises InputError (`path` has other content).
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic):
@@ -21,7 +21,7 @@ class RunTime:
         self._lock = threading.Lock()
 
     def note(self) -> float:
-        """Writes the minutes until now; returns them."""
+        """Writes the minutes so far; returns them."""
         with self._lock:
             minutes = self._before + (self._clock() - self._began) / 60
             write_json(self._path, {"minutes": minutes})

@@ -1,4 +1,4 @@
-"""The attempts that run now, as a table at the foot of a terminal: step, cost and last command of each."""
+"""Shows the running attempts as a table at the foot of a terminal: step, cost and last command of each."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ class Attempt:
 
 
 class Running:
-    """The running attempts, and how the others ended. Thread-safe."""
+    """The running attempts, and counts of finished ones by their end. Thread-safe."""
 
     def __init__(self, total: int):
         self.total = total
@@ -60,7 +60,7 @@ class Running:
             self.ends[status] = self.ends.get(status, 0) + 1
 
     def rows(self) -> list[tuple[str, str, int, str, str, str]]:
-        """(attempt, state, step, dollars, time, last command) of what runs, the oldest first."""
+        """(attempt, state, step, dollars, time, last command) of running attempts, the oldest first."""
         with self._lock:
             found = sorted(self._now.items(), key=lambda pair: pair[1].began)
         now = time.monotonic()
@@ -77,7 +77,7 @@ class Running:
         ]
 
     def words(self) -> str:
-        """Counts of finished attempts, by how they ended."""
+        """Counts of finished attempts by their end."""
         with self._lock:
             ends = dict(self.ends)
         counts = ", ".join(f"{count} {status}" for status, count in sorted(ends.items(), key=lambda e: -e[1]))
@@ -86,7 +86,7 @@ class Running:
 
 @contextmanager
 def shown(running: Running) -> Iterator[None]:
-    """Draws the table while the block runs, on a terminal; elsewhere nothing."""
+    """Draws the table during the block on a terminal; elsewhere does nothing."""
     if not sys.stderr.isatty() or os.environ.get("TERM") in (None, "", "dumb", "unknown"):
         yield
         return

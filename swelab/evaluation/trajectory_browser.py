@@ -24,7 +24,7 @@ ENDINGS = ("traj.json", ".traj")
 
 @dataclass(frozen=True)
 class Entry:
-    """An attempt: its instance, its trajectory file, how it ended in a word or two."""
+    """An attempt: its instance, its trajectory file, and its end in a word or two."""
 
     name: str
     path: Path
@@ -32,9 +32,10 @@ class Entry:
 
 
 def entries(folder: Path, pattern: str = "", status: str = "") -> list[Entry]:
-    """The attempts in an evaluation's folder, or all trajectories below another one.
+    """The attempts in an evaluation's folder, or all trajectories below any other folder.
 
-    pattern: regular expression searched in instance ids; status: a word of how they ended. Raises InputError.
+    pattern: regular expression searched in instance ids. status: a word of the attempt's end. Raises
+    InputError.
     """
     rows = folder / ROWS
     found = list(_evaluated(folder)) if rows.is_file() else list(_below(folder))
@@ -98,12 +99,12 @@ def _turn(message: Record) -> str:
 
 
 def clean(text: str) -> str:
-    """Text without characters that a terminal obeys."""
+    """Removes control characters, which a terminal would obey."""
     return "".join(c if c.isprintable() or c == "\n" else "    " if c == "\t" else "\ufffd" for c in text)
 
 
 def browse(entries: Sequence[Entry], keys: Iterator[str], write: Callable[[str], object]) -> None:
-    """Shows one page after another, as the keys say, until `q` or no further key."""
+    """Shows the page that each key selects, until `q` or the last key."""
     place = turn = 0
     shown = pages(entries[0])
     write(_page(entries, place, shown, turn))
@@ -142,7 +143,7 @@ def _page(entries: Sequence[Entry], place: int, shown: Sequence[str], turn: int)
 
 @contextmanager
 def typed() -> Iterator[Iterator[str]]:
-    """The keys that a person types, one at a time, until the terminal ends; none of them is echoed."""
+    """Yields the keys that a person types, one at a time and without echo, until the terminal closes."""
     import termios
     import tty
 

@@ -1,1 +1,1 @@
-"""Parts of a workflow job: shard, journal, threads or Ray, child processes, manifest."""
+"""Parts of a workflow job: shards, journals, threads or Ray, child processes, manifests."""

@@ -1,7 +1,7 @@
-"""Calls functions that parse hostile text in child processes, within bounds of time and memory.
+"""Calls functions that parse hostile text in child processes, with limits on time and memory.
 
 A regular expression that backtracks without end, or a parser that recurses without end, holds the
-interpreter's lock and blocks its whole process. In a child process it costs only that child, which is killed
+interpreter's lock and blocks its whole process. In a child process it blocks only that child, which is killed
 and restarted.
 """
 
@@ -26,7 +26,7 @@ CPU_SECONDS = 20.0
 MEMORY_BYTES = 4 << 30
 _WALL_SECONDS = 15 * CPU_SECONDS
 _BY_OTHERS = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP)
-"""Exit codes that the bounds do not cause; the call is repeated once after them."""
+"""Exit codes after which a call is repeated once, because the limits do not cause them."""
 
 _SIZE = struct.Struct("<Q")
 _SERVE = "import sys; sys.path[:] = sys.argv[1:]; from swelab.jobs.bounded_calls import serve; serve()"
@@ -39,8 +39,8 @@ class Unread(Fault):
 class BoundedCalls:
     """Calls module-level functions in child processes, which are started on demand and reused.
 
-    Thread-safe: concurrent calls run in different children, so a slow one delays no other. Arguments and
-    results are pickled. cpu_seconds bounds each call.
+    Thread-safe: concurrent calls run in different children, so a slow call delays no other. Arguments and
+    results are pickled. cpu_seconds: limit of each call.
     """
 
     def __init__(self, cpu_seconds: float = CPU_SECONDS):
@@ -48,9 +48,9 @@ class BoundedCalls:
         self._idle: list[_Child] = []
 
     def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """The result of the function, or its exception.
+        """Returns the function's result, or raises its exception.
 
-        Raises Unread beyond the bounds, OSError (no process).
+        Raises Unread beyond the limits, OSError (no process).
         """
         request = pickle.dumps((self._cpu_seconds, function, arguments))
         try:
@@ -78,7 +78,7 @@ class _Child:
         self._owner = 0
 
     def answer(self, request: bytes) -> bytes:
-        """The pickled result of a pickled call. Raises Unread, OSError."""
+        """Returns the pickled result of a pickled call. Raises Unread, OSError."""
         for is_last in (False, True):
             try:
                 return self._ask(self._running(), request)
@@ -91,7 +91,7 @@ class _Child:
         raise Unread(f"it took more than {bounds}")
 
     def _ended_with(self) -> int | None:
-        """The exit code of the process, after a wait of at most a second; None while it runs."""
+        """The exit code of the process; waits up to a second for it. None while the process runs."""
         try:
             return self._process.wait(1) if self._process else None
         except subprocess.TimeoutExpired:
@@ -158,14 +158,14 @@ def _packed(error: Exception) -> bytes:
     try:
         pickle.loads(packed := pickle.dumps((False, error)))
         return packed
-    except Exception:  # of a class that cannot travel
+    except Exception:  # of a class that cannot be pickled
         return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
 
 
 def serve() -> None:
     """Answers calls in the child until the parent dies. The kernel kills it if a call takes too long."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a function prints is no answer
+    os.dup2(2, 1)  # a function's output must not mix with the answers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -174,7 +174,7 @@ def serve() -> None:
             seconds, function, arguments = pickle.loads(_read(0))
         except EOFError:
             return
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # not caught: it ends the process, in native code too
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # not caught: it ends the process, even in native code
         try:
             answer = pickle.dumps((True, function(*arguments)))
         except MemoryError:

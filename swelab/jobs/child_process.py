@@ -1,12 +1,12 @@
 """Child processes that never outlive us.
 
-A model server or a trainer starts processes of its own. `Tethered` puts the whole tree under one lid:
-a PID namespace (bubblewrap) that the kernel empties when its first process ends. The lid closes
-when we stop it, when we end, and when we are killed with SIGKILL. Where there is no bubblewrap,
-or user namespaces are off, the child asks the kernel to be killed with its parent
-(`PR_SET_PDEATHSIG`), and its group is killed on `stop`.
+A model server or a trainer starts processes of its own. `Tethered` puts the whole tree into a PID namespace
+(bubblewrap), whose processes the kernel kills when its first process ends. That happens when we stop it, when
+we end, and when we are killed with SIGKILL.
 
-Both ways hang on the thread that starts the child: when it ends, so does the child.
+Without bubblewrap, or without user namespaces, the child asks the kernel to kill it with its parent
+(`PR_SET_PDEATHSIG`), and `stop` kills its process group. In both ways the child also ends with the thread
+that started it.
 """
 
 import json
@@ -26,7 +26,7 @@ from typing import IO
 from swelab.records import shorten
 
 PRIVATE = "/dev/shm"
-"""In a namespace, a folder in memory: only the command sees it, and it ends with the command."""
+"""In a namespace, a folder in memory that only the command sees. It is removed with the namespace."""
 
 LID = (
     *("bwrap", "--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc"),
@@ -34,9 +34,10 @@ LID = (
 )
 
 UNMASKED = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-"""Another lid, for a command that makes namespaces of its own: under the first its /proc counts as masked."""
+"""Opens another namespace, for a command that makes namespaces itself: under LID the kernel treats /proc as
+masked."""
 REAPER = '"$@" & wait $!'
-"""The first process of a namespace, which waits for those that others leave."""
+"""The first process of a namespace: it reaps orphaned processes."""
 
 FAULT = re.compile(r"\b\w*(Error|Exception|Killed|out of memory)\b", re.IGNORECASE)
 
@@ -52,13 +53,13 @@ before that call: getppid() then differs."""
 
 
 def torch_environment(threads: int) -> dict[str, str]:
-    """Our environment for a child that imports swelab and computes by torch on `threads` CPUs."""
+    """Our environment for a child that imports swelab, and runs torch on `threads` CPUs."""
     root = str(Path(__file__).resolve().parents[2])
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")])),
         "OMP_NUM_THREADS": str(threads),
-        "GOMP_SPINCOUNT": "3000",  # longer spins (the default) are tenfold slower where cores are shared
+        "GOMP_SPINCOUNT": "3000",  # the default, longer spins, is ten times slower on shared cores
         "TOKENIZERS_PARALLELISM": "false",
     }
 
@@ -74,7 +75,7 @@ def has_namespaces() -> bool:
 
 @cache
 def unmasked() -> Sequence[str]:
-    """The words of the lid `UNMASKED` for this user; none where it is not allowed here."""
+    """The command prefix `UNMASKED` for this user; empty if it is not permitted here."""
     for mapped in ((), ("--user", "--map-current-user")):
         lid = (*UNMASKED, *mapped)
         with suppress(OSError, subprocess.TimeoutExpired):
@@ -84,15 +85,15 @@ def unmasked() -> Sequence[str]:
 
 
 Command = Callable[[str], Sequence[str]]
-"""Makes the words of a command from the path of its private folder."""
+"""Makes the arguments of a command from the path of its private folder."""
 
 
 class Tethered:
-    """A started command. Its output goes to `log`; it is stopped by `stop`, or with us.
+    """A started command. Its output goes to `log`. It ends with `stop`, or when we end.
 
-    `command` makes the argument vector from the path of a private folder, which holds `files` and is
-    the command's TMPDIR: there a secret is neither in `ps` nor left behind. `stdin` is a descriptor that it
-    reads from; nothing without. `nests`: it makes sandboxes itself, so its lid is `UNMASKED`.
+    `command` makes the argument vector from the path of a private folder, which holds `files` and is the
+    command's TMPDIR; secrets in it are not visible in `ps`, and are removed. `stdin`: descriptor of its
+    input; by default empty. `nests`: the command makes sandboxes itself, so it runs under `UNMASKED`.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Tethered:
     def _start_in_group(
         self, command: Command, env: Mapping[str, str], log: IO[bytes], files: Mapping[str, bytes]
     ) -> subprocess.Popen[bytes]:
-        # The path of a UNIX socket below it must fit into 107 bytes.
+        # The path of a UNIX socket in this folder must fit into 107 bytes.
         folder = "/tmp" if len(tempfile.gettempdir()) > 85 else None
         self._scratch = tempfile.mkdtemp(prefix="swelab-", dir=folder)
         for name, data in files.items():
@@ -151,7 +152,7 @@ class Tethered:
         return self.process.poll()
 
     def _command_pid(self) -> int | None:
-        """The command's own pid: below the namespace's first process, where there is one."""
+        """The command's own pid. In a namespace, it is the child of the namespace's first process."""
         if not self._first:
             return self.process.pid
         try:
@@ -161,7 +162,7 @@ class Tethered:
             return None
 
     def stop(self, grace_seconds: float = 5) -> None:
-        """Interrupts the command (unless the grace is 0), waits, then kills what is left. Idempotent."""
+        """Interrupts the command (unless the grace is 0), waits, then kills what still runs. Idempotent."""
         if grace_seconds and self.process.poll() is None and (pid := self._command_pid()):
             with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.kill(pid, signal.SIGINT)
@@ -196,7 +197,7 @@ def tail(log: Path, size: int = 16384) -> str:
 
 
 def fault_line(log: Path) -> str:
-    """The log's last line that names a fault, else its last lines, on one line."""
+    """The log's last line that names a fault; without one, its last lines joined into one."""
     lines = [line.strip() for line in tail(log).replace("\r", "\n").splitlines() if line.strip()]
     faults = [line for line in lines if FAULT.search(line)]
     return shorten(faults[-1] if faults else " | ".join(lines[-3:]) or "it printed nothing", 300)

@@ -1,7 +1,7 @@
-"""Durations of instances, so that long ones begin first: the last one to end decides when a shard ends.
+"""Records how long instances take, so that long ones start first: a shard ends with its last instance.
 
-A small table lies next to each journal (`<shard>.seconds.tsv`: instance id, wall seconds). It decides the
-order of work and nothing else; a damaged line, or none, costs no more than time.
+A small table lies next to each journal (`<shard>.seconds.tsv`: instance id, wall seconds). It affects only
+the order of work, so a damaged or missing line costs only time.
 """
 
 import statistics
@@ -16,12 +16,13 @@ SUFFIX = ".seconds.tsv"
 
 
 def _name(item: Any) -> str:
-    """The instance id of what is worked on; "" where it has none, such as a run for several tasks."""
+    """The instance id of an item; "" if it has none, such as a run for several tasks."""
     return str(item.get("instance_id", "") if isinstance(item, Mapping) else getattr(item, "instance_id", ""))
 
 
 class Timings:
-    """The table of a journal, read together with those of other policies on the same subset."""
+    """The durations of a journal's instances. They are read together with those of other policies on the
+    subset."""
 
     def __init__(self, journal: Path):
         self.path = journal.with_suffix(SUFFIX)
@@ -36,7 +37,7 @@ class Timings:
         self._stream.close()
 
     def note(self, done: Sequence[Done]) -> None:
-        """Writes into the table how long instances took."""
+        """Adds the durations of finished instances to the table."""
         assert self._stream is not None
         for each in done:
             if name := _name(each.item):
@@ -44,7 +45,7 @@ class Timings:
         self._stream.flush()
 
     def longest_first(self, todo: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
-        """`todo`, those that took longest before in front; one that is not known counts as the median."""
+        """Sorts `todo` by duration, the longest first. An unknown duration counts as the median."""
         known = self.known_durations({_name(item) for _, item in todo})
         if not known:
             return list(todo)
@@ -52,7 +53,7 @@ class Timings:
         return sorted(todo, key=lambda pair: -known.get(_name(pair[1]), middle))
 
     def known_durations(self, names: set[str]) -> dict[str, float]:
-        """Mean seconds by instance over all policies, whose journals lie in <stage>/<policy>/<subset>/."""
+        """Mean seconds by instance over all policies, whose journals are in <stage>/<policy>/<subset>/."""
         found: dict[str, list[float]] = {}
         stage, subset = self.path.parent.parent.parent, self.path.parent.name
         for path in sorted({self.path, *stage.glob(f"*/{subset}/*{SUFFIX}")}):

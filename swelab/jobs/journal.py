@@ -1,8 +1,8 @@
 """Append-only journals, from which a killed stage resumes.
 
-A failed job loses its declared outputs, so finished work is written here, under
-`results/progress/`, one line each, flushed to disk before it counts. A line names the content it
-was made from (`key`); a line with another key is history, never an answer.
+A failed job loses its declared outputs. So finished work is written to a journal under `results/progress/`,
+one line for each item, and counts once it is on disk. A line's `key` identifies its inputs; a line with
+another key is not used.
 """
 
 import errno
@@ -19,9 +19,9 @@ from swelab.records import InputError, Kind, Record, line
 
 
 def lock(path: str | Path) -> IO[bytes]:
-    """`path`, opened to append and held by this process until it closes it or ends, however it ends.
+    """Opens `path` to append, and locks it for this process until it is closed or the process ends.
 
-    Raises InputError when another process holds it, and when this user may not write it.
+    Raises InputError if another process holds the lock, or if this user may not write the file.
     """
     path = Path(path)
     try:
@@ -41,13 +41,13 @@ def lock(path: str | Path) -> IO[bytes]:
 
 
 def read_journal(path: str | Path) -> Iterator[Record]:
-    """The lines of a journal that nobody writes now, oldest first; damaged ones are left out."""
+    """The lines of a journal that no process is writing, oldest first; damaged lines are left out."""
     with open(path, "rb") as stream:
         yield from (record for _, record in _lines(stream) if record is not None)
 
 
 def _lines(stream: IO[bytes]) -> Iterator[tuple[bytes, Record | None]]:
-    """(text, record) of each whole line; None for one that is damaged."""
+    """(text, record) of each complete line; record is None for a damaged line."""
     for text in stream:
         if not text.endswith(b"\n"):
             return
@@ -59,7 +59,7 @@ def _lines(stream: IO[bytes]) -> Iterator[tuple[bytes, Record | None]]:
 
 
 def owner(path: Path) -> str:
-    """The owner of a file, or of the first folder above it that exists, as part of a sentence."""
+    """A clause that names the owner of a file, or of the first existing folder above it."""
     there = next((each for each in (path, *path.parents) if os.access(each, os.F_OK)), None)
     if there is None:
         return ""
@@ -73,11 +73,11 @@ def owner(path: Path) -> str:
 class Journal:
     """One journal file, open for one process at a time.
 
-    Lines are {"key": str, ...}. A last line cut short by a kill is removed on opening. Damaged lines before
-    it count as absent; a line on standard error says how many. The body stays on disk: only the offset of
-    each key's newest line is held, so memory does not grow with the size of trajectories.
+    Lines are {"key": str, ...}. An incomplete last line, which a kill leaves, is removed on opening. Damaged
+    lines before it count as absent; their number is printed to standard error. Memory holds only the offset
+    of each key's newest line, so it does not grow with the size of trajectories.
 
-    Raises InputError when another process has the journal open, and when no line of it can be read.
+    Raises InputError if another process has the journal open, or if none of its lines can be read.
     """
 
     def __init__(self, path: str | Path):
@@ -119,11 +119,11 @@ class Journal:
         return record
 
     def record(self, key: str, kind: type[Kind]) -> Kind:
-        """The newest record of `key`, without the time at which it was written. Raises KeyError."""
+        """The newest record of `key`, without the time of writing. Raises KeyError."""
         return kind.of({name: value for name, value in self.get(key).items() if name != "journalled"})
 
     def append(self, *records: Record) -> None:
-        """Writes a line each, with its `key`, and waits until they are on disk. Not thread-safe."""
+        """Writes a line for each record, and waits until all are on disk. Not thread-safe."""
         offset, offsets = self._stream.seek(0, os.SEEK_END), {}
         for record in records:
             offsets[record["key"]] = offset

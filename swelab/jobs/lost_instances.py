@@ -1,4 +1,4 @@
-"""Losses of a shard to infrastructure: how many may stay lost before the shard fails."""
+"""Counts a shard's losses to infrastructure, and limits them: beyond the limit the shard fails."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,8 @@ from typing import Generic
 from swelab.records import Fault, Kind
 
 STREAK = 4
-"""So many losses in a row, and at least one a worker, mean that further instances would be lost too."""
+"""After so many losses in a row, and at least one per worker, we assume that further instances would be lost
+too."""
 
 
 class ShardLost(Fault):
@@ -17,10 +18,10 @@ class ShardLost(Fault):
 
 @dataclass
 class Losses(Generic[Kind]):
-    """Counts the losses of one shard; as many as `most` are allowed.
+    """Counts the losses of one shard. At most `most` losses are allowed.
 
-    reason_of: says why an instance was lost, from its record; policy: the policy whose recipe sets `most`, or
-    option: the option of the command that does; noun: what finished instances are called.
+    reason_of: why an instance was lost, from its record. policy: the policy whose recipe sets `most`. option:
+    the command's option that sets `most`, if no policy does. noun: name of finished instances in messages.
     """
 
     most: float = math.inf
@@ -41,11 +42,11 @@ class Losses(Generic[Kind]):
             self.first = f"{name}: {self.reason_of(record)}"
 
     def hopeless(self, workers: int) -> bool:
-        """Whether the shard fails in any case, and further instances would be lost too."""
+        """Whether the shard fails anyway, and further instances would be lost too."""
         return self.count > self.most and self._streak >= max(STREAK, workers)
 
     def check(self, total: int) -> None:
-        """Raises ShardLost when too many of `total` instances were lost."""
+        """Raises ShardLost if too many of `total` instances were lost."""
         if self.count > self.most:
             whole = self.noun if self.option else "instances of this shard"
             counts = f"{self.count} of {total} {whole} were lost to infrastructure"

@@ -1,7 +1,8 @@
 """Manifests: the code, inputs, recipes and packages that made an output.
 
-Every stage writes one next to its first output: the hash of each file that it read, of each recipe as it used
-it, and of each file that it wrote. So a score can be followed to its leaves, file by file.
+Every stage writes a manifest next to its first output. It has the hash of each file that the stage read, of
+each recipe as it was used, and of each file that the stage wrote. So a score can be traced back to its first
+inputs, file by file.
 """
 
 import os
@@ -33,14 +34,14 @@ PACKAGES = (
 STARTED = time.time()
 ROOT = Path(__file__).resolve().parents[2]
 DATA = (".json", ".jsonl", ".tar")
-"""Endings that a file's name loses in the name of its manifest."""
+"""Suffixes of a file's name that the name of its manifest leaves out."""
 
 
 def code_identity(root: Path = ROOT) -> Record:
-    """{"commit", "dirty"}: which code ran, and whether the tree differs from the commit.
+    """{"commit", "dirty"}: the commit of the running code, and whether the tree differs from it.
 
-    Where git does not say (no git, no repository), commit is "" and dirty is None: not known, never clean.
-    A clone of another user is read all the same: its code is what runs here.
+    If git cannot tell (no git, no repository), commit is "" and dirty is None (unknown). A clone that another
+    user owns is read too, because its code is what runs here.
     """
 
     def git(*arguments: str) -> str | None:
@@ -64,7 +65,7 @@ def packages() -> dict[str, str]:
 
 
 def package_version(package: str) -> str:
-    """The version of a package; "" where it is not here."""
+    """The version of a package; "" if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -77,7 +78,7 @@ PLACE = {
     "workers": "SWELAB_WORKERS",
     "partition": "SLURM_JOB_PARTITION",
 }
-"""Facts in a manifest about the place where its stage ran, and the environment variables that hold them."""
+"""Facts in a manifest about the place of the run: name -> environment variable."""
 
 
 def run_place() -> dict[str, str]:
@@ -91,10 +92,11 @@ Paths = str | Path | Iterable[str | Path] | None
 
 
 class Stage:
-    """A stage at work, made before it reads anything: later edits do not change its manifest.
+    """A running stage. Make it before the stage reads anything, so that later edits do not change its
+    manifest.
 
-    recipes: by path, the part of each recipe that the stage uses, as it uses it. inputs: files and folders by
-    their role. Raises InputError on an input that is not there.
+    recipes: the part of each recipe that the stage uses, by the recipe's path. inputs: files and folders by
+    role. Raises InputError on a missing input.
     """
 
     def __init__(self, rule: str, recipes: Mapping[str | Path, Record] | None = None, **inputs: Paths):
@@ -111,10 +113,10 @@ class Stage:
         }
 
     def record(self, outputs: Outputs = (), **facts: object) -> Record:
-        """The manifest (`stage_records.Manifest`) with `facts` of its own, paths among them as text.
+        """The manifest (`stage_records.Manifest`) with further `facts`; paths among them become text.
 
-        outputs: files and folders that were written, with their hashes where these are known. A fact `place`
-        joins what is known of where the stage ran.
+        outputs: files and folders that were written, with their hashes if known. A fact `place` is merged
+        with the known facts about the place of the run.
         """
         place = {**run_place(), **facts.pop("place", {})}  # type: ignore[dict-item]
         known = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs, "")
@@ -148,8 +150,8 @@ def manifest_path(path: str | Path) -> Path:
 
 
 def path_here(path: str | Path) -> str:
-    """`path` from the working folder where it lies below that, with slashes; absolute elsewhere. A `~` at its
-    start is the user's home."""
+    """`path` relative to the working folder if it lies below it, with slashes; otherwise absolute. A `~` at
+    its start is the user's home."""
     absolute, here = Path(os.path.abspath(os.path.expanduser(path))), Path.cwd()
     return (absolute.relative_to(here) if absolute.is_relative_to(here) else absolute).as_posix()
 

@@ -1,8 +1,8 @@
-"""Instances spread over a Ray cluster that exists: one process of ours on each of its hosts, threads in it.
+"""Spreads instances over an existing Ray cluster: one process of ours on each host, with threads in it.
 
-The repository (code, recipes, results) lies on a file system that all hosts see under the same path;
-sandboxes are made on the host that works. A host that is lost is an infrastructure loss: its instances are
-done again elsewhere.
+The repository (code, recipes, results) is on a file system that all hosts see under the same path. Sandboxes
+are made on the host that works. The loss of a host is an infrastructure loss: its instances are repeated on
+other hosts.
 """
 
 import contextlib
@@ -24,26 +24,26 @@ from swelab.records import Fault, InputError, Record, shorten
 
 ROOT = Path(__file__).resolve().parents[2]
 CARRIED = ("SWELAB_BACKEND", "SWELAB_TOOLBOX", "SWELAB_SANDBOX_IMAGE", "SWELAB_RUN", "DOCKER_HOST")
-"""Variables of this process that hosts are given too, besides those of the place (`Place.variables`)."""
+"""Environment variables of this process that hosts get too, besides those of `Place.variables`."""
 CONNECT_SECONDS = 20
 START_SECONDS = 300
 CLOSE_SECONDS = 60
 
 
 class RayFailed(Fault):
-    """The cluster cannot be reached, or has no host left."""
+    """The cluster cannot be reached, or no host is left."""
 
 
 class Place(Protocol):
-    """Settings with which a host works on instances. It is pickled, so it holds records and paths only."""
+    """Settings for work on a host. It is pickled, so it holds only records and paths."""
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Further variables of the environment that work needs."""
+        """Further environment variables that the work needs."""
         ...
 
     def open(self, count: int) -> AbstractContextManager[Work]:
-        """The function that turns an instance into a record, up to `count` at once."""
+        """Opens a function that turns an instance into a record, for `count` calls at the same time."""
         ...
 
     def is_lost(self, record: Any) -> bool:
@@ -51,12 +51,12 @@ class Place(Protocol):
         ...
 
     def lost(self, item: Any, reason: str) -> Record:
-        """The record of an instance whose hosts were lost again and again."""
+        """The record of an instance whose hosts were lost repeatedly."""
         ...
 
 
 class RayHost:
-    """Lives in a process on a host of the cluster."""
+    """The worker object in our process on a host of the cluster."""
 
     def __init__(self, folder: str, environment: dict[str, str], place: bytes, count: int):
         os.chdir(folder)
@@ -66,7 +66,7 @@ class RayHost:
         self._stack = contextlib.ExitStack()
 
     def open(self) -> str:
-        """Makes ready for work; returns "" or the line of a fault."""
+        """Prepares for work; returns "" or a line about the fault."""
         try:
             self._work = self._stack.enter_context(self._place.open(self._count))
         except Fault as fault:
@@ -74,19 +74,19 @@ class RayHost:
         return ""
 
     def attempt(self, key: str, item: Any) -> Done | str:
-        """The finished instance, or the line of a fault that ends the run."""
+        """The finished instance, or a line about a fault that ends the run."""
         try:
             return attempt(key, item, self._work, self._place.is_lost)
         except Fault as fault:
             return str(fault)
 
     def close(self) -> None:
-        """Removes what was opened."""
+        """Closes what `open` opened."""
         self._stack.close()
 
 
 def _boot(root: str) -> Any:
-    """A class that is pickled by value and imports this module from the shared folder where it arrives."""
+    """A class that is pickled by value, and imports this module from the shared folder on its host."""
 
     class Booted:
         def __init__(self, *arguments: Any):
@@ -103,7 +103,7 @@ def _boot(root: str) -> Any:
 
 @dataclass
 class _Seat:
-    """A host's actor and how many instances it has in hand."""
+    """A host's actor, and how many more instances it can take."""
 
     node: str
     actor: Any
@@ -111,7 +111,7 @@ class _Seat:
 
 
 class RayWorkers:
-    """Works on at most `count` instances at once, over all hosts of the cluster at `address`
+    """Works on up to `count` instances at the same time, over all hosts of the cluster at `address`
     ($RAY_ADDRESS)."""
 
     def __init__(self, count: int, address: str | None = None):
@@ -127,7 +127,7 @@ class RayWorkers:
             raise RayFailed(f"no Ray cluster answers at {self.address}: {error}") from None
 
     def run(self, todo: Todo, place: Place) -> Generator[list[Done], None, None]:
-        """Finished instances as they come, begun in the order of `todo`.
+        """Yields finished instances as they come. They are started in the order of `todo`.
 
         Raises Fault (of the work), RayFailed.
         """
@@ -136,7 +136,7 @@ class RayWorkers:
 
     @contextmanager
     def calls(self, place: Place) -> Iterator[Callable[[str, Any], Done]]:
-        """A function that has one instance worked on and waits for it; `count` threads may call it at once.
+        """Yields a function that waits until a host has processed an instance; `count` threads may call it.
 
         It raises Fault (of the work), RayFailed.
         """
@@ -216,7 +216,7 @@ class _Spread:
             seat.room -= 1
 
     def _take(self, reference: Any, seat: _Seat, key: str, item: Any) -> Done | None:
-        """The result of an instance; None when its host was lost and it is to be done again."""
+        """The result of an instance; None if its host was lost and the instance must be repeated."""
         try:
             found: Done | str = self.ray.get(reference)
         except self._lost as error:
@@ -234,14 +234,14 @@ class _Spread:
         return found
 
     def _drop(self, seat: _Seat) -> None:
-        """Removes a lost host, and starts an actor on each new one."""
+        """Removes a lost host, and starts an actor on each new host."""
         if seat in self.seats:
             self.seats.remove(seat)
             self.ray.kill(seat.actor)
             self._fill()
 
     def _fill(self) -> None:
-        """One actor on each live host without one. Raises RayFailed when there is no host for a while."""
+        """Starts an actor on each live host without one. Raises RayFailed if there is no host for a while."""
         for wait in (0, *RETRY_SECONDS, *RETRY_SECONDS):
             time.sleep(wait)
             nodes = [node["NodeID"] for node in self.ray.nodes() if node["Alive"]]
@@ -278,7 +278,7 @@ class _Spread:
         return _Seat(node, actor, room)
 
     def close(self) -> None:
-        """Lets every host tidy up, and ends its process."""
+        """Lets every host clean up, and ends its process."""
         closing = [seat.actor.call.remote("close") for seat in self.seats]
         with contextlib.suppress(Exception):
             self.ray.wait(closing, num_returns=len(closing), timeout=CLOSE_SECONDS)

@@ -1,10 +1,9 @@
-"""Shards: how instances are dealt to jobs, and how one job works through its instances.
+"""Shards: assigns instances to jobs, and runs the instances of one job.
 
-An instance belongs to a shard by a hash of its id, so that adding an instance moves no other. A policy that
+An instance belongs to a shard by a hash of its id, so that a new instance moves no other. A policy that
 attempts its tasks k times has a shard of the same instances for each of its samples, so that a further sample
-touches no file of the others.
-Inside a shard instances run side by side, each finished one is journalled, and a resumed run
-takes up only what the journal lacks.
+touches no file of the others. Within a shard, instances run concurrently. Each finished instance is
+journalled, and a resumed run does only instances that are not in the journal.
 """
 
 import hashlib
@@ -26,7 +25,7 @@ from swelab.records import InputError, Kind, Record
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 SHAPES = {"sample": r"(?:\.s[1-9]\d*)?", "shard": r"\d{3}of\d{3}(?:s[1-9]\d*)?"}
-"""Regular expressions of the parts of paths that are no names of recipes."""
+"""Regular expressions of those parts of paths that are not names of recipes."""
 
 
 def shard_of(instance_id: str, shards: int) -> int:
@@ -35,13 +34,13 @@ def shard_of(instance_id: str, shards: int) -> int:
 
 
 def shard_names(shards: int, samples: Iterable[int] = (0,)) -> list[str]:
-    """File names of the shards of some samples: `<number>of<count>`, s<sample> behind it but for 0."""
+    """File names of the shards of some samples: `<number>of<count>`, followed by s<sample> unless it is 0."""
     names = [f"{number:03d}of{shards:03d}" for number in range(shards)]
     return [f"{name}s{sample}" if sample else name for sample in samples for name in names]
 
 
 def parse_shard(name: str) -> tuple[int, int, int]:
-    """Number, count and sample of a shard's name. Raises InputError."""
+    """(number, count, sample) of a shard's name. Raises InputError."""
     found = re.fullmatch(r"(\d+)of(\d+)(?:s([1-9]\d*))?", name)
     if not found or int(found[1]) >= int(found[2]):
         text = "<number>of<count>, such as 000of004, or 000of004s1 of sample 1"
@@ -55,24 +54,24 @@ def sample_of(shard: str) -> int:
 
 
 def sample_suffix(sample: int) -> str:
-    """The part of a file's name before its extension that names the sample; "" for sample 0."""
+    """The part of a file's name that names the sample, before its extension; "" for sample 0."""
     return f".s{sample}" if sample else ""
 
 
 def numbered(rows: Iterable[Record], shard: str) -> Iterator[Record]:
-    """The rows, each with the number of its sample; those of sample 0 are left as they are."""
+    """Adds the number of the sample to each row; rows of sample 0 are unchanged."""
     sample = sample_of(shard)
     return ({**row, "sample": sample} if sample else row for row in rows)
 
 
 def attempt_name(row: Record) -> str:
-    """The name of one attempt of a policy: its instance id; from sample 1 on followed by #<sample>."""
+    """The name of one attempt of a policy: its instance id, followed by #<sample> from sample 1 on."""
     sample = row.get("sample", 0)
     return f"{row['instance_id']}#{sample}" if sample else row["instance_id"]
 
 
 def belongs_to(name: str) -> Callable[[str], bool]:
-    """Whether an instance id is of the shard `name`. Raises InputError."""
+    """Returns a function: whether an instance id belongs to the shard `name`. Raises InputError."""
     number, count, _ = parse_shard(name)
     return lambda instance_id: shard_of(instance_id, count) == number
 
@@ -99,13 +98,13 @@ def run_shard(
 ) -> Iterator[Kind]:
     """Works through `items` (pairs of journal key and instance) and yields a record of each, in order.
 
-    `open_work` gives the function from an instance to its record; it is entered only when the journal lacks
-    something, so that no model server starts for nothing. Instances that took long before are begun first.
-    Instances that `is_lost` (to infrastructure) are tried again after each of RETRY_SECONDS, and by a later
-    run; those that `is_paused` only by a later run. An exception ends the run, after the instances in flight
-    are journalled. With a `place` and $SWELAB_EXECUTOR "ray", instances are spread over a Ray cluster without
-    `open_work`. Raises ShardLost before the first record when more are lost than `losses` allows; once only
-    losses come, no further instance is begun.
+    `open_work` yields the function from an instance to its record. It is opened only if the journal lacks an
+    instance, so that no model server starts for nothing. Instances with long past durations start first. If
+    `is_lost` is true of a record (lost to infrastructure), the instance is repeated after each of
+    RETRY_SECONDS, and by a later run; if `is_paused` is true, only by a later run. An exception ends the run,
+    after the running instances are journalled. With a `place` and $SWELAB_EXECUTOR "ray", instances are
+    spread over a Ray cluster without `open_work`. Raises ShardLost before the first record if more are lost
+    than `losses` allows; after several losses in a row beyond that, no further instance starts.
     """
     progress = Progress(len(items), label)
     kept = ((key, journal.record(key, kind)) for key, _ in items if key in journal)
@@ -139,7 +138,7 @@ def _batches(
     is_lost: Callable[[Kind], bool],
     place: Place | None,
 ) -> Iterator[Iterator[list[Done]]]:
-    """Batches of finished instances, made on a Ray cluster or by threads of this process."""
+    """Yields batches of finished instances, from a Ray cluster or from threads of this process."""
     if place and os.environ.get("SWELAB_EXECUTOR") == "ray":
         with closing(RayWorkers(workers).run(waiting, place)) as batches:
             yield batches

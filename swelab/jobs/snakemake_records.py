@@ -1,7 +1,7 @@
-"""Edits Snakemake's records of finished jobs, from which it decides what runs again.
+"""Changes how Snakemake records finished jobs, from which it decides what to run again.
 
-Paid outputs are flagged `update`: Snakemake leaves them in place, and their script replaces them whole.
-Without this module, Snakemake would copy them before each job (65 GB of weights among them). After a failure
+Paid outputs are flagged `update`: Snakemake leaves them in place, and their script replaces them completely.
+Without this module, Snakemake would copy them before each job (including 65 GB of weights). After a failure
 it would record the old outputs as made by the new recipe.
 """
 
@@ -16,16 +16,16 @@ from snakemake.persistence import FileBackupMixin, ParamsChange, PersistenceBase
 from snakemake.persistence.file import FilePersistence
 
 PLACES = frozenset({"results/images/sandbox/image.json"})
-"""Inputs that say where a job runs, not what its outputs are made from."""
+"""Inputs that tell where a job runs. Outputs do not depend on them."""
 
 
 def keep_paid_outputs() -> None:
-    """Has Snakemake leave outputs flagged `update` alone when a job starts and when it fails."""
+    """Makes Snakemake leave outputs flagged `update` unchanged when a job starts and when it fails."""
     kept = set[str]()
     write = FilePersistence._write_record
 
     def begin(self: Any, path: Path) -> None:
-        """Replaces Snakemake's backup of an output and its removal; does neither."""
+        """Replaces Snakemake's backup of an output and the backup's removal; makes no copy."""
         kept.discard(path.as_posix())
 
     def keep(self: Any, path: Path) -> bool:
@@ -35,7 +35,7 @@ def keep_paid_outputs() -> None:
         return path.exists()
 
     def remember(self: Any, key: str, record: Any) -> None:
-        """Writes the record of an output, unless a failed job left this output in place."""
+        """Writes the record of an output, unless a failed job left the old output in place."""
         if key not in kept:
             write(self, key, record)
 
@@ -45,7 +45,7 @@ def keep_paid_outputs() -> None:
 
 
 def forget_places() -> None:
-    """Has Snakemake leave PLACES out of the inputs that it remembers and compares."""
+    """Makes Snakemake leave PLACES out of the inputs that it records and compares."""
     inputs = PersistenceBase._input
 
     @lru_cache
@@ -57,15 +57,15 @@ def forget_places() -> None:
 
 
 def ask_manifests(digest: Callable[[str], str]) -> None:
-    """Has Snakemake ask the manifests of jobs of which it has no record, as after `.snakemake` was removed.
+    """Makes Snakemake use manifests for jobs without a record, such as after `.snakemake` was removed.
 
-    digest: says why the file at a path is out of date, such as a changed recipe; "" where it is not.
+    digest: why the file at a path is out of date, such as a changed recipe; "" if it is not.
     """
     remembers, changed = PersistenceBase.has_metadata, PersistenceBase.params_changed
     against = cache(lambda job: digest(str(job.output[0])) if job.output else "")
 
     def has_metadata(self: Any, job: Any) -> bool:
-        """Returns True also if there is no record but the manifest shows that the output is out of date."""
+        """Returns True also if there is no record, but the manifest shows that the output is out of date."""
         return remembers(self, job) or bool(against(job))
 
     def params_changed(self: Any, job: Any, file: Any = None) -> Any:
@@ -79,7 +79,7 @@ def ask_manifests(digest: Callable[[str], str]) -> None:
 
 
 def look_behind_ancient_files() -> None:
-    """Has Snakemake still check a job for changes if `ancient` files alone tie it to a job that runs.
+    """Makes Snakemake check a job for changes even if only `ancient` files connect it to a job that runs.
 
     An `ancient` file makes no job run again. But Snakemake skipped every check of such a job: if the check
     before a training had to run, a new learning rate went unnoticed.
@@ -87,7 +87,7 @@ def look_behind_ancient_files() -> None:
     walk = DAG.bfs
 
     def bfs(self: Any, direction: Any, *jobs: Any, **stop: Any) -> Iterator[Any]:
-        """Walks from jobs to those that depend on them by a file that is not `ancient`."""
+        """Walks from jobs to the jobs that depend on them by a file that is not `ancient`."""
         if direction is not self.depending or self.omitrules or self.omitfiles:
             yield from walk(self, direction, *jobs, **stop)
             return

@@ -1,4 +1,4 @@
-"""Threads that work through instances: a free one takes the next at once, and losses are tried again."""
+"""Threads that process instances. A free thread takes the next instance, and lost instances are repeated."""
 
 import contextlib
 import queue
@@ -12,16 +12,16 @@ from typing import Any
 from swelab.records import Record
 
 RETRY_SECONDS = (1, 4, 16)
-"""Waits before an instance that was lost to its infrastructure is tried again."""
+"""Seconds to wait before each repetition of an instance that was lost to infrastructure."""
 
 Work = Callable[[Any], Record]
 Todo = deque[tuple[str, Any]]
-"""Instances in the order in which they are begun. Workers take them out; removed ones are not begun."""
+"""Instances in the order in which they start. Workers take them out; removed instances do not start."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """A finished instance: its key, itself, its record, and the wall seconds of its last attempt."""
+    """A finished instance: its key, its item, its record, and the wall seconds of its last attempt."""
 
     key: str
     item: Any
@@ -30,7 +30,7 @@ class Done:
 
 
 def attempt(key: str, item: Any, work: Work, is_lost: Callable[[Any], bool]) -> Done:
-    """The record of an instance; while it is lost, it is tried again after each of RETRY_SECONDS."""
+    """Makes the record of an instance. A lost instance is repeated after each of RETRY_SECONDS."""
     waits = iter(RETRY_SECONDS)
     while True:
         start = time.monotonic()
@@ -43,14 +43,14 @@ def attempt(key: str, item: Any, work: Work, is_lost: Callable[[Any], bool]) -> 
 
 
 LINGER_SECONDS = 0.005
-"""How long a finished instance waits for others, so that the disk writes several at once."""
+"""How long a finished instance waits for others, so that several are written to disk together."""
 AHEAD = 8
 """How many finished instances may wait to be written, besides one for each worker."""
 
 
 @dataclass
 class _Queue:
-    """State shared by threads and their consumer. `done` is bounded: slow writing holds the threads up."""
+    """State shared by threads and their consumer. `done` is limited, so threads wait for slow writing."""
 
     waiting: Todo
     done: queue.Queue[Done | BaseException | None]
@@ -59,7 +59,7 @@ class _Queue:
     pause: threading.Event = field(default_factory=threading.Event)
 
     def work_off(self, work: Work, is_lost: Callable[[Any], bool]) -> None:
-        """One thread: takes instances until there are none or something went wrong."""
+        """Runs in each thread: processes instances until none is left or a thread has failed."""
         try:
             while not self.stop.is_set():
                 try:
@@ -74,7 +74,7 @@ class _Queue:
             self.done.put(None)
 
     def drain(self) -> list[Done | BaseException | None]:
-        """The results that are finished by now: at least one, at most as many as may wait."""
+        """Returns the results that are finished: at least one, at most as many as may wait."""
         found = [self.done.get()]
         self.pause.wait(max(0.0, self.drained + LINGER_SECONDS - time.monotonic()))
         with contextlib.suppress(queue.Empty):
@@ -85,7 +85,7 @@ class _Queue:
 
 
 class Threads:
-    """Works on at most `count` instances at once, in threads of this process."""
+    """Processes up to `count` instances at the same time, in threads of this process."""
 
     def __init__(self, count: int):
         self.count = count
@@ -93,9 +93,9 @@ class Threads:
     def run(
         self, todo: Todo, work: Work, is_lost: Callable[[Any], bool]
     ) -> Generator[list[Done], None, None]:
-        """Lists of the instances that are finished by then; they are begun in the order of `todo`.
+        """Yields lists of instances as they finish; they start in the order of `todo`.
 
-        An error of `work` is raised here, after the instances in flight have come.
+        Raises an exception of `work` only after the running instances have been yielded.
         """
         shared = _Queue(todo, queue.Queue(self.count + AHEAD))
         left, fault = 0, None

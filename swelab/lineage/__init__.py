@@ -1,7 +1,8 @@
 """The graph of everything under results/: for each kind of artifact its paths, its rule and its inputs.
 
-KINDS is its one table, in the order of the data. Rules take their inputs, outputs and parameters from it;
-the trail of a score, `scripts.verify`, the page and results/README.md follow it. A new kind is one entry.
+KINDS is its only table, in the order of the data. Rules take their inputs, outputs and parameters from it;
+the trail of a score, `scripts.verify`, the page and results/README.md use it too. A new kind is one new
+entry.
 """
 
 from swelab.lineage.attempt_artifacts import ATTEMPT_ARTIFACTS

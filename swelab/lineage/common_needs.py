@@ -1,4 +1,4 @@
-"""Needs and file patterns that several kinds of artifacts share."""
+"""Inputs and file patterns that several kinds of artifacts share."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,17 +11,17 @@ SUBSET, POLICY, SFT, RL = map(recipe_file, ("subset", "policy", "sft", "rl"))
 
 
 def files_at(start: str, manifest: str = ".manifest.json", **ends: str) -> dict[str, str]:
-    """File patterns by role, which all begin with `start`; the manifest of the job last."""
+    """File patterns by role. All begin with `start`; the job's manifest is the last."""
     return {role: start + end for role, end in {**ends, "manifest": manifest}.items()}
 
 
 def setting(at: Wildcards, kind: kinds.RecipeKind[Any], name: str) -> Any:
-    """A key of a recipe; None where its form has no such key."""
+    """The value of a recipe's key; None if this form of the recipe has no such key."""
     return getattr(at.recipe(kind), name, None)
 
 
 def files_of(kind: kinds.RecipeKind[Any]) -> Need:
-    """The files on this machine at the `path` of a recipe of this kind."""
+    """The user's files at the `path` in a recipe of this kind."""
     return lambda at: experiment.local_files(setting(at, kind, "path"))
 
 
@@ -31,7 +31,7 @@ def repos(at: Wildcards) -> list[str]:
 
 
 def images_of(at: Wildcards, subsets: Iterable[str]) -> list[str]:
-    """Images of these subsets, or of those that they are parts of."""
+    """The images of these subsets, or of the whole subsets that they are parts of."""
     return at.each("images", [whole for each in subsets for whole in experiment.in_images(each, at.configs)])
 
 
@@ -46,4 +46,4 @@ def base(at: Wildcards) -> list[str]:
 
 
 GRADED: Mapping[str, Need] = {"tasks": "lock.kept", "witness": "lock.witness", "images": images}
-"""Inputs of a subset's grading besides patches."""
+"""The inputs of a subset's grading, apart from patches."""

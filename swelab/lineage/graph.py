@@ -1,4 +1,4 @@
-"""Kinds of artifacts: the names of their files, and the inputs behind each file."""
+"""Kinds of artifacts: the patterns of their files, and the inputs of each file."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ from swelab.records import InputError
 class Wildcards:
     """The names of an artifact by wildcard, and the folders of recipes and results.
 
-    A file is named by its kind (its first file) or by kind and role, as "predictions.usage".
+    A file is named by its kind (for the kind's first file), or by kind and role, such as "predictions.usage".
     """
 
     names: Mapping[str, str]
@@ -25,49 +25,50 @@ class Wildcards:
     results: Path = Path("results")
 
     def recipe(self, kind: kinds.RecipeKind[kinds.T], name: str = "") -> kinds.T:
-        """The recipe of a kind that the wildcard of that name means, or `name`. Raises InputError."""
+        """The recipe of a kind, named by the wildcard of the same name or by `name`. Raises InputError."""
         return recipes.named(kind, name or self.names[kind.name], self.configs)
 
     def path(self, file: str, **names: str) -> str:
-        """The path of a file; `names` add to the wildcards'."""
+        """The path of a file. `names` are added to the wildcards."""
         found = pattern(file).format_map({"sample": "", **self.names, **names})
         return f"{self.results.as_posix()}{found[7:]}" if found.startswith("results/") else found
 
     def each(self, file: str, names: Iterable[str | None]) -> list[str]:
-        """A file whose path has one wildcard, for each of these names; None is no name."""
+        """The paths of a file with one wildcard, one for each of these names; None is skipped."""
         (wildcard,) = set(re.findall(r"\{(\w+)\}", pattern(file)))
         return [self.path(file, **{wildcard: name}) for name in dict.fromkeys(names) if name]
 
     def shards(self, file: str, **names: str) -> list[str]:
-        """A file for all shards of the wildcard `sample`; of all samples where there is no such wildcard."""
+        """The paths of a file for all shards of the wildcard `sample`, or of all samples without that
+        wildcard."""
         at = replace(self, names={**self.names, **names})
         policy, sample = at.recipe(kinds.POLICY), at.names.get("sample")
         samples = range(policy.samples or 1) if sample is None else [int(sample.removeprefix(".s") or 0)]
         return [at.path(file, shard=name) for name in shard_names(policy.shards, samples)]
 
     def samples(self, file: str, **names: str) -> list[str]:
-        """A file for each sample of the policy."""
+        """The paths of a file, one for each sample of the policy."""
         at = replace(self, names={**self.names, **names})
         return [at.path(file, sample=sample_suffix(n)) for n in range(at.recipe(kinds.POLICY).samples or 1)]
 
     def taught(self, file: str) -> list[str]:
-        """A file for each shard of the runs that the SFT recipe takes its rows from."""
+        """The paths of a file for each shard of the runs that give the SFT recipe its rows."""
         runs = training_runs(self.names["sft"], self.configs)
         return [path for policy, subset in runs for path in self.shards(file, policy=policy, subset=subset)]
 
 
 Need = str | Callable[[Wildcards], Iterable[str]]
-"""A file with the same wildcards, a path pattern, or a function that gives paths."""
+"""An input: a file with the same wildcards, a path pattern, or a function that returns paths."""
 Params = Mapping[str, Callable[[Wildcards], object]]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of artifact: all that one job writes.
+    """A kind of artifact: all files that one job writes.
 
-    rules: that make it, variants last. files: patterns by role, the artifact first. undated: needs whose date
-    runs nothing again. named: the word before the colon in names. paid: files stay until the next is whole.
-    needs: what it is made from, by the name of a rule's input.
+    rules: the rules that make it, variants last. files: patterns by role, the artifact first. undated: needs
+    whose date causes no rerun. named: the prefix before the colon in names. paid: old files stay until new
+    ones are complete. needs: inputs, by the name of a rule's input.
     """
 
     rules: str
@@ -80,22 +81,22 @@ class Kind:
 
     @property
     def manifest(self) -> str:
-        """Pattern of the file in which the job says what it read and wrote; "" where there is none."""
+        """Pattern of the file in which the job records its inputs and outputs; "" if there is none."""
         return self.files.get("stage") or self.files.get("manifest", "")
 
 
 KINDS: dict[str, Kind] = {}
-"""Every kind of artifact by its name, in the order of the data; the package fills it."""
+"""Every kind of artifact by its name, in the order of the data. The package's `__init__` fills it."""
 
 
 def pattern(file: str) -> str:
-    """Path pattern of a kind's first file, or of `kind.role`; a path pattern is its own."""
+    """The path pattern of a kind's first file, or of `kind.role`. A path pattern is returned unchanged."""
     kind, _, role = file.partition(".")
     return file if "/" in file else KINDS[kind].files[role or next(iter(KINDS[kind].files))]
 
 
 def find(path: str) -> tuple[str, dict[str, str]] | None:
-    """The kind of a file and its names by wildcard; None if the file is no artifact."""
+    """The kind of a file and its names by wildcard; None if the file is not an artifact."""
     matched = list[tuple[str, dict[str, str]]]()
     for name, kind in KINDS.items():
         for each in kind.files.values():
@@ -109,7 +110,7 @@ def find(path: str) -> tuple[str, dict[str, str]] | None:
 
 
 def behind(path: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """A file and every file behind it by today's recipes; files of a missing recipe are left out."""
+    """A file and all files behind it, by the present recipes. Files of a missing recipe are left out."""
     queue, seen = [path], {path}
     for each in queue:
         kind, names = find(each) or ("", {})
@@ -123,7 +124,7 @@ def behind(path: str, configs: Path = recipes.CONFIGS) -> list[str]:
 
 
 def weights_paths(weights: str) -> tuple[str, str]:
-    """Folder and manifest of `sft:<name>`, `model:<name>` or a folder, which has no manifest."""
+    """(folder, manifest) of `sft:<name>`, `model:<name>` and so on; a plain folder has no manifest ("")."""
     word, _, name = weights.partition(":")
     for kind, artifact in KINDS.items():
         if name and word == artifact.named:
@@ -132,7 +133,8 @@ def weights_paths(weights: str) -> tuple[str, str]:
 
 
 def base_manifest(sft: kinds.Sft) -> str:
-    """Manifest of the weights that an SFT recipe starts from: a model's, or another recipe's checkpoint's."""
+    """The manifest of the weights that an SFT recipe starts from: a model's, or another recipe's
+    checkpoint's."""
     return weights_paths(sft.base if ":" in sft.base else f"model:{sft.base}")[1]
 
 

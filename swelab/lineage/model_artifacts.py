@@ -1,4 +1,4 @@
-"""Models: base models, training data, fine-tuned checkpoints, policies of reinforcement learning."""
+"""Models: base models, training data, fine-tuned checkpoints, policies trained by RL."""
 
 from collections.abc import Mapping
 
@@ -19,13 +19,13 @@ def _subsets_taught(at: Wildcards) -> list[str]:
 
 
 def _start(at: Wildcards) -> list[str]:
-    """The weights that reinforcement learning starts from: the user's own files, or a manifest."""
+    """The weights that an RL recipe starts from: the user's own files, or a manifest."""
     start = start_of(at.names["rl"], find, at.configs)
     return local_files(start) or [weights_paths(start)[1] or start]
 
 
 def _judges(at: Wildcards) -> list[str]:
-    """Recipes and weights of the policies that judge steps."""
+    """Recipes and weights of the judges of single steps."""
     return [path for name in at.recipe(kinds.RL).judges for path in _policy(at, name)]
 
 

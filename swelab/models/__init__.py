@@ -13,7 +13,7 @@ OVERFLOW = re.compile(
     r"|model token limit|messages\S* string too long|max_tokens must be at least 1, got -",
     re.I,
 )
-"""Words of services for a conversation that is too long for the model."""
+"""Phrases by which services report that a conversation is too long for the model."""
 
 
 class ModelLost(Fault):
@@ -25,7 +25,7 @@ class ContextLimit(Fault):
 
 
 class ServingError(Fault):
-    """A model server did not start, or ended while it was needed."""
+    """A model server did not start, or it ended while a caller needed it."""
 
 
 class BudgetSpent(Fault):

@@ -24,7 +24,7 @@ from swelab.records import InputError, digest, sha256_file
 from swelab.records.task_records import Task
 
 STARTUP_SECONDS = 1800
-"""For large weights on a slow disk; a server that ends while it starts is seen at once."""
+"""Long enough for large weights on a slow disk. The end of a starting server is noticed at once."""
 
 ADAPTER = "adapter"
 """The name under which a policy's LoRA adapter is served."""
@@ -33,7 +33,7 @@ ModelFor = Callable[[Task], TextModel]
 
 
 def of_sample(policy: Policy, sample: int) -> Policy:
-    """The policy that makes a sample: with the seed `seed + sample`; recorded ones have none."""
+    """The policy of sample number `sample`: its seed is `seed + sample`. Recorded policies have no seed."""
     if not sample or policy.kind == "recorded":
         return policy
     if policy.kind == "scripted":
@@ -43,7 +43,7 @@ def of_sample(policy: Policy, sample: int) -> Policy:
 
 
 def same_again(policy: Policy) -> str:
-    """Why a policy's samples may all be alike, on one line; '' when nothing says so."""
+    """The reason, on one line, why a policy's samples may all be alike; '' if none is known."""
     if policy.kind == "scripted" or policy.kind == "recorded":
         return ""
     if (policy.samples or 1) > 1 and policy.sampling.temperature == 0:
@@ -52,11 +52,10 @@ def same_again(policy: Policy) -> str:
 
 
 def weights_digest(policy: Policy) -> str:
-    """Returns the digest of a policy's weights for the key of a rollout; '' for a policy without weights of
-    ours.
+    """Returns the digest of a policy's weights for the key of a rollout; '' if we do not serve its weights.
 
-    An adapter and the files of a base model belong to it. Raises InputError when the weights, or their
-    manifest, are not there.
+    The digest includes an adapter and the files of a base model. Raises InputError if the weights, or their
+    manifest, do not exist.
     """
     if policy.kind != "checkpoint":
         return ""
@@ -73,7 +72,7 @@ def weights_digest(policy: Policy) -> str:
 
 
 def is_beside(path: Path) -> bool:
-    """Whether a file of a base model or an adapter decides how weights are served; other weights do not."""
+    """Whether a file of a base model or an adapter affects served results. Weights of the base do not."""
     return path.is_file() and (path.suffix in (".json", ".jinja", ".txt") or path.name.startswith("adapter_"))
 
 

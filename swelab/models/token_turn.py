@@ -8,10 +8,10 @@ from dataclasses import dataclass
 class TokenTurn:
     """One turn of an engine: the prompt and the sampled tokens.
 
-    prompt: all token ids that it was given. sampled: the ids that it answered with, the end of its turn
-    included where it ended it. logprobs: of each sampled id, natural logarithm, after temperature and before
+    prompt: all token ids of the request. sampled: the ids of the answer, including the end-of-turn id if the
+    engine sampled it. logprobs: natural log-probability of each sampled id, after temperature and before
     top-p. finish: `stop` or `length`. versions: (first sampled position, version of the weights) in order;
-    none where nothing was sampled.
+    empty if nothing was sampled.
     """
 
     prompt: Sequence[int]

@@ -1,8 +1,8 @@
 """The records that flow between stages, and how they are read, checked and written.
 
-Every record is a JSON object. `task_records` and its neighbours declare the records and their fields, and
-records are checked against these classes. Readers stream and name file, line and field of what is wrong;
-writers (`whole_files`) are atomic, so that a reader never meets half a file.
+Every record is a JSON object. `task_records` and the modules next to it declare the records and their fields,
+and records are checked against these classes. Readers stream, and report file, line and field of a fault.
+Writers (`whole_files`) are atomic, so that a reader never sees half a file.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from swelab.records.whole_files import write_json as write_json
 from swelab.records.whole_files import write_jsonl as write_jsonl
 
 SHIPPED_CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-"""Recipes of the clone that this code is in, wherever a command is typed."""
+"""Recipes of the clone with this code, whatever the working folder is."""
 
 Record = dict[str, Any]
 Kind = TypeVar("Kind", bound=TypedRecord)
@@ -33,7 +33,7 @@ class Fault(Exception):
 
 
 class InputError(Fault):
-    """Something a user gave is wrong. Its text is one line: what, where, what was expected."""
+    """A user's input is wrong. The text is one line: the fault, its place, what was expected."""
 
     def __init__(self, what: str, where: str | Path = "", expected: str = ""):
         parts = [f"{where}: {what}" if where else what]
@@ -44,17 +44,17 @@ class InputError(Fault):
 
 @cache
 def _accepts(kind: type[TypedRecord]) -> Callable[[Any], object]:
-    """The schema of a record as compiled code: quick, but it does not say well what is wrong."""
+    """The schema of a record as compiled code. It is fast, but its messages are not precise."""
     import fastjsonschema
 
     return fastjsonschema.compile(schema(kind), use_default=False)
 
 
 def check(record: Any, kind: type[TypedRecord], where: str | Path) -> None:
-    """Raises InputError naming the first field in which a JSON value departs from the schema of `kind`."""
+    """Raises InputError with the first field of a JSON value that does not match the schema of `kind`."""
     if _is_accepted(record, kind):
         return
-    import jsonschema  # a fifth of a second, which few programs need to spend
+    import jsonschema  # the import takes a fifth of a second, and few programs need it
     from jsonschema.validators import validator_for
 
     document = schema(kind)
@@ -65,10 +65,10 @@ def check(record: Any, kind: type[TypedRecord], where: str | Path) -> None:
 
 
 def check_text(record: Mapping[str, Any], where: str | Path) -> None:
-    """Raises InputError naming the first field whose text no file can hold.
+    """Raises InputError with the first field whose text no file can hold.
 
-    Bytes of a patch that are not UTF-8 travel as the lone surrogates U+DC80 to U+DCFF. Other lone surrogates
-    stand for nothing.
+    Bytes of a patch that are not UTF-8 become the lone surrogates U+DC80 to U+DCFF. Other lone surrogates
+    stand for no byte.
     """
     for name, value in record.items():
         try:
@@ -89,13 +89,13 @@ def _is_accepted(record: Any, kind: type[TypedRecord]) -> bool:
 
 
 def shorten(text: str, limit: int = 200) -> str:
-    """`text` on one line, its middle cut out beyond `limit` characters."""
+    """`text` on one line. Beyond `limit` characters its middle is cut out."""
     text = " ".join(text.split())
     return text if len(text) <= limit else f"{text[: limit // 2]} ... {text[-limit // 2 :]}"
 
 
 def not_text(path: str | Path, error: UnicodeDecodeError) -> InputError:
-    """The error to raise for a file that is not UTF-8; it names a binary format by the file's first bytes."""
+    """The error to raise for a file that is not UTF-8. It names known binary formats."""
     with open(path, "rb") as stream:
         start = stream.read(8)
     kind = next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), "")
@@ -114,8 +114,8 @@ _MAGIC = {
 
 
 def read_text(path: str | Path) -> str:
-    """A UTF-8 text file, without its byte order mark. Raises InputError when it is missing, unreadable or not
-    UTF-8."""
+    """Reads a UTF-8 text file, without its byte order mark. Raises InputError if it is missing, unreadable or
+    not UTF-8."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -131,11 +131,11 @@ def _refuse_constant(word: str) -> None:
 
 
 decoder = json.JSONDecoder(parse_constant=_refuse_constant)
-"""Reads JSON as its standard has it: without NaN and Infinity, which Python's own reader takes."""
+"""Reads standard JSON: without NaN and Infinity, which Python's own reader accepts."""
 
 
 def not_json(error: ValueError | RecursionError) -> str:
-    """Describes the fault of a text, from the error that `decoder` raised."""
+    """Describes why `decoder` could not decode a text, from its error."""
     if isinstance(error, json.JSONDecodeError):
         return f"not JSON: {error.msg}"
     if isinstance(error, RecursionError):
@@ -146,7 +146,7 @@ def not_json(error: ValueError | RecursionError) -> str:
 
 
 def read_json(path: str | Path) -> Any:
-    """One JSON document. Raises InputError with the line of the first fault."""
+    """Reads one JSON document. Raises InputError with the line of the first fault."""
     text = read_text(path)
     if not text.strip():
         raise InputError("the file is empty", path, "a JSON document")
@@ -158,12 +158,12 @@ def read_json(path: str | Path) -> Any:
 
 
 def read_jsonl(path: str | Path) -> Iterator[Record]:
-    """The objects of a JSON Lines file, one at a time. Raises InputError with the line of a fault."""
+    """Yields the objects of a JSON Lines file. Raises InputError with the line of a fault."""
     return (row for _, row in numbered_jsonl(path))
 
 
 def numbered_jsonl(path: str | Path) -> Iterator[tuple[int, Record]]:
-    """The objects of a JSON Lines file with the numbers of their lines, from 1. Raises InputError."""
+    """Yields (line number from 1, object) of a JSON Lines file. Raises InputError."""
     try:
         stream = open(path, encoding="utf-8-sig")
     except OSError as error:
@@ -182,7 +182,7 @@ def numbered_jsonl(path: str | Path) -> Iterator[tuple[int, Record]]:
 
 
 def as_record(row: Any, kind: type[Kind], where: str | Path) -> Kind:
-    """A JSON value as a record. Raises InputError naming the field that departs from its schema."""
+    """A JSON value as a record. Raises InputError with the field that does not match the schema."""
     check(row, kind, where)
     return kind.of(row)
 
@@ -193,7 +193,7 @@ def read_record(path: str | Path, kind: type[Kind]) -> Kind:
 
 
 def read_records(paths: Iterable[str | Path], kind: type[Kind]) -> Iterator[tuple[str | Path, Kind]]:
-    """(path, record) of JSON Lines files, one at a time. Raises InputError."""
+    """Yields (path, record) of JSON Lines files. Raises InputError."""
     for path in paths:
         for row in read_jsonl(path):
             yield path, as_record(row, kind, path)

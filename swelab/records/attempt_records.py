@@ -1,4 +1,4 @@
-"""Records about attempts: the trajectory of a rollout, its prediction, what it took, and its grade."""
+"""Records about attempts: the trajectory of a rollout, its prediction, its usage, and its grade."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -23,7 +23,7 @@ class Message(TypedRecord):
 
 
 def is_refusal(message: Mapping[str, Any]) -> bool:
-    """Whether the agent refused the turn before this message: it found no command in it, or several."""
+    """Whether the agent refused the turn before this message, because it found no command or several."""
     return (message.get("extra") or {}).get("interrupt_type") == "FormatError"
 
 

@@ -1,4 +1,4 @@
-"""A policy's report on a subset: its grades counted, as SWE-bench's own harness reports them."""
+"""A policy's report on a subset: counts of its grades, in the form of SWE-bench's own harness."""
 
 from swelab.records.attempt_records import FinalEnd, Verdict
 from swelab.records.typed import ClosedRecord, Count, TypedRecord, field

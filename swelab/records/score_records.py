@@ -35,7 +35,7 @@ class Benchmark(ClosedRecord):
 
 
 class CountedRate(ClosedRecord):
-    """A rate with its counts; without attempts there is none."""
+    """A rate with its counts; the rate is null without attempts."""
 
     resolve_rate: Rate | None = field("resolved / total")
     interval: Interval | None = field("as of resolve_rate")
@@ -84,7 +84,7 @@ class Differences(ClosedRecord):
 
 
 class Detectable(ClosedRecord):
-    """True differences that so many runs would find."""
+    """True differences that this many runs would detect."""
 
     power: Number = field("chance of finding them")
     runs: dict[str, Differences] = field("by number of runs of each policy")
@@ -271,8 +271,8 @@ class Evidence(TypedRecord):
 
 
 class VerifiedScore(BenchmarkResult):
-    """Scores of all policies, their paired comparison on the headline benchmark and the others, and what they
-    rest on."""
+    """Scores of all policies, their paired comparison on the headline benchmark and the others, and
+    everything behind them."""
 
     others: list[BenchmarkResult] = field("the same for further benchmarks")
     manifest: Evidence = field(

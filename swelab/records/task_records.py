@@ -9,7 +9,7 @@ TestName = Annotated[str, Bounds(minLength=1)]
 
 
 NULL_ONLY: Literal["null only"] = "null only"
-"""How far a task is known to be sound that came without a repair: its code fails, and nothing more."""
+"""How far a task without a repair is known to be sound: only that its unchanged code fails."""
 
 
 NullEnd = Literal["ran", "too long", "broken off"]
@@ -38,7 +38,7 @@ class NullRun(ClosedRecord):
 
 
 class Compat(ClosedRecord):
-    """Published ways of judging that are not ours; absent, the strict way holds."""
+    """Published ways of judging that differ from ours. If absent, our strict way is used."""
 
     final_eval: bool = field(
         "false: a repair counts only if the last call of the agent's own tool `eval` passed", default=True
@@ -124,22 +124,23 @@ class Task(TypedRecord):
 
     @property
     def in_image(self) -> bool:
-        """Whether it runs in an image of its own: its code is no archive of ours, nor in its row."""
+        """Whether the task runs in an image of its own: its code is neither in an archive of ours nor in its
+        row."""
         return not (self.repo_recipe or self.files)
 
     @property
     def by_script(self) -> bool:
-        """Whether a script of its own judges it by a reward."""
+        """Whether a script of the task grades it by a reward."""
         return self.answers == "script"
 
     @property
     def is_bug(self) -> bool:
-        """Whether the patch makes the bug (SWE-smith) and does not repair it (SWE-bench, SWE-Gym)."""
+        """Whether the patch makes the bug (SWE-smith), or repairs it (SWE-bench, SWE-Gym; False)."""
         return bool(self.patch) and not (self.test_patch or self.eval_script or self.version)
 
     @property
     def failing_files(self) -> list[str]:
-        """The files that hold the tests to repair, as far as their ids name them inside the repository."""
+        """The files with the tests to repair, if the tests' ids name files inside the repository."""
         paths = {test.partition("::")[0] for test in self.FAIL_TO_PASS if "::" in test}
         return sorted(path for path in paths if not path.startswith("/") and ".." not in path.split("/"))
 
@@ -221,7 +222,7 @@ class Leak(ClosedRecord):
 
 class Lock(ClosedRecord):
     """Which tasks of a subset passed validation: gold patch resolved every time, empty and reversed patch
-    never. Of tasks without a repair: the same tests fail in every run of the code as it is, and no more."""
+    never. A task without a repair passes if the same tests fail in every run of its unchanged code."""
 
     tasks_digest: str = field("hash of the subset's rows")
     total: Count = field("rows of the subset")
@@ -282,7 +283,7 @@ class FailedImage(ClosedRecord):
 
 
 class Images(ClosedRecord):
-    """The images that a subset's tasks run in, as they were pulled; and those that could not be had."""
+    """The images that a subset's tasks run in, as they were pulled; and those that could not be pulled."""
 
     images: dict[str, PulledImage] = field("by the name in the tasks' rows")
     failed: dict[str, FailedImage] = field("by name: why the image could not be had")

@@ -1,10 +1,11 @@
-"""Typed records: JSON objects whose fields are attributes. The class makes the JSON Schema.
+"""Typed records: JSON objects whose fields are attributes. JSON Schemas are made from their classes.
 
 A record is a dict, so that it is written as it was read: with unknown fields of other programs, in their
 order, and with null for an absent value. Dataclasses, msgspec's structs and pydantic's models lose unknown
-fields or bytes that are not UTF-8. Reading takes 1.05 times as long as for plain dicts. The class declares
-the type, description and bounds of each field. mypy checks `grade.resolved` and `Grade(resolved=...)`.
-Creating an object checks nothing; `records.check` checks files when they are read.
+fields or bytes that are not UTF-8. Reading takes 1.05 times as long as for plain dicts.
+
+The class declares the type, description and bounds of each field. mypy checks `grade.resolved` and
+`Grade(resolved=...)`. Creating an object checks nothing; `records.check` checks files when they are read.
 """
 
 import types
@@ -21,7 +22,7 @@ Schema = dict[str, Any]
 
 
 class _Field:
-    """The description, default and bounds of a field, until its class is made."""
+    """The description, default and bounds of a field. Making the record's class replaces it."""
 
     def __init__(self, about: str, default: Any, alias: str, bounds: Schema):
         self.about, self.default, self.alias, self.bounds = about, default, alias, bounds
@@ -38,7 +39,7 @@ Count = Annotated[int, Bounds(minimum=0)]
 
 
 def one_of(ends: str) -> Bounds:
-    """The bounds of a field with values from one list of `swelab.outcomes.LISTS`. ends: the list's name."""
+    """Bounds of a field whose values come from one list of `swelab.outcomes.LISTS`. ends: the list's name."""
     return Bounds(**{"$comment": f"swelab.outcomes {ends}", "enum": [str(end) for end in LISTS[ends]]})
 
 
@@ -46,7 +47,8 @@ def field(about: str, *, default: Any = _MISSING, alias: str = "", **bounds: Any
     """A field of a record.
 
     default: value of the attribute if the field is absent; a field without a default is required. alias: name
-    in the file, if it is no Python identifier. bounds: further JSON Schema keywords (minimum, pattern, enum).
+    in the file, if that is not a Python identifier. bounds: further JSON Schema keywords (minimum, pattern,
+    enum).
     """
     return _Field(about, default, alias, bounds)
 
@@ -55,7 +57,7 @@ def field(about: str, *, default: Any = _MISSING, alias: str = "", **bounds: Any
 class TypedRecord(dict[str, Any]):
     """A JSON object with typed attributes.
 
-    is_open: whether undeclared fields are allowed. also: further keywords of the schema besides the fields.
+    is_open: whether undeclared fields are allowed. also: further keywords of the schema.
     """
 
     __slots__ = ()
@@ -74,7 +76,7 @@ class TypedRecord(dict[str, Any]):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """The record of a JSON object that was checked already; nested records are typed too."""
+        """Makes the record of a JSON object that was checked before; nested records get types too."""
         record = cls.__new__(cls)
         record.update(row)
         for name, reader in cls._nested:
@@ -83,7 +85,7 @@ class TypedRecord(dict[str, Any]):
         return record
 
     def __or__(self, other: Mapping[str, Any]) -> Self:  # type: ignore[override]
-        """A copy of the record with the fields of `other` added or replaced."""
+        """Returns a copy of the record with the fields of `other` added or replaced."""
         return self.of({**self, **other})
 
     @classmethod

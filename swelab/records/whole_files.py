@@ -1,4 +1,4 @@
-"""Atomic writes: a file exists whole or not at all (temporary file in the same folder, fsync, rename)."""
+"""Atomic writes: a file exists completely or not at all (temporary file in its folder, fsync, rename)."""
 
 import fcntl
 import glob
@@ -12,7 +12,8 @@ from typing import IO, Any
 
 
 def share_with_group(folder: str | Path) -> None:
-    """If the group may write to `folder`, lets it write to all that this process makes from now on."""
+    """If the group may write to `folder`, makes all files that this process creates from now on writable for
+    the group."""
     try:
         shared = Path(folder).stat().st_mode & 0o020
     except OSError:
@@ -23,7 +24,7 @@ def share_with_group(folder: str | Path) -> None:
 
 @contextmanager
 def folder_for(path: Path) -> Iterator[Path]:
-    """The folder `path`, made if need be; if the block fails, those made here that are empty are removed."""
+    """Makes the folder `path` if needed. If the block fails, removes the empty ones among the new folders."""
     made = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
     try:
@@ -37,11 +38,11 @@ def folder_for(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic(path: str | Path, durable: bool = True) -> Iterator[IO[bytes]]:
-    """A binary stream whose content becomes `path` only when the block ends without an exception.
+    """Yields a binary stream. Its content becomes `path` only if the block ends without an exception.
 
-    Of several writers at once the last one's content stays. Parts that a killed writer left are removed; a
-    living one holds a lock on its part. Without `durable` nothing waits for the disk: for files whose
-    reader takes a damaged one for an absent one.
+    With several writers, the last one's content stays. Temporary files of killed writers are removed; a live
+    writer holds a lock on its file. Without `durable` nothing waits for the disk: this is for files whose
+    readers treat a damaged file as absent.
     """
     path = Path(path)
     with folder_for(path.parent):
@@ -64,18 +65,18 @@ def atomic(path: str | Path, durable: bool = True) -> Iterator[IO[bytes]]:
 
 
 def _part(path: Path) -> tuple[int, str]:
-    """A new file in the folder of `path`, open and locked: (its descriptor, its name)."""
+    """Opens and locks a new file in the folder of `path`; returns (descriptor, name)."""
     while True:
         try:
             handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        except FileNotFoundError:  # another writer that failed has just taken its empty folder away
+        except FileNotFoundError:  # another writer has failed and removed its empty folder
             path.parent.mkdir(parents=True, exist_ok=True)
             continue
-        with suppress(OSError):  # a file system without locks
+        with suppress(OSError):  # this file system has no locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         if os.path.exists(name):
             return handle, name
-        os.close(handle)  # another writer took it for one that nobody holds, before it was locked
+        os.close(handle)  # another writer removed it before it was locked
 
 
 def write_bytes(path: str | Path, data: bytes, durable: bool = True) -> None:
@@ -91,12 +92,12 @@ def write_json(path: str | Path, record: Any) -> None:
 
 
 def line(record: Mapping[str, Any]) -> bytes:
-    """`record` as one line of JSON Lines; a lone surrogate becomes its JSON escape."""
+    """`record` as one line of JSON Lines. Lone surrogates become JSON escapes."""
     return (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
 
 
 def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> int:
-    """Writes `records` one a line, streaming and atomically; returns how many."""
+    """Writes `records`, one per line, streaming and atomically; returns their number."""
     count = 0
     with atomic(path) as stream:
         for record in records:

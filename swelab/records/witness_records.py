@@ -1,4 +1,4 @@
-"""Records of the witness: what was cut from tests, and the values that patches emitted.
+"""Records of the witness: the parts cut from tests, and the values that patches emitted.
 
 Values are canonical plain data as `swelab.witness.inside.question_runtime` writes it: `["i", "5"]`.
 """

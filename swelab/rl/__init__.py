@@ -1,6 +1,6 @@
 """Reinforcement learning from test results.
 
-The method's parts that need no engine and no learner of ours are modules without torch: advantages, token
-weights, samples, the context manager, process rewards, and what a failed rollout means.
-Another engine imports them as they are.
+Some parts of the method need neither an engine nor our learner: advantages, token weights, samples, the
+context manager, process rewards, and the effect of failed rollouts. These modules do not import torch, so
+other engines import them unchanged.
 """

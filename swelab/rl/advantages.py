@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, pstdev, stdev
 
 EPSILON = 1e-6
-"""Added to a standard deviation before a division by it."""
+"""Added to a standard deviation before dividing by it, so that the divisor is never 0."""
 
 Rewards = Sequence[float | None]
 
 
 def group_relative(rewards: Rewards, scaled: bool = True, epsilon: float = EPSILON) -> list[float]:
-    """GRPO: each reward less the group's mean, divided by its unbiased standard deviation where `scaled`.
+    """GRPO: each reward less the group's mean, divided by its unbiased standard deviation if `scaled`.
 
     Without the division, easy and hard prompts weigh the same for the same difference of rewards (Dr. GRPO).
     A group of fewer than two rewards has nothing to compare: all 0. Sources: arXiv 2402.03300, 2503.20783.
@@ -38,10 +38,9 @@ def leave_one_out(rewards: Rewards) -> list[float]:
 def length_weighted(rewards: Rewards, lengths: Sequence[int]) -> list[float]:
     """Each reward less the mean reward of a token: sum(reward x length) / sum(length).
 
-    With it the advantages of a group's tokens sum to 0, which is what a loss that is a mean over tokens
-    wants: there a long rollout has as many votes as it has tokens. `lengths` are trained tokens, one number a
-    rollout. A group of fewer than two rewards, or one without tokens, is all 0. Source: prime-rl, pull
-    request 3528.
+    With it the advantages of a group's tokens sum to 0, as a loss that is a mean over tokens needs: in it a
+    rollout's weight is its number of tokens. `lengths` are trained tokens, one number per rollout. A group of
+    fewer than two rewards, or one without tokens, is all 0. Source: prime-rl, pull request 3528.
     """
     pairs = [(reward, n) for reward, n in zip(rewards, lengths, strict=True) if reward is not None]
     tokens = sum(n for _, n in pairs)
@@ -58,14 +57,15 @@ def step_wise(
 ) -> list[list[float]]:
     """An advantage for each step, from the outcome of its rollout and a judge's score of the step.
 
-    `process[i][k]` is the judge's score of step k of rollout i, None where there is none: such a step
-    counts as average among the judged steps of the same number, neither praised nor blamed. A step's score
-    is `outcome + coefficient x process`. Steps of the same number are compared across the group: score less
-    mean, divided by the population standard deviation. A step that no other rollout of the group reached,
-    or at which all scores are equal, has advantage 0. Rollouts whose outcome is None have 0 at each step.
+    `process[i][k]` is the judge's score of step k of rollout i, None if it has none: such a step counts as
+    average among the judged steps of the same number. A step's score is `outcome + coefficient x process`.
+    Steps of the same number are compared across the group: score less mean, divided by the population
+    standard deviation. A step that no other rollout of the group reached, or at which all scores are equal,
+    has advantage 0. Rollouts whose outcome is None have 0 at each step.
 
-    Source: the estimator `step_wise` of OpenClaw-RL, which reads process scores by another index than it
-    wrote them, leaves the coefficient out, and gives a lone step its raw score.
+    Source: the estimator `step_wise` of OpenClaw-RL, without three of its faults: it reads process scores by
+    another index than it writes them, ignores the coefficient, and gives a step that only one rollout reached
+    its raw score.
     """
     found = [[0.0] * len(steps) for steps in process]
     for number in range(max(map(len, process), default=0)):
@@ -88,7 +88,7 @@ def step_wise(
 
 
 def is_constant(rewards: Rewards) -> bool:
-    """Whether a group teaches nothing: fewer than two known rewards, or all of them equal."""
+    """Whether a group gives no signal: it has fewer than two known rewards, or all are equal."""
     known = [reward for reward in rewards if reward is not None]
     return len(known) < 2 or math.isclose(min(known), max(known), abs_tol=1e-12)
 
@@ -98,11 +98,11 @@ def _less(rewards: Rewards, baseline: float, scale: float) -> list[float]:
 
 
 STEP_WISE = "step-wise"
-"""The estimator that gives one advantage a step, by its name in a recipe."""
+"""The name in recipes of the estimator that gives each step an advantage of its own."""
 OF_ROLLOUTS: dict[str, Callable[[Rewards, Sequence[int]], list[float]]] = {
     "grpo": lambda rewards, lengths: group_relative(rewards),
     "grpo-unscaled": lambda rewards, lengths: group_relative(rewards, scaled=False),
     "leave-one-out": lambda rewards, lengths: leave_one_out(rewards),
     "length-weighted": length_weighted,
 }
-"""Estimators that give one advantage a rollout, by their name in a recipe: (rewards, trained tokens)."""
+"""Estimators that give each rollout one advantage: name in recipes -> f(rewards, trained tokens)."""

@@ -1,8 +1,8 @@
-"""Rollouts that are begun before a step asks for them, never further ahead than a step allows.
+"""Starts rollouts before their step requests them, but no further ahead than the steps allow.
 
-Groups are trained in the order of their prompts, so the step that trains a group is known when the group
-begins, and with it how old its weights will be. A rollout that would be too old waits; no sampled rollout
-is thrown away.
+Groups are trained in the order of their prompts. So when a group begins, we know which step will train it,
+and how old its weights will be by then. A rollout whose weights would be too old waits; no sampled rollout is
+thrown away.
 """
 
 from collections.abc import Callable
@@ -42,12 +42,12 @@ class Ahead:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
-        """Begins nothing more; waits for what runs, so that its turns are in the journals."""
+        """Starts no more rollouts, and waits until the turns of the running ones are in the journals."""
         self._pool.shutdown(cancel_futures=True)
         self._close(self._next // self._per_file + 1)
 
     def allow(self, limit: int) -> None:
-        """Groups of prompts below `limit` may begin, in their order."""
+        """Starts the groups of all prompts below `limit`, in their order."""
         for number in range(self._next, limit):
             kept, task = self._journal(number), self._prompts.task(number)
             self._waiting[number] = [
@@ -57,7 +57,7 @@ class Ahead:
         self._next = max(self._next, limit)
 
     def take(self, number: int) -> list[RolledOut]:
-        """The rollouts of a group that was allowed, when all are over. Raises what one of them raised."""
+        """Waits for the rollouts of a started group and returns them. Raises a failed rollout's exception."""
         return [each.result() for each in self._waiting.pop(number)]
 
     def done_before(self, number: int) -> None:

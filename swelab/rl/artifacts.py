@@ -18,13 +18,13 @@ from swelab.rollouts.command_steps import steps
 
 @dataclass(frozen=True)
 class Artifacts:
-    """Writes those rollouts of a recipe's run below `folder` that the recipe asks to keep."""
+    """Writes the rollouts of a run that its recipe's `rollouts.keep` selects, below `folder`."""
 
     folder: Path
     recipe: Rl
 
     def write(self, step: int, group: Group) -> None:
-        """A folder, named <instance>__g<group>__i<index>, for each rollout of a step's group that is kept."""
+        """Writes a folder, <instance>__g<group>__i<index>, for each selected rollout of a step's group."""
         for place, (done, attempt) in enumerate(zip(group.rollouts, group.attempts, strict=True)):
             asked = done.request
             if asked.sample >= {"all": asked.sample + 1, "first": 1, "none": 0}[self.recipe.rollouts.keep]:
@@ -51,7 +51,7 @@ class Artifacts:
 
 
 def info(done: RolledOut, attempt: Attempt) -> Record:
-    """How a rollout ended, and what it was worth; `reward` is null where infrastructure lost it."""
+    """How a rollout ended, and its reward, which is null if infrastructure lost the rollout."""
     trajectory = done.trajectory
     return {
         "exit_status": trajectory["outcome"],
@@ -65,7 +65,7 @@ def info(done: RolledOut, attempt: Attempt) -> Record:
 
 
 def trajectory_of(done: RolledOut) -> Record:
-    """The conversation, and what each command did."""
+    """The conversation, and the result of each command."""
     messages = done.trajectory["messages"]
     return {
         "trajectory_format": done.trajectory.get("trajectory_format", ""),
@@ -77,7 +77,7 @@ def trajectory_of(done: RolledOut) -> Record:
 def validation_row(step: int, done: RolledOut, whole: bool) -> Record:
     """A line of validation.jsonl: an attempt of one task by the weights after `step` steps.
 
-    whole: with the conversation. `reward` is 1 for a resolved task, null where infrastructure lost it.
+    whole: includes the conversation. `reward` is 1 for a resolved task, null if infrastructure lost it.
     """
     found = {
         "step": step,

@@ -9,10 +9,10 @@ from swelab.sft.train.grouping import deal, padded_tokens
 
 @dataclass(frozen=True)
 class TrainingSample:
-    """A sample, with what each of its tokens is trained with.
+    """A sample with the advantage and the weight of each of its tokens.
 
-    advantages and weights: one a token, 0 where none is trained; a weight is that token's share in the loss
-    of the whole batch (`token_weights`). name: of its rollout, for messages.
+    Both are 0 where a token is not trained; a weight is the token's share in the loss of the whole batch
+    (`token_weights`). name: of the sample's rollout, for messages.
     """
 
     sample: Sample
@@ -22,16 +22,16 @@ class TrainingSample:
 
 
 FILLER = TrainingSample(Sample([0, 0], [0, 0], [0.0, 0.0], [-1, -1]), (0.0, 0.0), (0.0, 0.0))
-"""A sample that trains nothing. Ranks wait for each other: one without samples left computes this one."""
+"""A sample that trains nothing. All ranks make equally many passes; a rank without samples left runs this."""
 
 Share = list[list[list[TrainingSample]]]
-"""A rank's share of a batch: its optimizer steps, their forward passes, the samples of each."""
+"""A rank's share of a batch: optimizer steps > forward passes > samples."""
 
 
 def passes(lengths: Sequence[int], batch_tokens: int, ranks: int = 1) -> list[list[list[int]]]:
-    """For each rank the rows of each of its forward passes, so that little is padded and ranks end together.
+    """Returns for each rank the row numbers of each forward pass, with little padding and balanced work.
 
-    Rows from len(lengths) on are fillers: each rank makes as many passes, each of at least one row.
+    Numbers from len(lengths) on are fillers: all ranks make as many passes, each with at least one row.
     """
     rows = -len(lengths) % ranks + len(lengths)
     sizes = [*lengths, *[len(FILLER.sample.ids)] * (rows - len(lengths))]
@@ -42,7 +42,7 @@ def passes(lengths: Sequence[int], batch_tokens: int, ranks: int = 1) -> list[li
 def shares(
     batch: Sequence[TrainingSample], minibatches: int, batch_tokens: int, ranks: int = 1
 ) -> list[Share]:
-    """The share of each rank in a batch; no step where nothing is trained."""
+    """Returns each rank's share of a batch; a share has no steps if nothing is trained."""
     trained = [each for each in batch if each.sample.trained]
     found: list[Share] = [[] for _ in range(ranks)]
     for part in range(min(minibatches, len(trained))):

@@ -1,8 +1,8 @@
 """Shortens a long history for the policy: its first turns, its last turns, and a line for the rest.
 
 Counts only tokens, so that it works on exactly the ids that an engine saw. Source of the idea and of its
-numbers: OpenClaw-RL's context manager (head 30 %, tail 70 %). Unlike that one: the newest turn is never
-hidden, budget that one end does not use goes to the other, and what is chosen always fits.
+numbers: OpenClaw-RL's context manager (head 30 %, tail 70 %). It differs in three ways: the newest turn is
+never hidden, one end may use budget that the other leaves, and the chosen turns always fit.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,12 +39,12 @@ def select_turns(
     placeholder_tokens: Callable[[int], int],
     head_share: float = HEAD_SHARE,
 ) -> TurnWindow | None:
-    """The turns to show within `budget` tokens; None where not even the newest turn fits.
+    """The turns to show within `budget` tokens; None if not even the newest turn fits.
 
-    `turns` holds the tokens of each turn (an answer and what it led to), oldest first; `fixed` those of the
-    system's and the first user's message; `placeholder_tokens(n)` those of the line for n omitted turns.
-    Whole turns are shown. The head takes turns while they fit into its share, the tail then while they fit
-    into all that is left, and the head what the tail left over.
+    `turns` holds the tokens of each turn (an answer and its results), oldest first; `fixed` those of the
+    system's and the first user's message; `placeholder_tokens(n)` those of the line for n omitted turns. Only
+    whole turns are shown. First the head takes turns that fit into its share. Then the tail takes turns that
+    fit into the rest, and the head may use what the tail leaves.
     """
     everything = fixed + sum(turns)
     if everything <= budget:
@@ -65,5 +65,5 @@ def select_turns(
 
 
 def _fitting(costs: Sequence[int], room: int) -> int:
-    """How many of `costs`, from the front, fit into `room`."""
+    """Returns how many of the first `costs` fit into `room` together."""
     return sum(total <= room for total in accumulate(costs))

@@ -4,8 +4,8 @@
 * leave_baseline: its reward enters no mean and no deviation of its group;
 * drop_group: its whole group is not trained.
 
-A rollout that infrastructure lost is always masked and in no baseline. It drops a group only where a
-recipe names its end under drop_group, as a dead sandbox says nothing about the policy.
+A rollout that infrastructure lost is always masked and in no baseline. It drops its group only if the recipe
+lists its end under drop_group, because a dead sandbox gives no information about the policy.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Treated:
-    """A group to which the switches were applied.
+    """The result of the switches for a group.
 
     rewards: None for each rollout that has left the baseline. trained: whether each rollout is trained.
     dropped: why the whole group is not trained, or "". untrained: for each rollout, why it alone is not
@@ -50,7 +50,8 @@ class Treated:
     untrained: tuple[str, ...] = ()
 
     def reason(self, place: int) -> str:
-        """Why the rollout at `place` of the group is not trained: its own reason, else its group's; or ""."""
+        """Why the rollout at `place` of the group is not trained: its own reason, or its group's; "" if it is
+        trained."""
         own = self.untrained[place] if self.untrained else ""
         return own or (f"group: {self.dropped}" if self.dropped else "")
 
@@ -75,7 +76,7 @@ def treat(group: Sequence[Attempt], failures: Failures, keep_constant: bool = Fa
 
 
 def _untrained(attempt: Attempt, switched: Sequence[str]) -> str:
-    """Why an attempt alone is not trained, or "". switched: those of its ends that a switch masks."""
+    """Why a rollout by itself is not trained, or "". switched: its ends that the recipe masks."""
     if attempt.lost:
         return "infrastructure"
     return switched[0] if switched else "" if attempt.trained_tokens else "no token sampled"
@@ -83,7 +84,7 @@ def _untrained(attempt: Attempt, switched: Sequence[str]) -> str:
 
 @dataclass
 class Tally:
-    """Counts over the rollouts and groups of a step: nothing is left out without a number."""
+    """Counts a step's rollouts and groups, so that everything left out appears in a number."""
 
     groups: int = 0
     dropped: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""Measures in which share of a step the learner, the engine and the rollout places were idle."""
+"""Measures for which share of a step the learner, the engine and the rollout places were idle."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Busy:
-    """Measures how long work is under way that many threads do at the same time. Thread-safe."""
+    """Measures how long threads do work of one kind, which may overlap. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -16,7 +16,7 @@ class Busy:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Counts one piece of work as under way during the block."""
+        """Counts one piece of work as running during the block."""
         self._change(1)
         try:
             yield
@@ -24,7 +24,8 @@ class Busy:
             self._change(-1)
 
     def read(self) -> tuple[float, float]:
-        """(seconds with any work under way, sum of the seconds of all pieces) since it was made."""
+        """Returns (seconds with any work running, sum of the seconds of all pieces) since this object was
+        made."""
         with self._lock:
             self._count()
             return self._any, self._sum
@@ -42,7 +43,7 @@ class Busy:
 
 
 class StepClock:
-    """Measures one step, and who was idle in it. workers: number of places for rollouts."""
+    """Measures one step, and the idle shares during it. workers: number of places for rollouts."""
 
     def __init__(self, places: Busy, engine: Busy | None, workers: int):
         self._places, self._engine, self._workers = places, engine, workers
@@ -58,8 +59,8 @@ class StepClock:
 
         The engine's share is left out when other processes use the engine too.
 
-        trained: seconds that the learner worked. published: seconds that the servers loaded new weights
-        before.
+        trained: seconds that the learner worked. published: seconds that the servers took to load new weights
+        before the step.
         """
         whole = max(self.seconds() + published, 1e-9)
         occupied = self._places.read()[1] - self._before[0]

@@ -1,7 +1,7 @@
 """Votes of a judge on the steps of rollouts, requested while the rollouts run.
 
-A vote that the judge's service loses, or that says neither +1 nor -1, is no vote: it is counted, and the
-step's score is the mean of the others. Paid votes are kept until the rollout is, so that no vote is paid
+A vote that the judge's service loses, or that is neither +1 nor -1, is counted but not used: the step's score
+is the mean of the others. Paid votes are kept until the rollout is in the journal, so that no vote is paid
 for twice.
 """
 
@@ -23,7 +23,7 @@ from swelab.records.task_records import Task
 from swelab.rl.process_reward import Step, judge_messages, read_vote
 
 Votes = tuple[tuple[int | None, ...], ...]
-"""For each step of a rollout what each vote said: +1, -1 or None."""
+"""For each step of a rollout, the value of each vote: +1, -1, or None if it has no value."""
 
 
 class Judge:
@@ -34,7 +34,8 @@ class Judge:
         self._model_for, self._paid, self._one, self._used = model_for, paid, Lock(), Counter[str]()
 
     def vote(self, key: str, messages: list[dict[str, str]]) -> int | None:
-        """One vote. `key` names it, the same after a kill. Raises ServingError, InputError, BudgetSpent."""
+        """Requests one vote. `key` names it, and is the same after a kill. Raises ServingError, InputError,
+        BudgetSpent."""
         try:
             with closing(cast(Any, self._model_for(Task.of({"instance_id": key})))) as model:
                 told = model.query(messages)
@@ -59,13 +60,13 @@ class Judge:
         return {**used, "dollars": dollars} if used else {}
 
     def forget(self, keys: Sequence[str]) -> None:
-        """Keeps the answers of these votes no longer: the rollout holds them."""
+        """Discards the stored answers of these votes, because the rollout's record now holds them."""
         for key in keys:
             self._paid.discard(key)
 
 
 class RolloutVotes:
-    """The votes on one rollout. `name`: the rollout's."""
+    """The votes on one rollout, which is called `name`."""
 
     def __init__(self, judge: Judge, name: str, issue: str):
         self.judge, self.name, self.issue = judge, name, issue
@@ -73,12 +74,12 @@ class RolloutVotes:
         self._votes: list[list[Future[int | None]]] = []
 
     def begin(self) -> "RolloutVotes":
-        """The rollout begins, or begins again after its infrastructure was lost."""
+        """Starts the votes of a rollout, or starts them again after infrastructure lost the rollout."""
         self._votes.clear()
         return self
 
     def ask_votes(self, messages: Sequence[Record]) -> None:
-        """Asks for votes on the steps that have a result by now. messages: of the rollout so far."""
+        """Requests votes on new steps that have a result. messages: all of the rollout so far."""
         steps = steps_of(messages)
         for number in range(len(self._votes), len(steps)):
             question = judge_messages(self.issue, steps, number)
@@ -87,17 +88,17 @@ class RolloutVotes:
             self._votes.append([self.judge.pool.submit(self.judge.vote, key, question) for key in keys])
 
     def votes(self, messages: Sequence[Record]) -> Votes:
-        """All votes, when they are there. Raises what asking for one raised."""
+        """Waits for all votes and returns them. Raises the exception of a failed request."""
         self.ask_votes(messages)
         return tuple(tuple(each.result() for each in step) for step in self._votes)
 
     def forget(self) -> None:
-        """The rollout is kept, and its votes with it."""
+        """Discards the stored answers; call it once the rollout is in the journal."""
         self.judge.forget(self._keys)
 
 
 def steps_of(messages: Sequence[Record]) -> list[Step]:
-    """The steps of a conversation that are followed by something: one for each answer of the policy."""
+    """The steps of a conversation that have a result: one for each answer of the policy but a last one."""
     found = list[Step]()
     for message, after in zip(messages, messages[1:], strict=False):
         if message["role"] != "assistant":

@@ -1,7 +1,8 @@
 """The policy that is trained: optimizer steps on what it sampled, and its checkpoint.
 
-Weights are read and written in Hugging Face layout. On several ranks each process has a `Learner` of its own,
-which holds its share of weights and optimizer; `ranked_learner` starts them and shares the batches out.
+Weights are read and written in Hugging Face layout. On several ranks each process has its own `Learner`,
+which holds its share of weights and optimizer state; `ranked_learner` starts the processes and divides the
+batches.
 """
 
 import os
@@ -30,11 +31,11 @@ __all__ = ["STATE", "Learner", "NotFinite", "TrainingSample", "Trainee"]
 
 
 class NotFinite(Fault):
-    """A loss or gradient is no number; the weights are those before the batch."""
+    """A loss or gradient is not finite. The weights are those before the optimizer step."""
 
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-"""torch's names of the recipes' types."""
+"""The recipes' dtypes, by torch's names."""
 
 
 class Trainee(Protocol):
@@ -44,20 +45,20 @@ class Trainee(Protocol):
         """Trains one batch in `minibatches` optimizer steps; returns its figures. Raises NotFinite."""
 
     def save(self, folder: Path) -> None:
-        """Writes a checkpoint in Hugging Face layout, with the state from which training resumes; whole or
-        not at all."""
+        """Writes a checkpoint in Hugging Face layout, and the state for resuming. A kill leaves no partial
+        checkpoint."""
 
     def resume(self, folder: Path) -> None:
-        """Takes over the optimizer's state from a checkpoint whose weights are loaded. Raises InputError."""
+        """Loads the optimizer's state of a checkpoint whose weights are loaded already. Raises InputError."""
 
     def peak_mib(self) -> float:
-        """Most memory that one process of it held, in MiB: on a GPU its tensors there, else all of it."""
+        """Peak memory of one process of the trainee in MiB: tensors on the GPU, or all memory on a CPU."""
 
 
 class Learner:
-    """A policy, its optimizer, and where needed the policy that it started as.
+    """A policy, its optimizer, and for a divergence from the start a copy of the starting policy.
 
-    mesh: the ranks that share the weights, of which this process is one; None for one process alone.
+    mesh: the ranks that share the weights, this process among them; None for one process alone.
     """
 
     def __init__(
@@ -89,7 +90,8 @@ class Learner:
         self.optimizer = torch.optim.AdamW(groups, lr=self.settings.lr, betas=(first, second))
 
     def logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Log-probability of each trained id, after temperature; 0.0 elsewhere. Shapes as ids."""
+        """Returns the log-probability of each trained id, after temperature; 0.0 elsewhere. Same shapes as
+        ids."""
         found: list[list[float]] = [[] for _ in samples]
         for rows in passes([len(sample.ids) for sample in samples], self.settings.batch_tokens)[0]:
             scored = self._scored([samples[row] for row in rows])
@@ -98,7 +100,7 @@ class Learner:
         return found
 
     def train(self, batch: Sequence[TrainingSample]) -> dict[str, float]:
-        """See `Trainee`. NotFinite names the samples; the weights are then those before that step."""
+        """See `Trainee`. NotFinite names the samples; the weights are then those before the failed step."""
         (mine,) = shares(batch, self.settings.minibatches, self.settings.batch_tokens)
         return self.train_share(mine)
 
@@ -140,12 +142,12 @@ class Learner:
         return {"loss": sum(each for each, *_ in every), "grad_norm": norm.item(), "lr": rate}
 
     def _norm(self, most: float) -> Tensor:
-        """The norm of the gradient of all weights on all ranks, which is cut to `most`."""
+        """Clips the gradient of all weights on all ranks to norm `most`; returns the norm before."""
         norm: Tensor = whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), most))
         return norm
 
     def _culprit(self, step: list[list[TrainingSample]], old: list[Tensor | None]) -> str:
-        """The first forward pass whose gradient is no number, in words."""
+        """Describes the first forward pass whose gradient is not finite."""
         for number, (rows, known) in enumerate(zip(step, old, strict=True), 1):
             self.optimizer.zero_grad(set_to_none=True)
             self._losses(rows, known, Sums()).sum().backward()
@@ -163,15 +165,15 @@ class Learner:
         return found
 
     def _scored(self, samples: Sequence[Sample]) -> Tensor:
-        """Log-probabilities before the step, [rows, tokens]."""
+        """Log-probabilities under the present weights, without gradient. [rows, tokens]"""
         with torch.no_grad():
             scored: Tensor = self.policy(*padded(samples, self.device))[0]
         return scored
 
     def _losses(self, batch: list[TrainingSample], old: Tensor | None, sums: Sums) -> Tensor:
-        """The share of each of these samples in the batch's loss, with its gradient. [rows]
+        """Returns each sample's share of the batch's loss, with gradients. [rows]
 
-        It is no number where the engine's log-probabilities are none.
+        The share is NaN if a log-probability of the engine is not finite.
         """
         ids, mask = padded([each.sample for each in batch], self.device)
         logprobs, entropy = self.policy(ids, mask)
@@ -224,7 +226,7 @@ class Learner:
         self._gathered(None)
 
     def resume(self, folder: Path) -> None:
-        """See `Trainee`. A state of one rank is taken over by several, and the other way round."""
+        """See `Trainee`. The number of ranks may differ from that of the run that saved the state."""
         self.steps = read_state(folder, self.optimizer, self.device)
 
     def peak_mib(self) -> float:
@@ -240,5 +242,5 @@ def broken(losses: Tensor, rows: Sequence[TrainingSample], place: str) -> str:
 
 
 def names(rows: Sequence[TrainingSample]) -> str:
-    """The rollouts of samples, each once."""
+    """The names of the samples' rollouts, each once."""
     return ", ".join(dict.fromkeys(each.name for each in rows if each.name))

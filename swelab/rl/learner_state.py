@@ -1,5 +1,4 @@
-"""State from which training resumes, apart from the weights; the same whether one rank or several wrote
-it."""
+"""The state that training needs to resume, besides the weights. It does not depend on the number of ranks."""
 
 import pickle
 from pathlib import Path
@@ -14,9 +13,9 @@ STATE = "learner.pt"
 
 
 def whole(value: Any, everywhere: bool = True) -> Any:
-    """A value with each tensor that ranks share put together; all ranks call it.
+    """Gathers each sharded tensor in a value, also within dicts and lists; all ranks must call it.
 
-    Dicts and lists are walked. Tensors of a rank that keeps nothing are None.
+    everywhere: whether this rank keeps the tensors; they are None on a rank that does not.
     """
     if isinstance(value, dict):
         return {key: whole(each, everywhere) for key, each in value.items()}
@@ -34,9 +33,9 @@ def write_state(folder: Path, state: dict[str, Any]) -> None:
 
 
 def read_state(folder: Path, optimizer: torch.optim.Optimizer, device: str) -> int:
-    """Takes over a checkpoint's state of the optimizer; the steps that were made.
+    """Loads a checkpoint's optimizer state, and returns its number of steps.
 
-    Weights that ranks share get their share of it. Raises InputError.
+    A rank loads its share of the state for weights that ranks share. Raises InputError.
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     try:

@@ -1,7 +1,7 @@
-"""The training loop: groups of rollouts, their advantages, a batch for the learner, new weights for servers.
+"""The training loop: makes groups of rollouts and their advantages, trains a batch, publishes new weights.
 
-A step is finished when its checkpoint has its name; all before that is made again from the journal of the
-step, without asking the engine for what it sampled already.
+A step is finished when its checkpoint has its final name. After a kill before that, the step is repeated from
+its journal, and no sampled turn is sampled again.
 """
 
 import shutil
@@ -29,7 +29,7 @@ from swelab.rl.validating import Validation, Validations
 class Training:
     """A training run in a folder of its own.
 
-    learner: opens the learner on a checkpoint. publish: has all servers serve other weights. place: where
+    learner: opens the learner on a checkpoint. publish: makes all servers load other weights. place: where
     rollouts are made. engine: measures when the policy generates, if this process calls it.
     """
 
@@ -57,7 +57,8 @@ class Training:
         self._validations = Validations(folder, validation, self.steps, self.rollouts.at_once, seen)
 
     def run(self) -> Path:
-        """All steps that are left; the last checkpoint. Raises NotFinite, InputError, ServingError."""
+        """Runs all steps that are left, and returns the last checkpoint. Raises NotFinite, InputError,
+        ServingError."""
         done = self._finished()
         found = self.checkpoint(done) if done else self.start
         learner = self._open_learner(found)
@@ -92,7 +93,7 @@ class Training:
         self._reports.begin(self.steps, done, rollouts, done * each + seen * self._validated)
 
     def _publish(self, checkpoint: Path, number: int) -> float:
-        """Has the servers serve the weights after so many steps; how many seconds that took."""
+        """Makes the servers load the weights after `number` steps; returns the seconds that this took."""
         began = time.monotonic()
         self.publish(Weights(checkpoint, str(number)))
         return time.monotonic() - began
@@ -109,7 +110,7 @@ class Training:
             self._write_metrics(steps)
 
     def checkpoint(self, steps: int) -> Path:
-        """The checkpoint after so many steps."""
+        """The path of the checkpoint after so many steps."""
         return self.folder / f"checkpoint-{steps:05d}"
 
     def _finished(self) -> int:
@@ -117,7 +118,7 @@ class Training:
         return max((int(name.removeprefix("checkpoint-")) for name in names), default=0)
 
     def _step(self, number: int, learner: Trainee, ahead: Ahead, first: int, published: float) -> int:
-        """Trains on the groups from the prompt `first` on; the prompt that the next step begins with.
+        """Trains on the groups from the prompt `first` on; returns the first prompt of the next step.
 
         published: seconds that the servers took to get the weights of this step.
         """
@@ -153,9 +154,9 @@ class Training:
         return last
 
     def _groups(self, first: int, ahead: Ahead, later: int) -> tuple[list[Group], int]:
-        """The groups of a step, and the prompt that the next step begins with.
+        """Returns the groups of a step, and the first prompt of the next step.
 
-        Meanwhile those of `later` further steps may run, with the weights of this one.
+        Meanwhile the groups of `later` further steps may run with the present weights.
         """
         found: list[Group] = []
         number, wanted = first, self.rollouts.prompts
@@ -173,7 +174,7 @@ class Training:
         return self.folder / f"step-{steps:05d}.json"
 
     def _write_metrics(self, steps: int) -> None:
-        """A line for each step; line 0 is there where the start was validated."""
+        """Writes one line for each step. There is a line 0 if the starting weights were validated."""
         lines = (
             {"step": number}
             | (read_json(self._facts(number))["metrics"] if number else {})
@@ -183,7 +184,7 @@ class Training:
         write_jsonl(self.folder / "metrics.jsonl", (line for line in lines if len(line) > 1))
 
     def _prune(self, steps: int) -> None:
-        """Removes old checkpoints, but never the newest two: servers may still read the older of these."""
+        """Removes old checkpoints, but never the newest two: servers may still load the older of them."""
         for old in range(1, steps - max(2, self.recipe.train.keep_checkpoints) + 1):
             shutil.rmtree(self.checkpoint(old), ignore_errors=True)
 

@@ -1,9 +1,9 @@
 """Losses of policy gradients for each token, in their reference form.
 
 Tensors have the shape [..., tokens] and hold natural logarithms of probabilities: `logprobs` of the policy
-that is trained (with gradient), `old` of the policy before this batch as the trainer computes it, `engine`
-of the policy as the inference engine sampled. `mask` is True for trained tokens. A loss is 0 elsewhere.
-`token_weights` has the weights of the tokens in the loss of a batch.
+that is trained (with gradient), `old` of the policy before this batch, computed by the trainer; `engine` of
+the same tokens, computed by the inference engine that sampled them. `mask` is True for trained tokens. A loss
+is 0 elsewhere. `token_weights` has the weights of the tokens in the loss of a batch.
 """
 
 import torch
@@ -15,7 +15,7 @@ from swelab.configs.kinds.rl import Method, Mismatch
 def clipped(
     logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, method: Method
 ) -> tuple[Tensor, Tensor]:
-    """PPO's clipped loss of each token, and where a bound cut its gradient off (bool).
+    """PPO's clipped loss of each token, and a mask (bool) of the tokens whose gradient a bound cut off.
 
     `clip_low` and `clip_high` differ since DAPO (arXiv 2503.14476); `dual_clip` is c of arXiv 1912.09729: a
     token of negative advantage costs at most c x |advantage|.
@@ -26,10 +26,10 @@ def clipped(
 def gspo(
     logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, method: Method
 ) -> tuple[Tensor, Tensor]:
-    """GSPO: as `clipped`, with one ratio a sequence, the geometric mean of its tokens' ratios.
+    """GSPO: as `clipped`, with one ratio per sequence, the geometric mean of its tokens' ratios.
 
-    Each token has the sequence's ratio as its value and its own logarithm as its gradient, so that a mean
-    over the tokens has the gradient of the sequence's ratio. Source: arXiv 2507.18071, section 4.3.
+    Each token has the value of the sequence's ratio, and the gradient of its own log-probability, so that a
+    mean over the tokens has the gradient of the sequence's ratio. Source: arXiv 2507.18071, section 4.3.
     """
     difference = torch.where(mask, logprobs - old, 0.0)
     count = mask.sum(-1, keepdim=True).clamp(min=1)
@@ -43,7 +43,7 @@ def cispo(
 ) -> tuple[Tensor, Tensor]:
     """CISPO: the clipped ratio weighs the gradient of each token and cuts none off. Source: arXiv 2506.13585.
 
-    The second result says where the ratio was clipped.
+    The second result (bool) marks tokens with a clipped ratio.
     """
     ratio = _ratio(logprobs, old, mask).detach()
     weight = ratio.clamp(1 - method.clip_low, 1 + method.clip_high)
@@ -56,7 +56,7 @@ LOSSES = {"clipped": clipped, "gspo": gspo, "cispo": cispo}
 
 
 def kl_to_reference(logprobs: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
-    """The low-variance estimate of KL(policy || reference) at each token: never below 0, right on average.
+    """The low-variance estimate of KL(policy || reference) at each token: never below 0, and unbiased.
 
     r - 1 - log r with r = reference / policy. Source: k3 of joschu.net/blog/kl-approx.html.
     """
@@ -67,7 +67,7 @@ def kl_to_reference(logprobs: Tensor, reference: Tensor, mask: Tensor) -> Tensor
 def mismatch_weights(old: Tensor, engine: Tensor, mask: Tensor, rule: Mismatch) -> Tensor:
     """Returns the factor of each token's loss, without gradient: 0 where the token is masked.
 
-    Bounds of the ratio mask (IcePop); `truncate` is truncated importance sampling.
+    Tokens whose ratio is out of bounds are masked (IcePop); `truncate` is truncated importance sampling.
     """
     difference = torch.where(mask, old - engine, 0.0).detach()
     if rule.level == "sequence":

@@ -25,16 +25,16 @@ from swelab.sft.train.device import device_of, dtype_of
 from swelab.tasks.task_rows import read_tasks
 
 SANDBOX = GIB // 4
-"""Memory that a sandbox usually takes; `Limits` bounds it."""
+"""Memory that a sandbox usually takes. `Limits` has the maximum."""
 A_CORE = 16
-"""Rollouts at once for each core: they mostly wait for the engine, but their commands need a core in time."""
+"""Maximum number of rollouts per core. They mostly wait for the engine, but commands need a core in time."""
 
 
 def preflight(recipe: Rl, config: ModelConfig | None, machine: Machine) -> list[Finding]:
     """Returns the objections to a recipe on a machine; [] if there are none. For verl, good findings are
     included.
 
-    config: of the weights that it starts from; None where they are not there, and memory is not looked at.
+    config: of the starting weights; None if they do not exist, and then memory is not checked.
     """
     findings = [*(_model(recipe, config) if config else ()), *(low(line) for line in unheard(recipe))]
     if recipe.engine == "verl":
@@ -110,7 +110,7 @@ def _sandboxes(recipe: Rl, machine: Machine) -> Iterator[Finding]:
 
 
 def check_recipe(recipe: Rl) -> list[Finding]:
-    """All that stands against a recipe on this machine, with what is there of its start and of its tasks."""
+    """All findings on a recipe for this machine, from those of its weights and tasks that exist already."""
     start, machine = Path(weights_paths(recipe.start)[0]), this_machine()
     if (start / "config.json").is_file():
         findings = [*_whole(start)]
@@ -120,7 +120,7 @@ def check_recipe(recipe: Rl) -> list[Finding]:
         findings = [fix(f"start: no checkpoint in {start}; expected one in Hugging Face layout")]
     try:
         findings += _against(recipe, start, machine)
-    except InputError:  # the line above says why config.json cannot be read
+    except InputError:  # `_whole` reports why config.json cannot be read
         findings += preflight(recipe, None, machine)
     findings += catch(partial(_names, recipe), partial(_tasks, recipe))
     return findings or [ok("start, tasks, GPUs, memory and sandboxes: it fits")]
@@ -128,7 +128,7 @@ def check_recipe(recipe: Rl) -> list[Finding]:
 
 def _whole(start: Path) -> Iterator[Finding]:
     """Yields the faults of a folder of weights that has a config.json."""
-    with suppress(KeyError):  # `_against` says which key of config.json is missing
+    with suppress(KeyError):  # `_against` reports the missing key of config.json
         yield from catch(partial(check_weights, start), label="start: ")
 
 
@@ -150,7 +150,7 @@ def _keys(policy: str) -> Iterator[Finding]:
 
 
 def _against(recipe: Rl, start: Path, machine: Machine) -> list[Finding]:
-    """A recipe with the weights in a folder. Raises InputError."""
+    """Findings on a recipe with the weights in a folder. Raises InputError."""
     path = start / "config.json"
     try:
         return preflight(recipe, ModelConfig.of(read_json(path)), machine)
@@ -159,7 +159,7 @@ def _against(recipe: Rl, start: Path, machine: Machine) -> list[Finding]:
 
 
 def _tasks(recipe: Rl) -> Iterator[Finding]:
-    """Whether there are enough tasks, and those of the validation are others, where all are made."""
+    """Checks that there are enough tasks, and that validation has others, if all task files exist."""
     paths = [
         Path(Wildcards({"subset": name}).path("lock.kept")) for name in (recipe.subset, *recipe.held_out)
     ]
@@ -173,5 +173,5 @@ def _tasks(recipe: Rl) -> Iterator[Finding]:
 
 
 def stop_unless_fit(recipe: Rl, start: Path, machine: Machine | None = None) -> None:
-    """Prints what `preflight` finds. Raises Fault when one is to fix. machine: this one where None."""
+    """Prints the findings of `preflight`. Raises Fault if one must be fixed. machine: None is this one."""
     require(_against(recipe, start, machine or this_machine()))

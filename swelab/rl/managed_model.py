@@ -1,4 +1,4 @@
-"""A policy in tokens that is shown the first and the last turns of a history too long for its context."""
+"""A policy in tokens that sees only the first and last turns if its history is too long for its context."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from swelab.rl.context_manager import HEAD_SHARE, placeholder, select_turns
 from swelab.rl.token_model import TokenModel
 
 _SEAM = 4
-"""Tokens that a line may cost more than alone, because its neighbours are split otherwise next to it."""
+"""Margin in tokens for the line, because tokens next to it may be split in another way."""
 
 
 class ManagedModel(TokenModel):
@@ -44,6 +44,6 @@ class ManagedModel(TokenModel):
 
 
 def _with_line(messages: Sequence[Record], line: str) -> list[Record]:
-    """The messages, with a line at the end of the last."""
+    """Returns the messages with `line` appended to the last one."""
     *before, last = messages
     return [*before, {**last, "content": f"{last['content']}\n{line}"}]

@@ -1,8 +1,9 @@
 """Estimates the memory and disk that an RL training needs, by the formulas of `swelab.checks.memory`.
 
-L is `train.batch_tokens`, or `rollouts.context_length` where that is more, as a longer sequence goes alone. A
-logit of a trained token takes 16 bytes, 20 where entropy is rewarded; `LOGITS` of them are held at most. The
-engine holds the weights once more and, for each token of its cache, keys and values of each layer.
+L is the larger of `train.batch_tokens` and `rollouts.context_length`, because a sequence over `batch_tokens`
+is a batch by itself. A logit of a trained token takes 16 bytes, or 20 if entropy is rewarded; at most
+`LOGITS` logits are held at a time. The engine holds another copy of the weights and, for each token of its
+cache, keys and values of each layer.
 
 On a CPU in fp32 the learner's estimate is 0.95 to 1.12 times the five peaks that it was fitted to: passes of
 512 and 4096 tokens, with and without activation checkpointing, divergence and entropy. `benchmarks.memory`
@@ -14,9 +15,9 @@ On verl, R GPUs train, T of them share each matrix (megatron), and L / T tokens 
                 8 P / R
     megatron    weights 2 P / T, gradients 4 P / T; weights in fp32 and moments 12 P / R, in main memory with
                 `offload: optimizer`
-    reference   the weights in bf16 once more, where a divergence from the start is trained on
+    reference   another copy of the weights in bf16, if the divergence from the start is in the loss
     logits      8 bytes each
-    checkpoint  the weights, and 12 bytes a weight of the optimizer; with fsdp2 weights in fp32 and bf16
+    checkpoint  the weights, and 12 bytes per weight of the optimizer; with fsdp2 weights in fp32 and bf16
 
 Nothing of that was measured on a GPU.
 """
@@ -30,11 +31,12 @@ from swelab.machine import GIB
 from swelab.models.serving.engine import CPU_CACHE
 
 LOGITS = 1 << 27
-"""Most logits that a learner holds at once; of a larger batch the backward pass computes them again."""
+"""Maximum number of logits that a learner holds at a time. For larger batches the backward pass recomputes
+them."""
 PROGRAM, ENGINE = 0.45 * GIB, 1.5 * GIB
-"""Python with torch and transformers; a model server without weights and cache."""
+"""Bytes. PROGRAM: Python with torch and transformers. ENGINE: a model server without weights and cache."""
 WIDTHS = (12, 4, 4)
-"""Of one layer's activations in transformers."""
+"""Widths of one layer's activations in transformers; see `swelab.checks.memory`."""
 
 
 def learner_needs(recipe: Rl, config: ModelConfig, dtype: str) -> Memory:
@@ -56,7 +58,7 @@ def learner_needs(recipe: Rl, config: ModelConfig, dtype: str) -> Memory:
 def engine_needs(recipe: Rl, config: ModelConfig) -> float:
     """Bytes of one model server: of its process on a CPU, in fp32, or of each of its GPUs, in bf16.
 
-    On a GPU without `rollouts.max_total_tokens` the cache takes what is left, and is not counted.
+    On a GPU without `rollouts.max_total_tokens` the cache takes all memory that is left, and is not counted.
     """
     rollouts, gpus = recipe.rollouts, recipe.job.gpus // recipe.job.servers
     size = BYTES["bf16" if gpus else "fp32"]
@@ -71,7 +73,7 @@ def cache_width(config: ModelConfig) -> int:
 
 @dataclass(frozen=True)
 class TrainerMemory(Memory):
-    """Memory of one GPU that trains on verl. host: bytes of its node's main memory, for all its GPUs."""
+    """Memory of one GPU that trains on verl. host: bytes of main memory for all GPUs of its node."""
 
     host: float = 0.0
 
@@ -99,7 +101,7 @@ def trainer_needs(recipe: Rl, config: ModelConfig) -> TrainerMemory:
 
 @dataclass(frozen=True)
 class EngineRoom:
-    """An engine of the policy: bytes of its weights on each of its GPUs, and tokens that its cache holds."""
+    """Capacity of an engine. weights: bytes on each GPU. tokens: of the cache. count: number of engines."""
 
     weights: float
     tokens: int
@@ -107,8 +109,7 @@ class EngineRoom:
 
 
 def engine_room(recipe: Rl, config: ModelConfig) -> EngineRoom:
-    """Estimates the capacity of the serving GPUs. tokens is below 0 if not even the weights fit; count: of
-    engines."""
+    """Estimates the capacity of the serving GPUs. tokens is below 0 if even the weights do not fit."""
     verl, gpus = recipe.cluster, recipe.cluster.rollout.tensor_parallel
     weights = 2 * config.weights / gpus
     free = verl.rollout.memory * verl.gpu_gib * GIB - weights - ENGINE

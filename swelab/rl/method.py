@@ -1,6 +1,6 @@
-"""Turns rollouts into training samples: the method of a recipe, and its result for a group of rollouts.
+"""Turns the rollouts of a group into training samples by a recipe's method.
 
-Needs neither an engine nor a learner, so that each engine trains by the same words.
+Uses neither an engine nor a learner, so that all engines train by the same method.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from swelab.rl.rollouts import RolledOut
 
 @dataclass(frozen=True)
 class Group:
-    """The rollouts of one prompt, and what the switches made of them."""
+    """The rollouts of one prompt, and the result of the switches for them."""
 
     rollouts: list[RolledOut]
     attempts: list[Attempt]
@@ -24,7 +24,7 @@ class Group:
 
 
 def group_of(rollouts: Sequence[RolledOut], recipe: Rl) -> Group:
-    """The rollouts of one prompt, with what each was worth and what the switches make of them."""
+    """Returns the group of one prompt's rollouts: their rewards and the result of the switches."""
     method = recipe.method
     reward = reward_of(method.reward, method.evidence)
     attempts = [each.attempted(reward, recipe.coefficient) for each in rollouts]

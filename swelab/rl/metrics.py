@@ -1,4 +1,4 @@
-"""Measures of a training step. A figure that no rollout reported is left out, never 0.
+"""Measures of a training step. A figure that no rollout reported is left out, and not set to 0.
 
 The names that begin with `agent/` and their definitions are those of Miles' SWE agent example.
 """
@@ -78,7 +78,7 @@ def of_agents(reports: Iterable[Reported]) -> dict[str, float]:
 def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
     """Figures about rewards, and the share of rollouts that ended in each way.
 
-    Shares are of all rollouts; only the resolve rate is of those that infrastructure did not lose.
+    Shares are of all rollouts, except the resolve rate, which leaves out rollouts that infrastructure lost.
     """
     rewards = [attempt.reward for attempt in attempts if attempt.reward is not None]
     played = [attempt for attempt in attempts if not attempt.lost]
@@ -104,7 +104,7 @@ def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
 def of_groups(groups: Iterable[Sequence[Attempt]]) -> dict[str, float]:
     """Counts a step's tasks that none, all or some of their attempts resolved.
 
-    Attempts that infrastructure lost do not count; a task that has no others is counted apart, as lost.
+    Attempts that infrastructure lost do not count; a task that has only such attempts is counted as lost.
     """
     found = dict.fromkeys(("none", "all", "some"), 0.0)
     lost = 0.0
@@ -118,7 +118,7 @@ def of_groups(groups: Iterable[Sequence[Attempt]]) -> dict[str, float]:
 
 
 def check_trained(path: Path) -> None:
-    """Raises InputError when no step of a training trained a token. path: its metrics, a line a step."""
+    """Raises InputError if no step of a training trained a token. path: its metrics, one line per step."""
     lines = [line for line in read_jsonl(path) if "train/tokens" in line]
     if not any(line["train/tokens"] for line in lines):
         what = f"no step trained anything: {untrained(lines)}"
@@ -127,7 +127,7 @@ def check_trained(path: Path) -> None:
 
 
 def untrained(lines: Iterable[Mapping[str, float]]) -> str:
-    """Why groups of some steps were not trained, in words."""
+    """Explains why groups of some steps were not trained."""
     dropped, groups = Counter[str](), 0.0
     for line in lines:
         groups += line["groups"]
@@ -139,7 +139,7 @@ def untrained(lines: Iterable[Mapping[str, float]]) -> str:
 
 
 def of_judge(rollouts: Iterable[RolledOut], spent: Mapping[str, float]) -> dict[str, float]:
-    """The mean score of a step, the share of steps without one, and what the judge used in this process."""
+    """A step's mean score, its share of steps without a score, and the judge's use in this process."""
     scores = [score for done in rollouts if done.votes for score in done.scores]
     if not scores:
         return {}
@@ -150,7 +150,7 @@ def of_judge(rollouts: Iterable[RolledOut], spent: Mapping[str, float]) -> dict[
 
 
 def of_validation(rollouts: Sequence[RolledOut]) -> dict[str, float]:
-    """Resolved tasks of a validation, and their share of those that infrastructure did not lose."""
+    """Counts of a validation: tasks, resolved and lost ones. Lost tasks are not in the resolve rate."""
     attempts = [done.attempted(solved) for done in rollouts]
     played = sum(not attempt.lost for attempt in attempts)
     resolved = sum(attempt.grade == GradeEnd.RESOLVED for attempt in attempts)
@@ -163,7 +163,7 @@ def of_validation(rollouts: Sequence[RolledOut]) -> dict[str, float]:
 
 
 def of_turns(rollouts: Iterable[RolledOut], current: str) -> dict[str, float]:
-    """Tokens of the rollouts, and the share of sampled tokens that other weights than `current` sampled."""
+    """Token counts of the rollouts, and the share of tokens that other weights than `current` sampled."""
     prompts, sampled, stale = [], [], 0
     for done in rollouts:
         if done.turns:

@@ -21,7 +21,7 @@ from swelab.rl.token_model import Watched
 from swelab.rl.token_template import TokenTemplate
 
 MakePlace = Callable[[float, bool], Maker]
-"""From a temperature of sampling, and whether the recipe's judge scores the steps."""
+"""A function (sampling temperature, whether the recipe's judge scores the steps) -> the maker of rollouts."""
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def open_places(
 
 
 def judge_of(recipe: Rl, folder: Path) -> AbstractContextManager[Judge | None]:
-    """The judge of single steps, where the recipe has one."""
+    """Opens the judge of single steps; None if the recipe has none."""
     if not (asked := recipe.judge):
         return nullcontext()
     policy = recipes.named(POLICY, asked.policy)

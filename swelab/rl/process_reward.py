@@ -1,8 +1,8 @@
 """Scores of single steps by a judge: the judge's prompts, and the parsing of its answers.
 
 A judge is a model that reads the issue, the last steps and one step with its result, and answers +1 or -1 in
-a box. It answers several times; a step's score is the mean of the answers that can be read. A judge that
-fails is no verdict: the score is None and the advantage is that of an average step.
+a box. It answers several times; a step's score is the mean of the answers that can be read. If none can be
+read, the score is None and the step's advantage is that of an average step.
 """
 
 import re
@@ -48,9 +48,9 @@ Give your reason in a few sentences, then the answer in \\boxed{{}}: \\boxed{{+1
 
 @dataclass(frozen=True)
 class Step:
-    """One turn of a rollout: what the policy answered, its command, and what that printed.
+    """One turn of a rollout: the policy's answer, its command, and the command's output.
 
-    `command` is "" and `returncode` None where the answer held no command that could be run.
+    `command` is "" and `returncode` None if no command in the answer could be run.
     """
 
     answer: str
@@ -88,7 +88,7 @@ def judge_messages(issue: str, steps: Sequence[Step], number: int) -> list[dict[
 
 
 def read_vote(answer: str) -> int | None:
-    r"""+1 or -1 as the last \boxed{} of a judge's answer says; None where it says neither.
+    r"""Returns the +1 or -1 in the last \boxed{} of a judge's answer; None if it holds neither.
 
     >>> [read_vote(text) for text in (r"\boxed{} so \boxed{+1}", r"\boxed{\text{-1}}", r"\boxed{0.5}", "yes")]
     [1, -1, None, None]
@@ -102,13 +102,13 @@ def read_vote(answer: str) -> int | None:
 
 
 def step_score(votes: Sequence[int | None]) -> float | None:
-    """The mean of the votes that could be read, between -1 and 1; None where none could."""
+    """The mean of the votes that could be read, between -1 and 1; None if none could be read."""
     read = [vote for vote in votes if vote is not None]
     return fmean(read) if read else None
 
 
 def trajectory_reward(outcome: float, scores: Sequence[float | None], coefficient: float) -> float:
-    """A rollout's reward where steps have no advantage of their own: outcome + coefficient x mean score."""
+    """A rollout's reward if its steps get no advantages of their own: outcome + coefficient x mean score."""
     judged = [score for score in scores if score is not None]
     return outcome + coefficient * (fmean(judged) if judged else 0.0)
 

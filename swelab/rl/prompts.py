@@ -1,4 +1,4 @@
-"""The order in which tasks are given to the policy: the same for the same seed, whatever was interrupted."""
+"""The order in which the policy gets tasks. It depends only on the seed, and not on interruptions."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -13,16 +13,16 @@ from swelab.tasks.published_rows import is_private
 
 
 def check_tasks(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> None:
-    """Raises InputError, the first of `task_faults`, on tasks that a recipe cannot learn from."""
+    """Raises the first of `task_faults`, an InputError."""
     for fault in task_faults(recipe, tasks, held_out):
         raise fault
 
 
 def task_faults(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> Iterator[InputError]:
-    """Why a recipe cannot learn from tasks or be validated on them.
+    """Yields each reason why a recipe cannot train on the tasks or be validated on the others.
 
-    A step asks for `prompts` tasks and for at most `refill` others, a validation for `limit`. No task,
-    function or bug may be on both sides, all tests must be known, and none is of a published evaluation set.
+    A step needs `prompts` tasks and up to `refill` more, and a validation `limit`. Both sets may share no
+    task, function or bug. All tests must be public, and no task may be of a published evaluation set.
     """
     if private := [task.instance_id for task in (*tasks, *held_out) if is_private(task)]:
         yield InputError(f"the tests of {private[0]} are private", expected="tasks that can be judged here")
@@ -55,7 +55,7 @@ def task_faults(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> 
 
 
 class Prompts:
-    """Tasks without end: each once an epoch, in an order of its own in each epoch."""
+    """An endless sequence of tasks: each epoch has all tasks once, in an order of its own."""
 
     def __init__(self, tasks: Sequence[Task], seed: int, shuffled: bool = True):
         """Raises ValueError without tasks."""

@@ -1,6 +1,6 @@
-"""The processes that train a policy together: one command starts them all, on one machine.
+"""The processes (ranks) that train a policy together. One command starts all of them on one machine.
 
-Each gets commands from the training's main process, and answers, over a socket of its own. When the main
+Each gets commands from the training's main process over its own socket, and answers them. When the main
 process closes its end, or is killed, each process exits at once.
 """
 
@@ -39,7 +39,7 @@ class Opened:
 
 
 def main() -> int:
-    """Starts all ranks; when the first of them ends, this ends with its exit code."""
+    """Starts all ranks. When the first rank ends, the program ends with that rank's exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--socket", required=True, help="where the main process listens")
     parser.add_argument("--ranks", type=int, required=True, help="how many processes")
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def serve(address: str, rank: int, ranks: int, device: str) -> None:
-    """Does what the main process says for as long as that lives: opens a learner first, then calls it."""
+    """Runs the main process's commands until that ends. The first command opens a learner, others call it."""
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(address)
         connection = Connection(line.detach())

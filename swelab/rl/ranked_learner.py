@@ -1,7 +1,7 @@
-"""A policy that several processes of this machine train together, as `train.ranks` of a recipe says.
+"""A policy that several processes of this machine train together. A recipe's `train.ranks` is their number.
 
-Rollouts, servers and journals stay in the main process. It starts the ranks, shares each batch out among
-them, and ends them; a kill of it ends them too.
+Rollouts, servers and journals stay in the main process. It starts the ranks, divides each batch among them,
+and ends them. If the main process is killed, the ranks end too.
 """
 
 import socket
@@ -30,16 +30,16 @@ class RankLost(Fault):
 class RankedLearner:
     """A learner on `ranks` processes with `threads` CPUs each, or a GPU each. See `learner.Trainee`.
 
-    Ends with the thread that opens it, at the latest. address: of the socket, which is on the ranks' command
-    lines.
+    The ranks end at the latest with the thread that opens them. address: of the socket; it is on the ranks'
+    command lines.
     """
 
     def __init__(self, opened: Opened, ranks: int, threads: int, device: str, log: Path):
-        """Raises InputError as `Learner` does, RankLost when a rank does not come up."""
+        """Raises InputError as `Learner` does, and RankLost if a rank does not start."""
         self._settings, self._ranks, self._log = opened.recipe.train, ranks, log
         self._lines: list[Connection] = []
         sizes = {"ranks": ranks, "threads": threads, "device": device}
-        # Not below TMPDIR: the path of a socket is short, and ranks have a /dev/shm of their own.
+        # Not below TMPDIR: a socket's path must be short.
         with (
             tempfile.TemporaryDirectory(prefix="swelab-", dir="/tmp") as folder,
             socket.socket(socket.AF_UNIX) as listener,
@@ -73,7 +73,7 @@ class RankedLearner:
         self._all([("resume", folder)] * self._ranks)
 
     def peak_mib(self) -> float:
-        """See `learner.Trainee`: that of the rank that held most."""
+        """See `learner.Trainee`. Returns the largest value of all ranks."""
         return max(float(found) for found in self._all([("peak_mib",)] * self._ranks))
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class RankedLearner:
         self.close()
 
     def _accept(self, listener: socket.socket) -> list[Connection]:
-        """A line to each rank, in their order."""
+        """Accepts a connection from each rank; returns the connections in the order of ranks."""
         found: dict[int, Connection] = {}
         listener.settimeout(0.5)
         ends = time.monotonic() + STARTUP_SECONDS
@@ -103,7 +103,7 @@ class RankedLearner:
         return [found[rank] for rank in range(self._ranks)]
 
     def _all(self, orders: Sequence[object]) -> list[Any]:
-        """Says something to each rank; their answers. Raises what the first rank raised, RankLost."""
+        """Sends each rank its order, and returns all answers. Raises the first rank's Fault, RankLost."""
         answers: dict[Connection, Any] = {}
         try:
             for line, each in zip(self._lines, orders, strict=True):

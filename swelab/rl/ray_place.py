@@ -1,7 +1,7 @@
-"""Rollouts of a training on the hosts of a Ray cluster; learner, servers and journals stay where it runs.
+"""Makes the rollouts of a training on hosts of a Ray cluster. Learner, servers and journals stay in place.
 
-A host keeps the turns and the result of a rollout in a journal of its own below the run's folder, which all
-hosts see, until the training has the result: an unfinished rollout is resumed after a kill.
+All hosts see the run's folder. A host writes each rollout's turns and result to a journal there, and the
+training deletes it once it has the result. So an unfinished rollout is resumed after a kill.
 """
 
 import os
@@ -32,13 +32,13 @@ from swelab.rl.token_template import TokenTemplate
 from swelab.rollouts.rollout_stage import lost_rollout
 
 KEY = "SWELAB_POLICY_KEY"
-"""The variable that holds the key of the policy's servers, for the hosts."""
+"""Environment variable with the key of the policy's servers, for the hosts."""
 REACH_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class RayRequest:
-    """A rollout that a host is to make, sampled at that temperature."""
+    """A rollout that a host is to make, and its sampling temperature."""
 
     request: RolloutRequest
     temperature: float
@@ -48,7 +48,7 @@ class RayRequest:
 class HostRollouts:
     """Arguments with which a host makes rollouts; see `ray_workers.Place`.
 
-    folder: of the run, with the journals of rollouts that are under way. url: of the policy's servers.
+    folder: of the run; it holds the journals of unfinished rollouts. url: of the policy's servers.
     """
 
     recipe: Rl
@@ -65,7 +65,7 @@ class HostRollouts:
 
     @contextmanager
     def open(self, count: int) -> Iterator[Callable[[RayRequest], Record]]:
-        """See `ray_workers.Place`. Raises ServingError where this host does not reach the servers."""
+        """See `ray_workers.Place`. Raises ServingError if this host cannot reach the servers."""
         endpoint = Endpoint(self.url, os.environ[KEY], "policy", engine=self.engine)
         check_reached(self.url)
         scaffold = loop_of(recipes.named(SCAFFOLD, self.recipe.scaffold))
@@ -81,7 +81,7 @@ class HostRollouts:
             yield work
 
     def is_lost(self, record: Any) -> bool:
-        """A host has tried a rollout that was lost again itself."""
+        """Always False: a host itself repeats a rollout that was lost."""
         return False
 
     def lost(self, item: RayRequest, reason: str) -> Record:
@@ -101,7 +101,7 @@ class RayPlace:
     judge: None = None
 
     def roll_out(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:
-        """One rollout and its grade, made or read back. Raises Fault (of a host's work), RayFailed."""
+        """Makes and grades a rollout, or reads it back. Raises Fault (of a host's work), RayFailed."""
         if done := journal.result(request):
             return done
         done = read_result(request, self.call(request.name, RayRequest(request, self.temperature)).record)
@@ -114,7 +114,7 @@ class RayPlace:
 def ray_places(
     recipe: Rl, start: Path, reads: Reads, folder: Path, endpoint: Endpoint
 ) -> Iterator[Callable[[float], RayPlace]]:
-    """Makes places on the cluster at $RAY_ADDRESS, for a temperature each.
+    """Yields a function that makes a place on the cluster at $RAY_ADDRESS, for a sampling temperature.
 
     Raises Fault (of a host that cannot work), InputError, RayFailed.
     """
@@ -136,7 +136,7 @@ def journal_of(folder: Path, request: RolloutRequest) -> Path:
 
 
 def check_reached(url: str) -> None:
-    """Raises ServingError where nothing answers at the address of the policy's servers."""
+    """Raises ServingError if nothing answers at the address of the policy's servers."""
     try:
         ask(url.removesuffix("/v1"), "/health", seconds=REACH_SECONDS)
     except Fault as error:

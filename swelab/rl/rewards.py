@@ -1,4 +1,4 @@
-"""Rewards: the values of verdicts for the policy that is trained."""
+"""Rewards: numbers for verdicts, on which the policy is trained."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ def signed(grade: Record) -> float:
 
 
 def share_of_tests(grade: Record) -> float:
-    """The share of listed tests that are as they must be; 0 where none ran or the patch could forge them."""
+    """The share of listed tests with the required result; 0 if none ran or the patch could forge results."""
     if grade["status"] in FORGED_GRADES or not grade.get("tests_status"):
         return 0.0
     lists = grade["tests_status"].values()
@@ -39,7 +39,7 @@ def witnessed_only(reward: Callable[[Record], float]) -> Callable[[Record], floa
 
 
 def reward_of(name: str, evidence: str) -> Callable[[Record], float]:
-    """The reward of a recipe's `method`: its `reward`, on its `evidence`."""
+    """The reward function of a recipe's `method`, from its `reward` and `evidence`."""
     return witnessed_only(REWARDS[name]) if evidence == "witnessed" else REWARDS[name]
 
 
@@ -48,4 +48,4 @@ REWARDS: dict[str, Callable[[Record], float]] = {
     "signed": signed,
     "share_of_tests": share_of_tests,
 }
-"""Rewards by their name in a recipe. A patch that forged its tests, or could, gets the lowest of each."""
+"""Rewards by their name in a recipe. A patch that forged its tests, or could have, gets the lowest reward."""

@@ -1,4 +1,4 @@
-"""Inputs of a training's rollouts, and the grader that is opened on them."""
+"""Inputs of a training's rollouts, and the grader that works on them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,9 +28,9 @@ class Reads:
 
 @contextmanager
 def open_bench(reads: Reads, folder: Path, at_once: int) -> Iterator[tuple[Bench, Path]]:
-    """The grader, with sandboxes for `at_once` rollouts, and a folder for what is gone with it.
+    """Opens the grader, with sandboxes for `at_once` rollouts, and a folder that is deleted at the end.
 
-    folder: of the run, where patches that were tested are remembered. Raises BackendMissing, InputError.
+    folder: of the run; results of tested patches are cached there. Raises BackendMissing, InputError.
     """
     with scratch_folder() as scratch, Deferred(open_backend(), most=at_once) as backend:
         store = RepoStore(reads.repos_dir, scratch / "repos")

@@ -1,7 +1,7 @@
-"""Rollouts that are trained on: attempted in tokens, graded, and kept turn by turn.
+"""Makes the rollouts to train on: attempts tasks in tokens, grades the patches, and journals each turn.
 
-An interrupted run samples no turn again: finished rollouts are read back, and unfinished ones are resumed
-after their last turn.
+After an interruption no turn is sampled again: finished rollouts are read back, and unfinished ones are
+resumed after their last turn.
 """
 
 import threading
@@ -27,15 +27,15 @@ from swelab.rollouts.own_eval import own_eval
 from swelab.rollouts.rollout_stage import attempt_task
 
 TRIES = 3
-"""How often a rollout is begun that its infrastructure loses."""
+"""Maximum number of starts of a rollout that infrastructure loses."""
 
 MakeModel = Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]
-"""A model for one rollout: (called with each new turn, turns that were sampled already)."""
+"""Makes the model of one rollout. Arguments: a function that gets each new turn; turns sampled before."""
 
 
 @dataclass(frozen=True)
 class RolloutRequest:
-    """A rollout to make: the number of its prompt in the order of the run, and its number in the group."""
+    """A rollout to make. prompt: the prompt's number in the order of the run. sample: number in the group."""
 
     prompt: int
     sample: int
@@ -43,15 +43,15 @@ class RolloutRequest:
 
     @property
     def name(self) -> str:
-        """Names it in messages, and in the journal."""
+        """The rollout's name in messages and in the journal."""
         return f"{self.task.instance_id}__g{self.prompt}__i{self.sample}"
 
 
 @dataclass(frozen=True)
 class RolledOut:
-    """A rollout that is over. `seconds`: of the attempt (`run`) and of the grading (`grade`).
+    """A finished rollout. `seconds`: of the attempt (`run`) and of the grading (`grade`).
 
-    votes: of a judge, for each step; empty without one.
+    votes: a judge's votes on each step; empty without a judge.
     """
 
     request: RolloutRequest
@@ -63,14 +63,14 @@ class RolledOut:
 
     @property
     def scores(self) -> list[float | None]:
-        """The judge's score of each turn of the policy, None where there is none."""
+        """The judge's score of each turn of the policy; None for a turn without a score."""
         told = [step_score(votes) for votes in self.votes]
         return [*told, *[None] * len(self.turns)][: len(self.turns)]
 
     def attempted(self, reward: Callable[[Record], float], coefficient: float = 0.0) -> Attempt:
-        """The rollout as its group counts it: how it ended and what it was worth.
+        """Returns the rollout's facts for its group: how it ended, and its reward.
 
-        reward: from a grade to a number. coefficient: of the mean score of the judge, which is added.
+        reward: turns a grade into a number. coefficient: factor of the judge's mean score, which is added.
         """
         end = next(each for each in RolloutEnd if each == self.trajectory["outcome"])
         graded = next(each for each in GradeEnd if each == self.grade["status"])
@@ -82,13 +82,13 @@ class RolledOut:
 
 
 class StepJournal:
-    """The journal of one step: a line for each turn, and one for each rollout that is over."""
+    """The journal of one step: a line for each turn, and one for each finished rollout."""
 
     def __init__(self, journal: Journal):
         self._journal, self._one = journal, threading.Lock()
 
     def result(self, request: RolloutRequest) -> RolledOut | None:
-        """A rollout that was over, or None."""
+        """The rollout, if it is finished; otherwise None."""
         with self._one:
             return (
                 read_result(request, self._journal.get(request.name))
@@ -97,7 +97,7 @@ class StepJournal:
             )
 
     def turns(self, request: RolloutRequest) -> list[TokenTurn]:
-        """The turns of a rollout that was under way."""
+        """The turns so far of an unfinished rollout."""
         found: list[TokenTurn] = []
         with self._one:
             while (key := f"{request.name} {len(found)}") in self._journal:
@@ -105,11 +105,11 @@ class StepJournal:
         return found
 
     def add_turn(self, request: RolloutRequest, number: int, turn: TokenTurn) -> None:
-        """Keeps a turn that was sampled."""
+        """Writes a sampled turn."""
         self._append({"key": f"{request.name} {number}", "turn": write_turn(turn)})
 
     def add_result(self, done: RolledOut) -> None:
-        """Keeps a rollout that is over."""
+        """Writes a finished rollout."""
         self._append({"key": done.request.name, **write_result(done)})
 
     def _append(self, line: Record) -> None:
@@ -126,7 +126,7 @@ class Maker(Protocol):
         ...
 
     def roll_out(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:
-        """One rollout and its grade, made or read back. Raises Fault."""
+        """Makes and grades a rollout, or reads it back. Raises Fault."""
         ...
 
 
@@ -141,7 +141,7 @@ class Place:
     judge: Judge | None = None
 
     def roll_out(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:
-        """One rollout and its grade, made or read back. Raises InputError, ServingError."""
+        """Makes and grades a rollout, or reads it back. Raises InputError, ServingError."""
         if done := journal.result(request):
             return done
         watched = (
@@ -188,7 +188,7 @@ class Place:
 
 
 def write_result(done: RolledOut) -> Record:
-    """A rollout that is over as a record."""
+    """Converts a finished rollout to a record."""
     return {
         "trajectory": done.trajectory,
         "grade": done.grade,
@@ -199,7 +199,7 @@ def write_result(done: RolledOut) -> Record:
 
 
 def read_result(request: RolloutRequest, record: Record) -> RolledOut:
-    """A rollout that is over, from its record."""
+    """Reads a finished rollout from its record."""
     turns = tuple(map(read_turn, record["turns"]))
     votes = tuple(map(tuple, record.get("votes", ())))
     return RolledOut(request, record["trajectory"], record["grade"], turns, record["seconds"], votes)

@@ -1,7 +1,7 @@
 """Makes training sequences from the turns of a rollout, as the engine saw and sampled them.
 
-Nothing is rebuilt from text: a token is trained at the position, after the tokens, and with the
-log-probability at which it was sampled.
+Nothing is rebuilt from text: each token is trained at its sampled position, after the same tokens, and with
+its sampled log-probability.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Sample:
 
 
 def continues(sample: Sample, turn: TokenTurn) -> bool:
-    """Whether the turn's prompt begins with all that the sample holds: the prefix property."""
+    """Whether the turn's prompt begins with all ids of the sample (the prefix property)."""
     held = len(sample.ids)
     return len(turn.prompt) >= held and list(turn.prompt[:held]) == sample.ids
 
@@ -52,7 +52,7 @@ def continues(sample: Sample, turn: TokenTurn) -> bool:
 def samples(turns: Sequence[TokenTurn], per_step: bool = False) -> list[Sample]:
     """The training sequences of a rollout.
 
-    One sequence for as long as each prompt continues what came before; a further one begins where a context
+    A sequence grows as long as each prompt continues the ids before it. A new sequence begins if a context
     manager or a template changed the history. With `per_step` each turn is a sequence of its own. A sampled
     id is trained exactly once, however the rollout is split. A turn without sampled ids makes no sequence.
     """

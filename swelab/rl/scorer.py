@@ -1,4 +1,4 @@
-"""Log-probabilities of sampled tokens: the policy's model, loaded and sharded among ranks.
+"""Computes log-probabilities of sampled tokens. Loads the policy's model, and shards it among ranks.
 
 The model is transformers', so that every architecture that can be served can be trained.
 """
@@ -21,7 +21,7 @@ from swelab.rl.samples import Sample
 class Scorer(torch.nn.Module):
     """Scores sampled ids with a model: their log-probabilities at a temperature.
 
-    spread: whether the entropy has a gradient.
+    spread: whether to compute gradients of the entropy.
     """
 
     def __init__(self, model: Any, temperature: float, spread: bool = False):
@@ -29,7 +29,7 @@ class Scorer(torch.nn.Module):
         self.model, self._temperature, self._spread = model, temperature, spread
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probability of each trained id, and the entropy there; 0 elsewhere. All [rows, tokens]."""
+        """Returns (log-probability, entropy) of each trained id; 0 elsewhere. Both [rows, tokens]."""
         hidden = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
         chosen = mask[:, 1:]
         states, targets = hidden[chosen], ids[:, 1:][chosen]
@@ -53,9 +53,9 @@ class Scorer(torch.nn.Module):
 
 
 def load_model(checkpoint: Path, dtype: str, recompute: bool = False) -> Any:
-    """A checkpoint's model on the CPU; it drops nothing out, as what sampled dropped nothing out.
+    """Loads a checkpoint's model on the CPU, without dropout, since the engine samples without dropout.
 
-    recompute: a layer's activations are computed again in the backward pass. Raises InputError.
+    recompute: recompute a layer's activations in the backward pass. Raises InputError.
     """
     from transformers import AutoModelForCausalLM
 
@@ -67,21 +67,21 @@ def load_model(checkpoint: Path, dtype: str, recompute: bool = False) -> Any:
     if recompute:
         model.activation_checkpointing_enable({"use_reentrant": False})
         for layer in layers_of(model):
-            layer.training = True  # else it keeps its activations; its submodules stay in evaluation
+            layer.training = True  # checkpointing needs this; the layer's submodules stay in evaluation mode
     return model
 
 
 def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The layers of a model of transformers."""
+    """The layers of a transformers model."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 def place(policy: Scorer, device: str, mesh: DeviceMesh | None) -> Scorer:
-    """The policy on its device; with a mesh each rank holds its share of the weights (FSDP2).
+    """Moves the policy to its device; with a mesh each rank holds a share of the weights (FSDP2).
 
-    Gradients are then added up over the ranks: a token's weight is its share of the whole batch.
+    Gradients are summed over the ranks, not averaged: a token's weight is its share of the whole batch.
     """
     if mesh is None:
         return policy.to(device)
@@ -98,7 +98,7 @@ def place(policy: Scorer, device: str, mesh: DeviceMesh | None) -> Scorer:
 
 
 def padded(samples: Sequence[Sample], device: str) -> tuple[Tensor, Tensor]:
-    """Ids and mask, [rows, tokens of the longest]; padded at the end, which causal attention does not see."""
+    """Ids and mask, [rows, longest length], padded at the end, where causal attention ignores padding."""
     width = max(len(sample.ids) for sample in samples)
     ids = torch.zeros((len(samples), width), dtype=torch.long)
     mask = torch.zeros((len(samples), width), dtype=torch.bool)
@@ -109,7 +109,7 @@ def padded(samples: Sequence[Sample], device: str) -> tuple[Tensor, Tensor]:
 
 
 def padded_values(values: Sequence[Sequence[float]], width: int, device: str) -> Tensor:
-    """Numbers a token, [rows, width], 0 behind the end of each row."""
+    """One number per token, [rows, width]; 0 after the end of each row."""
     found = torch.zeros((len(values), width))
     for row, each in enumerate(values):
         found[row, : len(each)] = torch.tensor(each)

@@ -1,4 +1,4 @@
-"""Progress reports of a training: a line for each step, how far it is, and curves to watch."""
+"""Reports the progress of a training: a line for each step, a progress bar, and curves."""
 
 import os
 import sys
@@ -15,17 +15,18 @@ from swelab.sft.train.check_settings import check_wandb
 from swelab.sft.train.tensorboard_wandb import Boards
 
 TIMES = {"time/rollouts": "rollouts", "time/train": "training"}
-"""verl writes them after it saves: a kill between the two leaves a step without them."""
+"""verl writes these after it saves. If a kill comes between, the step does not have them."""
 
 
 class Reports:
     """Receives the events of a training, and shows nothing."""
 
     def begin(self, steps: int, done: int, rollouts: int, finished: int) -> None:
-        """A run of `steps` steps begins: `done` are there, and `finished` of its `rollouts`."""
+        """A run of `steps` steps begins. done: number of finished steps. finished: number of its `rollouts`
+        that are done."""
 
     def rolled_out(self, done: RolledOut) -> None:
-        """A rollout is over. Called from many threads."""
+        """A rollout is finished. Called from many threads."""
 
     def step(self, line: Record) -> None:
         """A step is finished. line: its line in metrics.jsonl."""
@@ -34,13 +35,13 @@ class Reports:
         """The policy was validated after so many steps."""
 
     def close(self) -> None:
-        """The run is over, or ends."""
+        """The run has finished, or stops."""
 
 
 class StepReports(Reports):
-    """Lines and progress on standard error; curves in `folder`/tensorboard.
+    """Writes lines and progress to standard error, and curves to `folder`/tensorboard.
 
-    wandb: a project at Weights & Biases that gets them too. Raises InputError where it cannot.
+    wandb: a project at Weights & Biases that gets the curves too. Raises InputError if that is impossible.
     """
 
     def __init__(self, folder: Path, wandb: str = "", stream: TextIO | None = None):
@@ -83,7 +84,7 @@ def numbers(line: Record) -> dict[str, float]:
 
 
 def step_line(line: Mapping[str, float], steps: int) -> str:
-    """A step in words; figures that it did not measure are left out."""
+    """Describes a step; figures that were not measured are left out."""
     dropped = sum(value for name, value in line.items() if name.startswith("groups_dropped/"))
     untrained = f"{dropped:.0f} of {line['groups']:.0f} groups not trained" if dropped else ""
     if not line.get("train/tokens", 1):
@@ -101,7 +102,7 @@ def step_line(line: Mapping[str, float], steps: int) -> str:
 
 
 def validation_line(steps: int, figures: Mapping[str, float]) -> str:
-    """A validation in words, with the 95 % interval of its resolve rate (Wilson)."""
+    """Describes a validation, with the 95 % interval of its resolve rate (Wilson)."""
     tasks, resolved = int(figures["validation/tasks"]), int(figures["validation/resolved"])
     text = f"validation after {steps} steps: {resolved} of {tasks} tasks resolved"
     if tasks:

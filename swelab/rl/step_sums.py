@@ -25,7 +25,7 @@ class Sums:
             self.largest[name] = max(self.largest.get(name, 0.0), float(value[mask].max()))
 
     def join(self, other: "Sums") -> None:
-        """Adds the figures of another one."""
+        """Adds the figures of another object."""
         self.tokens += other.tokens
         for name, total in other.totals.items():
             self.totals[name] = self.totals.get(name, 0.0) + total
@@ -33,5 +33,5 @@ class Sums:
             self.largest[name] = max(self.largest.get(name, 0.0), value)
 
     def means(self) -> dict[str, float]:
-        """The mean per token of each added figure, and the largest value of the others."""
+        """Returns the mean per token of each summed figure, and the largest value of each other figure."""
         return {name: total / self.tokens for name, total in self.totals.items()} | self.largest

@@ -1,7 +1,7 @@
-"""A policy in tokens: sampled ids are kept, and sent back to the engine, as ids.
+"""A policy in tokens: sampled ids are stored as ids, and sent back to the engine as ids.
 
-The same agents drive it as drive any model. Re-tokenising the text of a turn gives other ids for some
-turns, and a policy is then trained on what it never sampled; so only observations are tokenised.
+All agents can use it like any other model. Only observations are tokenised: to tokenise the text of a turn
+again gives other ids for some turns, and would train the policy on ids that it never sampled.
 """
 
 import time
@@ -22,13 +22,13 @@ class TokenEngine(Protocol):
     """An engine that samples tokens."""
 
     def generate(self, prompt: Sequence[int], sampling: Record) -> TokenTurn:
-        """One turn. Raises ContextLimit, ModelLost, ServingError, InputError."""
+        """Samples one turn. Raises ContextLimit, ModelLost, ServingError, InputError."""
         ...
 
 
 @dataclass(frozen=True)
 class Watched:
-    """An engine, with a meter of the times at which it generates."""
+    """Wraps an engine, and measures when it generates."""
 
     engine: TokenEngine
     meter: Busy
@@ -41,7 +41,7 @@ class Watched:
 
 @dataclass
 class Step:
-    """A sampled turn, what was said to the policy after it, and the ids that it reads for that."""
+    """A sampled turn, the messages to the policy after it, and their ids."""
 
     turn: TokenTurn
     messages: list[Record] = field(default_factory=list)
@@ -55,11 +55,11 @@ class TokenModel(TextModel):
     """A model whose prompts and answers are token ids. `turns` are its calls so far, exactly as the engine
     saw them.
 
-    `watch` is given the conversation before each turn.
+    `watch` is called with the conversation before each turn.
 
     `sampling` holds temperature, top_p, max_tokens and, if wanted, stop. `replayed` are turns that an
-    interrupted rollout has sampled already: they are given again in place of asking. A turn whose prompt is
-    another one is skipped: a command printed something else when it was run again.
+    interrupted rollout sampled before: they are returned instead of new ones. A replayed turn whose prompt
+    differs now is skipped: a command printed something else when it ran again.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class TokenModel(TextModel):
         return self.reply(content, calls, usage=usage, finish_reason=turn.finish, seconds=seconds)
 
     def _read(self, messages: list[Record]) -> None:
-        """Takes in what was said to the policy since its last turn: all that it did not say itself."""
+        """Reads the messages to the policy since its last turn, but not those of the policy itself."""
         told = [message for message in messages if message["role"] not in ("assistant", "exit")]
         new, self._read_messages = told[self._read_messages :], len(told)
         if not self._steps:

@@ -1,4 +1,4 @@
-"""A chat template in tokens: the opening of a conversation, and what is read after each sampled turn.
+"""A chat template in tokens: ids of a conversation's first messages, and of the text after each turn.
 
 The ids that a policy sampled are never tokenised again. Only new text is tokenised: the first messages, and
 after each turn the observations with the template's words around them.
@@ -11,14 +11,14 @@ from typing import Any
 from swelab.records import InputError, Record
 
 _ANSWER = "\u2060the answer\u2060"
-"""Stands for a sampled turn where a template is rendered; no template and no tokenizer changes it."""
+"""Placeholder for a sampled turn when a template is rendered. Templates and tokenizers leave it unchanged."""
 
 
 class TokenTemplate:
     """The chat template and tokenizer of a checkpoint.
 
-    tools: those that the opening offers. thinking: the template's `enable_thinking`, which says whether turns
-    begin with thoughts; None does not set it.
+    tools: those that the first messages offer. thinking: value of the template's `enable_thinking` (whether
+    turns begin with thoughts); None does not set it.
     """
 
     def __init__(self, tokenizer: Any, tools: Sequence[Record] = (), thinking: bool | None = None):
@@ -33,7 +33,7 @@ class TokenTemplate:
         self._check_tools(tools)
 
     def _check_tools(self, tools: Sequence[Record]) -> None:
-        """Raises InputError where the template leaves the tools out, so that a policy would not see them."""
+        """Raises InputError if the template leaves the tools out, so that a policy would not see them."""
         shown = self._render([{"role": "user", "content": "x"}]) if tools else ""
         for tool in tools:
             if tool["function"]["name"] not in shown:
@@ -42,7 +42,8 @@ class TokenTemplate:
 
     @classmethod
     def of(cls, checkpoint: Path, tools: Sequence[Record] = ()) -> "TokenTemplate":
-        """The template of a checkpoint in Hugging Face layout. Raises InputError (none, or none usable)."""
+        """The template of a checkpoint in Hugging Face layout. Raises InputError (no template, or an unusable
+        one)."""
         from transformers import AutoTokenizer
 
         try:
@@ -62,7 +63,7 @@ class TokenTemplate:
         return self.ids(self._render(messages))
 
     def following(self, messages: Sequence[Record], ended: bool) -> list[int]:
-        """The ids between a sampled turn and the next: its end where it was not sampled, then `messages`."""
+        """The ids between two sampled turns: the end of the first if it was not sampled, then `messages`."""
         return self.ids(self._after(messages)) if ended else self.ids(self.turn_end + self._after(messages))
 
     def text(self, sampled: Sequence[int]) -> str:
@@ -71,10 +72,10 @@ class TokenTemplate:
         return said
 
     def changes_history(self) -> str:
-        """How the template shows an earlier turn otherwise than it was sampled; "" where it does not.
+        """Describes how the template changes an earlier turn; "" if it shows the turn as it was sampled.
 
-        A template that strips `<think>` from earlier turns does: a policy that is served by the template's
-        text sees another history than one that is served by the ids that it sampled.
+        A template that strips `<think>` from earlier turns changes it: a policy served by the template's text
+        sees another history than a policy served by its sampled ids.
         """
         turn = "<think>\nfirst\n</think>\n\nthen"
         asked = [{"role": "user", "content": "a"}, {"role": "assistant", "content": turn}]
@@ -102,7 +103,7 @@ class TokenTemplate:
         return rest.removeprefix(self.turn_end)
 
     def ids(self, text: str) -> list[int]:
-        """The ids of a text, without those that a tokenizer adds."""
+        """The ids of a text, without special tokens that the tokenizer would add."""
         found: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         return found
 

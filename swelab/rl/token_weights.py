@@ -1,8 +1,8 @@
 """Weights of trained tokens in the loss of a batch: the aggregation, computed before the loss.
 
-The loss of a batch is the sum over its trained tokens of weight x loss. The weights are fixed by the whole
-batch, so that micro-batches and ranks only add up, and a rollout that was split into several samples counts
-once.
+The loss of a batch is the sum over its trained tokens of weight x loss. The weights depend on the whole
+batch. So losses of micro-batches and ranks are only summed, and a rollout that was split into several samples
+counts once.
 """
 
 from collections import Counter
@@ -16,16 +16,15 @@ def token_weights(
 ) -> list[float]:
     """The weight of a trained token of each sample; 0.0 for samples without trained tokens.
 
-    `trained` is the number of trained tokens of each sample. `sequences` names what each sample is part of:
-    its rollout where rollouts weigh the same, the sample itself where steps do. `mode` is one of MODES:
+    `trained` is the number of trained tokens of each sample. `sequences` names the sequence of each sample:
+    its rollout if rollouts weigh the same, or the sample itself if steps do. `mode` is one of MODES:
 
     * token-mean: each token of the batch weighs the same (DAPO);
     * seq-mean-token-sum: the mean over sequences of the sum over a sequence's tokens;
     * seq-mean-token-sum-norm: the same, divided by `horizon` tokens, a constant (Dr. GRPO);
     * seq-mean-token-mean: the mean over sequences of the mean over a sequence's tokens (GRPO).
 
-    A sequence without trained tokens does not count. Raises ValueError: another mode, or no horizon where
-    there must be one.
+    A sequence without trained tokens does not count. Raises ValueError: another mode, or a missing horizon.
     """
     if mode not in MODES:
         raise ValueError(f"aggregation {mode!r}: expected {', '.join(MODES)}")

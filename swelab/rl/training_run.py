@@ -52,7 +52,7 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
         return train_on_verl(recipe, start, reads, folder, reports)
     check_tasks(recipe, reads.tasks, reads.held_out)
     stop_unless_fit(recipe, start)
-    recipes.named(SCAFFOLD, recipe.scaffold)  # a name that is not there is refused before engines start
+    recipes.named(SCAFFOLD, recipe.scaffold)  # refuse a missing name before engines start
     torch.set_num_threads(recipe.train.threads)
     with (
         open_servers(recipe, start, folder / "server.log") as (fleet, endpoint),
@@ -76,9 +76,9 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
 
 
 def open_learner(recipe: Rl, checkpoint: Path, start: Path, log: Path, ranks: ExitStack) -> Trainee:
-    """The learner on a checkpoint: in this process, or in several that end with `ranks`.
+    """Opens the learner on a checkpoint: in this process, or in several processes, which `ranks` closes.
 
-    start: for the divergence from it. log: of those processes. Raises InputError, RankLost.
+    start: checkpoint for the divergence from it. log: of those processes. Raises InputError, RankLost.
     """
     train, device = recipe.train, device_of(recipe.train)
     if train.ranks == 1:
@@ -98,7 +98,7 @@ def validation_of(recipe: Rl, held_out: Sequence[Task], place: MakePlace) -> Val
 
 
 def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[tuple[Fleet, Endpoint]]:
-    """The servers of the policy, which begin with the weights `start`."""
+    """Opens the policy's servers, with the weights `start` first."""
     asked = recipe.rollouts
     return open_fleet(
         start,
@@ -114,9 +114,9 @@ def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[t
 
 
 def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
-    """Names the folder of a run by all that its weights depend on but its number of steps, which may grow.
+    """Names a run's folder by all that its weights depend on, but not by its number of steps, which may grow.
 
-    The number of ranks, which changes the order of sums alone, may change too.
+    The number of ranks may change too: it affects only the order of sums.
     """
     used = {key: value for key, value in learning_slice(recipe).items() if key != "validation"}
     train = {key: value for key, value in used["train"].items() if key not in ("steps", "ranks")}
@@ -126,9 +126,9 @@ def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
 
 
 def hand_over(last: Path, work: Path, checkpoint: Path) -> None:
-    """Puts what a training made where its rule declares it, each in place of an earlier one, whole.
+    """Moves the results of a training to the paths that its rule declares, and replaces earlier ones.
 
-    `checkpoint` without the learner's state; next to it the figures, validations and rollouts.
+    `checkpoint` is without the learner's state; figures, validations and rollouts lie next to it.
     """
     staged = work / "staged"
     shutil.rmtree(staged, ignore_errors=True)
@@ -143,7 +143,7 @@ def hand_over(last: Path, work: Path, checkpoint: Path) -> None:
 
 
 def history_note(template: TokenTemplate) -> str:
-    """A warning if a policy served by text would see another history than it is trained on; else ""."""
+    """A warning if a policy served by text would see another history than it is trained on; otherwise ""."""
     if changed := template.changes_history():
         return (
             "the chat template changes earlier turns; here the policy sees what it sampled, behind a chat"

@@ -1,4 +1,4 @@
-"""Progress of a policy on tasks that it is not trained on, measured in the course of its training."""
+"""Measures the policy's progress on held-out tasks during its training."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +16,9 @@ from swelab.rl.rollouts import Maker, RolledOut, RolloutRequest, StepJournal
 
 @dataclass(frozen=True)
 class Validation:
-    """Tasks that nothing is trained on, attempted once each by the start, every `every` steps and at the end.
+    """Held-out tasks, attempted once each at the start, every `every` steps and at the end.
 
-    name: of its folder; other tasks or another sampling have another name.
+    name: of its folder. It depends on the tasks and the sampling.
     """
 
     name: str
@@ -28,9 +28,9 @@ class Validation:
 
 
 class Validations:
-    """The validations of a run of `steps` steps, kept in its folder; none where `asked` is None.
+    """The validations of a run of `steps` steps, in the run's folder; none if `validation` is None.
 
-    workers: rollouts at once. seen: is called with each rollout that is over.
+    workers: maximum number of rollouts at the same time. on_rollout: called with each finished rollout.
     """
 
     def __init__(
@@ -45,17 +45,17 @@ class Validations:
         self._workers, self._on_rollout = workers, on_rollout
 
     def due(self, steps: int) -> bool:
-        """Whether one belongs after so many steps and is not there yet."""
+        """Whether a validation is due after so many steps and does not exist yet."""
         asked = self._validation
         return bool(asked) and steps in self.moments() and not self._facts(steps).exists()
 
     def moments(self) -> list[int]:
-        """After how many steps there is one."""
+        """The step counts after which a validation is due."""
         every = self._validation.every if self._validation else self._steps + 1
         return sorted({*range(0, self._steps, every), self._steps}) if self._validation else []
 
     def run(self, steps: int) -> Record:
-        """Attempts the tasks with the weights that are served, those after so many steps; the figures."""
+        """Attempts the tasks with the served weights, those after `steps` steps, and returns the figures."""
         assert self._validation
         began, facts = time.monotonic(), self._facts(steps)
         with Journal(facts.with_suffix(".jsonl")) as journal, ThreadPoolExecutor(self._workers) as pool:
@@ -79,7 +79,7 @@ class Validations:
         return read_json(facts) if facts.exists() else {}
 
     def rows(self) -> Iterator[Record]:
-        """All attempts; the conversations are those of the first and of the last validation."""
+        """All attempts. Only those of the first and the last validation hold conversations."""
         done = [steps for steps in range(self._steps + 1) if self._facts(steps).exists()]
         for steps in done:
             with Journal(self._facts(steps).with_suffix(".jsonl")) as journal:

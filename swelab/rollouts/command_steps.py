@@ -1,15 +1,15 @@
-"""The commands of a conversation, each with how it ended and the ends of what it printed."""
+"""The commands of a conversation, each with its exit code and the beginning and end of its output."""
 
 from collections.abc import Iterator, Sequence
 
 from swelab.records import Record
 
 SHOWN = 2000
-"""Characters that are kept of the head and of the tail of what a command printed."""
+"""Number of characters that are kept from the beginning, and from the end, of a command's output."""
 
 
 def steps(messages: Sequence[Record]) -> Iterator[Record]:
-    """Each command with its exit code (null where there is none) and the ends of what it printed."""
+    """Yields each command with its exit code (null if there is none) and the ends of its output."""
     number = 0
     for place, message in enumerate(messages):
         actions = message.get("extra", {}).get("actions", []) if message["role"] == "assistant" else []

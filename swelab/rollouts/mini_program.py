@@ -1,7 +1,7 @@
-"""The program mini-swe-agent on a benchmark, as its own runner does it: in our sandboxes, or in Docker.
+"""Runs the program mini-swe-agent on a benchmark with its own runner, in our sandboxes or in Docker.
 
-Its preds.json holds an instance that infrastructure lost like one with an empty patch, and its next run would
-skip it. Such instances are removed there first, so that the same command tries them again.
+In its preds.json, an instance that infrastructure lost looks like one with an empty patch, and its next run
+would skip it. So lost instances are removed from preds.json first, and the same command tries them again.
 """
 
 import json
@@ -23,7 +23,7 @@ from swelab.rollouts.predictions import load_predictions
 PREDICTIONS = "preds.json"
 HIDDEN = ("patch", "test_patch", "eval_script", "FAIL_TO_PASS", "PASS_TO_PASS", "hints_text", "hint",
           "verifier_tar", "solution_tar")  # fmt: skip
-"""Fields of a row that the program is not given: they hold the answer."""
+"""Fields of a row that are hidden from the program, because they hold the answer."""
 ENVIRONMENT = "swelab.rollouts.program_environment.ProgramEnvironment"
 RUNNER = ("-m", "minisweagent.run.benchmarks.swebench")
 KEY, NO_KEY = "OPENAI_API_KEY", "none"
@@ -32,7 +32,7 @@ QUIET = {"MSWEA_COST_TRACKING": "ignore_errors", "LITELLM_LOCAL_MODEL_COST_MAP":
 
 @dataclass(frozen=True)
 class Program:
-    """A run of the program. python: the one that it is installed in; config: files, the last one wins.
+    """A run of the program. python: the interpreter with the program. config: files; later files win.
 
     sandboxes: whether commands run in our sandboxes, of the tasks in `repos` and `images`, or in Docker.
     """
@@ -52,7 +52,7 @@ class Program:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def command(self, data: Path) -> list[str]:
-        """The command line of its own runner."""
+        """The command line of the program's own runner."""
         name = self.model if self.model.startswith("openai/") else f"openai/{self.model}"
         told = {"model.model_kwargs.api_base": address(self.url), **self.settings}
         if self.sandboxes:
@@ -77,7 +77,7 @@ class Program:
 
 
 def address(url: str) -> str:
-    """The address of OpenAI's paths at a server. Raises InputError."""
+    """The address of a server's OpenAI-compatible API. Raises InputError."""
     if not url.startswith(("http://", "https://")):
         raise InputError(f"--sglang-url {url!r}", expected="an address such as http://host:30000")
     base = url.rstrip("/")
@@ -85,9 +85,9 @@ def address(url: str) -> str:
 
 
 def run(program: Program, tasks: Iterable[Task]) -> dict[str, RolloutEnd]:
-    """Makes the attempts that are left; returns how each attempt in the folder ended, by instance id.
+    """Makes the attempts that are left; returns the end of each attempt in the folder, by instance id.
 
-    Raises InputError: the program's fault before any instance, or no prediction at all.
+    Raises InputError: the program failed before any instance, or made no prediction.
     """
     folder = program.output
     data, rows = folder / "data", list(tasks)
@@ -97,7 +97,7 @@ def run(program: Program, tasks: Iterable[Task]) -> dict[str, RolloutEnd]:
     library = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, (library, os.environ.get("PYTHONPATH", ""))))
     told = {"PYTHONPATH": path, KEY: os.environ.get(KEY) or NO_KEY, **QUIET}
-    own = folder / "own"  # not the settings that the user keeps for the program: they would change the run
+    own = folder / "own"  # hides the user's own settings of the program, which would change the run
     own.mkdir(exist_ok=True)
     told["MSWEA_GLOBAL_CONFIG_DIR"] = str(own)
     done = subprocess.run(program.command(data), env={**os.environ, **told})
@@ -114,13 +114,13 @@ def shown(task: Task) -> Record:
 
 
 def ends(folder: Path) -> dict[str, RolloutEnd]:
-    """How each attempt in a folder of the program ended, by instance id; without a trajectory it was lost."""
+    """The end of each attempt in a folder of the program, by instance id; lost if it has no trajectory."""
     path = folder / PREDICTIONS
     return {name: end_of(folder, name) for name in load_predictions(path)} if path.is_file() else {}
 
 
 def end_of(folder: Path, name: str) -> RolloutEnd:
-    """How the attempt at an instance ended."""
+    """The end of the attempt at an instance."""
     path = folder / name / f"{name}.traj.json"
     found = read_json(path) if path.is_file() else {}
     info = found.get("info") if isinstance(found, dict) else None
@@ -138,9 +138,9 @@ def take_out(folder: Path) -> list[str]:
 
 
 def merged(folders: Iterable[Path], instance_ids: Iterable[str]) -> dict[str, Prediction]:
-    """The predictions of several slices as one, in the order of `instance_ids`: each once, none lost.
+    """Merges the predictions of several slices, in the order of `instance_ids`. Each must be there once.
 
-    Raises InputError that names instances which are in two slices, in none, lost, or not of the tasks.
+    Raises InputError with the instances that are in two slices, in none, lost, or not among the tasks.
     """
     found: dict[str, Prediction] = {}
     faults: dict[str, list[str]] = {"in two slices": [], "lost (run the slice again)": []}

@@ -1,4 +1,4 @@
-"""Reads the result of an agent's own last call of its tool `eval`, from which published rewards are made."""
+"""Reads the result of an agent's last own call of its tool `eval`. Published rewards are made from it."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from swelab.records.attempt_records import Message
 
 
 def own_eval(messages: Iterable[Message]) -> Record:
-    """{"own_eval": "passed" | "failed"} of the last `eval` in a conversation; {} where the agent called none.
+    """{"own_eval": "passed" | "failed"} of the last `eval` in a conversation; {} if there is none.
 
     An `eval` that ends the rollout has no observation: its tests passed if the patch was submitted then.
     """

@@ -22,15 +22,15 @@ def load_predictions(path: str | Path, key_filter: KeyFilter | None = None) -> d
     """Predictions by instance id, from a JSON object, a JSON list or JSON Lines.
 
     Each prediction is {"instance_id", "model_name_or_path", "model_patch": str | None}. `key_filter`: selects
-    ids; predictions of other ids are not held in memory where the file is an object. Raises InputError on a
-    malformed prediction or one instance predicted twice. A patch that no file can hold is no fault here: it
-    is graded as one that does not apply.
+    ids; if the file is an object, predictions of other ids are not held in memory. Raises InputError on a
+    malformed prediction, or if an instance has two. A patch that no file can hold raises nothing here: it is
+    graded as a patch that does not apply.
     """
     return {row.instance_id: row for row in read_predictions(path, key_filter)}
 
 
 def read_predictions(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[Prediction]:
-    """Predictions one at a time; forms and errors as of `load_predictions`. An object is not held whole."""
+    """Yields predictions; forms and errors as in `load_predictions`. An object is not loaded at once."""
     seen: set[str] = set()
     for number, row in enumerate(_rows(path, key_filter)):
         prediction = as_record(row, Prediction, f"{path}, prediction {number}")
@@ -53,7 +53,7 @@ def _rows(path: str | Path, key_filter: KeyFilter | None) -> Iterator[Any]:
 
 
 def _keyed(key: str, row: Any, path: str | Path) -> Any:
-    """A prediction with the instance id that is its key. Raises InputError when it names another."""
+    """A prediction with its key as instance id. Raises InputError if it names another id."""
     if not isinstance(row, dict):
         return row
     if row.get("instance_id", key) != key:
@@ -62,7 +62,7 @@ def _keyed(key: str, row: Any, path: str | Path) -> Any:
 
 
 def _one_key_a_line(path: str | Path) -> bool:
-    """Whether a file is an object of predictions with one entry a line, as swelab writes it."""
+    """Whether a file is an object of predictions with one entry per line, as swelab writes it."""
     try:
         with open(path, "rb") as stream:
             return stream.readline(16).strip() == b"{" and not stream.readline(64).lstrip().startswith(
@@ -90,8 +90,8 @@ def collect(
 ) -> Iterator[tuple[str, Prediction]]:
     """(instance id, prediction) of each of `names` in their order, from trajectories in any order.
 
-    `spool` is an empty one: patches wait there. Raises InputError when an instance has two trajectories, a
-    name has no trajectory, or a trajectory is of none of the names.
+    `spool`: an empty one, in which patches wait. Raises InputError if an instance has two trajectories, a
+    name has no trajectory, or a trajectory has another name.
     """
     found: dict[str, int] = {}
     for path, row in trajectories:
@@ -134,10 +134,10 @@ def _some(names: list[str]) -> str:
 def merge_folders(
     folders: Sequence[Path], instance_ids: Iterable[str] | None = None
 ) -> dict[str, Prediction]:
-    """Predictions that SWE-agent left below `folders` (`<id>/<id>.pred`), by instance id, sorted.
+    """SWE-agent's predictions below `folders` (`<id>/<id>.pred`), by instance id, sorted.
 
-    Complete, or not at all: raises InputError that names instances which are predicted twice, have a
-    trajectory but no prediction, are not among `instance_ids` or missing, and files of another shape.
+    The result is complete. Otherwise raises InputError with instances that are predicted twice, have a
+    trajectory but no prediction, are not among `instance_ids`, or are missing; and with malformed files.
     """
     found: dict[str, Path] = {}
     twice, begun = set(), set()
@@ -162,7 +162,7 @@ def merge_folders(
 
 
 def _prediction(path: Path) -> Prediction:
-    """One `.pred`; a patch that is null becomes '', as in SWE-agent's own merge."""
+    """Reads one `.pred`. A patch that is null becomes '', as in SWE-agent's own merge."""
     row = read_record(path, Prediction)
     if row.instance_id != path.stem:
         raise InputError(f"it is of {row.instance_id}", path, "the instance that it is named after")

@@ -1,4 +1,4 @@
-"""Our sandboxes as an environment of the program mini-swe-agent, which loads this class by its name."""
+"""Our sandboxes as an environment of the program mini-swe-agent, which imports this class by its name."""
 
 import contextlib
 import os
@@ -22,14 +22,14 @@ from swelab.tasks.task_images import task_images
 from swelab.tasks.task_rows import read_tasks
 
 OPEN = "swelab-open "
-"""How the program's startup command begins; only this command says which instance an environment is for."""
+"""Prefix of the program's startup command, which alone tells the instance of an environment."""
 LARGE = {"cpu_seconds": 1200, "memory_bytes": 10 << 30, "processes": 1024, "file_bytes": 2 << 30}
 _lock = threading.Lock()
 _tasks: dict[str, dict[str, Task]] = {}
 
 
 class ProgramEnvironment:
-    """See mini-swe-agent's Environment protocol. The sandbox is there once OPEN was executed.
+    """See mini-swe-agent's Environment protocol. The command OPEN starts the sandbox.
 
     tasks: subset JSON; repos: folder of archives; images: record of pulled images or "".
     """
@@ -86,7 +86,7 @@ class ProgramEnvironment:
         return SandboxEnvironment(sandbox, base, loop)
 
     def get_template_vars(self, **kwargs: Any) -> Record:
-        """Variables for prompts: none, so that they show nothing of the machine."""
+        """Variables for prompts: none, so that prompts show nothing of the machine."""
         return {"system": "Linux", "release": "", "version": "", "machine": os.uname().machine, **kwargs}
 
     def serialize(self) -> Record:

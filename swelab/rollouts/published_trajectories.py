@@ -1,7 +1,7 @@
-"""Published sets of trajectories in rows, unpacked into a folder of recordings, one row at a time.
+"""Unpacks published sets of trajectories in rows into a folder of recordings, one row at a time.
 
-A row is what swesmith's collect_trajs writes and SWE-bench/SWE-smith-trajectories holds: `messages` (a
-list, or its JSON as text), `instance_id`, `patch`, and perhaps `resolved`, `traj_id`, `model`.
+A row has the form that swesmith's collect_trajs writes and SWE-bench/SWE-smith-trajectories uses: `messages`
+(a list, or its JSON as text), `instance_id`, `patch`, and perhaps `resolved`, `traj_id`, `model`.
 """
 
 import json
@@ -17,16 +17,16 @@ from swelab.records import InputError, Record, write_bytes
 from swelab.rollouts.trajectory_files import ROW
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
-"""An instance id that may be a file's name."""
+"""An instance id that can be a file's name."""
 AT_ONCE = 32
-"""Rows of a file that are held at once; one has some hundred kilobytes."""
+"""Number of rows of a file that are in memory at a time; a row has some hundred kilobytes."""
 
 
 def unpack_trajectories(policy: RecordedPolicy, downloads: Path, output: Path) -> Record:
     """Writes `<n>/<id>/<id>.row.json` of the n-th row of each instance to the folder `output`.
 
-    At most `samples` rows of an instance, the first in the file. Returns the counts. Raises InputError (no
-    file, one of another kind, no row that is a trajectory), HubError.
+    Writes the first `samples` rows of an instance at most. Returns the counts. Raises InputError (no file, a
+    file of another kind, no row with a trajectory), HubError.
     """
     taken: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
@@ -51,7 +51,7 @@ def unpack_trajectories(policy: RecordedPolicy, downloads: Path, output: Path) -
 
 
 def _unfit(row: Any, resolved_only: bool) -> str:
-    """Why a row is no trajectory that is wanted, or ''. Messages that are JSON as text become a list."""
+    """Why a row is not a wanted trajectory, or ''. Converts messages that are JSON in a text to a list."""
     name = row.get("instance_id") if isinstance(row, dict) else None
     if not isinstance(name, str) or not NAME.fullmatch(name):
         return "no_instance_id"

@@ -1,8 +1,8 @@
-"""Trajectories that another program has recorded, as records of ours, one file at a time.
+"""Converts trajectories that other programs recorded to our records, one file at a time.
 
-SWE-agent leaves `<run>/<id>/<id>.traj` next to a `.pred` and perhaps a `.patch`; mini-swe-agent leaves
+SWE-agent writes `<run>/<id>/<id>.traj`, a `.pred` next to it, and perhaps a `.patch`; mini-swe-agent writes
 `<run>/<id>/<id>.traj.json`. Both are found at any depth of a folder, so that a whole
-`trajectories/<user>/<run>/` can be named. `<id>/<id>.row.json` is a row of a published set.
+`trajectories/<user>/<run>/` can be given. `<id>/<id>.row.json` is a row of a published set.
 """
 
 import json
@@ -23,7 +23,7 @@ KINDS = (("thought", str), ("action", str), ("tool_call_id", str), ("extra", dic
 
 
 def read_recording(path: Path) -> Rollout:
-    """The rollout that a trajectory file records. Raises Broken."""
+    """The rollout in a trajectory file. Raises Broken."""
     try:
         if path.name.endswith(ROW):
             record = _row(path, json.loads(path.read_bytes()))
@@ -63,7 +63,8 @@ def _swe_agent(path: Path, parts: Record) -> Rollout:
 
 
 def _row(path: Path, row: Record) -> Rollout:
-    """The rollout in a row of a published set. A row does not say how the run ended; most lack the submit."""
+    """The rollout in a row of a published set. Rows do not tell how the run ended, and most lack the
+    submission."""
     name = path.name.removesuffix(ROW)
     if row["instance_id"] != name:
         raise Broken(f"of another instance: it is of {row['instance_id']}")
@@ -86,7 +87,7 @@ def _row(path: Path, row: Record) -> Rollout:
 
 
 def _patch(path: Path, name: str, info: Record) -> tuple[str, str]:
-    """The prediction and where it was read: `.patch` may be another instance's, `.pred` never is."""
+    """(patch, kind of its source). A `.patch` may belong to another instance, a `.pred` never does."""
     prediction, patch = path.with_name(f"{name}.pred"), path.with_name(f"{name}.patch")
     if prediction.is_file():
         found = json.loads(prediction.read_bytes())
@@ -105,7 +106,7 @@ def _text(value: Any) -> str:
 
 
 def _settings(replay: Any) -> Any:
-    """SWE-agent's `replay_config`, which is an object or JSON in a string; None where it is neither."""
+    """SWE-agent's `replay_config`, which is an object or JSON in a string; None if it is neither."""
     try:
         return json.loads(replay) if isinstance(replay, str) else replay
     except ValueError:
@@ -120,7 +121,7 @@ def _model_name(settings: Any) -> str:
 
 
 def _message(message: Record) -> Message:
-    """One entry of SWE-agent's history. An "Exit due to ..." is the program's word, not the model's."""
+    """One entry of SWE-agent's history. "Exit due to ..." is a message of the program, not of the model."""
     role, content = message["role"], _content(message.get("content"))
     if role == "assistant" and isinstance(content, str) and content.startswith("Exit due to "):
         return Message(role="exit", content=content)
@@ -140,7 +141,7 @@ def _message(message: Record) -> Message:
 
 
 def _strange(message: Message) -> str:
-    """Describes the part of a message that later stages could not read; '' if they can read it all."""
+    """Describes the part of a message that later stages could not read; '' if they can read all of it."""
     if message.role not in ROLES:
         return f"the role {shorten(str(message.role), 40)}"
     for name, kind in KINDS:
@@ -162,7 +163,7 @@ def _strange(message: Message) -> str:
 
 
 def _content(content: Any) -> Any:
-    """The text of a content that is a list of text parts; any other content as it is."""
+    """The text of a content that is a list of text parts; any other content unchanged."""
     if isinstance(content, str):
         return content
     if isinstance(content, list) and all(isinstance(part, dict) and "text" in part for part in content):
@@ -179,7 +180,7 @@ def _mini(path: Path, parts: Record) -> Rollout:
     if version not in (MINI_1, MINI_2):
         raise Broken(f"unknown format: trajectory format {version!r}")
     if version == MINI_1 and messages and messages[-1].role == "user":
-        messages[-1] = messages[-1] | {"role": "exit"}  # version 1 puts the submission there
+        messages[-1] = messages[-1] | {"role": "exit"}  # version 1 stores the submission there
     if not info.get("exit_status"):
         raise Broken("unfinished: no exit status")
     for message in messages:
@@ -196,7 +197,7 @@ def _mini(path: Path, parts: Record) -> Rollout:
 
 
 def import_recordings(mine: list[str], recordings: dict[str, list[Path]]) -> Iterator[tuple[Rollout, str]]:
-    """(rollout, why its recording is refused or "") of each instance in `mine`.
+    """Yields (rollout, why its recording was refused or "") for each instance in `mine`.
 
     A task without a usable recording has the outcome not_recorded, and the reason in its info.
     """

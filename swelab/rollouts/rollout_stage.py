@@ -1,4 +1,4 @@
-"""The rollout stage: a policy on a shard of tasks, each in a sandbox of its own."""
+"""The rollout stage: a policy attempts the tasks of a shard, each in a sandbox of its own."""
 
 import sys
 import tempfile
@@ -35,10 +35,10 @@ EXIT_STATUS = {RolloutEnd.SANDBOX_LOST: "SandboxLost", RolloutEnd.BUDGET_SPENT: 
 
 
 def rollout_key(task: Task, policy: Policy, scaffold: Record, weights: str, repo: str) -> str:
-    """Hash of all that a rollout depends on.
+    """Hash of everything that a rollout depends on.
 
-    task: as the policy knows it, with the repair that its recipe names for it. scaffold: every setting of the
-    agent, as plain values.
+    task: as the policy sees it, with the repair from the policy's recipe if there is one. scaffold: every
+    setting of the agent, as plain values.
     """
     return digest([task, rollout_slice(policy), scaffold, weights, repo])
 
@@ -56,7 +56,7 @@ def roll_out(
     workers: int,
     images_path: Path | None = None,
 ) -> Iterator[Trajectory]:
-    """Trajectories of the tasks in `shard`, in their order. A model server starts only if some are left.
+    """Trajectories of the tasks in `shard`, in order. A model server starts only if a task is left to do.
 
     images_path: record of the images that tasks without a repository archive run in. The paid turns of
     a hosted model are kept in `paid/`, next to the journal `progress`. Raises InputError (bad tasks, weights,
@@ -91,9 +91,9 @@ def roll_out(
 def final(
     keyed: list[tuple[str, Task]], rows: Iterator[Trajectory], place: "RolloutPlace", paid: PaidRun
 ) -> Iterator[Trajectory]:
-    """Passes the trajectories in `rows` through; deletes the paid turns of each rollout that is over.
+    """Yields the trajectories in `rows` unchanged, and deletes the paid turns of each finished rollout.
 
-    Raises BudgetSpent after the last, when some wait for a higher budget.
+    Raises BudgetSpent after the last one if some wait for a higher budget.
     """
     reasons = []
     for (key, _), row in zip(keyed, rows, strict=True):
@@ -107,8 +107,7 @@ def final(
 
 
 def rollout_losses(policy: Policy, name: str) -> Losses[Trajectory]:
-    """Returns the number of rollouts that a shard may lose, and how a loss is reported: the service and its
-    message."""
+    """Counts and limits the lost rollouts of a shard. Its messages name the service and the reason."""
 
     def reason_of(record: Trajectory) -> str:
         where = f" at {service_of(policy)}" if record.outcome == RolloutEnd.MODEL_LOST else ""
@@ -118,7 +117,8 @@ def rollout_losses(policy: Policy, name: str) -> Losses[Trajectory]:
 
 
 def out_of_budget(reason: str, unpaid: int, total: int, policy: str, place: str) -> BudgetSpent:
-    """The error of a shard with `unpaid` rollouts that need a higher budget; place: a word for what stays."""
+    """The error of a shard with `unpaid` rollouts that need a higher budget. place: names what is kept, in
+    the message."""
     return BudgetSpent(
         f"{reason}; {unpaid} of {total} rollouts of this shard are left: raise budget_dollars"
         f" of policy {policy} and run the same command; what is {place} is kept"
@@ -127,9 +127,9 @@ def out_of_budget(reason: str, unpaid: int, total: int, policy: str, place: str)
 
 @dataclass(frozen=True)
 class RolloutPlace:
-    """Rollouts of one policy on a subset, wherever they run; see `ray_workers.Place`.
+    """Rollouts of one policy on a subset, on any machine; see `ray_workers.Place`.
 
-    repairs: that a scripted policy's recipe names, by instance id.
+    repairs: those in a scripted policy's recipe, by instance id.
     """
 
     policy_name: str
@@ -144,7 +144,7 @@ class RolloutPlace:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The variables that hold the policy's keys."""
+        """The environment variables that hold the policy's keys."""
         return tuple(key_variables(self.policy))
 
     def key(self, task: Task, store: RepoStore) -> str:
@@ -162,14 +162,14 @@ class RolloutPlace:
     def at_work(
         self, store: RepoStore, backend: Backend, scratch: Path, log: Path
     ) -> Iterator[Callable[[Task], Trajectory]]:
-        """The function from a task to its trajectory; log: of the model server that it needs."""
+        """Yields a function from a task to its trajectory. log: of the model server, if one is needed."""
         named = (self.policy, self.policy_name, self.scaffold, log, self.paid(store))
         loop = (self.scaffold, scratch, self.images)
         with open_policy(*named) as model_for:
             yield lambda task: self.marked(attempt_task(task, model_for, store, backend, *loop))
 
     def marked(self, rollout: Rollout) -> Trajectory:
-        """The rollout, with the names of this policy and subset."""
+        """Adds the names of this policy and subset to a rollout."""
         return Trajectory.of({**rollout, "policy": self.policy_name, "subset": self.subset})
 
     @contextmanager
@@ -186,7 +186,7 @@ class RolloutPlace:
                 yield work
 
     def is_lost(self, record: Trajectory) -> bool:
-        """Whether a rollout was lost to its infrastructure."""
+        """Whether infrastructure lost a rollout."""
         return record.outcome in RETRIED_ROLLOUTS
 
     def is_paused(self, record: Trajectory) -> bool:
@@ -203,9 +203,9 @@ def recorded(
 ) -> Iterator[Trajectory]:
     """Trajectories of the instances in `shard`, from a folder where they were recorded elsewhere.
 
-    With `runs`, only those of the run whose number is the shard's sample. Says on standard error what is
-    refused, and why. Raises InputError when no recording is of a task of the subset, and on another number
-    of runs.
+    With several `runs`, uses only the run whose number is the shard's sample. Prints refused recordings and
+    reasons to standard error. Raises InputError if no recording belongs to a task of the subset, or if the
+    folder has another number of runs.
     """
     found = recordings(folder)
     if runs > 1:
@@ -236,7 +236,7 @@ def attempt_task(
     scratch: Path,
     images: Mapping[str, Image] = MappingProxyType({}),
 ) -> Rollout:
-    """One rollout in a fresh checkout and sandbox. Raises InputError when the task is unusable."""
+    """Makes one rollout in a fresh checkout and sandbox. Raises InputError if the task is unusable."""
     try:
         model = model_for(task)
     except BudgetSpent as error:
@@ -259,5 +259,5 @@ def attempt_task(
 
 
 def lost_rollout(task: Task, reason: str, end: RolloutEnd = RolloutEnd.SANDBOX_LOST) -> Rollout:
-    """The record of a rollout that never began: its sandbox did not come up, or its budget was spent."""
+    """The record of a rollout without a turn: its sandbox failed, or its budget was spent before it began."""
     return no_rollout(task.instance_id, end, EXIT_STATUS[end], reason)

@@ -1,7 +1,8 @@
-"""The rollout stage for a scaffold that is a program of its own: a shard is a batch of SWE-agent's.
+"""The rollout stage for SWE-agent, a scaffold that is a program of its own: a shard is a batch of SWE-agent.
 
-After a kill the next run takes finished instances from the program's folder, and begins unfinished ones anew.
-Lost instances (container, model) are tried again in a further batch, and then counted apart.
+After a kill, the next run takes finished instances from the program's folder, and restarts unfinished ones.
+Lost instances (container, model) are tried again in a further batch, and are counted as lost if that fails
+too.
 """
 
 import logging
@@ -47,10 +48,10 @@ def roll_out_batch(
 ) -> Iterator[Trajectory]:
     """Trajectories of the tasks in `shard`, in their order, by SWE-agent.
 
-    SWE-agent's files lie in `<shard>.swe-agent/`, next to the journal `progress`. Raises InputError (a policy
-    that is no model, tasks without an image, no program or another version, a refusal by the service),
-    BackendMissing (no engine), ImageMissing, ServingError, AgentFailed (nothing finished), BudgetSpent (after
-    all that had room in the budget), ShardLost (more was lost than the policy's `max_lost`).
+    SWE-agent's files are in `<shard>.swe-agent/`, next to the journal `progress`. Raises InputError (a policy
+    without a model, tasks without an image, no program or another version, a refusal by the service),
+    BackendMissing (no engine), ImageMissing, ServingError, AgentFailed (nothing finished), BudgetSpent (the
+    budget has no space for the other tasks), ShardLost (more losses than the policy's `max_lost`).
     """
     if policy.kind not in ("hosted", "checkpoint"):
         what = f"a policy of kind {policy.kind} with a scaffold of SWE-agent"
@@ -82,9 +83,9 @@ def roll_out_batch(
 def _attempt(
     run: Callable[[list[Task], Callable[[], None]], None], batch: "_Batch", todo: list[Task]
 ) -> None:
-    """Runs the unfinished tasks in batches, at most ATTEMPTS of them; then journals the rest as lost.
+    """Runs the unfinished tasks in at most ATTEMPTS batches; then journals the remaining tasks as lost.
 
-    `run` works on a batch, and calls its second argument from time to time.
+    `run` processes a batch, and calls its second argument regularly.
     """
     fault: AgentFailed | None = None
     for attempt in range(ATTEMPTS):
@@ -111,7 +112,7 @@ def _attempt(
 
 
 class _Batch:
-    """A shard's instances: which are finished, and what SWE-agent has left of each in `folder`."""
+    """A shard's instances: which are finished, and SWE-agent's files of each in `folder`."""
 
     def __init__(
         self, folder: Path, keys: Mapping[str, str], journal: Journal, count: int, policy: str, subset: str
@@ -134,11 +135,12 @@ class _Batch:
         return key in self.journal and self.trajectory(key).outcome not in RETRIED_ROLLOUTS
 
     def left(self, tasks: list[Task]) -> list[Task]:
-        """Those of `tasks` that are not finished."""
+        """The unfinished ones among `tasks`."""
         return [task for task in tasks if not self._finished(self.keys[task.instance_id])]
 
     def prepare(self, tasks: list[Task]) -> None:
-        """Takes over what an earlier run finished; deletes what it began, lost, or ran otherwise."""
+        """Takes finished instances of an earlier run; deletes unfinished and lost ones, and those with other
+        settings."""
         self.folder.mkdir(parents=True, exist_ok=True)
         kept = read_json(self._keys) if self._keys.exists() else {}
         for task in tasks:
@@ -155,9 +157,10 @@ class _Batch:
         write_json(self._keys, kept | {task.instance_id: self.keys[task.instance_id] for task in tasks})
 
     def take(self, tasks: list[Task], running: bool = False) -> None:
-        """Journals each of `tasks` that has ended, and notes why others were lost.
+        """Journals each of `tasks` that has ended, and records the reasons of lost ones.
 
-        While SWE-agent is `running`, only a task with a prediction has ended: SWE-agent writes that last.
+        While SWE-agent is `running`, only a task with a prediction has ended, because SWE-agent writes that
+        last.
         """
         for task in self.left(tasks):
             name = task.instance_id
@@ -166,7 +169,7 @@ class _Batch:
                 if not path.exists():
                     continue
                 record = read_recording(path)
-            except Broken as broken:  # begun; or cut off by a kill
+            except Broken as broken:  # still running, or killed
                 self.reasons[name] = str(broken)
                 continue
             if record.outcome in RETRIED_ROLLOUTS:
@@ -180,7 +183,7 @@ class _Batch:
             self._write(record)
 
     def give_up(self, tasks: list[Task], why: str) -> None:
-        """Journals `tasks` as lost, each with the reason that its files show, else with `why`."""
+        """Journals `tasks` as lost, each with the reason in its files, or `why` if there is none."""
         for task in tasks:
             name = task.instance_id
             path = self.folder / name / f"{name}.traj"
@@ -195,7 +198,7 @@ class _Batch:
             self._write(record)
 
     def check(self, tasks: list[Task], losses: Losses[Trajectory]) -> None:
-        """Raises ShardLost when too many of `tasks`, all of which are journalled, were lost."""
+        """Raises ShardLost if too many of `tasks` were lost. All of them must be in the journal."""
         for task in tasks:
             record = self.trajectory(self.keys[task.instance_id])
             losses.note(record, record.outcome in RETRIED_ROLLOUTS)
@@ -214,7 +217,7 @@ def _last(record: Rollout) -> str:
 
 
 def _uncaught(folder: Path, name: str) -> str:
-    """The last error in the log of an instance that has no trajectory, or ''."""
+    """The last error in the log of an instance without a trajectory, or ''."""
     try:
         text = (folder / name / f"{name}.info.log").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -27,13 +27,13 @@ from swelab.sandbox.reap import reap
 from swelab.tasks.image_history import start_command, start_files
 
 BATCH = "swelab.batch"
-"""Label of a batch's containers, by which they are removed: they outlive a killed program."""
+"""Label of a batch's containers. They are removed by it, because they outlive a killed program."""
 LastWords = Callable[[], str]
 
 
 @dataclass(frozen=True)
 class Runner:
-    """How one policy's batches are run."""
+    """Runs the batches of one policy."""
 
     policy_name: str
     policy: HostedPolicy | CheckpointPolicy
@@ -45,9 +45,9 @@ class Runner:
 
     @contextmanager
     def opened(self) -> Iterator[tuple[Callable[[list[Task], Callable[[], None]], None], LastWords]]:
-        """A function that runs a batch of tasks, and one that says why the budget has no more room, or ''.
+        """Yields (function that runs a batch of tasks, function that tells why the budget is spent or '').
 
-        A checkpoint is served, a hosted model stands behind a gateway, for as long as the block lasts.
+        During the block a checkpoint is served, or a gateway runs for a hosted model.
         """
         program, engine = find_program(), DockerEngine()
         reap(engine)
@@ -69,7 +69,7 @@ class Runner:
 
     @contextmanager
     def _model(self) -> Iterator[tuple[Endpoint, Record, Record, LastWords]]:
-        """(endpoint, section `agent.model`, prices, what says why the budget is spent) for the block."""
+        """Yields (endpoint, section `agent.model`, prices, function that tells why the budget is spent)."""
         if self.policy.kind == "hosted":
             ledger = PaidRun(self.progress.absolute().parent / "paid", str).ledger
             named = (self.policy, self.policy_name, self.scaffold)
@@ -117,7 +117,7 @@ class Runner:
 
 
 def _clear(engine: DockerEngine, batch: str) -> None:
-    """Removes the containers that a batch has left."""
+    """Removes the remaining containers of a batch."""
     with engine.request("listing containers"):
         found = engine.api.containers(all=True, filters={"label": f"{BATCH}={batch}"})
     for container in found:

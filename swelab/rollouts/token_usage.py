@@ -1,4 +1,4 @@
-"""Usage of trajectories: calls, tokens and dollars, as far as they were recorded."""
+"""Usage of trajectories: calls, tokens and dollars, if they were recorded."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,7 +14,8 @@ TOKENS = {"prompt_tokens": "tokens_sent", "completion_tokens": "tokens_received"
 def usage_of(trajectory: Trajectory) -> Usage:
     """Returns the usage of a trajectory.
 
-    A value that was not recorded is None, as is the cost (recorded as 0) of a model without a known price.
+    A value that was not recorded is None. So is the cost of a model without a known price, which is recorded
+    as 0.
     """
     turns = [each.get("extra") or {} for each in trajectory.messages if each.role == "assistant"]
     stats = trajectory.get("info", {}).get("model_stats") or {}
@@ -32,19 +33,20 @@ def usage_of(trajectory: Trajectory) -> Usage:
 
 
 def _number(value: Any) -> Any:
-    """`value` where it is a number that can be a count or a price, else None."""
+    """`value` if it can be a count or a price, else None."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _total(values: list[Any]) -> int | None:
-    """The sum, or None when one of them is not known: every call has tokens."""
+    """The sum, or None if a value is unknown, because every call has tokens."""
     return sum(values) if values and all(map(_number, values)) else None
 
 
 def watched(
     trajectories: Iterable[tuple[str | Path, Trajectory]], usage: dict[str, Usage]
 ) -> Iterator[tuple[str | Path, Trajectory]]:
-    """Passes (path, trajectory) pairs through, and puts the usage of each into `usage` by instance id."""
+    """Yields (path, trajectory) pairs unchanged, and puts each trajectory's usage into `usage` by instance
+    id."""
     for path, row in trajectories:
         usage[row.instance_id] = usage_of(row)
         yield path, row

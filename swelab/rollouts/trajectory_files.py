@@ -1,4 +1,4 @@
-"""The files of a run by SWE-agent or mini-swe-agent: where they lie, and which parts of them are read."""
+"""Finds the files of a run by SWE-agent or mini-swe-agent, and reads the needed parts of them."""
 
 import json
 import os
@@ -13,13 +13,13 @@ from swelab.records import InputError, Record, shorten
 
 SWE_AGENT, MINI, ROW = ".traj", ".traj.json", ".row.json"
 END = 1 << 18
-"""Bytes of a file that are read first, from its end."""
+"""Number of bytes that are read first from the end of a file."""
 STEPS = re.compile(rb'\{\n  ("environment": "[^"\n]*",\n  )?"trajectory": \[\n    \{\n')
 STEPS_WITHIN = 1 << 10
 
 
 class Broken(Exception):
-    """A recording that cannot be used. Its text is one line; it is counted by what precedes the colon."""
+    """A recording that cannot be used. Its text is one line, counted by the part before the colon."""
 
 
 class _Recording(msgspec.Struct):
@@ -35,9 +35,9 @@ _DECODER = msgspec.json.Decoder(_Recording)
 
 
 def recordings(folder: str | Path) -> dict[str, list[Path]]:
-    """Trajectory files below `folder` by the instance that they are named after, all sorted.
+    """Trajectory files below `folder` by the instance in their names, all sorted.
 
-    Raises InputError when the folder cannot be read or holds none.
+    Raises InputError if the folder cannot be read or has none.
     """
     found: dict[str, list[Path]] = {}
     if not Path(folder).is_dir():
@@ -56,9 +56,9 @@ def recordings(folder: str | Path) -> dict[str, list[Path]]:
 def one_run(
     runs_of: dict[str, list[Path]], folder: str | Path, runs: int, sample: int
 ) -> dict[str, list[Path]]:
-    """The recordings of run number `sample`: a run is a folder of <id>/<id>.traj, numbered in sorted order.
+    """The recordings of run number `sample`. A run is a folder of <id>/<id>.traj; runs are sorted by name.
 
-    Raises InputError when there are not `runs` of them.
+    Raises InputError if the number of runs is not `runs`.
     """
     there = sorted({path.parent.parent for paths in runs_of.values() for path in paths})
     if len(there) != runs:
@@ -72,17 +72,18 @@ def one_run(
 
 
 def read_parts(path: Path) -> Record:
-    """The parts of a trajectory file that a record is made of. Raises Broken, OSError, ValueError.
+    """Reads the parts of a trajectory file that our records use. Raises Broken, OSError, ValueError.
 
-    SWE-agent writes each step with the conversation before it, and the whole conversation after the steps:
-    of a file that is indented as its own only that end is read. Any other is read whole and must be JSON.
+    SWE-agent writes each step with the conversation before it, and the whole conversation after the steps: if
+    a file has SWE-agent's own indentation, only the part after the steps is read. Any other file is read
+    completely and must be JSON.
     """
     with open(path, "rb") as stream:
         try:
             found = _decoded(_conversation(stream))
             if {"history", "info", "replay_config"} <= found.keys():
                 return found
-        except (msgspec.MsgspecError, ValueError):  # what is wrong is told below
+        except (msgspec.MsgspecError, ValueError):  # the code below reports the fault
             pass
         stream.seek(0)
         data = stream.read()
@@ -93,7 +94,7 @@ def read_parts(path: Path) -> Record:
 
 
 def _decoded_by_python(data: bytes) -> Record:
-    """As `_decoded`, but NaN and lone surrogates are taken. Raises Broken, ValueError."""
+    """As `_decoded`, but accepts NaN and lone surrogates. Raises Broken, ValueError."""
     try:
         whole = json.loads(data.decode("utf-8"))
     except json.JSONDecodeError as error:
@@ -111,7 +112,7 @@ def _decoded(data: bytes) -> Record:
 
 
 def parse(part: msgspec.Raw) -> Any:
-    """A JSON value as Python's json reads it, which takes more than the fast decoder."""
+    """A JSON value. Python's json reads what the fast decoder refuses."""
     try:
         return msgspec.json.decode(part)
     except msgspec.MsgspecError:
@@ -119,15 +120,15 @@ def parse(part: msgspec.Raw) -> Any:
 
 
 def check_utf8(data: bytes) -> None:
-    """Raises UnicodeDecodeError: the fast decoder does not look into what it skips."""
+    """Raises UnicodeDecodeError. The fast decoder does not check parts that it skips."""
     if not data.isascii():
         data.decode("utf-8")
 
 
 def _conversation(stream: IO[bytes]) -> bytes:
-    """A JSON object of the last `history` and the keys after it, where keys are indented by two; else b''.
+    """A JSON object with the last `history` and all keys after it; b'' unless keys are indented by two.
 
-    A newline inside a text is written as an escape, so this one is between keys.
+    A newline inside a text is written as an escape, so the newline found here is between keys.
     """
     if stream.read(5) != b'{\n  "':
         return b""
@@ -139,9 +140,9 @@ def _conversation(stream: IO[bytes]) -> bytes:
 
 
 def last_steps(stream: IO[bytes], count: int) -> bytes:
-    """An object of a trajectory's last `count` steps and what follows them; b'' in another layout.
+    """A JSON object with a trajectory's last `count` steps and the keys after them; b'' in another layout.
 
-    Parsing it shows whether the cut was right: only then does every bracket close.
+    Parsing it shows whether the cut was at the right place: only then do all brackets close.
     """
     stream.seek(0)
     if not STEPS.match(stream.read(STEPS_WITHIN)):
@@ -156,7 +157,7 @@ def last_steps(stream: IO[bytes], count: int) -> bytes:
 
 
 def _ends(stream: IO[bytes]) -> Iterator[bytes]:
-    """Longer and longer ends of a file, the last of them all of it."""
+    """Yields longer and longer ends of a file, at last the whole file."""
     size = stream.seek(0, os.SEEK_END)
     span = END
     while True:

@@ -10,9 +10,9 @@ _TABLE = re.compile(r"<!-- swelab.lineage -->\n(\|.*\n)*")
 
 
 def with_table(page: str, rules: Path) -> str:
-    """A page with its table as the graph has it. rules: their folder.
+    """Returns a page with its table filled in from the graph. rules: folder of the rules.
 
-    A row has the first paragraph of its rule's docstring. Raises InputError when a rule has none.
+    A row has the first paragraph of its rule's docstring. Raises InputError if a rule has none.
     """
     text = "".join(read_text(path) for path in sorted(rules.glob("*.smk")))
     told = dict(re.findall(r'^rule (\w+):\n    """(.*?)(?:\n\n.*?)?"""', text, flags=re.M | re.S))
@@ -29,7 +29,8 @@ def with_table(page: str, rules: Path) -> str:
 
 
 def _paths(kind: Kind) -> str:
-    """A kind's files: the first from results/ on, the names of the others; no manifests of stages."""
+    """A kind's files: the first with its path from results/ on, the others by name only, without manifests of
+    stages."""
     first, *others = kind.files.values()
     shown = [path.rpartition("/")[2] for path in others if not path.endswith(".manifest.json")]
     return ", ".join(f"`{path}`" for path in [first.removeprefix("results/"), *shown])

@@ -1,6 +1,6 @@
 """Recomputes the numbers of a score from the rows behind them.
 
-Rows are streamed; of an instance only its verdict and a hash stay in memory.
+Rows are streamed; memory holds only a verdict and a hash for each instance.
 """
 
 import os
@@ -50,11 +50,11 @@ class TrailStage:
     stage: Manifest
 
     def paths(self, role: str) -> list[str]:
-        """The files of a role, in the order in which the stage was given them."""
+        """The files with a role, in the order in which the stage got them."""
         return list(self.stage.inputs.get(role, {}))
 
     def path(self, role: str) -> str | None:
-        """The file of a role that has one; None where the stage was given none."""
+        """The first file with a role; None if the stage got none."""
         return next(iter(self.paths(role)), None)
 
     @property
@@ -68,7 +68,7 @@ class TrailStage:
 
 
 def check_numbers(trail: Trail, verification: Verification) -> Iterator[Finding]:
-    """Values that differ when they are computed again, and rows that were edited; without withheld ones."""
+    """Yields values that differ when recomputed, and edited rows. Stages with withheld files are skipped."""
     for stage in trail.stages.values():
         files = {*stage.outputs, *(path for paths in stage.inputs.values() for path in paths)}
         if (again := CHECKS.get(stage.rule)) and not files & verification.withheld.keys():
@@ -76,7 +76,7 @@ def check_numbers(trail: Trail, verification: Verification) -> Iterator[Finding]
 
 
 def _guarded(path: str, findings: Iterator[Finding]) -> Iterator[Finding]:
-    """The findings about a file, and one more when its inputs cannot be read."""
+    """Yields the findings about a file, and one more if its inputs cannot be read."""
     try:
         yield from findings
     except InputError as error:
@@ -84,9 +84,9 @@ def _guarded(path: str, findings: Iterator[Finding]) -> Iterator[Finding]:
 
 
 def verify(score: Path) -> tuple[list[Finding], str]:
-    """The findings against a verified score, or that of one policy, and a short table of what was checked.
+    """The findings about a verified score, or one policy's score, and a short table of the checks.
 
-    Works from the root of the clone that the score lies in. Raises InputError on what is neither.
+    Works from the root of the clone with the score. Raises InputError if the file is neither.
     """
     results = next((each for each in score.absolute().parents if each.name == "results"), None)
     if results and (find(path := str(score.absolute().relative_to(results.parent))) or ("",))[0] == "score":
@@ -105,7 +105,7 @@ def verify(score: Path) -> tuple[list[Finding], str]:
 
 
 def _checked(trail: Trail, further: Iterable[Finding] = ()) -> tuple[list[Finding], str]:
-    """The findings against a trail, those that are `further` last, each once; and the table."""
+    """The findings about a trail and then `further` ones, without repetitions; and the table."""
     verification = Verification.here()
     checks = check_files(trail, verification), check_recipes(trail.stages), check_numbers(trail, verification)
     found = list(dict.fromkeys(chain(*checks, further)))
@@ -113,7 +113,7 @@ def _checked(trail: Trail, further: Iterable[Finding] = ()) -> tuple[list[Findin
 
 
 def check_headline(record: VerifiedScore, path: str) -> Iterator[Finding]:
-    """The verified score itself, from the scores that it names."""
+    """Recomputes the verified score from the scores that it names, and yields differences."""
     own = Manifest.of({**record.manifest, "recipes": record.manifest["used"]})
     scores = [load_score(Path(name)) for name in own.inputs["scores"]]
     compared = next(iter(own.recipes.values())).used["compare"]
@@ -200,10 +200,10 @@ def _plain(row: Record) -> Record:
 def _unlike_runs(
     stage: TrailStage, texts: Mapping[str, str], verification: Verification
 ) -> Iterator[Finding]:
-    """Findings for grades that differ when the kept run of their patch is judged again."""
+    """Yields findings for grades that differ when the kept run of their patch is judged again."""
     from swelab.grading.grading_stage import Bench
     from swelab.grading.regrade import regrade
-    from swelab.grading.run_cache import Archive  # what judges takes seconds to load
+    from swelab.grading.run_cache import Archive  # these imports take seconds
     from swelab.grading.witness_store import Witnesses
 
     mine = belongs_to(stage.stage["shard"])
@@ -234,4 +234,4 @@ CHECKS: dict[str, Callable[[TrailStage, Verification], Iterator[Finding]]] = {
     "rollout": _rollout,
     "grade": _grades,
 }
-"""Functions that recompute a rule's numbers."""
+"""Functions that recompute the numbers of a rule, by the rule's name."""

@@ -1,4 +1,4 @@
-"""A policy's score on a benchmark, from the grading report of each of its runs and the benchmark's tasks."""
+"""A policy's score on a benchmark, from the grading report of each run and the benchmark's tasks."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,20 +31,20 @@ GATE_FIELDS = (
     "unjudged",
 )
 PLANNED_RUNS = (1, 3, 5, 10)
-"""Numbers of runs for which a score says what they would find."""
+"""Numbers of runs for which a score gives the smallest detectable difference."""
 
 Verdicts = dict[str, list[str]]
-"""Statuses by instance id, one a run."""
+"""Statuses by instance id, one for each run."""
 
 
 def rate(resolved: int, total: int) -> CountedRate:
-    """The rate of resolved attempts and its interval, both null without attempts."""
+    """The rate of resolved attempts and its interval; both null without attempts."""
     share, interval = (resolved / total, list(wilson(resolved, total))) if total else (None, None)
     return CountedRate(resolve_rate=share, interval=interval, resolved=resolved, total=total)
 
 
 def rate_of_runs(counts: Iterable[tuple[int, int]]) -> CountedRate:
-    """As `rate`, from the (resolved, attempted) of each task."""
+    """As `rate`, from (resolved, attempted) of each task."""
     attempts = Attempts([pair for pair in counts if pair[1]])
     if not attempts.counts:
         return rate(0, 0)
@@ -76,13 +76,13 @@ def score(
     subset: str,
     usage: Sequence[Record] = (),
 ) -> Score:
-    """The score record of `policy` on `subset` (`score_records.Score`), from one report or one a run.
+    """The score record of `policy` on `subset` (`score_records.Score`), from one report for each run.
 
-    `resolve_rate` is resolved / all attempts, one a task and run, SWE-bench's convention: an attempt lost to
-    infrastructure cannot raise it. `without_infra_errors` leaves lost attempts out of both counts.
-    `validation` is there when the tasks went through the gate. usage: of each run, by instance id.
-    Raises InputError: no tasks, a report of other tasks, of another policy or subset or run, tasks
-    without a grade, or counts that contradict the instances.
+    `resolve_rate` is resolved / all attempts, with one attempt for each task and run. By SWE-bench's
+    convention, attempts lost to infrastructure count as not resolved. `without_infra_errors` leaves lost
+    attempts out of both counts. `validation` exists if the tasks went through the gate. usage: of each run,
+    by instance id. Raises InputError: no tasks, a report of other tasks, of another policy or subset or run,
+    tasks without a grade, or counts that contradict the instances.
     """
     reports = [report] if isinstance(report, dict) else report
     outline, repos = Outline(), {}
@@ -117,7 +117,7 @@ def score(
 
 
 def of_several_runs(verdicts: Verdicts) -> Record:
-    """Rate of each run, how far runs lie apart, pass@k and pass^k; see `multi_run.Attempts`."""
+    """The rate of each run, the spread of the runs, pass@k and pass^k; see `multi_run.Attempts`."""
     each = [Counter(statuses) for statuses in zip(*verdicts.values(), strict=True)]
     size, attempts = len(verdicts), Attempts([counted(row) for row in verdicts.values()])
     rates = [run[GradeEnd.RESOLVED] / size for run in each]
@@ -142,13 +142,13 @@ def of_several_runs(verdicts: Verdicts) -> Record:
 
 
 def pass_at_k(attempts: Attempts, k: int, every: bool) -> Record:
-    """{"rate", "interval"} of pass@k, or with `every` of pass^k."""
+    """{"rate", "interval"} of pass@k; of pass^k with `every`."""
     share, interval = attempts.pass_at(k, every)
     return {"rate": share, "interval": list(interval)}
 
 
 def detectable(verdicts: Verdicts) -> Detectable:
-    """Smallest true differences from this policy that such runs would find; see `multi_run.planned`."""
+    """The smallest true differences from this policy that such runs would detect; see `multi_run.planned`."""
     attempts = Attempts([counted(row) for row in verdicts.values()])
     low, high = attempts.interval()
     own = max(map(len, verdicts.values()))
@@ -168,9 +168,9 @@ def by_repo(verdicts: Verdicts, repos: dict[str, str]) -> Record:
 
 
 def spent(usage: Sequence[Record], resolved: int) -> Record:
-    """Tokens and dollars of all attempts together, and divided by `resolved`; None where one is not known.
+    """Tokens and dollars of all attempts, in sum and divided by `resolved`; None if a part is unknown.
 
-    A row with neither calls nor a cost is not counted: nobody recorded whether there was an attempt.
+    A row with neither calls nor a cost is not counted, because it may not be an attempt.
     """
     rows = [row for run in usage for row in run.values() if row.calls or row.cost is not None]
     found: Record = {"attempts": len(rows)}
@@ -186,13 +186,13 @@ def spent(usage: Sequence[Record], resolved: int) -> Record:
 
 
 def read_usage(path: str | Path) -> Iterator[tuple[str, Usage]]:
-    """(instance id, tokens and cost) of a run. Raises InputError."""
+    """Yields (instance id, tokens and cost) of a run. Raises InputError."""
     for name, row in object_items(path):
         yield name, as_record(row, Usage, f"{path}, {name}")
 
 
 def read_verdicts(outline: Outline, reports: Sequence[Report], policy: str, subset: str) -> Verdicts:
-    """Statuses by instance id, sorted, one of each report. Raises InputError when a report does not fit."""
+    """Statuses by instance id, sorted, one from each report. Raises InputError if a report does not fit."""
     verdicts: Verdicts = {name: [] for name in sorted(outline.ids)}
     for sample, report in enumerate(reports):
         where = f"report of {policy} on {subset}" + (f", sample {sample}" if len(reports) > 1 else "")

@@ -1,4 +1,4 @@
-"""The trail of a score: every file behind it, followed from manifest to manifest."""
+"""The trail of a score: all files behind it, found by following manifests to their inputs."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -12,14 +12,15 @@ from swelab.records.stage_records import Manifest
 
 @dataclass
 class Trail:
-    """The stages behind some files, from the files to the leaves. Paths are from the working folder."""
+    """The stages behind some files, in order from the files to the first inputs. Paths are from the working
+    folder."""
 
     stages: dict[str, Manifest] = field(default_factory=dict)
     """Manifests by their path."""
     makers: dict[str, str] = field(default_factory=dict)
     """Path of the manifest of the stage that wrote a file."""
     files: dict[str, None] = field(default_factory=dict)
-    """Every file and folder that is read or written on the way, in the order found."""
+    """Every file and folder that a stage on the trail read or wrote, in the order found."""
     faults: dict[str, str] = field(default_factory=dict)
     """Faults of manifests by path, including missing manifests."""
 
@@ -30,7 +31,7 @@ class Trail:
 
 
 def follow(starts: Iterable[str]) -> Trail:
-    """The trail of some files: their manifests, the manifests of what these were made from, and so on."""
+    """Follows files to their manifests, from these to the manifests of their inputs, and so on."""
     trail, queue = Trail(), list(starts)
     for path in queue:
         if path in trail.files and path not in trail.makers:
@@ -55,7 +56,8 @@ def follow(starts: Iterable[str]) -> Trail:
 
 
 def manifest_of(path: str) -> str:
-    """Path of the manifest of a file under results/; "" for a leaf, as a recipe or a user's file."""
+    """The path of the manifest of a file under results/; "" for a file without one, such as a recipe or a
+    user's file."""
     kind, names = find(path) or ("", {})
     if kind and KINDS[kind].manifest:
         return KINDS[kind].manifest.format_map(names)
@@ -63,7 +65,7 @@ def manifest_of(path: str) -> str:
 
 
 def read_manifest(path: str | Path) -> Manifest:
-    """A stage's manifest. Raises InputError when it is not one of this version."""
+    """A stage's manifest. Raises InputError if it is not a manifest of this version."""
     return read_record(path, Manifest)
 
 
@@ -100,7 +102,7 @@ def size_of(path: Path) -> int:
 
 
 def merged_recipes(stages: dict[str, Manifest]) -> dict[str, Record]:
-    """The recipes that stages used, by path under configs/; each is merged from the parts that were used.
+    """The recipes that stages used, by path under configs/. Each is merged from the parts that stages used.
 
     Raises InputError if two stages used different values of a setting.
     """

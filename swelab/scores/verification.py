@@ -1,8 +1,8 @@
-"""Whether the files behind a score are what their manifests say: hashes, recipes, and what came after what.
+"""Checks that the files behind a score match their manifests: hashes, recipes, and order of making.
 
-A finding is of one of these kinds: edited (other bytes than its stage wrote), missing, older (made from
-another version of a file than is there now), recipe (made by another recipe than is there now), number (made
-again from its rows it comes out otherwise).
+A finding is of one of these kinds: edited (not the bytes that its stage wrote), missing, older (made from
+another version of a file than the present one), recipe (made by another recipe than the present one), number
+(recomputed from its rows, it differs).
 """
 
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ from swelab.scores.trail import Trail, manifest_of, read_manifest
 KINDS = {folder: kind for kind, folder in recipes.FOLDERS.items()}
 NOTHING = "not there"
 WITHHELD = "results/withheld.json"
-"""{path: hash} of files that were left out of an archive because they hold answers of a hidden set."""
+"""{path: hash} of files that were left out of an archive because they have answers of a hidden set."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that does not hold: its kind, the file, and what about it."""
+    """One fault: its kind, the file, and a description."""
 
     kind: str
     path: str
@@ -36,14 +36,14 @@ class Finding:
 
 @dataclass
 class Verification:
-    """State of one verification: the current hashes of files, and the number of verdicts judged again."""
+    """State of one verification: current hashes of files, and the number of verdicts judged again."""
 
     digests: dict[str, str] = field(default_factory=dict)
     withheld: dict[str, str] = field(default_factory=dict)
     """Hashes of withheld files, which are not present."""
     judged: int = 0
     unjudged: int = 0
-    """Verdicts that were made again from kept runs of tests, and those whose runs are not here."""
+    """Number of verdicts judged again from kept runs of tests, and of verdicts whose runs are not here."""
 
     @classmethod
     def here(cls) -> "Verification":
@@ -55,7 +55,7 @@ class Verification:
         return cls(withheld={path: sha for path, sha in told.items() if not Path(path).exists()})
 
     def hash_of(self, path: str) -> str:
-        """SHA-256 (hex) of a file or folder; of a withheld one, the listed hash; "" if it does not exist."""
+        """SHA-256 (hex) of a file or folder; the listed hash of a withheld one; "" if it does not exist."""
         if path in self.withheld:
             return self.withheld[path]
         if path not in self.digests:
@@ -79,7 +79,7 @@ def check_files(trail: Trail, verification: Verification) -> Iterator[Finding]:
 
 
 def remedy(path: str) -> str:
-    """The command that makes a missing file again, after a semicolon; "" where no rule makes it."""
+    """Names the command that makes a missing file again, after a semicolon; "" if no rule makes it."""
     if find(path):
         return f"; `snakemake {path}` makes it again"
     folder = Path(path).parent.as_posix()
@@ -105,7 +105,7 @@ def _of_input(
 
 
 def check_recipes(stages: dict[str, Manifest]) -> Iterator[Finding]:
-    """The outputs whose recipe says something else now than when they were made."""
+    """Yields the outputs whose recipe has changed since they were made."""
     for name, stage in stages.items():
         first = next(iter(stage.outputs), name)
         for path, recipe in stage.recipes.items():
@@ -132,7 +132,7 @@ def other_recipe(path: str) -> str:
 
 
 def recipe_now(path: str) -> Record:
-    """A recipe as it stands in its file. Raises InputError."""
+    """The present content of a recipe's file. Raises InputError."""
     kind = KINDS.get(Path(path).parent.name)
     if kind is None:
         raise InputError("not in a folder of recipes", path, f"one of {', '.join(KINDS)}")
@@ -140,7 +140,7 @@ def recipe_now(path: str) -> Record:
 
 
 def difference(before: Any, after: Any, where: str = "") -> str:
-    """The first place where two values differ, as `field was X, is Y now`; "" when they are equal."""
+    """The first place where two values differ, as `field was X, is Y now`; "" if they are equal."""
     if before == after:
         return ""
     pairs: Any = ()
@@ -155,7 +155,7 @@ def difference(before: Any, after: Any, where: str = "") -> str:
 
 
 def summary(trail: Trail, verification: Verification, findings: list[Finding]) -> str:
-    """A short table of what was looked at, and the verdict."""
+    """A short table of what was checked, and the verdict."""
     commits = {stage.code.commit[:12] or "unknown" for stage in trail.stages.values()}
     changed = sum(stage.code.dirty is not False for stage in trail.stages.values())
     paths = {path for stage in trail.stages.values() for path in stage.recipes}

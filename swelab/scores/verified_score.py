@@ -56,7 +56,7 @@ NO_PAIRS = {
 
 
 class PolicyVerdicts(Protocol):
-    """A policy's verdicts by instance id: a score, or what another harness reports."""
+    """A policy's verdicts by instance id: a score, or another harness's report."""
 
     @property
     def policy(self) -> str:
@@ -64,15 +64,15 @@ class PolicyVerdicts(Protocol):
 
     @property
     def instances(self) -> Mapping[str, str | list[str]]:
-        """Status by instance id; a list of them, one a run, where there were several runs."""
+        """Status by instance id; a list with one status for each run if there are several runs."""
 
 
 def compare(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
     """The paired test and the interval of the difference between two score records.
 
-    Pairs of which either side was lost to infrastructure are left out and counted; with several runs, a
-    task all of whose attempts were lost on either side. With no pair left, p_value, difference, interval
-    and minimum_detectable_difference are null. Raises InputError naming ids that only one of the two has.
+    A pair is left out, and counted, if infrastructure lost one side; with several runs, if it lost all
+    attempts of one side. If no pair is left, p_value, difference, interval and minimum_detectable_difference
+    are null. Raises InputError with the ids that only one of the two has.
     """
     if any(isinstance(status, list) for each in (first, second) for status in each.instances.values()):
         return compare_runs(first, second)
@@ -107,10 +107,10 @@ def compare(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
 
 
 def compare_runs(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
-    """As `compare`, where either side has several runs: a task counts by its shares of resolved attempts.
+    """As `compare`, but for several runs of a policy: a task counts by its shares of resolved attempts.
 
-    gained and lost count tasks whose share rises or falls. Of tasks with equal shares, neither counts those
-    that no attempt resolved, both the rest.
+    gained and lost count tasks whose share rises or falls. Tasks with equal shares count in `neither` if no
+    attempt resolved them, and otherwise in `both`.
     """
     sides = [statuses_of(each) for each in (first, second)]
     pair(*(dict.fromkeys(side, True) for side in sides))
@@ -144,7 +144,7 @@ def compare_runs(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
 
 
 def statuses_of(score: PolicyVerdicts) -> dict[str, list[str]]:
-    """A score's verdicts by instance id, one a run."""
+    """A score's verdicts by instance id, one for each run."""
     return {name: row if isinstance(row, list) else [row] for name, row in score.instances.items()}
 
 
@@ -154,7 +154,7 @@ def runs_of(statuses: dict[str, list[str]]) -> int:
 
 
 def all_pairs(policies: Sequence[PolicyVerdicts]) -> list[Comparison]:
-    """Every two of several scores compared, each with `p_adjusted`: Holm's correction over all of them."""
+    """Compares every two scores, and adds `p_adjusted`: Holm's correction for all pairs."""
     found = [compare(*two) for two in combinations(policies, 2)]
     adjusted = iter(holm([each.p_value for each in found if each.p_value is not None]))
     return [each | {"p_adjusted": None if each.p_value is None else next(adjusted)} for each in found]
@@ -215,5 +215,5 @@ def _named(record: Score) -> str:
 
 
 def load_score(path: Path) -> Score:
-    """A score record. Raises InputError when it is not one."""
+    """A score record. Raises InputError if it is not one."""
     return read_record(path, Score)

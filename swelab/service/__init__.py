@@ -1,4 +1,4 @@
-"""SWE-bench's evaluation service, reached through its own program sb-cli, in an environment of its own."""
+"""SWE-bench's evaluation service. Its program sb-cli, in an environment of its own, makes the requests."""
 
 from swelab.records import Fault
 
@@ -8,4 +8,4 @@ class ServiceError(Fault):
 
 
 class SubmissionRefused(ServiceError):
-    """The service refuses lastingly, because of the key or the quota; retries do not help."""
+    """The service refuses permanently, because of the key or the quota. Retries do not help."""

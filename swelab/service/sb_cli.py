@@ -1,9 +1,10 @@
 """Runs sb-cli 0.1.5 as a process and works around its faults.
 
 sb-cli exits with 0 even if it could not submit some predictions, and reports them on standard output. It
-waits for a stalled service for ever. It does not replace an existing report but writes `-1.json`. Its
-tracebacks may show the key. So this module limits the time of each call, reads the output, uses an empty
-folder for reports, and masks the key in all output. The key is passed to sb-cli only in the environment.
+waits forever for a stalled service. Next to an existing report it writes `-1.json` instead of replacing the
+report. Its tracebacks may show the key. So this module limits the time of each call, reads the output, uses
+an empty folder for reports, and masks the key in all output. The key is passed to sb-cli only in the
+environment.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Predictions to the service and its verdicts back: submitted once, waited for, held against what was sent.
+"""Submits predictions to the service once, waits, and compares its verdicts with what was sent.
 
-The id of a run is a hash of its predictions, because the service never judges an instance of an id again:
-changed predictions are another run. `state.json` in the working folder lists sent predictions, so that a
-killed run goes on where it was; one that the service has whole is never sent again.
+The id of a run is a hash of its predictions, because the service never evaluates an instance of a run twice:
+changed predictions are another run. `state.json` in the working folder lists sent predictions. So a killed
+run resumes, and nothing is sent again that the service has.
 """
 
 import json
@@ -27,21 +27,21 @@ SUBSETS = {
     "swe-bench_lite": "swe-bench_lite",
     "swe-bench_multimodal": "swe-bench-m",
 }
-"""The service's name of a published set, by the last part of its name on the hub, in lower case."""
+"""The service's name of a published set, by the last part of the set's name on the hub, in lower case."""
 
 SETTLING = 5
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Seconds between two looks at a run, and in all."""
+    """poll: seconds between two requests about a run. total: maximum seconds to wait."""
 
     poll: float
     total: float
 
 
 def benchmark_of(recipe: Subset, where: str | Path) -> ServiceBenchmark:
-    """The service's name of a subset recipe's benchmark. Raises InputError where it has none."""
+    """The service's name of a subset recipe's benchmark. Raises InputError if there is none."""
     published = recipe if recipe.source == "dataset" else DatasetSubset(source="dataset")
     name = (published.dataset or "").rpartition("/")[2].lower()
     subset = published.service or SUBSETS.get(name, "")
@@ -54,7 +54,7 @@ def benchmark_of(recipe: Subset, where: str | Path) -> ServiceBenchmark:
 def sendable(predictions: Mapping[str, Prediction], ids: Sequence[str], policy: str) -> list[Prediction]:
     """Returns the predictions to submit: all of `ids` whose rollout was not lost, sorted by id.
 
-    Raises InputError on a prediction of no task, and when nothing is left.
+    Raises InputError on a prediction for an unknown task, or if nothing is left.
     """
     unknown = sorted(set(predictions) - set(ids))
     if unknown:
@@ -71,16 +71,16 @@ def sendable(predictions: Mapping[str, Prediction], ids: Sequence[str], policy: 
 
 
 def run_name(policy: str, at: ServiceBenchmark, rows: Sequence[Prediction]) -> str:
-    """The id of a run: the policy's name and a hash of all that is submitted, and to what."""
+    """The id of a run: the policy's name, and a hash of the predictions and the benchmark."""
     return f"{re.sub('[^A-Za-z0-9._-]', '-', policy)}-{digest([at.subset, at.split, rows])[:12]}"
 
 
 def judge_by_service(
     rows: list[Prediction], at: ServiceBenchmark, policy: str, work: Path, program: SbCli, wait: Waiting
 ) -> ServiceRun:
-    """Submits `rows` unless an earlier start did, waits, and returns what the service says of each.
+    """Submits `rows` unless an earlier start did so, waits, and returns the service's verdict on each.
 
-    Raises SubmissionRefused (key, quota), ServiceError (faults, a report of wrong shape), InputError.
+    Raises SubmissionRefused (key, quota), ServiceError (faults, a malformed report), InputError.
     """
     run = run_name(policy, at, rows)
     ids = [row.instance_id for row in rows]
@@ -98,7 +98,8 @@ def judge_by_service(
 
 
 class Submissions:
-    """The predictions of a run that the service has accepted, kept in a folder over a kill."""
+    """The predictions of a run that the service has accepted. They are stored in a folder, so that a kill
+    loses none."""
 
     def __init__(self, work: Path, run: str):
         self.path, self.run = work / "state.json", run
@@ -112,7 +113,7 @@ class Submissions:
         self.ids: set[str] = set(state.get("submitted", [])) if known else set()
 
     def note(self, ids: Sequence[str] = ()) -> None:
-        """Writes down that `ids`, too, are with the service."""
+        """Records that the service has the predictions `ids` too."""
         self.begun = True
         self.ids |= set(ids)
         write_json(self.path, {"run_id": self.run, "submitted": sorted(self.ids)})
@@ -126,7 +127,8 @@ def _submit(
     state: Submissions,
     wait: Waiting,
 ) -> None:
-    """Submits until all are there. Raises ServiceError after the last attempt, SubmissionRefused at once."""
+    """Submits until the service has all. Raises ServiceError after the last attempt, SubmissionRefused at
+    once."""
     patience = Patience(replace(SUBMISSIONS, first=wait.poll))
 
     def once() -> None:
@@ -163,7 +165,7 @@ def _refusal(failed: Mapping[str, str]) -> None:
 def _await(
     ask: Callable[[], Record], empty: Mapping[str, bool], wait: Waiting
 ) -> tuple[Record, dict[str, str]]:
-    """The finished report and its verdicts. After a fault it asks again, at most SETTLING times in a row."""
+    """Waits for the finished report; returns it with its verdicts. Allows up to SETTLING faults in a row."""
     deadline, faulty, left, last = time.monotonic() + wait.total, 0, len(empty), ""
     while True:
         try:

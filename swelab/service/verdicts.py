@@ -1,4 +1,4 @@
-"""Compares the service's report with what was submitted, and turns it into verdicts."""
+"""Compares the service's report with the submission, and turns it into verdicts."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,8 +18,8 @@ STATUS = {
     "failed": GradeEnd.INFRA_ERROR,
     "empty_patch": GradeEnd.EMPTY_PATCH,
 }
-"""Our verdict by the name of the service's list. `error` is a patch that the harness could not apply or run;
-`failed` is an evaluation that the service lost."""
+"""Our verdict, by the name of a list in the service's report. In `error` are patches that the harness could
+not apply or run; in `failed` are evaluations that the service lost."""
 
 REASON = {
     "error": "the service could not apply or run it",
@@ -47,12 +47,12 @@ class ServiceRun(TypedRecord):
 
 
 def patch_digest(prediction: Prediction) -> str:
-    """SHA-256 of a prediction's patch; of nothing where there is none."""
+    """SHA-256 of a prediction's patch; of an empty text if there is no patch."""
     return hashlib.sha256((prediction.model_patch or "").encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def pending(report: Record) -> int:
-    """How many evaluations of a run are not finished. Raises ServiceError when the report does not say."""
+    """Number of unfinished evaluations of a run. Raises ServiceError if the report does not give it."""
     count = report.get("pending_instances")
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         raise ServiceError(f"pending_instances of the report is {shorten(repr(count))}; expected a count")
@@ -60,11 +60,11 @@ def pending(report: Record) -> int:
 
 
 def verdicts(report: Record, submitted: Mapping[str, bool]) -> dict[str, str]:
-    """The service's word on each submitted instance: a key of STATUS by id.
+    """The service's verdict on each submitted instance, as a key of STATUS by id.
 
-    submitted: instance id -> whether its patch is empty. Raises ServiceError on a report that is of other
-    instances, leaves one out, names one twice, whose counts are not those of its ids, that resolves an empty
-    patch, or of which nothing was evaluated.
+    submitted: instance id -> whether its patch is empty. Raises ServiceError on a report that has other
+    instances, leaves one out, names one twice, has counts that differ from its ids, resolves an empty patch,
+    or has no evaluated instance.
     """
     for name in COUNTED:
         _check_count(report, name)
@@ -119,7 +119,7 @@ def service_grades(
 ) -> Iterator[Grade]:
     """Grades of the predicted tasks from a run at the service, in the tasks' order.
 
-    Raises InputError when the run is of other predictions.
+    Raises InputError if the run has other predictions.
     """
     for task in tasks:
         name = task.instance_id

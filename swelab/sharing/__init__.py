@@ -1,1 +1,1 @@
-"""Hands an experiment on: as a data set, a model, folders for the leaderboard, an archive of everything."""
+"""Publishes an experiment: as a data set, a model, folders for the leaderboard, an archive of everything."""

@@ -1,8 +1,8 @@
-"""One archive of the code, the recipes and every file behind a score, to verify it elsewhere.
+"""Writes one archive of the code, the recipes and every file behind a score, to verify the score elsewhere.
 
-Files keep their times, and Snakemake's records of them come along, so that the workflow finds nothing to be
-done and sees what is changed later. Files with answers of a hidden set are left out; results/withheld.json
-names them with their hashes.
+Files keep their times, and the archive has Snakemake's records of them. So the workflow finds nothing to do,
+and notices later changes. Files with answers of a hidden set are left out; results/withheld.json names them
+with their hashes.
 """
 
 import json
@@ -25,18 +25,18 @@ from swelab.tasks.task_rows import read_tasks
 CODE = ("benchmarks", "configs", "docs", "envs", "examples", "hosts", "profiles", "rules", "scripts", "slurm",
         "swe-pdb", "swe-rl", "swelab", "tests", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md",
         "Snakefile", "pyproject.toml")  # fmt: skip
-"""The files of a clone without results, for a clone without git."""
+"""The files and folders of a clone besides results, for a clone without git."""
 JOURNAL = "results/progress/rollout/{policy}/{subset}/{shard}.jsonl"
-"""Where a shard's rollouts are kept while it is at work; their records are those of its output."""
+"""The journal of a shard's rollouts; it has the same records as the shard's output."""
 INCOMPLETE = ".snakemake/incomplete"
-"""An empty folder; where it is missing, Snakemake takes its records for those of an old version."""
+"""An empty folder. Without it, Snakemake treats its records as those of an old version."""
 BINARY = (".safetensors", ".tar", ".zip", ".bin", ".pt")
 
 
 def write_archive(finished: Finished, to: Path, private: Private) -> None:
     """Writes `to`, a gzip-compressed tar with one folder, the clone.
 
-    Raises InputError naming files with a key, a path of this machine, or an answer of a hidden set.
+    Raises InputError with the files that hold a key, a path of this machine, or an answer of a hidden set.
     """
     withheld, top = finished.withheld(), to.name.partition(".")[0]
     hashes = {path: sha256_of(path) for path in sorted(withheld)}
@@ -64,8 +64,8 @@ def write_archive(finished: Finished, to: Path, private: Private) -> None:
 
 
 def record_path(output: str) -> str:
-    """Path of Snakemake's record of an output: the output's path in base64, in parts as long as names may
-    be."""
+    """Path of Snakemake's record of an output: the output's path in base64, split into parts of the maximum
+    length of a file's name."""
     most = os.pathconf(".", "PC_NAME_MAX") - 1
     name = urlsafe_b64encode(output.encode()).decode()
     parts = [name[start : start + most] for start in range(0, len(name), most)]
@@ -73,7 +73,7 @@ def record_path(output: str) -> str:
 
 
 def _journal(name: str) -> Iterator[str]:
-    """The journal of trajectories: with it, one more task of their shard costs one more rollout."""
+    """The journal of trajectories. With it, one more task of the shard needs only one more rollout."""
     kind, names = find(name) or ("", {})
     if kind == "trajectories" and name == pattern(kind).format_map(names):
         yield JOURNAL.format_map(names)
@@ -85,14 +85,14 @@ def _within(path: Path) -> bool:
 
 
 def _nobody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """The entry without its owner, who is a user of this machine."""
+    """The archive's entry without its owner, because the owner is a user of this machine."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     return entry
 
 
 def code_files(root: Path) -> Iterator[str]:
-    """The files that git tracks, and all recipes; without git the files in the clone's folders."""
+    """The files that git tracks, and all recipes; without git, the files in the clone's folders."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True)
     known = listed.stdout.split("\0") if listed.returncode == 0 else []
     for start in ("configs",) if known else CODE:
@@ -102,9 +102,10 @@ def code_files(root: Path) -> Iterator[str]:
 
 
 def _results(finished: Finished) -> Iterator[str]:
-    """The files behind the score, the other files of the same jobs, and the folders among them.
+    """The files behind the score, other files of the same jobs, and the contents of folders among them.
 
-    Also what jobs only wait for: without the check before a training, one more task would train again.
+    Includes files that jobs only wait for: without the file of the check before a training, one more task
+    would train again.
     """
     experiment = {"experiment": finished.name}
     ends = ("verified_score", "page", "published", "published_page")
@@ -121,7 +122,7 @@ def _results(finished: Finished) -> Iterator[str]:
 
 
 def _answers(finished: Finished) -> list[str]:
-    """The gold patches, scripts and solutions of hidden sets, as they are written in JSON."""
+    """The gold patches, scripts and solutions of hidden sets, as JSON writes them."""
     hidden = [each for each in finished.subsets if finished.is_hidden(each)]
     files = [path for subset in hidden for path in finished.paths("lock.kept", subset=subset)]
     answers = (
@@ -137,7 +138,7 @@ def _fault(name: str, private: Private, answers: list[str]) -> str:
     """Describes the content of a file that must not leave this machine; "" if there is none."""
     if Path(name).is_dir() or name.endswith(BINARY):
         return ""
-    made = name.startswith(("results/", ".snakemake/"))  # tests of the code hold made-up keys
+    made = name.startswith(("results/", ".snakemake/"))  # tests in the code contain invented keys
     with open(name, encoding="utf-8", errors="replace") as stream:
         for number, text in enumerate(stream, 1):
             what = private.secret_in(text, shapes=made)

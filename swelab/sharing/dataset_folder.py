@@ -1,6 +1,7 @@
 """Writes the data behind a score as a data set in Hugging Face's layout: tasks, attempts, SFT rows, a card.
 
-Scored tasks have no answers in it. It has no trajectories of a hidden set: a patch may be the answer.
+Scored tasks are without answers. Trajectories of a hidden set are left out, because a patch may be the
+answer.
 """
 
 from collections import Counter
@@ -20,7 +21,7 @@ from swelab.tasks.task_rows import read_tasks
 TASK = {"instance_id": "text", "subset": "text", "repo": "text", "base_commit": "text", "image_name": "text",
         "problem_statement": "text", "test_cmd": "text"}  # fmt: skip
 ANSWER = {"patch": "text", "test_patch": "text", "FAIL_TO_PASS": "texts", "PASS_TO_PASS": "texts"}
-"""Columns that only tasks have which are not scored."""
+"""Columns that only unscored tasks have."""
 ATTEMPT = {"instance_id": "text", "policy": "text", "subset": "text", "sample": "number", "outcome": "text",
            "status": "text", "resolved": "flag", "model_patch": "text", "messages": "turns"}  # fmt: skip
 SFT_ROW = {"instance_id": "text", "policy": "text", "sample": "number", "messages": "turns", "tools": "text",
@@ -56,7 +57,7 @@ REASONS = {
     "too_long": "more tokens than the recipe allows",
     "unresolved": "the tests do not pass",
 }
-"""In words, where the reason itself is a short name."""
+"""Explanations of reasons that are short names."""
 
 
 def write_dataset(finished: Finished, to: Path, private: Private) -> None:
@@ -102,13 +103,13 @@ def _attempts(finished: Finished, runs: Iterable[tuple[str, str]]) -> Iterator[R
 def _sft_rows(finished: Finished) -> Iterator[Record]:
     for path in finished.paths("dataset.dataset"):
         for row in read_jsonl(path):
-            if "messages" in row:  # a pair of preference learning has two conversations
+            if "messages" in row:  # a pair for preference learning has two conversations
                 weights = [turn.get("weight", 1) for turn in row["messages"]]
                 yield {**row, "sample": row.get("sample", 0), "tools": row.get("tools"), "weights": weights}
 
 
 def card(finished: Finished, counts: Counter[tuple[str, str]], private: Private) -> str:
-    """README.md: what is in the data set, where it comes from, what was dropped."""
+    """Returns README.md: the content of the data set, its sources, and what was dropped."""
     configs = [f"- config_name: {name}\n  data_files:\n" + "".join(
         f"  - split: {split}\n    path: {name}/{split}.parquet\n" for each, split in counts if each == name
     ) for name in dict.fromkeys(name for name, _ in counts)]  # fmt: skip
@@ -136,7 +137,7 @@ def card(finished: Finished, counts: Counter[tuple[str, str]], private: Private)
 
 
 def sources(subset: str) -> list[tuple[str, str]]:
-    """(source, licence) of what a subset's tasks are made from."""
+    """(source, licence) of the code or set from which a subset's tasks are made."""
     recipe = Wildcards({"subset": parts_of(subset)[-1]}).recipe(kinds.SUBSET)
     if recipe.source == "harbor":
         return [("task folders of Harbor", NO_LICENCE)]
@@ -156,7 +157,7 @@ def sources(subset: str) -> list[tuple[str, str]]:
 
 
 def _dropped(finished: Finished) -> Iterator[str]:
-    """Rows of the table of what was dropped."""
+    """Table rows of what was dropped."""
     for path, role, names in finished.kinds:
         if role == "lock.lock":
             lock = read_json(path)
@@ -173,5 +174,5 @@ def _dropped(finished: Finished) -> Iterator[str]:
 
 
 def _why(reason: str) -> str:
-    """A reason with its meaning, where that is known."""
+    """A reason, with an explanation if there is one."""
     return f"{reason}: {REASONS[reason]}" if reason in REASONS else reason

@@ -17,14 +17,14 @@ from swelab.scores.recompute import verify
 from swelab.scores.trail import Trail, follow
 
 ANSWERS = ("tasks.tasks", "lock.kept", "lock.witness", "trajectories.trajectories", "predictions.predictions")
-"""Files, as kind.role, that hold the answers of a hidden set or patches that may equal them."""
+"""Files, as kind.role, with the answers of a hidden set, or with patches that may equal an answer."""
 ENDS = (("verified_score", "score"), ("page", "page"))
-"""Final artifacts of an experiment: kind and role."""
+"""Final artifacts of an experiment, as (kind, role)."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A verified experiment. Paths are from its clone, which is the working folder."""
+    """A verified experiment. Paths are relative to its clone, which is the working folder."""
 
     score: VerifiedScore
     name: str
@@ -58,17 +58,17 @@ class Finished:
 
     @property
     def shown(self) -> str:
-        """The policy that the experiment is about: the second of its comparison."""
+        """The policy that is published: the second of the experiment's comparison."""
         return self.recipe.compare[1]
 
     @property
     def subsets(self) -> list[str]:
-        """Every subset whose tasks are behind the score: those that are scored first."""
+        """All subsets whose tasks are behind the score, scored ones first."""
         there = [names["subset"] for _, role, names in self.kinds if role == "lock.kept"]
         return list(dict.fromkeys([each for each in self.recipe.benchmarks if each in there] + there))
 
     def runs(self, scored: bool) -> Iterator[tuple[str, str]]:
-        """(policy, subset) of the rollouts on scored sets, or else on all others; none of a hidden set."""
+        """(policy, subset) of the rollouts on scored sets, or on all other sets; hidden sets are left out."""
         found = [(names["policy"], names["subset"]) for _, role, names in self.kinds
                  if role == "trajectories.trajectories"]  # fmt: skip
         for policy, subset in dict.fromkeys(found):
@@ -76,7 +76,8 @@ class Finished:
                 yield policy, subset
 
     def is_hidden(self, subset: str) -> bool:
-        """Whether a set is scored and its tests or answers are hidden: no answer of it may be handed on."""
+        """Whether a set is scored and has hidden tests or answers, so that none of its answers may be
+        published."""
         if subset not in self.recipe.benchmarks:
             return False
         parts = [Wildcards({"subset": each}).recipe(kinds.SUBSET) for each in parts_of(subset)]
@@ -109,9 +110,9 @@ def _is(pattern: str, names: dict[str, str], path: str) -> bool:
 
 
 def read_finished(path: Path) -> Finished:
-    """A verified score and the files behind it; the working folder becomes its clone.
+    """Reads a verified score and the files behind it. The working folder becomes the score's clone.
 
-    Raises InputError: no verified score, or one that does not verify any more.
+    Raises InputError: not a verified score, or one that no longer passes verification.
     """
     score = read_record(path, VerifiedScore)
     found, _ = verify(path)

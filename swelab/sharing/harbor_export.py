@@ -1,6 +1,7 @@
-"""Tasks as folders of Harbor: image, instruction, hidden verifier, reference solution (docs/harbor.md).
+"""Writes tasks as folders of Harbor: image, instruction, hidden verifier, reference solution
+(docs/harbor.md).
 
-An agent sees environment/ and instruction.md alone; tests/ and solution/ come into the container later.
+An agent sees only environment/ and instruction.md; tests/ and solution/ are copied into the container later.
 """
 
 import hashlib
@@ -31,18 +32,18 @@ from swelab.tasks.install_steps import preparation
 from swelab.tasks.published_rows import is_private
 
 BASE_IMAGE = "python:3.11-slim-bookworm"
-"""As the sandbox that tasks without an image run in."""
+"""The image of the sandbox for tasks without an image of their own."""
 RUNNER_FILES = (
     *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg"),
     *("pyproject.toml", "sitecustomize.py", "usercustomize.py"),
 )
-"""Put back, or removed where they were not there."""
+"""Files that configure the test runner. They are restored, or removed if they did not exist before."""
 
 
 @dataclass(frozen=True)
 class Export:
-    """repos: folder of repository archives; images: record of pulled images, for digests; base: image that
-    tasks of an archive start from; network: whether a container reaches one."""
+    """Settings of an export. repos: folder of repository archives. images: record of pulled images, for
+    digests. base: base image for tasks with an archive. network: whether a container has a network."""
 
     repos: Path
     images: Images | None = None
@@ -51,10 +52,10 @@ class Export:
 
 
 def write_folders(tasks: Iterable[Task], to: Path, export: Export) -> Record:
-    """Writes a folder of `to` for each task; {"written": names, "left_out": why by name}.
+    """Writes a folder in `to` for each task; returns {"written": names, "left_out": reasons by name}.
 
-    `to` is new or empty. A task is left out where its folder would tell less than the grader needs. Raises
-    InputError: `to` holds something, a repository archive is missing, nothing could be written.
+    `to` is new or empty. A task is left out if its folder would not have everything that the grader needs.
+    Raises InputError: `to` is not empty, a repository archive is missing, nothing could be written.
     """
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise InputError("is there already", to, "a new folder")
@@ -76,7 +77,7 @@ def write_folders(tasks: Iterable[Task], to: Path, export: Export) -> Record:
 
 
 class Unfit(Exception):
-    """Why a task has no folder."""
+    """A task that cannot be exported; its text is the reason."""
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -155,7 +156,7 @@ def _common(task: Task, spec: RunSpec, ours: Record, export: Export, large: bool
 
 
 def _judge(spec: RunSpec, command: str, settings: Record) -> dict[str, bytes]:
-    """The verifier and its configuration. Raises Unfit if the log parser cannot be sent along."""
+    """The verifier and its configuration. Raises Unfit if the log parser cannot be exported."""
     parser, files = "", dict[str, bytes]()
     if spec.parser != DEFAULT_PARSER:
         parser, text = parser_text(spec.parser)
@@ -173,7 +174,7 @@ def _judge(spec: RunSpec, command: str, settings: Record) -> dict[str, bytes]:
 
 
 def parser_text(name: str) -> tuple[str, str]:
-    """(function, module) of one of swebench's log parsers, which needs nothing but Python. Raises Unfit."""
+    """(function, module text) of a log parser of swebench, made independent of swebench. Raises Unfit."""
     found = registry().get(name)
     if found is None:
         raise Unfit(f"its log is read by {name}, which cannot be sent along")

@@ -1,6 +1,6 @@
-"""The verifier of an exported task folder: runs in its container, knows nothing of swelab, writes the reward.
+"""The verifier of an exported task folder: runs in its container without swelab, and writes the reward.
 
-It stands as /tests/judge.py beside judge.json, which says what is run; files.tar and parser.py may be there
+It is /tests/judge.py, next to judge.json, which describes what to run; files.tar and parser.py may be there
 too. /logs/verifier gets reward.txt (1 or 0), report.json and test.log.
 """
 
@@ -25,8 +25,10 @@ MOST_BYTES = 64 << 20
 
 
 def put_back(tree: Path, names: list[str], tests: list[str]) -> None:
-    """Brings the tests and the runner's files to their first state; removes files that the attempt added and
-    whose name is among `names`, the runner's. tests: those that were there."""
+    """Restores the tests and the runner's files, and removes added files that have a runner file's name.
+
+    names: the runner's file names. tests: paths that existed before the attempt.
+    """
     for folder, inner, files in os.walk(tree):
         inner[:] = [each for each in inner if each not in (".git", ".swelab")]
         for name in files:
@@ -54,7 +56,7 @@ def put_back(tree: Path, names: list[str], tests: list[str]) -> None:
 
 
 def run(command: str, tree: Path, seconds: float) -> str:
-    """The output of the tests' command, which is ended after `seconds`."""
+    """Runs the tests' command for at most `seconds`, and returns its output."""
     log = LOGS / "test.log"
     with open(log, "wb") as stream, subprocess.Popen(
         ["bash", "-c", command], cwd=tree, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
@@ -69,7 +71,7 @@ def run(command: str, tree: Path, seconds: float) -> str:
 
 
 def pytest_statuses(log: str) -> dict[str, str]:
-    """Status by test of the lines that `pytest -rA` ends with."""
+    """Status by test, from the last lines of `pytest -rA`."""
     found = {}
     for line in log.split("\n"):
         if line.startswith(STATUSES):
@@ -80,7 +82,7 @@ def pytest_statuses(log: str) -> dict[str, str]:
 
 
 def statuses(log: str, parser: str) -> dict[str, str]:
-    """Status by test, read by the parser that the task names."""
+    """Status by test, read by the task's own parser if it names one."""
     if not parser:
         return pytest_statuses(log)
     found: dict[str, str] = runpy.run_path(str(HERE / "parser.py"))[parser](log, None)
@@ -88,7 +90,7 @@ def statuses(log: str, parser: str) -> dict[str, str]:
 
 
 def of(test: str, status: dict[str, str]) -> set[str]:
-    """Statuses of a listed test; of several tests where its id was cut at a space."""
+    """The statuses of a listed test. If its id was cut at a space, several tests may match."""
     if test in status:
         return {status[test]}
     if test.count("[") <= test.count("]"):
@@ -97,7 +99,7 @@ def of(test: str, status: dict[str, str]) -> set[str]:
 
 
 def judge(settings: dict[str, Any]) -> dict[str, Any]:
-    """Runs the tests: {reward, tests by group and result}."""
+    """Runs the tests; returns {reward, tests by group and result}."""
     tree = Path(settings["workdir"])
     if settings["put_back"]:
         put_back(tree, settings["runner_files"], settings["known"])

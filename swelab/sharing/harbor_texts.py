@@ -1,4 +1,4 @@
-"""The files of an exported task folder that are text: settings, instruction, Dockerfile, scripts."""
+"""The text files of an exported task folder: settings, instruction, Dockerfile, scripts."""
 
 import json
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ def instruction(task: Task) -> str:
 
 
 def dockerfile_of_archive(base: str) -> str:
-    """A Dockerfile that unpacks repository.tar, from its own folder, as one commit without history."""
+    """A Dockerfile that unpacks repository.tar from its folder as one commit without history."""
     return f"""FROM {base}
 RUN apt-get update && apt-get install -y --no-install-recommends git patch && rm -rf /var/lib/apt/lists/*
 COPY requirements.txt /tmp/requirements.txt
@@ -58,7 +58,7 @@ RUN {_COMMIT}
 
 
 def dockerfile_of_image(image: str, command: str, prepared: bool) -> str:
-    """A Dockerfile on a published image, whose repository loses every commit after the task's start.
+    """A Dockerfile on a published image. It removes all commits after the task's start from the repository.
 
     command: of `image_history.start_command`. prepared: whether there are install steps.
     """
@@ -67,7 +67,7 @@ def dockerfile_of_image(image: str, command: str, prepared: bool) -> str:
 
 
 def settings(task: Task, ours: Mapping[str, Any], seconds: int, large: bool, network: bool) -> str:
-    """task.toml. ours: the table [metadata.swelab]. large: whether a published image is run."""
+    """The text of task.toml. ours: the table [metadata.swelab]. large: whether a published image is run."""
     name = "".join(each if each.isalnum() or each in "._-" else "-" for each in task.instance_id)
     tables: dict[str, Mapping[str, Any]] = {
         "": {"schema_version": VERSION},
@@ -85,7 +85,7 @@ def settings(task: Task, ours: Mapping[str, Any], seconds: int, large: bool, net
 
 
 def _toml_table(name: str, values: Mapping[str, Any]) -> str:
-    """A table of TOML, whose plain strings, numbers and lists are written as JSON writes them."""
+    """A table in TOML. Its plain strings, numbers and lists are written like JSON."""
     head = f"[{name}]\n" if name else ""
     written = {key: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
     return head + "".join(f"{key} = {text}\n".replace("\x7f", "\\u007f") for key, text in written.items())

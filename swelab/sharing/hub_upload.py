@@ -8,7 +8,7 @@ from swelab.records import InputError, shorten
 
 
 def check_push(name: str) -> None:
-    """Raises InputError: a name that the hub does not have, or no token."""
+    """Raises InputError: a name that the hub does not allow, or no token."""
     parts = name.split("/")
     if len(parts) != 2 or not all(parts):
         raise InputError(f"--push {name!r}", expected="<owner>/<name>")
@@ -17,7 +17,7 @@ def check_push(name: str) -> None:
 
 
 def push(folder: Path, name: str, kind: str) -> str:
-    """Uploads a folder as a repository of a kind, model or dataset; returns its address. Raises HubError."""
+    """Uploads a folder as a repository (kind: model or dataset); returns its address. Raises HubError."""
     import httpx
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError

@@ -1,4 +1,4 @@
-"""The leaderboard's folder of each scored set, from the files behind a verified score."""
+"""Writes the leaderboard's folder for each scored set, from the files behind a verified score."""
 
 import json
 import time
@@ -22,7 +22,7 @@ RUNS = Path("results/progress/runs")
 
 
 def write_submissions(finished: Finished, to: Path, private: Private) -> list[str]:
-    """Writes `<subset>/<date>_<policy>` below `to`; returns why others have none."""
+    """Writes `<subset>/<date>_<policy>` below `to`; returns the reasons for sets without a folder."""
     reasons: list[str] = []
     policy = finished.shown
     recipe = Wildcards({"policy": policy}).recipe(kinds.POLICY)

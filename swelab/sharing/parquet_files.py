@@ -9,14 +9,14 @@ from swelab.records import atomic
 from swelab.sharing.privacy import Private
 
 Columns = Mapping[str, str]
-"""Column -> text, number, flag, texts or turns."""
+"""Kind of each column: text, number, flag, texts or turns."""
 AT_ONCE = 1000
 
 
 def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], columns: Columns, private: Private) -> int:
     """Writes columns of rows, without keys and paths; returns the number of rows.
 
-    In a text column another value is written as JSON.
+    In a text column, values that are not texts are written as JSON.
     """
     import pyarrow
     import pyarrow.parquet
@@ -37,7 +37,7 @@ def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], columns: Column
 
 
 TURN = ("role", "content", "tool_calls")
-"""Fields of a message: another value than a text is written as JSON, a missing one is empty."""
+"""Fields of a message. Values that are not texts are written as JSON, missing ones as ""."""
 
 
 def _batches(rows: Iterable[Mapping[str, Any]]) -> Iterable[list[Mapping[str, Any]]]:

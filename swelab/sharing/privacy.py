@@ -1,4 +1,4 @@
-"""Finds and replaces what must not leave this machine: keys, and paths that name its folders and its user."""
+"""Finds and replaces private content: keys, and paths with this machine's folders and user."""
 
 import os
 import re
@@ -15,16 +15,16 @@ SHAPES = re.compile(
     r"sk-[A-Za-z0-9_-]{32,}|hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{36,}|AKIA[0-9A-Z]{16}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
-"""Keys that are recognised by their form."""
+"""Matches keys by their form."""
 LEAST = 8
-"""Fewest characters of a secret; shorter values are words like `none`."""
+"""Minimum length of a secret; shorter values are words like `none`."""
 PLAIN = (Path("/"), Path("/root"), Path("/home"), Path("/tmp"), Path("/usr"), Path("/usr/local"))
-"""Folders that every machine and every sandbox has, so that they reveal nothing."""
+"""Folders that exist on every machine and in every sandbox, so that they reveal nothing."""
 
 
 @dataclass
 class Private:
-    """words: private words, with the text that replaces each. met: how often each such text was put in."""
+    """words: private word -> its replacement. met: number of uses of each replacement."""
 
     words: Mapping[str, str]
     met: dict[str, int] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Private:
         return {"[key]": "a key", "[path]": "a path of this machine"}.get(stand_in, "")
 
     def clean(self, text: str) -> str:
-        """A text with `[key]` and `[path]` in the place of private words."""
+        """Replaces private words in a text by `[key]` and `[path]`."""
         for word, stand_in in self.words.items():
             if count := text.count(word):
                 self.met[stand_in] = self.met.get(stand_in, 0) + count

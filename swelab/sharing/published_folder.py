@@ -1,4 +1,5 @@
-"""All that an experiment hands on, in one folder: dataset, model, leaderboard, archive.tar.gz."""
+"""Writes everything that an experiment publishes into one folder: dataset, model, leaderboard,
+archive.tar.gz."""
 
 import os
 import shutil
@@ -14,10 +15,10 @@ from swelab.sharing.privacy import Private
 
 
 def write_published(score: Path, to: Path) -> list[str]:
-    """Writes the folder `to`, completely or not at all; returns one line for each missing part.
+    """Writes the folder `to` completely or not at all; returns one line for each missing part.
 
-    The working folder becomes the score's clone. Raises InputError: a score that does not verify, an existing
-    folder, content that must not be handed on.
+    The working folder becomes the score's clone. Raises InputError: a score that does not pass verification,
+    an existing folder, content that must not be published.
     """
     to = to.absolute()
     if to.exists() and (not to.is_dir() or any(to.iterdir())):

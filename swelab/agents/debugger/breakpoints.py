@@ -1,4 +1,4 @@
-"""The breakpoints of a rollout: kept between sessions, and moved when the code around them is edited."""
+"""The breakpoints of a rollout. They survive sessions, and move when the code around them is edited."""
 
 import ast
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ MOST = 200
 
 @dataclass(frozen=True)
 class Breakpoint:
-    """One breakpoint as pdb has it. function: it was set by the name of this function."""
+    """One breakpoint with pdb's fields. function: name of the function by which it was set, or ""."""
 
     number: int
     file: str
@@ -28,11 +28,11 @@ class Breakpoint:
     function: str = ""
 
     def plain(self) -> Record:
-        """As the launcher takes it."""
+        """The breakpoint as a record for the launcher."""
         return asdict(self)
 
     def place_text(self, root: str) -> str:
-        """One line for a person; paths under `root` are relative to it."""
+        """Describes the breakpoint on one line; paths under `root` are relative to it."""
         facts = [
             "temporary" if self.temporary else "",
             "" if self.enabled else "disabled",
@@ -44,7 +44,7 @@ class Breakpoint:
 
 
 def read_breakpoints(record: Any) -> list[Breakpoint]:
-    """The breakpoints in a report of the launcher's; malformed entries are left out."""
+    """Reads the breakpoints in a report of the launcher; leaves out malformed entries."""
     kept = []
     for each in record[:MOST] if isinstance(record, list) else ():
         try:
@@ -60,10 +60,10 @@ def read_breakpoints(record: Any) -> list[Breakpoint]:
 def moved(
     breakpoints: Sequence[Breakpoint], file: str, before: Sequence[str], after: Sequence[str]
 ) -> tuple[list[Breakpoint], list[Breakpoint]]:
-    """The breakpoints after an edit of `file`, and those whose line is gone.
+    """Returns (breakpoints after an edit of `file`, breakpoints whose line was deleted).
 
-    before, after: all its lines. A breakpoint stays with its line, wherever that now is; of lines that were
-    replaced by others, with the one in the same place.
+    before, after: all lines of the file. A breakpoint moves with its line. If its line was replaced, it stays
+    at the same place among the replaced lines.
     """
     places: dict[int, int] = {}
     for change in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
@@ -81,9 +81,9 @@ def moved(
 
 
 def better_line(source: str, line: int) -> tuple[str, int] | None:
-    """Why pdb would not stop at a line as meant, and a line where it would; None where the line is fine.
+    """(why pdb would not stop at a line as intended, a line where it would); None if the line is fine.
 
-    Where there is no later statement, the suggested line is 0.
+    The suggested line is 0 if there is no later statement.
     """
     try:
         tree = ast.parse(source)

@@ -24,7 +24,8 @@ class Debugger:
     """See `agents.agent.Agent`."""
 
     def complete(self, scaffold: DebuggerScaffold) -> MiniLoop:
-        """The settings of a loop; those of the debugger alone go into its section `debugger`."""
+        """Converts the recipe to settings of a loop; settings that only the debugger has go into its section
+        `debugger`."""
         given = scaffold.plain()
         own = {name: given.pop(name) for name in DebuggerSettings.model_fields if name in given}
         told: dict[str, Any] = {**given, "debugger": own, "action_regex": "", "submit_marker": NO_MARKER}
@@ -42,7 +43,7 @@ class Debugger:
         )
 
     def attempt(self, task: Task, model: Any, sandbox: Sandbox, base: str, scaffold: MiniLoop) -> Rollout:
-        """See `run_rollout`; the patch is taken at every end at which the sandbox lives."""
+        """See `run_rollout`. Takes the patch at every end of a rollout, if the sandbox still lives."""
         environment = partial(DebuggerEnvironment, task=task)
         record = run_rollout(task, model, sandbox, base, scaffold, environment=environment)
         record.info["debugger"]["malformed_turns"] = sum(map(is_refusal, record.messages))

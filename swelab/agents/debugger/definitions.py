@@ -1,6 +1,6 @@
-"""The tools of the debugger agent as a model is offered them, in the chat-completion API's form.
+"""The definitions of the debugger agent's tools for a model, in the chat-completion API's form.
 
-`full` says all that matters; `short` holds the same names and arguments in a few hundred tokens.
+`full` describes the tools completely; `short` has the same names and arguments in a few hundred tokens.
 """
 
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ FULL: dict[str, tuple[str, _Arguments, list[str]]] = {
     "bash": ("Runs a shell command.", {"command": (_TEXT, "the command")}, ["command"]),
     "submit": ("Ends the work; the files are taken as they are.", {}, []),
 }
-"""By name: what a tool does, its arguments with their types and meanings, and those that must be given."""
+"""By tool name: what the tool does, its arguments with types and meanings, and the required arguments."""
 SHORT = {
     "pdb": "Python debugger: start (runner python or pytest, file), then one pdb command a call",
     "view": "show lines of a file",
@@ -109,7 +109,7 @@ def _definition(name: str, settings: DebuggerSettings) -> Record:
 
 
 def in_words(tools: Sequence[Record]) -> str:
-    """The same definitions as text, for prompts of models whose calls are no API's."""
+    """The same definitions as text, for prompts of models that do not use an API's tool calls."""
     return "\n".join(_described(tool["function"]) for tool in tools)
 
 

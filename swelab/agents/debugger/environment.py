@@ -1,4 +1,4 @@
-"""The calls of the debugger agent's tools, carried out in a sandbox."""
+"""Executes the calls of the debugger agent's tools in a sandbox."""
 
 import time
 from collections import Counter
@@ -20,7 +20,8 @@ from swelab.sandbox import Sandbox
 
 
 class DebuggerEnvironment(SandboxEnvironment):
-    """See `SandboxEnvironment`. An action has `tool` and `arguments`; pdb lives as long as the rollout."""
+    """See `SandboxEnvironment`. An action has `tool` and `arguments`. The pdb session may live as long as the
+    rollout."""
 
     def __init__(self, sandbox: Sandbox, base: str, scaffold: MiniLoop, task: Task) -> None:
         super().__init__(sandbox, base, scaffold)
@@ -48,9 +49,9 @@ class DebuggerEnvironment(SandboxEnvironment):
         return f"python -m pytest --tb=short -sq {files}".rstrip()
 
     def execute(self, action: Record, cwd: str = "") -> Record:
-        """Carries out one call: {"output", "returncode", "exception_info", "seconds", "tool"}.
+        """Executes one call: {"output", "returncode", "exception_info", "seconds", "tool"}.
 
-        Raises Submitted, LimitsExceeded (as many rewrites as the recipe allows), SandboxError.
+        Raises Submitted, LimitsExceeded (the recipe's maximum of rewrites), SandboxError.
         """
         tool, arguments = action["tool"], action["arguments"]
         self.counts[tool] += 1
@@ -109,7 +110,8 @@ class DebuggerEnvironment(SandboxEnvironment):
         raise Submitted({"role": "exit", "content": "", "extra": extra})
 
     def get_template_vars(self, **kwargs: Any) -> Record:
-        """The variables of prompt templates: the files, the tools in words, what eval runs."""
+        """The variables of prompt templates: the files, the definitions of tools as text, the command of
+        eval."""
         told = {"tree": self.files.tree(), "tools": in_words(definitions(self.settings))}
         return {**told, "entrypoint": self.entrypoint, **kwargs}
 

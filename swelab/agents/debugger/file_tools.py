@@ -21,7 +21,7 @@ _LIST = (
 
 
 def view(files: TaskFiles, pdb: PdbSession, lines: int, path: str, start: int, end: int, bare: bool) -> str:
-    """At most `lines` lines of a file; start, end: 0 where not given."""
+    """Formats at most `lines` lines of a file. start, end: 0 if not given."""
     relative = files.relative(path)
     if not relative or (text := files.text(relative)) is None:
         return listdir(files, path, 1)
@@ -51,7 +51,7 @@ def view(files: TaskFiles, pdb: PdbSession, lines: int, path: str, start: int, e
 def rewrite(
     files: TaskFiles, pdb: PdbSession, path: str, start: int, end: int, code: str
 ) -> tuple[str, bool]:
-    """Replaces lines; returns what to show, and whether the file has changed. start, end: 0 for none."""
+    """Replaces lines; returns (text for the policy, whether the file changed). start, end: 0 if not given."""
     relative = files.relative(path)
     if not relative or (text := files.text(relative)) is None:
         return f"There is no file {path}; rewrite makes no new ones.", False
@@ -84,7 +84,7 @@ def rewrite(
 
 
 def grep(files: TaskFiles, sandbox: Sandbox, limits: Limits, pattern: str, path: str, most: int) -> str:
-    """Lines of files that match, at most `most`."""
+    """Lists matching lines of files, at most `most`."""
     place = _inside(files, path)
     if place is None:
         return f"{path} lies outside the working folder."
@@ -124,6 +124,6 @@ def listdir(files: TaskFiles, path: str, depth: int) -> str:
 
 
 def _inside(files: TaskFiles, path: str) -> str | None:
-    """A path for a command that runs in the working folder; None where it lies outside."""
+    """A path for a command in the working folder; None if the path is outside of it."""
     found = files.relative(path)
     return f"./{found}" if found else "." if files.relative(f"{path}/x") == "x" else None

@@ -1,4 +1,4 @@
-"""The whole answer of a debugger whose prompt ends with a mark, also where others write behind the mark."""
+"""Reads the whole answer of a debugger whose prompt ends with a mark, even if output follows the mark."""
 
 import time
 from dataclasses import dataclass
@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from swelab.sandbox.protocol import Session
 
 SLICE_SECONDS = 1.0
-"""So often is looked whether the mark has come, and something behind it: a thread's output, or a child's."""
+"""How often to check whether the mark has come; output of a thread or a child process may follow it."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """end: prompt (the mark came), timeout or exit; with exit its code, and the limit that ended it."""
+    """output: what was printed. end: prompt (the mark came), timeout or exit; for exit the code and the limit
+    that caused it."""
 
     output: bytes
     end: str
@@ -20,9 +21,9 @@ class Answer:
 
 
 def ask(session: Session, line: str | None, mark: bytes, seconds: float, most: int) -> Answer:
-    """Says a line and waits for two marks, between which the debugger reports.
+    """Sends a line, and waits for two marks. The debugger's report is between the marks.
 
-    most: bytes that are kept, of the head and the tail of the answer. Raises what `Session.say` raises.
+    most: bytes that are kept of the head and of the tail of the answer. Raises as `Session.say`.
     """
     deadline = time.monotonic() + seconds
     heard, said = b"", line

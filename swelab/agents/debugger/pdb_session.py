@@ -1,4 +1,4 @@
-"""One live pdb in the sandbox: spoken to line by line, ended when it hangs; its breakpoints outlive it."""
+"""One live pdb in the sandbox. It gets line by line, and is ended when it hangs; its breakpoints stay."""
 
 import json
 import re
@@ -22,7 +22,7 @@ BOOT = 'import sys; exec(sys.argv.pop(1), {"__name__": "launcher"})'
 ROOT = f"{WORKDIR}/"
 NOT_RUNNING = "No pdb session is running. Begin one with the command start."
 SECONDS = re.compile(r" in \d+\.\d+s(?: \(\d+:\d\d:\d\d\))?")
-"""How pytest says how long it took, which differs from run to run."""
+"""Matches pytest's durations, which differ from run to run."""
 LONGEST_LINE = 10_000
 PROMPT = "(Pdb) "
 _LISTS, _CLEARS = ("b", "break", "tbreak"), ("cl", "clear")
@@ -48,7 +48,7 @@ class PdbSession:
         self._limits = Limits(**self.loop.limits.plain())
 
     def run(self, command: str, runner: str = "", file: str = "") -> str:
-        """Carries out one command; returns what it shows. Raises SandboxLost."""
+        """Runs one command, and returns the text for the policy. Raises SandboxLost."""
         line, _, rest = command.strip().partition("\n")
         self.counts["commands"] += 1
         word, _, argument = line.strip().partition(" ")
@@ -84,7 +84,7 @@ class PdbSession:
         return restarted + stale + shown + note
 
     def edited(self, path: str, before: list[str], after: list[str]) -> str:
-        """A file was rewritten: its breakpoints move. Returns what the policy should know of that."""
+        """Moves the breakpoints of a rewritten file. Returns notes for the policy."""
         self.breakpoints, gone = moved(self.breakpoints, ROOT + path, before, after)
         said = [f"Breakpoint {each.place_text(ROOT)} is gone with its line." for each in gone]
         if self._session is not None:
@@ -97,7 +97,7 @@ class PdbSession:
         return "\n".join(said)
 
     def close(self) -> None:
-        """Ends the session and all that it started. Raises SandboxLost."""
+        """Ends the session and all its processes. Raises SandboxLost."""
         session, self._session, self._stale = self._session, None, False
         if session is not None:
             session.close()
@@ -178,7 +178,7 @@ class PdbSession:
         return f"{text}\n[The program {why}, and the pdb session was ended. Breakpoints are kept.]"
 
     def _read(self, whole: str) -> str:
-        """The text of an answer; takes in the report in it."""
+        """Returns the text of an answer, and reads the report in it."""
         before, _, behind = whole.rpartition(self._mark)
         text, _, report = before.rpartition(self._mark)
         behind = f"\n{_plain(behind)}" if behind else ""
@@ -190,7 +190,7 @@ class PdbSession:
             if "breakpoints" in found:
                 self.breakpoints = read_breakpoints(found["breakpoints"])
             at = found.get("at")
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # the program wrote into it
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # broken by the program
             return _plain(whole)
         self._at = at if isinstance(at, list) and at and isinstance(at[0], str) else None
         lost = [f"\n[Breakpoint {each.place_text(ROOT)} could not be set again.]" for each in refused]
@@ -209,7 +209,7 @@ class PdbSession:
         return "\n".join(["Breakpoints:", *(f"  {each.place_text(ROOT)}" for each in self.breakpoints)])
 
     def _hint(self, word: str, argument: str) -> str:
-        """Why a breakpoint would not be met, and where it would be; '' where nothing is wrong."""
+        """Why pdb would not stop at a breakpoint, and a better line; '' if the breakpoint is fine."""
         if word not in _LISTS:
             return ""
         file, _, number = argument.partition(",")[0].strip().rpartition(":")

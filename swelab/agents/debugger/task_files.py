@@ -1,7 +1,7 @@
-"""The files of a task as the agent may see and change them.
+"""The files of a task that the agent may see and change.
 
-Tests and files that `.debugreadonly` matches cannot be rewritten; those that `.debugignore` matches are not
-shown. Both are read once, before the policy acts, with git's own matching.
+Tests, and files that match `.debugreadonly`, cannot be rewritten; files that match `.debugignore` are not
+shown. Both lists are read once, before the policy acts, by git's own matching.
 """
 
 import fnmatch
@@ -26,7 +26,7 @@ _CONTROL = (".debugreadonly", ".debugignore")
 
 @dataclass
 class TaskFiles:
-    """Paths are relative to the working folder. test_file: of the task's tests, '' where none is known."""
+    """Paths are relative to the working folder. test_file: a file of the task's tests; '' if unknown."""
 
     sandbox: Sandbox
     tracked: list[str] = field(default_factory=list)
@@ -37,7 +37,7 @@ class TaskFiles:
 
     @classmethod
     def of(cls, sandbox: Sandbox, task: Task) -> "TaskFiles":
-        """The files of a checkout that nobody has touched. Raises SandboxLost."""
+        """The files of an unchanged checkout. Raises SandboxLost."""
         limits = Limits(output_bytes=16 << 20)
         found = sandbox.exec(_SCAN, limits=limits).output.decode("utf-8", "surrogateescape")
         tracked, read_only, hidden = [
@@ -56,12 +56,12 @@ class TaskFiles:
         )
 
     def relative(self, path: str) -> str:
-        """`path` below the working folder; '' where it leaves it, or is the folder itself."""
+        """`path` relative to the working folder; '' if it is outside of it, or the folder itself."""
         found = posixpath.normpath(posixpath.join(WORKDIR, path))
         return found.removeprefix(f"{WORKDIR}/") if found.startswith(f"{WORKDIR}/") else ""
 
     def is_test(self, path: str) -> bool:
-        """Whether a file holds tests of the task, or tests by its name."""
+        """Whether a file has tests of the task, or has the name of a test file."""
         return path in self.tests or _is_test(path)
 
     def is_read_only(self, path: str) -> bool:
@@ -69,11 +69,11 @@ class TaskFiles:
         return path in self.read_only or path in _CONTROL or self.is_test(path)
 
     def is_hidden(self, path: str) -> bool:
-        """Whether a file, or a folder that it lies in, is not shown."""
+        """Whether a file, or a folder above it, is not shown."""
         return path in self.hidden or path.split("/")[0] == ".git"
 
     def bytes_of(self, path: str) -> bytes | None:
-        """The contents of a file; None where there is no such regular file, or it is not shown."""
+        """The contents of a file; None if there is no such regular file, or if it is hidden."""
         if not path or "\0" in path or self.is_hidden(path):
             return None
         try:
@@ -82,20 +82,20 @@ class TaskFiles:
             return None
 
     def text(self, path: str) -> str | None:
-        """The contents as text; bytes that are no UTF-8 are carried as lone surrogates."""
+        """The contents as text. Bytes that are not UTF-8 become lone surrogates."""
         found = self.bytes_of(path)
         return None if found is None else found.decode("utf-8", "surrogateescape")
 
     def is_there(self, path: str) -> bool:
-        """Whether it is a file that may be shown."""
+        """Whether a path is a file that may be shown."""
         return self.bytes_of(path) is not None
 
     def tree(self) -> str:
-        """The tracked files of the working folder, one level deep, as a prompt shows them."""
+        """The tracked files of the working folder, one level deep, for a prompt."""
         return "\n".join(self.marked(sorted(_first_level(filter(self._shown, self.tracked)))))
 
     def marked(self, paths: Iterable[str]) -> list[str]:
-        """Paths as lines, with a word beside those that cannot be rewritten; folders end with /."""
+        """Paths as lines, marked if they cannot be rewritten. Folders end with /."""
         return [f"{path} (read-only)" if self.is_read_only(path) else path for path in paths]
 
     def _shown(self, path: str) -> bool:

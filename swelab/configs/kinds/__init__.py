@@ -1,6 +1,7 @@
-"""The kinds of recipes: one module a kind, whose models say each key, its type, default, bounds and meaning.
+"""The kinds of recipes: one module for each kind. Its models define each key, with type, default, bounds and
+meaning.
 
-The JSON Schemas of recipes, for editors, are made from them (`python -m scripts.write_schemas`).
+The JSON Schemas of recipes, for editors, are generated from them (`python -m scripts.write_schemas`).
 """
 
 from dataclasses import dataclass
@@ -25,9 +26,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RecipeKind(Generic[T]):
-    """A kind of recipe: where its files are, and the model or the union of models that they are read as.
+    """A kind of recipe: the folder of its files, and the model, or the union of models, for reading them.
 
-    chosen_by: a union's key whose value chooses the model, and the meaning of that key.
+    chosen_by: for a union, (key whose value chooses the model, meaning of that key).
     """
 
     name: str
@@ -38,7 +39,7 @@ class RecipeKind(Generic[T]):
 
     @cached_property
     def adapter(self) -> TypeAdapter[T]:
-        """Checks settings and makes the model of them. Built when the first recipe of a kind is read."""
+        """Checks settings and makes the model from them. Built when the first recipe of a kind is read."""
         return TypeAdapter(self.model)
 
 

@@ -1,4 +1,4 @@
-"""configs/config.yaml: the default experiment and what changes no result."""
+"""configs/config.yaml: the default experiment, and settings that do not affect results."""
 
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ class Partitions(Recipe):
 
 
 class Sbatch(Recipe):
-    """Options of every submission; left out where empty."""
+    """Options of every submission to SLURM; empty ones are left out."""
 
     account: str = Field("", description="whom the time is charged to")
     qos: str = Field("", description="quality of service")
@@ -29,7 +29,7 @@ class Sbatch(Recipe):
 class Environments(Recipe):
     """Environments of GPU jobs: a folder with bin/python, an apptainer image (.sif), or a list of modules.
 
-    Empty for the workflow's own.
+    Empty: the workflow's own environment.
     """
 
     train: Environment = Field("", description="of train_sft")
@@ -37,7 +37,7 @@ class Environments(Recipe):
 
 
 class Site(Recipe):
-    """The cluster that jobs are sent to, as configs/site.yaml describes it; changes no result."""
+    """The cluster that runs the jobs, as configs/site.yaml describes it; does not affect results."""
 
     partitions: Partitions
     gpu_type: str = Field(
@@ -61,7 +61,7 @@ class Site(Recipe):
 
 
 class Config(Recipe):
-    """Configs/config.yaml: the default experiment and what changes no result."""
+    """The file configs/config.yaml: the default experiment, and settings that do not affect results."""
 
     experiment: str = Field(description="stem of a file under configs/experiments")
     workers: int = Field(2, ge=1, le=256, description="sandboxes at once in a job; changes no result")

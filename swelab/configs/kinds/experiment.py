@@ -1,4 +1,4 @@
-"""Recipe of an experiment: the names of the recipes to build, nothing else."""
+"""Recipe of an experiment: only the names of the recipes to build."""
 
 from typing import Literal
 
@@ -24,5 +24,5 @@ class Experiment(Recipe):
 
     @property
     def acting(self) -> list[str]:
-        """Every policy that acts, once: the expert and those that are scored."""
+        """All policies that act, each once: the expert and the scored policies."""
         return list(dict.fromkeys([self.expert.policy, *self.policies]))

@@ -11,7 +11,7 @@ from swelab.configs.recipe_model import Distinct, OrAbsent, Recipe
 EvaluationSet = Literal[
     "canitedit", "debugbench", "humaneval_buggy", "mbpp_buggy", "mini_nightmare", "syn-debug"
 ]
-"""Sets of folders that debuggers are evaluated on."""
+"""Published sets of task folders on which debuggers are evaluated."""
 
 
 class NullValidation(Recipe):
@@ -23,7 +23,7 @@ class NullValidation(Recipe):
 
 
 class CompatKeys(Recipe):
-    """Published ways of judging that are not ours, for figures to compare with."""
+    """Published ways of judging that differ from ours, for comparisons with published figures."""
 
     final_eval: bool = Field(
         True,
@@ -34,7 +34,7 @@ class CompatKeys(Recipe):
 
 
 class KodcodeSubset(Recipe):
-    """Small debugging tasks, a file of tests and one of code, without repairs: rows or folders."""
+    """Small debugging tasks without repairs, each a file of tests and a file of code: rows or folders."""
 
     source: Literal["kodcode"]
     path: str = Field(

@@ -72,10 +72,9 @@ class Rollouts(Recipe):
 
 
 class Failures(Recipe):
-    """How training treats rollouts by the way in which they or their grading ended; the names are in
-    docs/scores.md.
+    """How training treats rollouts by the end of the rollout or its grading; docs/scores.md lists the ends.
 
-    Tokens of rollouts lost to infrastructure are always masked, and their rewards never in the baseline.
+    Tokens of rollouts lost to infrastructure are always masked, and their rewards are never in the baseline.
     """
 
     mask: Ends = Field([], description="its tokens are not trained")
@@ -185,7 +184,7 @@ class Train(Recipe):
 
 
 class Validation(Recipe):
-    """Tasks that nothing is trained on, attempted in the course of training: its measure of progress."""
+    """Held-out tasks, attempted during a training to measure its progress."""
 
     subset: str = Field(min_length=1, description="a subset that shares no task with the one trained on")
     every: int = Field(
@@ -236,7 +235,7 @@ class Rl(Recipe):
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
-        """Refuses keys that cannot be meant together, before anything is paid for the start or the tasks."""
+        """Refuses keys that conflict, before anything is paid for the start or the tasks."""
         asked, method, norm = self.rollouts, self.method, "seq-mean-token-sum-norm"
         context, attempts = f"context_length {asked.context_length}", asked.prompts * asked.samples
         wrong = {
@@ -257,12 +256,12 @@ class Rl(Recipe):
 
     @property
     def cluster(self) -> Verl:
-        """The settings of the engine verl; defaults where the recipe has none."""
+        """The settings of the engine verl; defaults if the recipe has none."""
         return self.verl or Verl()
 
     @property
     def coefficient(self) -> float:
-        """What the judge's scores weigh beside the outcome; 0 without a judge."""
+        """The weight of the judge's scores next to the outcome; 0 without a judge."""
         return self.judge.coefficient if self.judge else 0.0
 
     @property

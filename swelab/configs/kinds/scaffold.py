@@ -75,7 +75,7 @@ class MiniLoop(_Loop):
 
 
 class PackageLimits(Recipe):
-    """Bounds of one command in the sandbox; its wall time is the package's unless it stands here."""
+    """Bounds of one command in the sandbox; without a wall time here, the package's holds."""
 
     wall_seconds: OrAbsent[float] = Field(None, gt=0, description="wall time of a command")
     cpu_seconds: OrAbsent[int] = Field(None, ge=1, description="CPU time of a command")
@@ -200,4 +200,4 @@ WHOLE = MiniLoop(
     format_error_template="",
     action_regex=r"\A(.*)\Z",
 )
-"""In place of a scaffold: every answer is one whole, not one command."""
+"""Replaces a scaffold if each answer is used as a whole, and not parsed for a command."""

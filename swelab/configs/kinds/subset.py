@@ -240,7 +240,7 @@ class AttemptedSubset(Recipe):
     )
 
     def allows(self, samples: int) -> bool:
-        """Whether some number of solved attempts out of `samples` is within the bounds."""
+        """Whether some number of resolved attempts out of `samples` is within the bounds."""
         return any(self.at_least <= solved / samples <= self.at_most for solved in range(samples + 1))
 
     @model_validator(mode="after")
@@ -257,12 +257,12 @@ Subset = Annotated[OwnSubset | AttemptedSubset, Field(discriminator="source")]
 
 
 def own(recipe: Subset, where: str | Path) -> OwnSubset:
-    """The recipe in the file `where`, which must be of a subset with tasks of its own. Raises InputError."""
+    """The recipe in the file `where`, which must have tasks of its own. Raises InputError."""
     if isinstance(recipe, AttemptedSubset):
         raise InputError("source: attempted", where, "tasks of its own; scripts.choose_tasks reads this one")
     return recipe
 
 
 def repos_of(recipe: Subset) -> list[str]:
-    """The repository recipes whose code a subset's tasks lie in; none of tasks that lie in images."""
+    """The repository recipes with the code of a subset's tasks; none for tasks in images."""
     return recipe.repos if isinstance(recipe, ForgeSubset | DrillSubset | HarborSubset) else []

@@ -1,6 +1,6 @@
-"""Keys of a recipe of reinforcement learning that only the cluster engine verl reads.
+"""Keys of an RL recipe that only the cluster engine verl reads.
 
-But for `mode` and `resume_from`, a result depends on none of these keys by more than rounding.
+Except for `mode` and `resume_from`, these keys affect a result by rounding at most.
 """
 
 from collections.abc import Iterator
@@ -89,12 +89,12 @@ class Verl(Recipe):
 
     @property
     def serving_nodes(self) -> int:
-        """Nodes on which the policy is served."""
+        """Number of nodes that serve the policy."""
         return self.rollout.nodes or self.trainer.nodes
 
     @property
     def nodes(self) -> int:
-        """All nodes: those that train, those that only serve, those of the judge."""
+        """Number of all nodes: those that train, those that only serve, and those of the judge."""
         return self.trainer.nodes + self.rollout.nodes + (self.judge.nodes if self.judge else 0)
 
 
@@ -163,7 +163,7 @@ def _mode(recipe: "Rl") -> Iterator[str]:
 
 
 def _tokens(recipe: "Rl") -> Iterator[str]:
-    """Tokens of a GPU x the GPUs that share a sequence, against the longest sequence."""
+    """Compares the longest sequence with the tokens of a GPU x the GPUs that share a sequence."""
     verl, context, most = recipe.cluster, recipe.rollouts.context_length, recipe.train.batch_tokens
     if most * verl.trainer.shared < context:
         name = "context_parallel" if verl.trainer.backend == "megatron" else "sequence_parallel"

@@ -1,1 +1,1 @@
-"""Costs of calls to hosted models: prices, keys, budgets, and turns that are not paid for twice."""
+"""Costs of calls to hosted models: prices, keys and budgets. Turns that were paid for are not paid again."""

@@ -1,7 +1,7 @@
-"""Rotation of a hosted model's API keys: which conversation uses which key, how fast, and until when.
+"""Rotation of a hosted model's API keys: which conversation uses which key, and when requests may be sent.
 
-A conversation keeps its key, so that the service's prompt cache stays warm. A service's answer about a
-key (slow down, refused, out of quota) holds for all threads that use it.
+A conversation keeps its key, so that the service's prompt cache stays warm. If a service answers that a key
+must slow down, is refused or has no quota left, this affects all threads that use the key.
 """
 
 import math
@@ -16,17 +16,17 @@ from swelab.patience import KEYS
 from swelab.records import InputError, Record
 
 SEPARATOR = ":::"
-"""Between several keys in one variable, as in SWE-agent's rotation of keys."""
+"""Separates several keys in one variable, as in SWE-agent."""
 LONGEST_PAUSE_SECONDS = 900.0
-"""A key that must wait longer is set aside instead."""
+"""Longest pause of a key. A key that the service asks to wait longer is not used again."""
 
 
 @dataclass
 class Key:
-    """One key and what is known of it; times are those of time.monotonic().
+    """One key and its state; times are those of time.monotonic().
 
-    window: how many requests may be under way at once; it falls to half when the service says slow down, and
-    grows by one in the time that it takes to answer a window's requests.
+    window: maximum number of requests at the same time. It halves when the service asks to slow down, and
+    grows by one for each window of answered requests.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Key:
 
 @dataclass
 class Pass:
-    """Permission to send one request with `key`: given at `start`, for an estimate of its tokens."""
+    """Permission to send one request with `key`. start: when it was given. tokens: estimated size."""
 
     key: Key
     start: float
@@ -55,9 +55,9 @@ class Pass:
 
 
 def read_keys(names: Sequence[str]) -> list[Key]:
-    """The keys in environment variables; without names one key with secret None, for services without keys.
+    """The keys in environment variables; without names, one key with secret None, for services without keys.
 
-    Raises InputError when a variable is not set.
+    Raises InputError if a variable is not set.
     """
     keys: dict[str, Key] = {}
     for name in names:
@@ -75,8 +75,8 @@ def read_keys(names: Sequence[str]) -> list[Key]:
 class KeyRing:
     """Keys shared by the threads of a process.
 
-    rates: requests_per_minute and tokens_per_minute of each key, where known: requests are spaced evenly.
-    service: what the keys are for, in words.
+    rates: requests_per_minute and tokens_per_minute of each key, if known: requests are spaced evenly.
+    service: its name in messages.
     """
 
     keys: list[Key]
@@ -87,9 +87,9 @@ class KeyRing:
     _next: int = 0
 
     def choose(self, current: Key | None) -> Key:
-        """The key `current` unless it was set aside, else the next one in turn that was not.
+        """Returns the key `current` if it is still in use, or the next key in turn that is.
 
-        Raises InputError when none is left.
+        Raises InputError if none is left.
         """
         with self._changed:
             if current and not current.aside:
@@ -103,7 +103,7 @@ class KeyRing:
         raise InputError(f"no key is left: {gone}", self.service, "a key with quota; finished work is kept")
 
     def enter(self, key: Key, tokens: int) -> Pass | None:
-        """Waits until a request of about so many tokens may be sent; None when the key was set aside."""
+        """Waits until a request of about so many tokens may be sent. Returns None if the key is set aside."""
         with self._changed:
             while not key.aside:
                 now = time.monotonic()
@@ -120,7 +120,7 @@ class KeyRing:
         return 60 / self.rates[rate] if rate in self.rates else 0.0
 
     def leave(self, admitted: Pass, tokens: int | None = None) -> None:
-        """Ends a request. tokens: what the service counted; None where it was not answered."""
+        """Ends a request. tokens: as the service counted them; None if there was no answer."""
         key = admitted.key
         with self._changed:
             key.under_way -= 1
@@ -132,9 +132,9 @@ class KeyRing:
             self._changed.notify_all()
 
     def slow(self, admitted: Pass, seconds: float | None) -> None:
-        """Pauses a key for `seconds`, or for longer each time where the service names none (back-off).
+        """Pauses a key for `seconds`. Without them, pauses it longer after each strike (back-off).
 
-        To be called before `leave`. Requests that were under way together count as one strike.
+        Call it before `leave`. Requests that were sent at the same time count as one strike.
         """
         key, now = admitted.key, time.monotonic()
         if seconds is not None and seconds > LONGEST_PAUSE_SECONDS:

@@ -1,4 +1,4 @@
-"""The meter of a hosted model: each call is admitted with its worst case and billed with its cost."""
+"""The meter of a hosted model: it reserves each call's worst-case cost, and then bills the true cost."""
 
 import sys
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from swelab.records import InputError, Record
 
 @dataclass
 class Bill:
-    """One admitted call, as a context manager; a call with no known end is settled at its worst case.
+    """One admitted call, as a context manager. A call whose end is unknown is billed at its worst case.
 
     call: its name in the ledger, '' for a call without a price.
     """
@@ -34,11 +34,11 @@ class Bill:
             self.ledger.note_unpriced()
 
     def refuse(self) -> None:
-        """The service did not charge."""
+        """Notes that the service did not charge."""
         self.amount, self.how = 0, REFUSED
 
     def pay(self, usage: CallTokens | None) -> Record:
-        """Settles the call. Returns a message's "cost" in dollars, and "cost_is" where that is not exact."""
+        """Settles the call. Returns a message's "cost" in dollars, and "cost_is" if that is not exact."""
         if self.price is None:
             return {"cost": 0.0, "cost_is": "unknown"}
         if usage is None:
@@ -53,7 +53,7 @@ class Bill:
 class Meter:
     """Admits and bills the calls of one run.
 
-    Raises InputError when a limit needs a price that is not known.
+    Raises InputError if there is a limit but the price is unknown.
     """
 
     def __init__(self, ledger: Ledger, price: Price | None, model: str, cost_limit: float = 0):
@@ -70,13 +70,13 @@ class Meter:
             )
 
     def admit(self, prompt: int, completion: int) -> Bill:
-        """A call of at most so many tokens. Raises BudgetSpent."""
+        """Reserves the cost of a call of at most so many tokens. Raises BudgetSpent."""
         if self.price is None:
             return Bill(self.ledger, None, "", 0)
         worst = self.price.worst(prompt, completion)
         return Bill(self.ledger, self.price, self.ledger.reserve(worst), worst)
 
     def check(self, completion: int) -> None:
-        """Raises BudgetSpent when not even a call without a prompt fits any more."""
+        """Raises BudgetSpent if not even a call without a prompt fits into the rest of the budget."""
         if self.price:
             self.ledger.check(self.price.worst(0, completion))

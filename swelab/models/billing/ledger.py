@@ -1,9 +1,10 @@
-"""The budget of one run: the cost of its calls, over all processes that share a folder, never exceeds it.
+"""The ledger of one run. The cost of its calls, over all processes that share a folder, stays within its
+budget.
 
-An append-only file: a call is entered with its worst case before it is sent, and again with its cost when
-it is over. It is read and written under a lock on the file itself, which a kill releases and which makes a
-network file system read anew. Open calls of a process that ended count with their worst case: what the
-service charged for them is not known.
+The ledger is an append-only file: a call is entered with its worst case before it is sent, and with its cost
+when it ends. Readers and writers lock the file itself. A kill releases the lock, and on a network file system
+the lock makes a process read fresh data. Open calls of ended processes count with their worst case, because
+it is unknown what the service charged for them.
 """
 
 import dataclasses
@@ -26,7 +27,8 @@ from swelab.records import InputError, line
 from swelab.records.typed import TypedRecord, field
 
 PAID, REFUSED, UNSURE, CUT_OFF = "paid", "refused", "unsure", "cut off"
-"""How a call ended: answered; not charged; perhaps charged, so counted with its worst case; so by a kill."""
+"""How a call ended: answered; not charged; perhaps charged, so counted with its worst case; cut off by a
+kill, so counted likewise."""
 LOOK_AGAIN_SECONDS = 0.5
 BLOCK_BYTES = 1 << 20
 
@@ -52,7 +54,7 @@ class Account:
     open: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def enter(self, entry: "Entry") -> None:
-        """Adds one line of the file. Raises KeyError, TypeError or ValueError where it is not an entry."""
+        """Adds one line of the file. Raises KeyError, TypeError or ValueError if it is not an entry."""
         name, amount, how = str(entry.call), int(entry.nanodollars), entry.how
         if amount < 0:
             raise ValueError(amount)
@@ -74,9 +76,9 @@ class Account:
 
 
 class Ledger:
-    """The ledger at `path`; `budget` in dollars, or None. For the threads of one process.
+    """The ledger at `path`, for the threads of one process. budget: in dollars, or None.
 
-    Raises InputError when the file is damaged. Calls of ended processes are closed with their worst case.
+    Raises InputError if the file is damaged. Calls of ended processes are closed with their worst case.
     """
 
     def __init__(self, path: str | Path, budget: float | None, where: str = ""):
@@ -97,7 +99,7 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[Account]:
-        """The account as it is now; no other thread or process changes it inside the block."""
+        """Yields the current account. No other thread or process changes it inside the block."""
         with self._threads:
             fcntl.flock(self._file, fcntl.LOCK_EX)
             try:
@@ -107,7 +109,7 @@ class Ledger:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def _catch_up(self) -> None:
-        """Enters what was written since the last look."""
+        """Reads the entries that were written since the last read."""
         rest = b""
         while block := os.pread(self._file, BLOCK_BYTES, self._offset + len(rest)):
             *texts, rest = (rest + block).split(b"\n")
@@ -115,7 +117,7 @@ class Ledger:
                 self._enter(text)
                 self._offset += len(text) + 1
         if rest:
-            # Its writer ended before it was on disk, and so before the call was sent.
+            # Its writer ended before the line was on disk, and so before it sent the call.
             os.ftruncate(self._file, self._offset)
 
     def _enter(self, text: bytes) -> None:
@@ -135,7 +137,7 @@ class Ledger:
             self._account.enter(entry)
 
     def _bury(self) -> None:
-        """Closes the calls of processes that have ended: a live process holds the lock named after it."""
+        """Closes the calls of ended processes. A process is live if it holds the lock file with its name."""
         for name in {call.partition("-")[0] for call in self._account.open} - {self._name}:
             owner = self._owner(name)
             try:
@@ -149,10 +151,10 @@ class Ledger:
             owner.unlink(missing_ok=True)
 
     def reserve(self, worst: int) -> str:
-        """Admits a call of at most `worst` nanodollars, and names it.
+        """Reserves `worst` nanodollars for a call, and returns the call's name.
 
-        Waits while calls in flight may make room. Raises BudgetSpent when it does not fit even if these cost
-        nothing.
+        Waits while running calls may leave room. Raises BudgetSpent if `worst` does not fit even if these
+        cost nothing.
         """
         while True:
             with self._locked() as account:
@@ -166,7 +168,7 @@ class Ledger:
             time.sleep(LOOK_AGAIN_SECONDS)
 
     def settle(self, call: str, amount: int, how: str) -> None:
-        """Closes an admitted call with what it cost, in nanodollars."""
+        """Closes a call. amount: its cost in nanodollars."""
         with self._locked():
             self._write(Entry(call=call, how=how, nanodollars=amount, at=round(time.time(), 3)))
 
@@ -177,7 +179,7 @@ class Ledger:
             self._write(Entry(call=f"{self._name}-{self._count}", how="unpriced"))
 
     def check(self, least: int) -> None:
-        """Raises BudgetSpent when not even a call of `least` nanodollars fits any more."""
+        """Raises BudgetSpent if not even a call of `least` nanodollars fits any more."""
         with self._locked() as account:
             self._refuse_beyond(account, least)
 
@@ -195,7 +197,7 @@ class Ledger:
         )
 
     def close(self) -> None:
-        """Ends this process's part; calls that it left open count as cut off."""
+        """Closes the ledger for this process. Calls that it left open count as cut off."""
         with self._locked() as account:
             if not any(call.startswith(f"{self._name}-") for call in account.open):
                 self._owner(self._name).unlink(missing_ok=True)
@@ -212,7 +214,7 @@ def sums_of(path: Path) -> Account:
 
 
 def sums_in_words(account: Account) -> str:
-    """A ledger's sums for a person."""
+    """Formats a ledger's sums for a person."""
     text = f"{account.calls} calls cost {dollars(account.spent)}"
     if account.unsure_calls:
         text += (
@@ -225,6 +227,6 @@ def sums_in_words(account: Account) -> str:
 
 
 def dollars(amount: int) -> str:
-    """Nanodollars as dollars: cents, or what is needed to tell a smaller amount from nothing."""
+    """Formats nanodollars as dollars: with cents, or with four decimals below a dollar."""
     value = amount / NANO
     return f"${value:.2f}" if value >= 0.995 or not amount else f"${value:.4f}"

@@ -17,7 +17,7 @@ from swelab.records.typed import TypedRecord, field
 
 
 class HostedAnswer(TypedRecord):
-    """A turn of a hosted model, and what it took."""
+    """A turn of a hosted model, with its tokens, cost and duration."""
 
     content: str = field("what is said")
     finish_reason: str = field("why it ended, as the service says")
@@ -29,18 +29,18 @@ class HostedAnswer(TypedRecord):
 
 
 class PaidLine(TypedRecord):
-    """A line of the journal: the answer to a conversation, or what was seen after one."""
+    """A line of the journal: the answer to a conversation, or the observations after one."""
 
     answer: HostedAnswer | None = field("the answer that was paid for", default=None)
     seen: list[dict[str, Any]] = field("the messages that followed", default=())
 
 
 class PaidTurns:
-    """The journal of turns at `path`. `replayed` counts the answers that were given again, `kept` the
-    observations that differed in the new run and were replaced by those of the first.
+    """The journal of turns at `path`. `replayed` counts the answers that were returned again; `diverging`
+    counts the observations that differed in the new run and were replaced by those of the first.
 
     A line's key is the hash of the conversation so far; the line holds the answer to it, or the observations
-    that followed it. Raises InputError when another process holds the conversation.
+    after it. Raises InputError if another process holds the conversation.
     """
 
     def __init__(self, path: Path):
@@ -48,13 +48,13 @@ class PaidTurns:
         self.replayed = self.diverging = 0
 
     def answer(self, messages: list[Record]) -> HostedAnswer | None:
-        """The answer that was paid for this conversation; None when there is none."""
+        """The paid answer to this conversation; None if there is none."""
         line = self._find(messages)
         self.replayed += line is not None
         return line.answer if line else None
 
     def record_reply(self, before: list[Record], fresh: list[Record]) -> list[Record]:
-        """The observations that followed `before` in the first run; `fresh` where there were none."""
+        """The observations after `before` in the first run; `fresh` if there are none."""
         line = self._find(before)
         if line is None or [each["role"] for each in line.seen] != [each["role"] for each in fresh]:
             return fresh
@@ -62,7 +62,7 @@ class PaidTurns:
         return line.seen
 
     def add(self, messages: list[Record], answer: HostedAnswer) -> None:
-        """Keeps a paid answer, on disk when this returns."""
+        """Writes a paid answer to disk before it returns."""
         last = max((n for n, each in enumerate(messages) if each["role"] == "assistant"), default=-1)
         before = messages[: last + 1]
         lines: list[Record] = [{"key": _key(messages), "answer": answer}]
@@ -80,7 +80,7 @@ class PaidTurns:
 
 
 def sent(message: Record) -> Record:
-    """A message with the fields that a service takes."""
+    """A message with only those fields that a service accepts."""
     kept = ("role", "content", "tool_calls", "tool_call_id")
     return {name: message[name] for name in kept if message.get(name) is not None}
 
@@ -94,10 +94,10 @@ def _key(messages: list[Record]) -> str:
 
 
 class PaidRun:
-    """The paid turns that a run (a policy on a subset) keeps in `folder`, for all its shards.
+    """The paid turns of a run (a policy on a subset), which all its shards keep in `folder`.
 
-    That is a ledger, and the paid turns of conversations that are not over, in files named by the keys of
-    rollouts.
+    The folder has a ledger, and a file of paid turns for each unfinished conversation, named by its rollout's
+    key.
     """
 
     def __init__(self, folder: Path, key_of: Callable[[Task], str]):
@@ -105,11 +105,11 @@ class PaidRun:
         self.ledger = folder / "ledger.jsonl"
 
     def turns(self, task: Task) -> PaidTurns:
-        """The paid turns of a task's rollout. Raises InputError when another process holds them."""
+        """The paid turns of a task's rollout. Raises InputError if another process holds them."""
         return PaidTurns(self._path(self.key_of(task)))
 
     def discard(self, key: str) -> None:
-        """Deletes the turns of a finished rollout, whose trajectory holds them."""
+        """Deletes the turns of a finished rollout, since its trajectory has them."""
         self._path(key).unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:

@@ -9,7 +9,7 @@ from swelab.records import Record
 from swelab.records.typed import TypedRecord, field
 
 NANO = 10**9
-"""Nanodollars of a dollar: money is counted in whole ones, so that sums are exact."""
+"""Nanodollars in a dollar. Money is counted in whole nanodollars, so that sums are exact."""
 TIER = re.compile(r"(.+)_above_(\d+)k_tokens")
 INPUT, OUTPUT = "input_cost_per_token", "output_cost_per_token"
 CACHED, WRITTEN = "cache_read_input_token_cost", "cache_creation_input_token_cost"
@@ -19,7 +19,7 @@ RECIPE_KEYS = {"input": INPUT, "output": OUTPUT, "cached_input": CACHED, "cache_
 
 @dataclass(frozen=True)
 class CallTokens:
-    """Tokens of one call: prompt, completion; of the prompt those read from and written to a cache."""
+    """Token counts of one call. cached, written: prompt tokens read from a cache, and written to it."""
 
     prompt: int
     completion: int
@@ -27,14 +27,14 @@ class CallTokens:
     written: int = 0
 
     def record(self) -> "TokenCounts":
-        """As it stands in a message."""
+        """The counts as a message stores them."""
         parts = {"cached_tokens": self.cached, "cache_write_tokens": self.written}
         counts = TokenCounts(prompt_tokens=self.prompt, completion_tokens=self.completion)
         return counts | {name: count for name, count in parts.items() if count}
 
 
 class TokenCounts(TypedRecord):
-    """The tokens of one call, as they stand in its message."""
+    """The token counts of one call, as its message stores them."""
 
     prompt_tokens: int = field("of the prompt, cached ones included")
     completion_tokens: int = field("of the answer")
@@ -43,7 +43,7 @@ class TokenCounts(TypedRecord):
 
 
 def read_usage(response: Any) -> CallTokens | None:
-    """The token counts in a LiteLLM response; None where there are none, or no tokens of a prompt."""
+    """The token counts in a LiteLLM response; None if it has none, or no tokens of a prompt."""
     told = getattr(response, "usage", None)
     details = getattr(told, "prompt_tokens_details", None)
     prompt, completion = _count(told, "prompt_tokens"), _count(told, "completion_tokens")
@@ -60,7 +60,7 @@ def _count(holder: Any, name: str) -> int:
 
 
 class Price:
-    """Dollars per token under LiteLLM's names; `<name>_above_<n>k_tokens` holds for longer prompts.
+    """Dollars per token, under LiteLLM's names. `<name>_above_<n>k_tokens` is the price for longer prompts.
 
     Source: `model_prices_and_context_window_backup.json` of LiteLLM 1.103.
     """
@@ -88,7 +88,8 @@ class Price:
         return nano(dollars + usage.completion * self._answer(usage.prompt))
 
     def worst(self, prompt: int, completion: int) -> int:
-        """Nanodollars that a call with at most so many tokens can cost: nothing cached, all of it written."""
+        """The most nanodollars that a call of so many tokens can cost: the dearest price for each prompt
+        token."""
         dearest = max(self.rate(name, prompt, INPUT) for name in (INPUT, CACHED, WRITTEN))
         return nano(prompt * dearest + completion * self._answer(prompt))
 
@@ -97,13 +98,13 @@ class Price:
 
 
 def nano(dollars: float) -> int:
-    """Whole nanodollars, rounded up; a rounding error of floating point is not rounded up."""
+    """Rounds up to whole nanodollars, but ignores floating-point errors."""
     exact = dollars * NANO
     return -int(-exact // 1) if abs(exact - round(exact)) > 1e-3 else round(exact)
 
 
 def price_of(recipe: Record | None, listed: Mapping[str, Any]) -> Price | None:
-    """The recipe's price, or else the listed one; None without either.
+    """The recipe's price, or the listed price if the recipe has none; None without either.
 
     recipe: dollars per million tokens: input, output, cached_input, cache_write. listed: the model's entry in
     LiteLLM's table, where a price of 0 for prompt and answer means unknown.

@@ -1,4 +1,4 @@
-"""Bounds on how long and how large an HTTP answer may be, however slowly it comes."""
+"""Limits the size and duration of HTTP answers, even of those that arrive very slowly."""
 
 import time
 from collections.abc import Iterator
@@ -34,8 +34,8 @@ def _bound(response: httpx.Response) -> None:
 
 
 def bounded_client() -> httpx.Client:
-    """A client whose answers end within LARGEST_BYTES and ANSWER_SECONDS of their head, or are an
-    httpx.TransportError. It follows no redirects: a key goes to the address that was given, or nowhere.
-    """
+    """Returns a client that limits an answer to LARGEST_BYTES, and to ANSWER_SECONDS after its head. A longer
+    answer raises an httpx.TransportError. The client follows no redirects, so that a key is sent only to the
+    given address."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
     return httpx.Client(limits=limits, timeout=ANSWER_SECONDS, event_hooks={"response": [_bound]})

@@ -34,11 +34,11 @@ from swelab.records import Fault, InputError, Record, digest, shorten
 
 BODY_BYTES = 64 << 20
 DEEPEST, MOST_VALUES = 64, 1 << 20
-"""Bounds of a request: its nesting, and the number of values on one level."""
+"""Limits of a request: nesting depth, and number of values on one level."""
 TALKS = 4096
-"""How many conversations are remembered; the tokens of a forgotten one are counted again."""
+"""Maximum number of conversations in memory. Tokens of a forgotten conversation are counted again."""
 LAST_CALLS_SECONDS = 120
-"""The program ends when no call has fitted into the rest of the budget for so long."""
+"""After the budget is spent, the program ends if no call fits into it for this many seconds."""
 OFFERS = ("tools", "tool_choice", "parallel_tool_calls")
 READ = ("model", "messages", "user", "metadata", *OFFERS)
 """Fields that a request may have besides sampling: they are used, or have no effect."""
@@ -103,7 +103,7 @@ class Gateway:
         }
 
     def _talk(self, history: list[Record], offer: Record) -> Talk:
-        """The record of the conversation that begins with the first two messages of `history`."""
+        """Returns the state of the conversation that begins with the first two messages of `history`."""
         key = digest([history[:2], offer])
         with self._lock:
             talk = self._talks.setdefault(key, Talk(offer))

@@ -25,11 +25,12 @@ from swelab.records import Fault, InputError, Record
 
 PAUSES = {litellm_errors.PASSING: HOSTED, litellm_errors.UNSURE: UNSURE}
 BUSY_SECONDS = 1800
-"""A service that is too busy for so long is lost."""
+"""A service that stays too busy for so long counts as lost."""
 MESSAGE_TOKENS, PROMPT_TOKENS, TOOLS_TOKENS = 16, 64, 1024
-"""Upper bounds of overhead tokens: per message, prompt, list of tools. A text has at most a token a byte."""
+"""Upper bounds of overhead tokens: per message, per prompt, per list of tools. A text has at most one token
+per byte."""
 TOKEN_BYTES, SPARE_BYTES = 256, 1 << 16
-"""Upper bound of an answer: bytes per token that it may have, and bytes besides."""
+"""Upper bound of an answer's size: bytes per token, and a constant."""
 
 Keep = Callable[[HostedAnswer], None]
 
@@ -38,8 +39,8 @@ Keep = Callable[[HostedAnswer], None]
 class Talk:
     """The state of one conversation with a service.
 
-    offered: what each request holds besides messages (tools). counted: how many first messages the service
-    has counted, as `tokens` tokens. waited: seconds spent waiting to send, and on calls that failed.
+    offered: request fields besides messages (tools). counted: number of first messages whose tokens the
+    service has counted; tokens: that count. waited: seconds spent waiting to send, and on failed calls.
     """
 
     offered: Record = field(default_factory=dict)
@@ -49,13 +50,14 @@ class Talk:
     waited: float = 0.0
 
     def most(self, history: list[Record]) -> int:
-        """An upper bound of the tokens of `history`: those that the service counted, and a token a byte."""
+        """An upper bound of the tokens of `history`: the service's count, plus one token per byte of new
+        messages."""
         tools = size_of(self.offered) + TOOLS_TOKENS if self.offered and not self.counted else 0
         fresh = history[self.counted :]
         return self.tokens + tools + sum(MESSAGE_TOKENS + sum(map(size_of, each.values())) for each in fresh)
 
     def about(self, history: list[Record]) -> int:
-        """An estimate of the tokens of `history`: four bytes a token."""
+        """An estimate of the tokens of `history`: the service's count, plus one token per four new bytes."""
         return self.tokens + (self.most(history) - self.tokens) // 4
 
     def note(self, history: list[Record], answer: HostedAnswer) -> None:
@@ -66,7 +68,7 @@ class Talk:
 
 @dataclass
 class Service:
-    """A hosted model as the threads of a process share it.
+    """A hosted model, shared by the threads of a process.
 
     cache_last: how many last messages are marked for the prompt cache, besides the first.
     """
@@ -93,7 +95,7 @@ class Service:
         self.sent = {
             name: value
             for name, value in asked.items()
-            # Beside a temperature, some services refuse top_p even where it says nothing.
+            # Some services refuse top_p beside a temperature, even a top_p of 1.
             if name not in self.drops and (name, value) != ("top_p", 1)
         }
         if thinking is not None:
@@ -104,9 +106,10 @@ class Service:
             self.sent["extra_body"] = {"chat_template_kwargs": {"enable_thinking": thinking}}
 
     def answer(self, history: list[Record], talk: Talk, keep: Keep) -> HostedAnswer:
-        """The next turn of a conversation; given to `keep` before the bill is closed.
+        """Returns the next turn of a conversation. Calls `keep` with it before the bill is closed.
 
-        Raises BudgetSpent, ModelLost (after all attempts), ContextLimit, InputError (a refusal; no key left).
+        Raises BudgetSpent, ModelLost (after all attempts), ContextLimit, InputError (the service refused, or
+        no key is left).
         """
         began = time.monotonic()
         patiences = {kind: Patience(pauses) for kind, pauses in PAUSES.items()}
@@ -133,7 +136,7 @@ class Service:
         return answer
 
     def _call(self, history: list[Record], talk: Talk, admitted: Pass, keep: Keep) -> HostedAnswer:
-        """One request, admitted and billed; limits that the service reports are noted for the key.
+        """Sends one request, and bills it. If the service reports a limit, slows the key down.
 
         Raises CallFault.
         """
@@ -166,11 +169,11 @@ class Service:
             raise
 
     def _ask(self, history: list[Record], offered: Record, key: Key) -> tuple[Record, CallTokens | None]:
-        """The reply to one request, and its tokens where the service counted them. Raises CallFault."""
+        """The reply to one request, and its token counts if the service sent any. Raises CallFault."""
         messages = marked(history, self.cache_last) if self.cache_last else history
         try:
             response = complete(self.model, messages, key.secret, self.api_base, self.sent | offered)
-        except Exception as error:  # LiteLLM raises what the libraries below it do, bare Exception too
+        except Exception as error:  # LiteLLM lets other libraries' exceptions through, even bare Exception
             raise read_fault(error, key.secret) from None
         if not getattr(response, "choices", None):
             raise CallFault(litellm_errors.UNSURE, "an answer without choices", charged=True)
@@ -185,7 +188,7 @@ class Service:
         return found | {"usage": usage.record() if usage else None}, usage
 
     def _learn(self, admitted: Pass, fault: CallFault) -> None:
-        """Slows the key down or sets it aside, as the fault asks."""
+        """Slows the key down or sets it aside, by the kind of fault."""
         if fault.kind == litellm_errors.KEY:
             self.keys.set_aside(admitted.key, f"was refused ({fault.words})")
         elif fault.kind == litellm_errors.QUOTA:
@@ -195,7 +198,7 @@ class Service:
 
 
 def reply_of(choice: Any) -> Record:
-    """The text of an answer, why it ended, and the tools that it calls, if any."""
+    """An answer's text and finish reason, and its tool calls if there are any."""
     calls = plain_calls(choice.message.tool_calls)
     found = {"content": choice.message.content or "", "finish_reason": str(choice.finish_reason)}
     return found | ({"tool_calls": calls} if calls else {})
@@ -208,7 +211,7 @@ def size_of(value: Any) -> int:
 
 
 def ended(fault: CallFault, address: str) -> Fault:
-    """The exception of a call that is not tried again."""
+    """The exception for a call that is not repeated."""
     if fault.kind == litellm_errors.OVERFLOWED:
         return ContextLimit(fault.text)
     if fault.kind == litellm_errors.WRONG:
@@ -222,7 +225,8 @@ def ended(fault: CallFault, address: str) -> Fault:
 
 
 def marked(history: list[Record], last: int) -> list[Record]:
-    """`history` whose first and `last` last messages bear Anthropic's mark: the prompt up to it is cached."""
+    """Marks the first and the `last` last messages for Anthropic's prompt cache: the prompt up to each mark
+    is cached."""
     chosen = {0, *range(max(0, len(history) - last), len(history))}
     mark = {"cache_control": {"type": "ephemeral"}}
     return [
@@ -234,9 +238,10 @@ def marked(history: list[Record], last: int) -> list[Record]:
 
 
 class HostedModel(TextModel):
-    """One conversation with a hosted model; turns that were paid for before a kill are replayed.
+    """One conversation with a hosted model. Turns that were paid for before a kill are replayed.
 
-    Raises BudgetSpent once the budget has refused a call: a new conversation would only take up a sandbox.
+    Raises BudgetSpent if the budget has refused a call before, because a new conversation would only take up
+    a sandbox.
     """
 
     def __init__(self, service: Service, scaffold: MiniLoop, turns: Callable[[], PaidTurns]):
@@ -249,7 +254,7 @@ class HostedModel(TextModel):
     def query(self, messages: list[Record], **_: object) -> Record:
         """The next assistant message; `extra` holds its command, tokens, finish reason, cost and seconds.
 
-        Raises FormatError (not one command), and what `Service.answer` does.
+        Raises FormatError (not one command), and the exceptions of `Service.answer`.
         """
         so_far = [each for each in messages if each["role"] != "exit"]
         history = [sent(each) for each in so_far]
@@ -267,17 +272,17 @@ class HostedModel(TextModel):
     def format_observation_messages(
         self, message: Record, outputs: list[Record], template_vars: Record | None = None
     ) -> list[Record]:
-        """As `TextModel`'s; for a replayed turn, the observations of the first run."""
+        """As in `TextModel`; a replayed turn gets the observations of the first run."""
         fresh = super().format_observation_messages(message, outputs, template_vars)
         return self.turns.record_reply(self._conversation, fresh)
 
     def serialize(self) -> Record:
-        """As `TextModel`'s, with the settings that are not sent and the turns that were replayed."""
+        """As in `TextModel`, plus the settings that are not sent and the number of replayed turns."""
         info: Record = super().serialize()["info"]
         info["config"] |= {"not_sent": self.service.drops} if self.service.drops else {}
         resumed = {"paid_turns": self.turns.replayed, "kept_observations": self.turns.diverging}
         return {"info": info | ({"resumed": resumed} if self.turns.replayed else {})}
 
     def close(self) -> None:
-        """Closes the journal of paid turns; the connection belongs to the service and stays open."""
+        """Closes the journal of paid turns. The connection stays open, as the service owns it."""
         self.turns.close()

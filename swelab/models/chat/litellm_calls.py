@@ -1,4 +1,5 @@
-"""LiteLLM, quiet and bounded: which settings a model takes, and one request to it (LiteLLM 1.103)."""
+"""LiteLLM without its output and with limits: which settings a model takes, and one request to it (LiteLLM
+1.103)."""
 
 import logging
 import os
@@ -14,7 +15,7 @@ from swelab.records import InputError, Record, shorten
 
 @cache
 def quiet_litellm() -> Any:
-    """The module litellm, imported when it is first needed, without its notices and price downloads."""
+    """Imports the module litellm at the first use, without its notices and price downloads."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
 
@@ -22,21 +23,21 @@ def quiet_litellm() -> Any:
     litellm.telemetry = False
     _lend_client(litellm)
     logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
-    # `read_usage` copes with token counts that are no integers; a warning would only reach the terminal.
+    # `read_usage` handles token counts that are not integers; a warning would only clutter the terminal.
     warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
     return litellm
 
 
 def _lend_client(litellm: Any) -> None:
-    """Has LiteLLM reach every service through our client, whose answers are bounded and tell their errors.
+    """Makes LiteLLM reach every service through our client, which limits answers and keeps error texts.
 
-    Some services it reaches through OpenAI's library, which takes `client_session`; the others through
-    clients that it makes when it needs one.
+    LiteLLM reaches some services through OpenAI's library, which takes `client_session`, and others through
+    clients that it makes itself.
     """
     from litellm.llms.custom_httpx.http_handler import HTTPHandler
 
     def create_client(handler: Any) -> httpx.Client:
-        handler._owns_client = False  # LiteLLM closes what it owns
+        handler._owns_client = False  # LiteLLM closes only clients that it owns
         return openai_calls.client()
 
     litellm.client_session = openai_calls.client()
@@ -45,7 +46,7 @@ def _lend_client(litellm: Any) -> None:
 
 @cache
 def provider(model: str) -> tuple[str, str]:
-    """(service, name of the model there) of a model name such as openai/gpt-4o. Raises InputError."""
+    """Splits a model name such as openai/gpt-4o into (service, the model's name there). Raises InputError."""
     if openai_calls.is_plain(model):
         return "openai", model.partition("/")[2]
     litellm = quiet_litellm()
@@ -70,7 +71,7 @@ def listed_price(model: str) -> Record:
 
 
 def dropped(model: str, sampling: Record) -> dict[str, str]:
-    """The sampling settings that a model does not take, each with the reason."""
+    """The sampling settings that a model does not take: name -> reason."""
     if openai_calls.is_plain(model):
         return {}
     litellm = quiet_litellm()

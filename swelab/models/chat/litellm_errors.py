@@ -1,7 +1,7 @@
-"""Classifies failed calls through LiteLLM, by the HTTP exchange itself, which its exceptions wrap.
+"""Classifies failed calls through LiteLLM by the HTTP response, which its exceptions wrap.
 
 LiteLLM 1.103 classifies some faults by words in their text, loses headers, and gives a malformed response the
-status of a failed service. The HTTP exchange is in the exception's chain of causes.
+status of a failed service. The HTTP response is in the exception's chain of causes.
 """
 
 import json
@@ -26,14 +26,14 @@ NO_QUOTA = re.compile(
 FILTER = re.compile(r"content[_ ](filter|management|polic)|safety system|usage polic", re.I)
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 GATEWAYS = (408, 502, 504, 520, 522, 524)
-"""Answers of something between us and the service, which may have charged all the same."""
+"""Statuses of proxies between us and the service; the service may have charged all the same."""
 NO_KEY = re.compile(r"missing (credentials|\w+ api key)", re.I)
 SHOWN_BYTES = 1 << 16
 ANSWERS = ("output", "outputs", "response", "result", "results", "data", "text", "generations", "embeddings")
-"""Fields in which services of other forms answer."""
+"""Fields that hold the answer in other formats of services."""
 WORDS = ("message", "msg", "detail", "error_msg", "error_message", "errorMessage")
 CODES = ("code", "statusCode", "status_code", "error_code", "errorCode")
-"""Fields of errors that are no object of their own."""
+"""WORDS, CODES: fields of an error whose parts are fields of the answer itself."""
 
 
 @dataclass(eq=False)
@@ -49,12 +49,12 @@ class CallFault(Exception):
 
     @property
     def words(self) -> str:
-        """The service's words, and its code."""
+        """The service's message, with the status."""
         return f"{self.text} (HTTP {self.status})" if self.status else self.text
 
 
 def read_fault(error: BaseException, secret: str | None) -> CallFault:
-    """The fault behind the exception of a call; the key is blotted out of its text."""
+    """The fault behind a call's exception. The key is removed from its text."""
     response = _response(error)
     if response is not None:
         kind, wait, text = _judge(response[0], response[2]), retry_after(response[1]), _message(response[2])
@@ -64,16 +64,16 @@ def read_fault(error: BaseException, secret: str | None) -> CallFault:
     elif any(isinstance(each, NOT_SENT) for each in _chain(error)):
         kind, wait, text, charged = PASSING, None, f"no connection: {_deepest(error)}", False
     else:
-        # No HTTP fault at all is an answer of status 200 that LiteLLM cannot read.
+        # Without an HTTP fault, the cause is an answer of status 200 that LiteLLM cannot read.
         kind, wait, text, charged = UNSURE, None, _deepest(error) or str(error), True
-    # The service's text is printed to a terminal: control characters are taken out.
+    # The service's text is printed to a terminal, so control characters are removed.
     text = "".join(each if each.isprintable() else " " for each in text or type(error).__name__)
     told = shorten(text.replace(secret, "(the key)") if secret else text)
     return CallFault(kind, told, charged, wait, response[0] if response else None)
 
 
 def _before(error: BaseException) -> str:
-    """The kind of fault that LiteLLM, or a library below it, found before it sent anything; or ''."""
+    """The kind of fault that LiteLLM, or a library below it, raised before sending; '' if there is none."""
     if any(NO_KEY.search(str(each)) for each in _chain(error)):
         return KEY
     return WRONG if any(type(each).__name__ == "UnsupportedParamsError" for each in _chain(error)) else ""
@@ -132,7 +132,7 @@ def _body(response: httpx.Response) -> str:
 
 
 def _message(body: str) -> str:
-    """The message in an error's body, where it has the usual form, or else the body."""
+    """The message in an error's body if it has the usual form; otherwise the whole body."""
     try:
         told = json.loads(body)
     except ValueError:
@@ -143,7 +143,7 @@ def _message(body: str) -> str:
 
 
 def error_inside(body: Any) -> Record | None:
-    """The error that an answer holds in the place of its text; None where it holds none."""
+    """The error that an answer of status 200 holds; None if it holds none."""
     if not isinstance(body, dict) or any(body.get(name) for name in ("choices", "content", "candidates")):
         return None
     other = body.get("base_resp")
@@ -153,10 +153,10 @@ def error_inside(body: Any) -> Record | None:
 
 
 def _error_beside(body: Record) -> Record | None:
-    """An error that is no object of its own: its parts are fields of the answer itself.
+    """An error whose parts are fields of the answer itself.
 
-    Such are `{"object": "error", "message"}`, `{"detail"}`, `{"success": false, "errors"}`,
-    `{"error_code", "error_msg"}`, `{"code", "msg"}`.
+    Such are `{"object": "error", "message"}`, `{"detail"}`, `{"success": false, "errors"}`, `{"error_code",
+    "error_msg"}`, `{"code", "msg"}`.
     """
     if any(body.get(name) for name in ANSWERS) or isinstance(body.get("message"), dict):
         return None

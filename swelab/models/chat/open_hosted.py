@@ -20,11 +20,10 @@ from swelab.models.chat.litellm_calls import listed_price
 def open_service(
     policy: HostedPolicy, name: str, scaffold: MiniLoop | SweAgentScaffold, entries: Path
 ) -> Iterator[Service]:
-    """The service of a hosted policy, whose ledger is the file `entries`.
+    """Opens the service of a hosted policy, whose ledger is the file `entries`.
 
-    Says at the end what the run has cost by then.
-
-    Raises InputError (keys, model, a limit without a price), BudgetSpent.
+    Prints the cost of the run so far at the end. Raises InputError (keys, model, a limit without a price),
+    BudgetSpent.
     """
     rates = policy.rates.plain() if policy.rates else {}
     keys = KeyRing(read_keys(key_variables(policy)), rates, service=service_of(policy))

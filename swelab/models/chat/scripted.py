@@ -1,8 +1,8 @@
 """The scripted policy: no model, but a script that knows the gold patch.
 
-It acts like a person in a hurry: looks at the function that the issue names, edits the line, runs
-the failing test, submits. On a seeded share of the tasks it fails honestly (a wrong edit, or giving
-up), so that rejection sampling has something to reject. It stands where a hosted expert would.
+It acts like a person in a hurry: looks at the function that the issue names, edits the line, runs the failing
+test, submits. On a seeded share of the tasks it fails honestly (a wrong edit, or giving up), so that
+rejection sampling has something to reject. It takes the place of a hosted expert.
 """
 
 import re
@@ -22,7 +22,7 @@ from swelab.records.task_records import Task
 
 TEST = "python -m pytest -qq"
 QUIET = " --tb=no -p no:cacheprovider"
-"""Flags for repositories that do not set them: observations must not hold timings or leave files."""
+"""Flags for repositories that do not set them, so that observations hold no timings and no files are left."""
 WRONG = {
     "+": "-",
     "-": "+",
@@ -41,7 +41,8 @@ _TOKEN = re.compile(r"(?<= )(\+|-|\*|/|<|>|==|!=|and|or)(?= )")
 
 @dataclass(frozen=True)
 class Edit:
-    """A fix as it stands in the file with the bug: 1-based first line, lines there now, lines wanted."""
+    """A fix of the file with the bug. number: 1-based first line. before, after: the lines now, and the fixed
+    lines."""
 
     path: str
     number: int
@@ -50,11 +51,11 @@ class Edit:
 
 
 def gold_edit(task: Task, replacing: bool = False) -> Edit:
-    """The smallest block of lines that repairs the first place that the task's patch names.
+    """The smallest block of lines that repairs the first place in the task's patch.
 
-    Where the row's patch is the bug (SWE-smith), it is undone; where it is the fix (SWE-bench), it is made.
-    `replacing`: a repair that only adds lines takes a line next to them along, so that it replaces one.
-    Raises InputError (no hunk).
+    If the row's patch is the bug (SWE-smith), the block undoes it; if it is the fix (SWE-bench), the block
+    makes it. `replacing`: a repair that only adds lines includes a line next to them, so that it replaces
+    that line. Raises InputError (no hunk).
     """
     hunks = [(file.path, hunk) for file in PatchSet(task.patch) for hunk in file]
     if not hunks:
@@ -82,7 +83,7 @@ def gold_edit(task: Task, replacing: bool = False) -> Edit:
 
 
 def gold_command(task: Task) -> str:
-    """One shell command that repairs the task: an edit of its one place, else its whole patch."""
+    """One shell command that repairs the task: an edit if the patch has one hunk, or the whole patch."""
     patch = task.patch
     files = PatchSet(patch)
     one = len(files) == 1 and files[0].is_modified_file and len(files[0]) == 1
@@ -94,14 +95,14 @@ def gold_command(task: Task) -> str:
 
 
 def edit_command(edit: Edit) -> str:
-    """One shell command that makes the edit: a sed substitution for one line, else a replaced block."""
+    """One shell command that makes the edit: a sed substitution for one line, otherwise a replaced block."""
     if len(edit.before) == len(edit.after) == 1:
         expression = substitution(edit.before[0], edit.after[0])
         if expression:
             return f"sed -i {quote(f'{edit.number}{expression}')} {edit.path}"
     last = edit.number + len(edit.before) - 1
     text = "\\\n".join(line.replace("\\", "\\\\") for line in edit.after)
-    # A leading backslash keeps sed from eating the first line's indentation.
+    # A leading backslash makes sed keep the first line's indentation.
     if not edit.before:
         where, action = (edit.number - 1, "a") if edit.number > 1 else (1, "i")
         script = f"{where}{action}\\\n\\{text}" if text[:1].isspace() else f"{where}{action}\\\n{text}"
@@ -113,7 +114,7 @@ def edit_command(edit: Edit) -> str:
 
 
 def wrong_command(edit: Edit) -> str:
-    """A wrong edit: another operator of the line changed, or a comment added."""
+    """A command for a wrong edit: it changes another operator of the line, or adds a comment."""
     line = edit.before[0] if edit.before else ""
     for changed in _changed(edit):
         expression = substitution(line, changed)
@@ -123,13 +124,13 @@ def wrong_command(edit: Edit) -> str:
 
 
 def wrong_lines(edit: Edit) -> list[str]:
-    """The lines of a wrong edit: another operator of the first one changed, or a comment added."""
+    """The lines of a wrong edit: another operator of the first line changed, or a comment added."""
     line, *others = edit.before or [""]
     return [next(_changed(edit), f"{line}  # checked"), *others]
 
 
 def _changed(edit: Edit) -> Iterator[str]:
-    """The first line of an edit with one operator changed, but for the right one."""
+    """Yields versions of an edit's first line with one operator changed, except the right version."""
     line = edit.before[0] if edit.before else ""
     for match in _TOKEN.finditer(line):
         changed = line[: match.start()] + WRONG[match[0]] + line[match.end() :]
@@ -143,7 +144,8 @@ def quote(text: str) -> str:
 
 
 def read_repairs(policy: Policy) -> dict[str, str]:
-    """The repairs by instance id that a policy's recipe names; {} where it names none. Raises InputError."""
+    """The repairs in the file that a policy's recipe names, by instance id; {} without a file. Raises
+    InputError."""
     if policy.kind != "scripted" or not policy.repairs:
         return {}
     rows = read_records([Path(policy.repairs).expanduser()], Prediction)
@@ -151,21 +153,21 @@ def read_repairs(policy: Policy) -> dict[str, str]:
 
 
 def with_repair(task: Task, repairs: Mapping[str, str]) -> Task:
-    """A task without a repair as one whose patch is its repair, if that is known."""
+    """A task without a repair gets the known repair as its patch; any other task is unchanged."""
     if task.answers != "none" or not repairs.get(task.instance_id):
         return task
     return task | {"patch": repairs[task.instance_id], "version": "repaired"}  # not `is_bug`
 
 
 def failures(policy: ScriptedPolicy, task: Task) -> tuple[bool, bool]:
-    """Whether the script gives the task up, and whether it edits wrongly; drawn from the policy's seed."""
+    """(whether the script gives up, whether it edits wrongly), drawn by the policy's seed."""
     draw = int(digest([policy.seed, task.instance_id])[:12], 16) / 16**12
     gives_up = draw < policy.give_up
     return gives_up, not gives_up and draw < policy.give_up + policy.wrong_edit
 
 
 class ScriptedModel(TextModel):
-    """mini-swe-agent's Model protocol, played by the script for one task.
+    """The script for one task, behind mini-swe-agent's Model protocol.
 
     Its messages hold no times: the same script on the same task gives the same bytes.
     """

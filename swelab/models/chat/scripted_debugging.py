@@ -1,10 +1,10 @@
 """The scripted policy with the tools of the debugger agent: a script that knows the gold patch.
 
-It stops in pdb where the failing test begins, prints what the test sees, finds the function that the issue
-names, looks at it, rewrites the line and runs the tests. Where a test alone tells the right number, pdb works
-it out. Without pdb among the tools it reads the test instead. Before each call it says again what the issue
-asks, with the number that pdb gave, for small models copy from what stands right before. It fails honestly on
-a seeded share of tasks.
+It stops in pdb at the start of the failing test, prints the tested value, finds the function that the issue
+names, views it, rewrites the line and runs the tests. If only a test shows the right number, pdb computes it.
+Without the tool pdb the script reads the test instead. Before each call it repeats the issue's request and
+pdb's number, because small models copy from the text right before. It fails honestly on a seeded share of
+tasks.
 """
 
 import re
@@ -24,23 +24,23 @@ _CASE = re.compile(r"assert (\w+\(.*\)) == (.+)$", re.MULTILINE)
 _ADDED = re.compile(r"(?<=[+\-*] )\d+$")
 _ONE_NUMBER = re.compile(r"\w+\((\d+)\)$")
 LONGEST_THOUGHT = 300
-"""Characters of an issue's line that are said again."""
+"""Maximum characters of the issue's line that the script repeats."""
 
 
 def asked_line(issue: str, name: str, number: str = "") -> str:
-    """An issue's first line that has the function's name (else its first line), and the number to add."""
+    """The issue's first line with the function's name, or else its first line; then the number to add."""
     lines = issue.strip().splitlines() or [""]
     found = next((line for line in lines if name and re.search(rf"\b{re.escape(name)}\b", line)), lines[0])
     return shorten(found, LONGEST_THOUGHT) + (f" It is {number}." if number else "")
 
 
 class ScriptedDebugger(TextModel):
-    """mini-swe-agent's Model protocol, played by the script for one task; messages hold no times."""
+    """The script for one task, behind mini-swe-agent's Model protocol. Messages hold no times."""
 
     timed = False
 
     def __init__(self, task: Task, policy: ScriptedPolicy, scaffold: MiniLoop):
-        """Raises InputError: the scaffold is not one of the debugger agent, or lacks a tool."""
+        """Raises InputError: the scaffold lacks a tool of the script."""
         super().__init__(scaffold, name="scripted policy")
         settings = scaffold.debugger or DebuggerSettings()
         missing = {"view", "rewrite", "eval", "grep"} - {*settings.tools}
@@ -76,7 +76,7 @@ class ScriptedDebugger(TextModel):
         return steps[turn] if turn < len(steps) else self._end()
 
     def _defined(self) -> Call:
-        """Returns the call that prints the function's line, right before the view, which starts there."""
+        """Returns the call that prints the function's line. The view after it starts at that line."""
         return ("grep", {"pattern": f"def {self._name()}"}) if self._name() else ("eval", {})
 
     def _view(self, edit: Edit) -> Call:
@@ -93,7 +93,8 @@ class ScriptedDebugger(TextModel):
         return [begun, ("pdb", {"command": self._printed(output, edit)})]
 
     def _printed(self, output: str, edit: Edit) -> str:
-        """Returns pdb's command that prints the number to add, or the function's value in the first case."""
+        """Returns pdb's command that prints the number to add, or otherwise the function's value in the first
+        case."""
         case = _CASE.search(output)
         if case is None:
             return "l ."
@@ -104,7 +105,7 @@ class ScriptedDebugger(TextModel):
         return f"p {called}"
 
     def _rewrite(self, edit: Edit) -> Call:
-        """The repair, or an edit that is wrong."""
+        """Returns the call that makes the repair, or a wrong edit."""
         after = wrong_lines(edit) if self.errs else edit.after
         if not edit.before:
             raise InputError("the patch adds a whole file", self.task.instance_id, "one that changes a file")

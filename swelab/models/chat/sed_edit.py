@@ -11,7 +11,8 @@ def substitution(before: str, after: str) -> str | None:
     """`s/OLD/NEW/` (basic regular expression, first match) that turns the line `before` into `after`.
 
     OLD is the run of tokens that differ, widened by whole tokens until it is not blank and its first
-    occurrence is the right one. None when the lines are equal, `before` is blank, or one is no line.
+    occurrence in the line is at the right place. None if the lines are equal, `before` is blank, or a text is
+    not one line.
     """
     if before == after or "\n" in before + after or "\0" in before + after:
         return None

@@ -1,7 +1,8 @@
 """Models that we or a site serve, behind mini-swe-agent's Model protocol (mini-swe-agent 2.4).
 
-`ChatModel` speaks to an OpenAI-compatible endpoint. A fault that may pass is tried again, then is ModelLost;
-an overflow is ContextLimit; a refusal is an InputError. Models that are paid for are in `hosted`.
+`ChatModel` speaks to an OpenAI-compatible endpoint. A request with a temporary fault is repeated, and then
+raises ModelLost; an overflow raises ContextLimit, a refusal InputError. `hosted` has the models that cost
+money.
 """
 
 import json
@@ -23,7 +24,7 @@ from swelab.records import InputError, Record, shorten
 from swelab.records.training_records import ToolCall
 
 if TYPE_CHECKING:
-    import openai  # a second of CPU to load: where it is used, as scripted policies never ask
+    import openai  # a second of CPU to load, which scripted policies do not need
 
 ANSWER_SECONDS = 900
 _GIVEN_UP = re.compile(
@@ -36,15 +37,15 @@ Given = TypeVar("Given")
 
 
 def broke_off(reason: Any) -> bool:
-    """Whether the reason for which an answer ended makes it no answer: its service gave up in the middle.
+    """Whether an answer's finish reason means that the service gave up in the middle.
 
-    Services have words of their own for that (`error`, `network_error`, `aborted`).
+    Services use words of their own for that (`error`, `network_error`, `aborted`).
     """
     return bool(_GIVEN_UP.search(str(reason)))
 
 
 class Answer(NamedTuple):
-    """One assistant turn and its tokens."""
+    """One assistant turn and its token counts."""
 
     content: str
     finish_reason: str
@@ -86,7 +87,7 @@ class ChatModel(TextModel):
 
 @cache
 def client(url: str, api_key: str) -> "openai.OpenAI":
-    """A client for the service at `url`; one for all the models that speak to it."""
+    """The client for the service at `url`, shared by all models that use it."""
     import openai
 
     base = url.rstrip("/")
@@ -95,7 +96,7 @@ def client(url: str, api_key: str) -> "openai.OpenAI":
 
 
 def read(response: Any) -> Answer:
-    """The first choice of a chat completion. Raises ModelLost when there is none."""
+    """The first choice of a chat completion. Raises ModelLost if there is none."""
     if not getattr(response, "choices", None):
         raise ModelLost(f"an answer without choices: {shorten(str(response))}")
     try:
@@ -116,10 +117,10 @@ def read(response: Any) -> Answer:
 
 
 def persist(ask: Callable[[], Given], alive: Callable[[], bool], address: str) -> Given:
-    """The answer to `ask`, which is repeated while its fault may pass and the server is `alive`.
+    """Calls `ask` until it succeeds, while its fault is temporary and the server is `alive`.
 
-    Raises ServingError (our server has ended), ModelLost (all attempts failed), ContextLimit,
-    InputError (a refusal: the key, the model's name, the settings).
+    Raises ServingError (our server has ended), ModelLost (all attempts failed), ContextLimit, InputError (a
+    refusal: the key, the model's name, the settings).
     """
     import openai
 
@@ -156,7 +157,8 @@ def _reason(error: Exception) -> str:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same request may succeed later: no connection, a time-out, 408, 409, 429, 5xx, no JSON."""
+    """Whether the same request may succeed later: no connection, a time-out, 408, 409, 429, 5xx, or a
+    response that is not JSON."""
     import openai
 
     if isinstance(error, openai.APIConnectionError | json.JSONDecodeError):

@@ -11,13 +11,13 @@ from swelab.records import Record
 
 
 class ServedTokens:
-    """Servers behind their gate, as an engine of `swelab.rl.token_model`."""
+    """Our servers behind their gate, as a `TokenEngine` of `swelab.rl.token_model`."""
 
     def __init__(self, endpoint: Endpoint):
         self._endpoint, self._engine = endpoint, open_engine(endpoint.engine)
 
     def generate(self, prompt: Sequence[int], sampling: Record) -> TokenTurn:
-        """One turn; faults that may pass are tried again.
+        """Samples one turn, and repeats requests with temporary faults.
 
         Raises ServingError (our server has ended), ModelLost, ContextLimit, InputError.
         """

@@ -14,14 +14,14 @@ from swelab.records import Record
 
 
 class Settings(BaseModel):
-    """mini-swe-agent asks for a `config`; ours is the scaffold recipe, so it is empty."""
+    """mini-swe-agent requires a `config`. Ours is empty, because the scaffold's recipe has the settings."""
 
 
 class TextModel:
-    """The part of mini-swe-agent's Model protocol that does not depend on who answers.
+    """The part of mini-swe-agent's Model protocol that is the same for all models.
 
-    Messages carry no time stamps; where `timed`, they carry how long a command took. `sampling` is what
-    each request asks of the sampler, empty where nothing is sampled.
+    Messages have no time stamps; if `timed`, they have the duration of a command. `sampling` has the sampling
+    parameters of each request; it is empty for a model that samples nothing.
     """
 
     timed = True
@@ -38,11 +38,11 @@ class TextModel:
         return self.form.offered
 
     def reply(self, content: str, tool_calls: Sequence[Record] = (), **extra: Any) -> Record:
-        """An assistant message with its one parsed command, or the commands that it calls.
+        """Returns an assistant message with its one parsed command, or with the commands that it calls.
 
-        Raises FormatError when there is not exactly one, or none called; both the malformed turn and the
-        answer to it stay in the conversation, so that roles alternate. A refused call is left
-        out, and its text stays: services want each call answered.
+        Raises FormatError if there is not exactly one command, or no call. The malformed turn and the reply
+        to it stay in the conversation, so that roles alternate. The calls of a malformed turn are left out
+        and its text stays, because services require an answer to each call.
         """
         facts: Record = {"cost": 0.0, **extra}
         calls, said = list(tool_calls) if self.form.calls else [], content
@@ -71,19 +71,19 @@ class TextModel:
         return self.form.show(message, outputs, template_vars or {}, self.timed)
 
     def get_template_vars(self, **kwargs: Any) -> Record:
-        """The variables of prompt templates: those given, nothing of the model."""
+        """The variables of prompt templates: the given ones, and none of the model."""
         return kwargs
 
     on_wait: Callable[[float], None] = staticmethod(lambda seconds: None)
-    """Called with seconds that were spent waiting for the service; they do not count as the policy's time."""
+    """Called with the seconds of a wait for the service, which do not count as the policy's time."""
 
     def close(self) -> None:
-        """Lets go of what the model holds; called when its rollout is over."""
+        """Releases what the model holds. Called at the end of its rollout."""
 
     def serialize(self) -> Record:
         """Returns the trajectory's facts about the model, in mini-swe-agent's layout: name, sampling, class.
 
-        Addresses and keys of services are left out: they change no answer.
+        Addresses and keys of services are left out, because they do not affect answers.
         """
         sampling = {"sampling": self.sampling} if self.sampling else {}
         return {"info": {"config": {"model": self.name, **sampling, "model_type": type(self).__name__}}}

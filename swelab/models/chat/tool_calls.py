@@ -1,6 +1,6 @@
 """Turns that call a tool instead of holding a fenced block: mini-swe-agent's one tool, `bash`.
 
-A scaffold with `calls: bash` has them. The request's tools, the parsing and the replies are that library's
+Scaffolds with `calls: bash` use them. The request's tools, the parsing and the replies are mini-swe-agent's
 (version 2.4).
 """
 
@@ -78,9 +78,9 @@ def observations(
 
 
 def written_calls(text: str, turn: int) -> tuple[str, list[Record]]:
-    """The text of a turn without its `<tool_call>` blocks, and the calls: Qwen's and Hermes' JSON form.
+    """(the text of a turn without its `<tool_call>` blocks, the calls), in the JSON form of Qwen and Hermes.
 
-    A block that is no JSON object of a name and arguments stays in the text, and so does one in thoughts.
+    A block stays in the text if it is not a JSON object of a name and arguments, or is among thoughts.
     """
     calls: list[Record] = []
     said = after_thoughts(text)
@@ -97,7 +97,7 @@ def written_calls(text: str, turn: int) -> tuple[str, list[Record]]:
 def last_written_call(text: str, turn: int) -> tuple[str, list[Record]]:
     """(text of a turn before its last `<tool_call>` block, [the call]); (whole text, []) without a call.
 
-    The block need not be closed. One that is no JSON call, or is in thoughts, does not count.
+    The block need not be closed. A block that is not a JSON call, or is among thoughts, does not count.
     """
     said = after_thoughts(text)
     before, found, inside = said.rpartition("<tool_call>")

@@ -1,4 +1,4 @@
-"""Turns that call one of several tools: by JSON in the text, calls of the service, or XML in the text."""
+"""Turns that call one of several tools: by JSON in the text, XML in the text, or the API's tool calls."""
 
 import json
 import re
@@ -23,7 +23,7 @@ _NONE = ("null", "None", "none", "")
 class ToolForm:
     """Calls of tools that are defined in the chat-completion API's form; see `turn_form.Form`.
 
-    Every turn acts by one call, the last; with `api` by all the calls of the service, in their order.
+    Only a turn's last call is run; with `api` all calls are run, in their order.
     """
 
     def __init__(
@@ -44,11 +44,12 @@ class ToolForm:
         self._most = max_observation_chars
 
     def read(self, content: str, turn: int) -> tuple[str, list[Record]]:
-        """The text of a turn without its last call, and this one, where it is written in the text."""
+        """Splits the last call off a turn's text: (text before it, [call]), or (whole text, []) without a
+        call."""
         return last_written_call(content, turn)
 
     def written(self, thought: str, name: str, arguments: Record, turn: int) -> tuple[str, list[Record]]:
-        """A turn with one call, as `TextModel.reply` takes it: its text and the calls besides it."""
+        """Formats a turn with one call for `TextModel.reply`: (text, calls)."""
         if self._form == "xml":
             told = [(key, argument_text(value)) for key, value in arguments.items()]
             lines = [f"<parameter={key}>\n{text}\n</parameter>" for key, text in told]
@@ -58,7 +59,8 @@ class ToolForm:
         return thought, [{"id": f"call_{turn}_0", "type": "function", "function": function}]
 
     def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
-        """The actions: {"tool", "arguments", "command", "tool_call_id"}. Raises FormatError that explains."""
+        """The actions: {"tool", "arguments", "command", "tool_call_id"}. Raises FormatError with an
+        explanation."""
         if self._form == "xml":
             return [self._of_text(content, finish_reason)]
         if not calls:
@@ -66,7 +68,7 @@ class ToolForm:
         return [self._of_call(call, finish_reason) for call in calls]
 
     def show(self, message: Record, outputs: list[Record], variables: Record, timed: bool) -> list[Record]:
-        """A message for every action: of the role tool, or with XML of the user."""
+        """One message for each action: with role tool, or with role user for XML."""
         actions = message["extra"]["actions"]
         seen = [*outputs, *[_NOT_RUN] * (len(actions) - len(outputs))]
         shown = []
@@ -159,9 +161,9 @@ class ToolForm:
 
 
 def as_command(name: str, arguments: Record) -> str:
-    """A call as a person reads it: what was said to pdb or to the shell, or the tool and its arguments.
+    """A call in a form for people: the command for pdb or the shell, or the tool and its arguments.
 
-    New code stands below the line.
+    New code is on the lines below.
 
     >>> as_command("view", {"path": "a.py", "start": 3})
     'view a.py start=3'
@@ -182,7 +184,7 @@ def _takes(tool: Record) -> str:
 
 
 def _converted(value: object, kind: str) -> object:
-    """A value as its argument wants it, where that is plain; None stands for an absent one."""
+    """Converts a value to its argument's type if that is unambiguous; None stands for an absent value."""
     if kind in ("integer", "boolean") and isinstance(value, str):
         text = value.strip()
         if text in _NONE:

@@ -1,6 +1,6 @@
 """The format of a model's turn: its tools, the parser of its actions, the messages with their outputs.
 
-An agent chooses the format (`swelab.agents.agent`), whichever model answers.
+The agent chooses the format (`swelab.agents.agent`), for any model.
 """
 
 import re
@@ -46,7 +46,7 @@ class Form(Protocol):
 
 
 class RefusedTurns:
-    """Counts the turns in a row, of all rollouts of a process, that held no command. Thread-safe.
+    """Counts consecutive turns without a command, over all rollouts of a process. Thread-safe.
 
     Calls `warn` once, with one line, after `MOST` such turns in a row.
     """

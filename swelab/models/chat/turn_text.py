@@ -4,7 +4,7 @@ import json
 
 
 def after_thoughts(content: str) -> str:
-    """A turn without what its model thought before it, which commands nothing.
+    """Returns a turn without the thoughts before it. Commands in thoughts do not count.
 
     >>> [after_thoughts(text) for text in ("run", "<think>a</think> run", "a</think> run", "<think>cut")]
     ['run', ' run', ' run', '']
@@ -14,7 +14,7 @@ def after_thoughts(content: str) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """`text` with its middle replaced by a count when it is longer than `limit` characters."""
+    """Returns `text`. Beyond `limit` characters, its middle is replaced by the number of characters cut."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -22,5 +22,5 @@ def cut(text: str, limit: int) -> str:
 
 
 def argument_text(value: object) -> str:
-    """An argument of a tool's call as XML holds it: text as it is, all else as JSON."""
+    """Formats an argument of a tool call for XML: text unchanged, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

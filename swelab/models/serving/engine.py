@@ -27,9 +27,10 @@ class ServerSettings:
     """The checked settings of a model server.
 
     `folder` is a complete checkpoint in Hugging Face layout and `config` its config.json. Lengths are in
-    tokens; `max_total_tokens` None: the engine's default. Requests need `key`, replacing weights needs
-    `admin_key`; clients have neither (see `gate`). `adapters` maps names to LoRA folders. `extra_args` are
-    further options of the engine. `python` is the interpreter in whose environment the engine is installed.
+    tokens; if `max_total_tokens` is None, the engine's default is used. Requests need `key`, replacing
+    weights needs `admin_key`; clients have neither (see `gate`). `adapters` maps names to LoRA folders.
+    `extra_args` are further options of the engine. `python` is the interpreter in whose environment the
+    engine is installed.
     """
 
     folder: Path

@@ -27,7 +27,7 @@ from swelab.records import InputError, Record
 DRAIN_SECONDS = 60.0
 LOOPBACK = "127.0.0.1"
 GATE_STARTS = 5
-"""After so many failed restarts in a row the gate is given up."""
+"""After so many failed restarts in a row the gate counts as failed."""
 
 
 class Fleet:

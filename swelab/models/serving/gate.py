@@ -31,14 +31,14 @@ QUIET_SECONDS = 1800.0
 ATTEMPTS = 3
 AGAIN_SECONDS = 0.3
 LOSSES, LOSS_SECONDS, LOST = 3, 600.0, 10_000
-"""The gate rejects a request during which LOSSES engines died within LOSS_SECONDS. LOST: how many of them it
-remembers."""
+"""The gate rejects a request during which LOSSES engines died within LOSS_SECONDS. LOST: how many such
+requests it remembers."""
 FREE_BYTES, BYTES_PER_TOKEN = 1 << 20, 64
 """Longest request body: FREE_BYTES, and BYTES_PER_TOKEN for each token of the context."""
 BODIES_BYTES, BODIES = 256 << 20, 4
-"""Most bytes of all request bodies in memory; never less than BODIES bodies of the longest size."""
+"""Maximum bytes of all request bodies in memory; at least the size of BODIES longest bodies."""
 CONNECTIONS, UNAUTHENTICATED = 5462, 512
-"""Most open connections (4,096 of one token), and most unauthenticated ones among them."""
+"""Maximum number of open connections (4,096 with one token), and of unauthenticated ones among them."""
 MODELS, HEALTH = "/v1/models", ("/health", "/health_generate")
 
 

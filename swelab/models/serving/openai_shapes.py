@@ -185,7 +185,7 @@ class Completion(Sampled, kw_only=True):
 
 
 def pieces(prompt: Any, size: int = 1024) -> list[bytes]:
-    """A prompt in pieces of `size` characters or token ids; of several prompts the first."""
+    """Splits a prompt into pieces of `size` characters or token ids; of several prompts, only the first."""
     while isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
         prompt = prompt[0]
     parts = [prompt[at : at + size] for at in range(0, len(prompt), size)]

@@ -15,13 +15,14 @@ from contextlib import suppress
 import httpx
 
 CHECK_SECONDS = 5.0
-"""The gate checks a worker that has not responded for so long."""
+"""The gate checks a worker that has not responded for so many seconds."""
 LOOK_SECONDS = 0.3
 ANSWER_SECONDS = 15.0
 REMEMBERED = 100_000
 """How many prompt prefixes are remembered with the worker that got them."""
 SLACK = 4
-"""A worker with at most so many requests more than the least busy one gets a prompt that it has cached."""
+"""A worker that has a prompt cached gets it if it has at most this many requests more than the least busy
+one."""
 
 
 class Worker:

@@ -1,7 +1,8 @@
 """Values of the published scripts of SWE-RL, Miles and SWE-PDB, by the keys of our recipes.
 
-None: they have no such bound or setting. `scaffold.` leads into the scaffold's recipe. The recipes under
-`configs/rl/` give a reason beside each value that is another one; `differences` lists them.
+None: the scripts have no such bound or setting. Keys that begin with `scaffold.` are of the scaffold's
+recipe. Where a recipe under `configs/rl/` has another value, a comment beside it gives the reason;
+`differences` lists these values.
 """
 
 from dataclasses import dataclass
@@ -51,9 +52,9 @@ SWE_RL: Record = GRPO | ADAM | {
     "validation": None,
 }  # fmt: skip
 STEPS: Record = {"rollouts.history": "managed", "method.sequences": "step", "method.weigh": "sequence"}
-"""Keys of --dynamic_history: each step is a training sequence, and all weigh the same."""
+"""Keys that stand for --dynamic_history: each step is a training sequence, and all weigh the same."""
 WHOLE: Record = {"rollouts.history": "whole"}
-"""Without it the whole conversation is trained, though the policy was shown a part of a long one."""
+"""Without --dynamic_history all of a conversation is trained, even turns that the policy was not shown."""
 
 
 def _swe_rl(model: str, subset: str, group: tuple[int, int], steps: int, **more: Any) -> Record:
@@ -64,7 +65,7 @@ def _swe_rl(model: str, subset: str, group: tuple[int, int], steps: int, **more:
 
 
 def _nodes(training: int, serving: int, sharing: int, engine: int, memory: float, save: int) -> Record:
-    """Nodes and GPUs that share a model: of the trainer, of an engine."""
+    """Numbers of nodes, and of GPUs that share one model, of the trainer and of an engine."""
     return {
         "verl.trainer.nodes": training,
         "verl.rollout.nodes": serving,
@@ -164,7 +165,7 @@ PUBLISHED: dict[str, Record] = {
     "swepdb-14b": _pdb("sft:swepdb-14b", 8, 4, 5, 2, method__aggregation=NORM, method__horizon=HORIZON),
     "swepdb-14b-rewrite": _pdb("sft:swepdb-14b", 8, 4, 5, 10),
 }
-"""By the names of our recipes."""
+"""Published values by key, for each of our recipes by its name."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class Difference:
 def differences(name: str, configs: Path = recipes.CONFIGS) -> list[Difference]:
     """The values of a recipe that differ from the published ones.
 
-    Raises InputError (unusable recipe) and KeyError (nothing is published under this name).
+    Raises InputError (unusable recipe) and KeyError (no published script belongs to this name).
     """
     recipe = recipes.named(RL, name, configs)
     said = recipe.plain() | {"verl": recipe.cluster.plain()}
@@ -202,7 +203,7 @@ def differences(name: str, configs: Path = recipes.CONFIGS) -> list[Difference]:
 
 
 def reasons(text: str) -> dict[str, str]:
-    """The comment on the line of each key of a recipe, by the key's path; "" where there is none."""
+    """The comment on the line of each key of a recipe, by the key's path; "" if there is none."""
     lines, found = text.splitlines(), dict[str, str]()
 
     def walk(node: yaml.Node | None, path: str) -> None:
@@ -216,13 +217,13 @@ def reasons(text: str) -> dict[str, str]:
 
 
 def _written(value: Any) -> str:
-    """A value in a line for a person: words of ours as recipes write them."""
+    """Formats a value for a person, in the words of recipes."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_written, value))}]"
     return "none" if value is None else str(value)
 
 
 def _upwards(key: str) -> list[str]:
-    """A key, and those that it is within."""
+    """A key and all keys above it, the longest first."""
     parts = key.split(".")
     return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]

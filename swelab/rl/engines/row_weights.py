@@ -1,4 +1,4 @@
-"""Gives a sequence the same weight in a batch of another engine as in ours.
+"""Gives each sequence the same weight in another engine's batch as in ours.
 
 verl averages a batch with its own divisors. Its means over sequences count every row, even padding rows, and
 count a rollout once for each row into which it was split. Its losses are proportional to the advantages, so a
@@ -21,7 +21,7 @@ def corrections(
 
     trained: number of trained tokens of each row. accepted: how many of them verl keeps after it rejects
     those whose probability differs too much between trainer and engine. sequences, mode, horizon: see
-    `token_weights`. Raises ValueError as it does.
+    `token_weights`. Raises ValueError as `token_weights` does.
     """
     ours = token_weights(trained, sequences, mode, horizon)
     rows, tokens = len(trained), sum(trained)
@@ -36,9 +36,9 @@ def corrections(
 
 
 def optimizer_steps(rows: int, each: int, steps: int) -> int:
-    """The optimizer steps of a batch: `steps`, however many rows its rollouts were split into.
+    """Returns the number of optimizer steps of a batch: `steps`, if its rows can be divided so.
 
-    each: number of rows of one step in verl; `rows` is a multiple of it. If that multiple is not divisible by
+    each: verl's number of rows of one step; `rows` is a multiple of it. If rows / each is not divisible by
     `steps`, each group of `each` rows is one step.
     """
     parts = rows // each

@@ -45,7 +45,7 @@ from swelab.tasks.task_images import task_images
 from swelab.tasks.task_rows import read_tasks
 
 ENDED = frozenset({RolloutEnd.SUBMITTED})
-"""Ends that slime calls completed; others that are not lost are truncated."""
+"""Ends of rollouts that slime calls completed. All other ends except losses are truncated."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Settings:
     """Settings of a process, read from the environment variables in brackets.
 
     tasks: a subset's tasks (SWELAB_TASKS). repos: their archives (SWELAB_REPOS). scaffold: a recipe
-    (SWELAB_SCAFFOLD). images: a record of pulled images (SWELAB_IMAGES; none). work: a folder in which grades
-    are kept (SWELAB_WORK; a temporary one). at_once: rollouts at the same time (SWELAB_AT_ONCE; 16).
-    reward: solved, signed or share_of_tests (SWELAB_REWARD; solved).
+    (SWELAB_SCAFFOLD). images: a record of pulled images (SWELAB_IMAGES; default none). work: a folder in
+    which grades are kept (SWELAB_WORK; default a temporary one). at_once: maximum number of rollouts at the
+    same time (SWELAB_AT_ONCE; 16). reward: solved, signed or share_of_tests (SWELAB_REWARD; solved).
     """
 
     tasks: Path
@@ -68,7 +68,7 @@ class Settings:
 
     @classmethod
     def read(cls) -> Self:
-        """Raises InputError: a variable is missing or holds what cannot be meant."""
+        """Raises InputError: a variable is missing or has an unusable value."""
         said = {name: os.environ.get(f"SWELAB_{name.upper()}", "") for name in cls.__dataclass_fields__}
         for name in ("tasks", "repos", "scaffold"):
             if not said[name]:
@@ -86,7 +86,7 @@ class Settings:
 
 
 class ForgetfulJournal(StepJournal):
-    """Keeps nothing: slime begins interrupted rollouts again."""
+    """Keeps nothing: slime restarts interrupted rollouts from their first turn."""
 
     def __init__(self) -> None:
         pass
@@ -104,13 +104,13 @@ class ForgetfulJournal(StepJournal):
 
 
 class Stoppable:
-    """An engine that a rollout asks until slime has had enough of it."""
+    """The engine of a rollout, until slime stops the rollout."""
 
     def __init__(self, engine: TokenEngine, stopped: threading.Event):
         self._engine, self._stopped = engine, stopped
 
     def generate(self, prompt: Sequence[int], sampling: Record) -> TokenTurn:
-        """See `TokenEngine.generate`. Raises ModelLost too where slime aborts what runs."""
+        """See `TokenEngine.generate`. Also raises ModelLost if slime aborts the running requests."""
         if not self._stopped.is_set():
             turn = self._engine.generate(prompt, sampling)
             if turn.finish != "abort":
@@ -120,10 +120,10 @@ class Stoppable:
 
 
 class Workplace:
-    """Tasks, sandboxes, grader and threads of a process, until it ends."""
+    """Tasks, sandboxes, grader and threads of a process, open until the process ends."""
 
     def __init__(self, settings: Settings, stack: ExitStack):
-        """Raises InputError, BackendMissing. stack: what is to be closed when the process ends."""
+        """Raises InputError, BackendMissing. stack: closes what this opens, when the process ends."""
         tasks = list(read_tasks(settings.tasks))
         self.tasks = {task.instance_id: task for task in tasks}
         self.scaffold = loop_of(recipes.load(SCAFFOLD, settings.scaffold))
@@ -144,7 +144,8 @@ class Workplace:
         return self.tasks[name]
 
     def roll_out(self, args: Namespace, sample: Any, sampling: Record, stopped: threading.Event) -> RolledOut:
-        """A rollout by the servers of `args`, and its grade. Raises InputError, ServingError."""
+        """Makes a rollout with the model servers that `args` names, and grades it. Raises InputError,
+        ServingError."""
         request = RolloutRequest(sample.group_index or 0, sample.index or 0, self.task(sample.metadata))
         make = lambda add_turn, turns: self._model(args, sampling, stopped)  # noqa: E731
         return Place(self._bench, self.scaffold, self._scratch, make).roll_out(request, ForgetfulJournal())
@@ -192,7 +193,7 @@ def _template_of(checkpoint: str) -> TokenTemplate:
 
 
 async def generate(args: Namespace, sample: Any, sampling_params: Record) -> Any:
-    """The sample with a rollout and its reward in it; a list of samples where it is of several sequences.
+    """Fills the sample with a rollout and its reward; returns a list of samples for several sequences.
 
     Raises InputError, ServingError, BackendMissing.
     """
@@ -208,7 +209,8 @@ async def generate(args: Namespace, sample: Any, sampling_params: Record) -> Any
 
 
 def told_reward(args: Namespace, done: RolledOut, place: Workplace) -> Any:
-    """The reward as `--reward-key` wants it: a number, or an object with it under that name, and `acc`."""
+    """The reward in the form that `--reward-key` needs: a number, or {key: reward, "acc": resolved} with a
+    key."""
     reward = 0.0 if is_lost(done) else place.reward(done.grade)
     if not (key := getattr(args, "reward_key", None)):
         return reward
@@ -221,9 +223,9 @@ def is_lost(done: RolledOut) -> bool:
 
 
 def filled(sample: Any, done: RolledOut, per_step: bool, template: TokenTemplate, reward: Any) -> Any:
-    """The sample's fields, by slime's names. A rollout of several sequences: a list of samples.
+    """Fills the sample's fields, by slime's names; returns a list of samples for several sequences.
 
-    A lost rollout, or one that sampled nothing, becomes one token that trains nothing: slime needs one.
+    A lost rollout, or one without sampled tokens, becomes one untrained token, because slime needs a token.
     """
     made = [] if is_lost(done) else samples(done.turns, per_step)
     if not made:
@@ -255,11 +257,11 @@ def _fill(sample: Any, sequence: Sample, done: RolledOut, template: TokenTemplat
 
 
 async def reward_func(args: Namespace, sample: Any, **_: Any) -> Any:
-    """The reward that `generate` gave the sample; of a list of samples the list of theirs."""
+    """The reward that `generate` put into the sample; a list of rewards for a list of samples."""
     return [each.reward for each in sample] if isinstance(sample, list) else sample.reward
 
 
 def whole_group(args: Namespace, group: list[Any], **_: Any) -> bool:
-    """Whether no rollout of a group was lost: a lost one's reward would move the baseline of the others."""
+    """Whether no rollout of a group was lost. A lost rollout's reward would move the others' baseline."""
     flat = [each for entry in group for each in (entry if isinstance(entry, list) else [entry])]
     return not any(each.status is type(each).Status.ABORTED for each in flat)

@@ -1,10 +1,10 @@
 """Our advantages in verl, and our weights of sequences.
 
-The agent loop knows a whole group: it applies the recipe's switches and estimator there, and puts the
-advantage of each token where verl keeps rewards. verl's own estimate from these has no effect: a masked
-rollout is in no baseline that the recipe keeps it out of, and the last sequence of a rollout overwrites no
-other. The trainers are verl's with a few methods replaced. These set the weight of a sequence and the number
-of optimizer steps of a batch, and save before the job ends (`verl_deadline`).
+The agent loop sees a whole group, so it applies the recipe's switches and estimator, and puts the advantage
+of each token where verl keeps rewards. verl's estimator returns these unchanged. So a masked rollout enters
+no baseline against the recipe, and the last sequence of a rollout does not overwrite the others. We replace a
+few methods of verl's trainers. The new methods set the weight of a sequence and the number of optimizer steps
+of a batch, and save before the job ends (`verl_deadline`).
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,8 @@ MODES = ("sync", "separate_async")
 
 @dataclass(frozen=True)
 class Rows:
-    """A batch of verl: trained tokens of each row, what the row is part of, how rows are put together."""
+    """Facts of a batch of verl. trained: number of trained tokens of each row. sequences: the sequence that
+    each row belongs to. mode, horizon: see `token_weights`."""
 
     trained: list[int]
     sequences: list[str]
@@ -40,7 +41,7 @@ _BATCH: ContextVar[Rows | None] = ContextVar("_BATCH", default=None)
 
 @contextmanager
 def weighing(batch: Rows) -> Iterator[None]:
-    """While the block lasts `advantages` brings the weights of these rows to ours."""
+    """During the block, `advantages` gives these rows the weights that they have in our trainer."""
     before = _BATCH.set(batch)
     try:
         yield
@@ -49,7 +50,7 @@ def weighing(batch: Rows) -> Iterator[None]:
 
 
 def advantages(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
-    """Advantages and returns [rows, tokens] of a batch whose rewards are our advantages of its tokens."""
+    """Returns (advantages, returns), each [rows, tokens]. The batch's rewards are already our advantages."""
     found = token_level_rewards * response_mask
     if batch := _BATCH.get():
         kept = [int(count) for count in response_mask.sum(-1)]
@@ -65,16 +66,17 @@ def sequence_of(key: str, weigh: str) -> str:
 
 
 class OurWeights:
-    """Mixin before a trainer class of verl: it weighs batches, and steps through them, as our own trainer
-    does."""
+    """Mixin for verl's trainer classes, before them among the bases. It weighs a batch, and divides it into
+    optimizer steps, as our own trainer does."""
 
     config: Any
     parameter_sync_step: int
     teaches: bool = True
-    """Whether a token of the batch is trained."""
+    """Whether the batch has a trained token."""
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """See verl's PPOTrainer, whose correction of ratios would fail without a trained token: skipped."""
+        """See verl's PPOTrainer. Skips its correction of ratios, which fails if the batch has no trained
+        token."""
         trainer, rows, algorithm = cast(Any, super()), self._rows(batch), self.config.algorithm
         before, self.teaches = algorithm.get("rollout_correction"), any(rows.trained)
         try:
@@ -99,9 +101,10 @@ class OurWeights:
         )
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """See verl's PPOTrainer. A batch has the recipe's optimizer steps, however many rows it has.
+        """See verl's PPOTrainer. The recipe sets the number of optimizer steps of a batch, whatever its
+        number of rows.
 
-        None where no token is trained: verl's loss divides by their number.
+        Makes no step if no token is trained, because verl's loss divides by the number of trained tokens.
         """
         if not self.teaches:
             return batch
@@ -118,13 +121,13 @@ class OurWeights:
 
 
 def register() -> None:
-    """Makes verl know the estimator, and has its trainers weigh as we do. Idempotent."""
+    """Registers the estimator with verl, and our weights with its trainers. Idempotent."""
     from verl.trainer.ppo.core_algos import register_adv_est
     from verl.trainer.ppo.v1 import trainer_base
 
     register_adv_est(NAME)(advantages)
     known = trainer_base.TRAINER_REGISTRY
-    for mode in MODES:  # under their own names, by which verl chooses buffers and settings too
+    for mode in MODES:  # verl chooses buffers and settings by these names too
         if not issubclass(known[mode], OurWeights):
             bases = (OurWeights, SavesInTime, known[mode])
             known[mode] = type(f"Swelab{known[mode].__name__}", bases, {})

@@ -20,11 +20,11 @@ RESULTS = Path("results")
 
 
 def cluster_findings(recipe: Rl, config: ModelConfig | None, machine: Machine) -> Iterator[Finding]:
-    """Yields the findings on a recipe for verl, good ones included. config: of the start; None if it is
-    absent.
+    """Yields the findings on a recipe for verl, good ones included.
 
-    machine: where the command is given, which may have no GPU when a cluster's nodes have. Sizes that do not
-    go together are refused when a recipe is read.
+    config: of the starting checkpoint; None if it is absent. machine: the one that runs this check; it may
+    have no GPU although the cluster's nodes have some. Sizes that do not fit together are refused earlier,
+    when the recipe is read.
     """
     yield from _machines(recipe, machine)
     context, shared = recipe.rollouts.context_length, recipe.cluster.trainer.shared
@@ -57,7 +57,7 @@ def _machines(recipe: Rl, machine: Machine) -> Iterator[Finding]:
 
 
 def _megatron() -> Iterator[Finding]:
-    """Whether Megatron is in verl's environment; without an environment the run says so by itself."""
+    """Checks that Megatron is in verl's environment. Without an environment the run itself reports that."""
     with suppress(InputError):
         if not has_megatron():
             what = "verl.trainer.backend megatron: there is no Megatron in verl's environment"
@@ -96,7 +96,7 @@ def _engine(recipe: Rl, config: ModelConfig) -> Finding:
 
 
 def _disk(recipe: Rl, config: ModelConfig) -> Finding:
-    """The checkpoints that stay, and one that is being written."""
+    """Space for the checkpoints that are kept, and for one that is being written."""
     size, count = checkpoint_bytes(recipe, config), recipe.train.keep_checkpoints + 1
     free, _ = disk(RESULTS)
     what = f"disk: {count} checkpoints of {gib(size)}, and {gib(free)} are free in {RESULTS}"
@@ -120,7 +120,8 @@ def _places(recipe: Rl) -> Finding:
 
 
 def pool_places() -> int | None:
-    """Sandboxes that the healthy hosts of the pool lend at once; None without a pool. Raises Fault."""
+    """Number of sandboxes that the pool's healthy hosts lend at the same time; None without a pool. Raises
+    Fault."""
     url = os.environ.get("SWELAB_POOL", "")
     if os.environ.get("SWELAB_BACKEND") != "remote" or not url:
         return None

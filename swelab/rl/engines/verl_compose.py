@@ -1,7 +1,7 @@
 """Runs in verl's own environment: composes its configuration from overrides, and has verl check it.
 
 `python -m swelab.rl.engines.verl_compose` reads {name: [override, ...]} from its standard input, and writes
-{name: fault} to its last line: "" where verl takes the configuration.
+{name: fault} as the last line of its output; the fault is "" if verl accepts the configuration.
 """
 
 import json
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 PARTS = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout")
-"""Sections that verl turns into typed settings, which check themselves; the model's section needs its
-folder."""
+"""Sections that verl converts to typed settings, which check themselves. The model's section is left out, as
+it needs the model's folder."""
 OWN = ("weigh",)
-"""Keys of the method that our estimator reads; verl has none of them."""
+"""Keys that our estimator reads; verl does not have them."""
 
 
 def fault(overrides: list[str]) -> str:
@@ -36,7 +36,7 @@ def fault(overrides: list[str]) -> str:
         algorithm = {key: value for key, value in config.algorithm.items() if key not in OWN}
         omega_conf_to_dataclass(OmegaConf.create(algorithm))
         get_trainer_cls(config.trainer.v1.trainer_mode)(config)
-    except Exception as error:  # verl asserts, raises and lets hydra raise
+    except Exception as error:  # verl's faults are AssertionError, other exceptions and hydra's
         return " ".join(f"{type(error).__name__}: {error}".split())[:400]
     return ""
 

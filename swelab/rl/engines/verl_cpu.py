@@ -1,8 +1,8 @@
 """verl on machines without a GPU: a platform whose devices are processes, and patches of the code that
 excludes a CPU.
 
-Without an accelerator verl 0.9.1 falls back to NVIDIA and counts Ray's GPUs. It registers its engine for
-other devices only, and names the gloo backend twice where that is the device's own. Its files stay unchanged.
+Without an accelerator verl 0.9.1 falls back to NVIDIA and counts Ray's GPUs. It does not register its engine
+for CPUs, and names the gloo backend twice on a device whose own backend is gloo. verl's files stay unchanged.
 """
 
 import functools
@@ -16,11 +16,11 @@ from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
 FREE_BYTES = 16 << 30
-"""The free memory that verl reads here. It would size the caches of an accelerator; there are none."""
+"""Free memory that we report to verl. It would size the caches of an accelerator, but there are none."""
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """For calls that only an accelerator heeds."""
+    """Replaces functions that have an effect on accelerators only."""
 
 
 class Processor(ModuleType):
@@ -43,7 +43,7 @@ class Processor(ModuleType):
 
 
 class CpuPlatform(PlatformBase):
-    """See `PlatformBase`. The number of GPUs that `ray.init` gets stands for no hardware."""
+    """See `PlatformBase`. `ray.init` gets a number of GPUs, which stands for no hardware."""
 
     device_name = vendor_name = "cpu"
     device_module = Processor("swelab.cpu")
@@ -59,7 +59,7 @@ class CpuPlatform(PlatformBase):
     ray_resource_name = staticmethod(lambda: "GPU")
 
     def is_platform_available(self, use_smi_check: bool = False) -> bool:
-        """Never of itself: $VERL_PLATFORM asks for it."""
+        """Returns False, so that verl uses this platform only if $VERL_PLATFORM names it."""
         return False
 
     def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
@@ -88,7 +88,7 @@ def install() -> None:
 
 
 def _name_each_backend_once() -> None:
-    """Makes "cpu:gloo,cpu:gloo", which torch refuses, "cpu:gloo"."""
+    """Changes "cpu:gloo,cpu:gloo", which torch refuses, to "cpu:gloo"."""
     begin = torch.distributed.init_process_group
 
     @functools.wraps(begin)

@@ -1,7 +1,7 @@
 """Saves a checkpoint before a SLURM job ends, at its time limit or after the grace time of a preemption.
 
-verl saves every `verl.save` steps. After each step its trainer asks here whether the job may end before the
-next step is over and saved; if so, it saves at once.
+verl saves every `verl.save` steps. After each step its trainer asks this module whether the job may end
+before the next step is finished and saved. If so, the trainer saves at once.
 """
 
 import logging
@@ -14,19 +14,19 @@ from swelab.cluster import slurm
 from swelab.cluster.slurm import SlurmError
 
 SAVE_SECONDS = 120.0
-"""Kept free for a checkpoint before one was written and timed."""
+"""Time reserved for a checkpoint until the first one has been timed."""
 MARGIN = 1.5
-"""The next step and its checkpoint may take so many times the longest of the last `STEPS` steps and the
-longest checkpoint so far."""
+"""We reserve for the next step and its checkpoint this many times the sum of the longest of the last `STEPS`
+steps and the longest checkpoint so far."""
 STEPS = 5
 _log = logging.getLogger(__name__)
 
 
 def seconds_left() -> float | None:
-    """Seconds until the SLURM job that we run in ends; None outside of one, or where SLURM does not answer.
+    """Seconds until the SLURM job that we run in ends; None outside of a job, or if SLURM does not answer.
 
-    Reads the job's end, which a preemption moves; the time left (%L) depends on the time limit alone. Without
-    a limit SLURM reports an end in a year.
+    Uses the job's end time, because a preemption changes it; the remaining time (%L) shows only the time
+    limit. Without a limit SLURM reports an end in a year.
     """
     if not (job := os.environ.get("SLURM_JOB_ID")):
         return None
@@ -38,9 +38,9 @@ def seconds_left() -> float | None:
 
 
 class Deadline:
-    """Whether to save after a step, by how long steps and checkpoints take.
+    """Decides whether to save after a step, from the durations of past steps and checkpoints.
 
-    left: seconds until the job ends, or None; clock: seconds.
+    left: returns the seconds until the job ends, or None. clock: returns seconds.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Deadline:
         self._begun = self._clock()
 
     def is_near(self) -> bool:
-        """Whether the job may end before a further step is over and saved; called when a step is over."""
+        """Whether the job may end before a further step is finished and saved. Called at a step's end."""
         if self._begun is not None:
             self._steps = [*self._steps, self._clock() - self._begun][-STEPS:]
         if not self._steps or (left := self._left()) is None:
@@ -66,12 +66,12 @@ class Deadline:
         return left <= MARGIN * (max(self._steps) + (self._save or SAVE_SECONDS))
 
     def saved(self, seconds: float) -> None:
-        """A checkpoint took so long."""
+        """Records that a checkpoint took so many seconds."""
         self._save = max(self._save, seconds)
 
 
 class SavesInTime:
-    """Mixin before a trainer class of verl: it saves when the job is about to end."""
+    """Mixin for verl's trainer classes, before them among the bases. It saves when the job will end soon."""
 
     config: Any
     global_steps: int
@@ -97,7 +97,7 @@ class SavesInTime:
         self.deadline.saved(time.monotonic() - start)
 
     def on_step_end(self) -> None:
-        """See verl's PPOTrainer, which saves right before it calls this."""
+        """See verl's PPOTrainer, which calls this right after its own saves."""
         if self._saved_step != self.global_steps and self.deadline.is_near():
             print(f"step {self.global_steps}: saved, as the SLURM job is about to end", flush=True)
             self._save_checkpoint()

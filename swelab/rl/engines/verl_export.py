@@ -1,5 +1,4 @@
-"""Converts verl's checkpoints to ours: weights in Hugging Face layout, in the type in which they were
-trained."""
+"""Converts verl's checkpoints to ours: weights in Hugging Face layout, with the dtype of the training."""
 
 import os
 import re
@@ -24,7 +23,7 @@ def newest_step(folder: Path) -> int:
 
 
 def export(folder: Path, start: Path, target: Path) -> None:
-    """Writes the checkpoint in verl's `folder` (global_step_N) as one of ours to `target`.
+    """Writes the checkpoint in verl's `folder` (global_step_N) as one of our checkpoints to `target`.
 
     Only the weights come from verl. The configuration (with the type of the weights), tokenizer and chat
     template are those of `start`. Raises InputError if verl's folder has no weights in Hugging Face layout.

@@ -1,7 +1,7 @@
 """Runs Ray's head and verl on the first node of a job, in verl's own environment.
 
 `python -m swelab.rl.engines.verl_head NODES ADDRESS SECONDS RAY_WORDS VERL_WORDS`, the last two as JSON
-lists: starts the head, waits until so many nodes have joined, and starts verl. Ends with verl's exit code. If
+lists: starts the head, waits until NODES nodes have joined, and starts verl. Ends with verl's exit code. If
 the head ends first or nodes are missing, it prints a line and ends with 3.
 """
 
@@ -18,7 +18,7 @@ RAY_ENDED = 3
 
 
 def main() -> int:
-    """Runs until verl or Ray's head ends. The job that runs this program then ends the other of the two."""
+    """Runs until verl or Ray's head ends; the job then ends the other one."""
     nodes, address, seconds, *words = sys.argv[1:]
     ray_words, verl_words = map(json.loads, words)
     head = subprocess.Popen(ray_words)

@@ -1,7 +1,8 @@
 """Translates an RL recipe to settings of verl 0.9.1: hydra overrides of its `ppo_trainer`.
 
-The overrides contain all settings of a recipe for the learner and the servers. Our agent loop reads its
-settings for rollouts (turns, history, rewards, concurrency), and our estimator those for advantages.
+The overrides contain all settings of a recipe for the learner and the servers. Our agent loop and our
+estimator read the other settings themselves: the loop those of rollouts (turns, history, rewards,
+concurrency), the estimator those of advantages.
 """
 
 import re
@@ -17,7 +18,7 @@ from swelab.records import InputError
 from swelab.rl.engines.verl_learner_keys import NAME, ROLLOUT, Keys, learner_keys
 
 EMBEDDED_ONLY = ("job.servers", "listen")
-"""Keys that only the embedded engine looks at."""
+"""Keys that only the embedded engine uses."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class JudgeModel:
 
     @classmethod
     def of(cls, recipe: Rl, configs: Path = recipes.CONFIGS) -> "JudgeModel | None":
-        """The judge of a recipe; None where it has none, or asks one at a service. Raises InputError."""
+        """The judge that verl serves; None if the recipe has no judge or uses a hosted one. Raises
+        InputError."""
         policy = recipes.named(POLICY, recipe.judge.policy, configs) if recipe.judge else None
         if policy is None or policy.kind != "checkpoint" or policy.endpoint:
             return None
@@ -42,8 +44,8 @@ class JudgeModel:
 class RunFiles:
     """Files that a run on verl reads and writes.
 
-    name: of the recipe. weights: the checkpoint that it starts from. tasks, held_out: rows of the tasks that
-    it learns from and is validated on. loops: names our agent loop. folder: of its checkpoints.
+    name: of the recipe. weights: the checkpoint that the run starts from. tasks, held_out: rows of the tasks
+    for training and for validation. loops: names our agent loop. folder: of its checkpoints.
     """
 
     name: str
@@ -58,8 +60,9 @@ class RunFiles:
 def overrides(recipe: Rl, files: RunFiles, places: int | None = None) -> list[str]:
     """The overrides, each `key=value`, for `python -m verl.trainer.main_ppo` or hydra's compose.
 
-    places: sandboxes that the pool lends at once; None where it is not known. Raises InputError: a recipe for
-    another engine, fewer places than rollouts at once, a judge that is to be served without its weights.
+    places: sandboxes that the pool lends at the same time; None if that is unknown. Raises InputError: a
+    recipe for another engine, fewer places than rollouts at the same time, or a judge to serve without its
+    weights.
     """
     if recipe.engine != "verl":
         raise InputError(f"engine: {recipe.engine}", files.name, "engine: verl")
@@ -78,7 +81,8 @@ def overrides(recipe: Rl, files: RunFiles, places: int | None = None) -> list[st
 
 
 def too_few(recipe: Rl, places: int | None) -> str:
-    """The fault of a pool with fewer places than rollouts that run at once; "" if it has enough."""
+    """Describes the fault of a pool with fewer places than the run has rollouts at the same time; "" if it
+    has enough."""
     if places is None or places >= recipe.rollouts.at_once:
         return ""
     what = f"rollouts.at_once {recipe.rollouts.at_once}, but the pool has {places} places"
@@ -94,7 +98,7 @@ def unheard(recipe: Rl) -> list[str]:
 
 
 def hydra_value(value: Any) -> str:
-    """A value as hydra reads it in an override: text that is no plain word is quoted."""
+    """Formats a value for an override of hydra: text that is not a plain word is quoted."""
     if value is None:
         return "null"
     if isinstance(value, (list, tuple)):
@@ -126,7 +130,7 @@ def _data(recipe: Rl, files: RunFiles) -> Keys:
 
 
 def _rollout(recipe: Rl, files: RunFiles) -> Keys:
-    """The servers, how they sample, and what drives rollouts."""
+    """Settings of the servers, of their sampling, and of the agent loops that make rollouts."""
     asked, rollout, judged = recipe.rollouts, recipe.cluster.rollout, recipe.validation
     warm = judged.temperature if judged else 0.0
     keys: dict[str, Any] = {
@@ -174,7 +178,7 @@ def _trainer(recipe: Rl, files: RunFiles) -> Keys:
 
 
 def _mode(recipe: Rl) -> Keys:
-    """Whether the same GPUs train and serve, and how far rollouts may be ahead of the weights."""
+    """Whether the same GPUs train and serve, and how many steps rollouts may be ahead of the weights."""
     verl, ahead, part = recipe.cluster, recipe.rollouts.ahead, "trainer.v1"
     if verl.mode == "sync":
         return {f"{part}.trainer_mode": "sync", f"{part}.sampler.sync_refill_failed_groups": True}
@@ -192,7 +196,7 @@ def _mode(recipe: Rl) -> Keys:
 
 
 def _judge(recipe: Rl, files: RunFiles) -> Keys:
-    """The nodes on which the judge is served. Raises InputError without its weights."""
+    """Settings of the nodes that serve the judge. Raises InputError without the judge's weights."""
     if not (asked := recipe.cluster.judge):
         return {}
     if files.judge is None:

@@ -7,23 +7,24 @@ from swelab.configs.kinds.rl import Rl
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 NAME = "swelab"
-"""Of our agent loop and of our advantage estimator."""
+"""The name in verl of our agent loop and of our advantage estimator."""
 NO_DUAL_CLIP = 1e6
-"""verl always bounds the loss of bad tokens; a bound that no ratio reaches is none."""
+"""verl always bounds the loss of tokens of negative advantage. This bound is so high that no ratio reaches
+it."""
 LOSSES = {"clipped": "vanilla", "gspo": "gspo", "cispo": "cispo"}
 FAR = 1e6
-"""verl wants both bounds of a ratio; as a missing one this, or its inverse."""
+"""verl requires both bounds of a ratio. This value, or its inverse, replaces a missing one."""
 
 Keys = Mapping[str, Any]
 
 
 def learner_keys(recipe: Rl) -> Keys:
-    """The settings of the learner, by their names in verl; keys with a + are not among its defaults."""
+    """Settings of the learner, by their names in verl. A key with a + is not among verl's defaults."""
     return {**_model(recipe), **_actor(recipe), **_loss(recipe), **_algorithm(recipe)}
 
 
 def _model(recipe: Rl) -> Keys:
-    """The model, and how it is shared out."""
+    """The model, and how GPUs share it."""
     train, trainer = recipe.train, recipe.cluster.trainer
     shared = {
         "actor_rollout_ref.model.enable_gradient_checkpointing": train.activation_checkpointing,
@@ -45,7 +46,7 @@ def _megatron(recipe: Rl) -> Keys:
         f"{part}.optimizer_offload": whole,
         f"{ACTOR}.optim.lr_decay_style": "constant",
     }
-    if trainer.offload == "optimizer":  # the step itself is made on the CPUs
+    if trainer.offload == "optimizer":  # the optimizer step runs on the CPUs
         keys |= {
             f"{optimizer}.optimizer_cpu_offload": True,
             f"{optimizer}.optimizer_offload_fraction": 1.0,
@@ -70,7 +71,7 @@ def _fsdp2(recipe: Rl) -> Keys:
         f"{ACTOR}.optim.lr_scheduler_type": "constant",
         f"{ACTOR}.grad_clip": recipe.train.max_grad_norm,
     }
-    if recipe.train.dtype == "fp32":  # its type alone leaves passes in bf16
+    if recipe.train.dtype == "fp32":  # the dtype alone would leave forward passes in bf16
         keys[f"{part}.dtype"] = "float32"
         parts = ("param_dtype", "reduce_dtype", "buffer_dtype")
         keys |= {f"+{part}.mixed_precision.{each}": "fp32" for each in parts}
@@ -127,10 +128,10 @@ def _algorithm(recipe: Rl) -> Keys:
 
 
 def _mismatch(recipe: Rl) -> Keys:
-    """Weights and masks where trainer and engine differ.
+    """Settings for the mismatch of trainer and engine: weights and masks of tokens.
 
-    verl truncates by rollout_is, or weighs by it between two bounds and by 0 outside of them (IcePop). It
-    masks by rollout_rs, whose bounds are of engine / trainer, and leaves what is masked out of means too.
+    verl truncates weights by rollout_is; with two bounds, weights outside of them are 0 (IcePop). It masks by
+    rollout_rs, whose bounds are of the ratio engine / trainer; means leave masked tokens out too.
     """
     rule, part = recipe.method.mismatch, "algorithm.rollout_correction.rollout"
     low, high, most = rule.mask_below, rule.mask_above, rule.truncate

@@ -1,5 +1,5 @@
-"""Our rollouts as an agent loop of verl: verl requests each; we bound their number at once and their
-duration."""
+"""Our rollouts as an agent loop of verl. verl requests each rollout; we limit their number at the same time
+and their duration."""
 
 from typing import Any
 
@@ -13,16 +13,16 @@ from swelab.rl.rollouts import RolledOut
 
 
 class SwelabLoop(AgentLoopBase):
-    """One rollout for verl. order: path of the file that says what is trained (`verl_order`)."""
+    """Makes one rollout for verl. order: path of the file that describes the training (`verl_order`)."""
 
     def __init__(self, *arguments: Any, order: str, **options: Any):
         super().__init__(*arguments, **options)
         self._work = workplace(order)
 
     async def run(self, sampling_params: Record, **row: Any) -> Row | list[Row]:
-        """The rows of one rollout, when those of its group are over; [] where it trains nothing.
+        """Returns the rows of one rollout when its whole group is finished; [] if it trains nothing.
 
-        Raises Fault where no further rollout would go better; the run ends then.
+        Raises Fault if every further rollout would fail too; the run ends then.
         """
         if row["extra_info"]["held_out"]:
             found = validation_row(await self._validate(sampling_params, row), self._work.order.recipe)

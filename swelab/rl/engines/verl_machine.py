@@ -1,4 +1,4 @@
-"""Settings of verl for its machines: Ray's, and those of a CPU if there is no GPU."""
+"""Settings of verl that depend on its machines: those of Ray, and those of a CPU if there is no GPU."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ TRANSFER, TRANSFER_FOLDER = "swelab_files", "SWELAB_VERL_TRANSFER"
 STORE_BYTES = 500_000_000
 """Size of Ray's object store on a machine without a GPU."""
 PYTHON = "SWELAB_VERL_PYTHON"
-"""The variable with the interpreter of verl's environment, where that is not .venv-verl."""
+"""Environment variable: the Python interpreter of verl's environment, if it is not in .venv-verl."""
 MEGATRON = """
 from importlib.util import find_spec
 raise SystemExit(not (find_spec("megatron") and find_spec("megatron.core")))
@@ -25,7 +25,7 @@ raise SystemExit(not (find_spec("megatron") and find_spec("megatron.core")))
 
 
 def python_of_verl() -> Path:
-    """The interpreter of verl's environment. Raises InputError where there is none."""
+    """The interpreter of verl's environment. Raises InputError if it does not exist."""
     found = Path(os.environ.get(PYTHON) or ROOT / ".venv-verl" / "bin" / "python")
     if not found.is_file():
         raise InputError("verl is not installed", found, f"`make verl`, or ${PYTHON}")
@@ -33,7 +33,7 @@ def python_of_verl() -> Path:
 
 
 def has_megatron() -> bool:
-    """Whether Megatron is in verl's environment. Raises InputError where there is no such environment."""
+    """Whether Megatron is in verl's environment. Raises InputError if that environment does not exist."""
     return subprocess.run([python_of_verl(), "-I", "-c", MEGATRON], stderr=subprocess.DEVNULL).returncode == 0
 
 
@@ -41,7 +41,7 @@ def surroundings(recipe: Rl) -> dict[str, str]:
     """Variables of verl's processes."""
     found = {
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
-        "VERL_LOGGING_LEVEL": "WARN",  # with INFO separate_async fails in a line of its log (0.9.1)
+        "VERL_LOGGING_LEVEL": "WARN",  # with INFO separate_async crashes in a log call (verl 0.9.1)
         "RAY_AUTH_MODE": "token",
         "RAY_USAGE_STATS_ENABLED": "0",
         "HF_HUB_OFFLINE": "1",
@@ -52,21 +52,21 @@ def surroundings(recipe: Rl) -> dict[str, str]:
     if recipe.train.device == "cpu":
         threads = str(recipe.train.threads)
         found |= {"VERL_PLATFORM": "cpu", "SGLANG_USE_CPU_ENGINE": "1", "OMP_NUM_THREADS": threads}
-        path.append(str(SHIMS))  # for sglang: packages that exist for GPUs only
+        path.append(str(SHIMS))  # stand-ins for packages that sglang imports and that exist for GPUs only
     found["PYTHONPATH"] = os.pathsep.join(path)
     return found
 
 
 def logical_cpus(recipe: Rl) -> int:
-    """CPUs that Ray reckons with on a node: at least what verl asks for there; its processes mostly wait."""
+    """CPUs to announce to Ray for a node: at least what verl requests, as its processes mostly wait."""
     verl = recipe.cluster
     return max(recipe.job.cpus, 4 * verl.gpus + verl.rollout.loops + 6)
 
 
 def machine_keys(recipe: Rl, private: str, address: str) -> list[str]:
-    """Overrides for where verl runs. private: a short path of a folder that ends with this run.
+    """Overrides for where verl runs. private: a folder with a short path, which is removed when the run ends.
 
-    address: of Ray's head; "" where verl starts Ray itself.
+    address: of Ray's head; "" if verl starts Ray itself.
     """
     ray = "ray_kwargs.ray_init"
     if address:

@@ -1,7 +1,8 @@
-"""A further node of Ray, on a node of our SLURM job: started through srun, ended when its standard input is.
+"""A further node of Ray, on a node of our SLURM job: srun starts it, and it ends when its standard input
+closes.
 
 `python -m swelab.rl.engines.verl_node` reads one line of JSON: the words of `ray start`, the head's host and
-port, how long to wait for it, and the log. It ends with 1 when Ray does.
+port, how long to wait for the head, and the log. It exits with 1 if Ray ends first.
 """
 
 import json
@@ -46,7 +47,7 @@ def _over() -> bool:
 
 
 def _reached(host: str, port: int, seconds: float) -> bool:
-    """Whether the head listens within `seconds`; False too once our standard input is closed."""
+    """Whether the head listens within `seconds`; also False as soon as our standard input closes."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and not _over():
         try:

@@ -22,11 +22,9 @@ AGENT = "swelab"
 
 @dataclass(frozen=True)
 class Order:
-    """All that verl's worker processes need to know of a training. Paths are absolute.
+    """All facts that verl's worker processes need about a training. Paths are absolute.
 
-    loops: number of processes that make rollouts.
-
-    folder: of the run, with journals of all rollouts.
+    loops: number of processes that make rollouts. folder: of the run, with journals of all rollouts.
     """
 
     recipe: Rl
@@ -38,7 +36,7 @@ class Order:
 
     @property
     def loop(self) -> MiniLoop:
-        """The loop of the agent. Raises InputError."""
+        """The agent's loop, by the scaffold's recipe. Raises InputError."""
         return loop_of(recipes.complete(SCAFFOLD, self.scaffold, "scaffold"))
 
     @property
@@ -54,7 +52,7 @@ class Order:
 
     @property
     def at_once(self) -> int:
-        """Rollouts that one process makes at the same time."""
+        """Number of rollouts that one process makes at the same time."""
         return max(1, self.recipe.rollouts.at_once // self.loops)
 
     def journal(self, request: RolloutRequest) -> Path:
@@ -63,7 +61,7 @@ class Order:
         return self.folder / "journals" / f"{step:05d}" / f"{request.name}.jsonl"
 
     def validation_folder(self, steps: int) -> Path:
-        """Folder of the validation after step `steps`. With other tasks or sampling it is another folder."""
+        """Folder of the validation after step `steps`. Other tasks or other sampling give another folder."""
         asked = self.recipe.validation
         name = digest([asked.temperature if asked else 0, list(self.held_out)])[:16]
         return self.folder / f"validation-{name}" / f"{steps:05d}"
@@ -74,7 +72,7 @@ class Order:
 
 
 def write_order(path: Path, order: Order) -> None:
-    """Writes an order where `read_order` finds it."""
+    """Writes an order for `read_order`."""
     reads = order.reads
     images = {name: asdict(image) for name, image in reads.images.items()}
     write_json(
@@ -125,13 +123,13 @@ def rows(order: Order, count: int) -> Iterator[Record]:
 
 
 def validation_rows(order: Order) -> Iterator[Record]:
-    """Rows of verl's validation data. Without a validation there is one, as verl wants a file with a row."""
+    """Rows of verl's validation data. There is one row even without a validation, because verl needs one."""
     for number, task in enumerate(order.held_out or order.reads.tasks[:1]):
         yield _row(task, number, True)
 
 
 def _row(task: Task, number: int, held_out: bool) -> Record:
-    """One row. The ground truth is the prompt's number: verl writes it beside each sample that it trains."""
+    """Returns one row. Its ground truth is the prompt's number, which verl copies to each trained sample."""
     return {
         "agent_name": AGENT,
         "data_source": "held-out" if held_out else "train",

@@ -1,4 +1,4 @@
-"""Registers our extensions with verl. Each of its processes imports this first
+"""Registers our extensions with verl. Every process of verl imports this module first
 ($VERL_USE_EXTERNAL_MODULES)."""
 
 import os

@@ -1,7 +1,7 @@
-"""Ray for a training on verl: verl's own on one machine; on the nodes of a SLURM job, ours.
+"""Ray for a training on verl. On one machine verl starts it; on the nodes of a SLURM job we start it.
 
-On several nodes Ray's head and verl are processes of the job's first node (`verl_head`), and a step of the
-job is a node of Ray on each of the others (`verl_node`). When one of them ends, the training ends; the same
+On several nodes, Ray's head and verl run on the job's first node (`verl_head`). On each other node a SLURM
+job step runs a node of Ray (`verl_node`). When one of these processes ends, the training ends; the same
 command resumes it.
 """
 
@@ -23,21 +23,21 @@ from swelab.records import InputError, Record
 from swelab.rl.engines.verl_machine import STORE_BYTES, logical_cpus
 
 JOIN_SECONDS = 300.0
-"""Within these every node of the job must have joined Ray."""
+"""Every node of the job must join Ray within this time."""
 STOP_SECONDS = 20.0
 MAIN = "verl.trainer.main_ppo"
 HEAD, NODE = "swelab.rl.engines.verl_head", "swelab.rl.engines.verl_node"
 
 
 class OwnRay:
-    """verl starts Ray itself, or finds it at $RAY_ADDRESS."""
+    """Ray that verl starts itself, or that runs at $RAY_ADDRESS."""
 
     def __init__(self, python: Path):
         self._python = python
         self.address = os.environ.get("RAY_ADDRESS", "")
 
     def command(self, private: str, words: Sequence[str]) -> list[str]:
-        """The command line that runs verl with these words."""
+        """The command line that runs verl with these arguments."""
         return [str(self._python), "-m", MAIN, *words]
 
     def fault(self) -> str:
@@ -47,7 +47,7 @@ class OwnRay:
 
 @dataclass
 class JobRay:
-    """Ray over the nodes of the SLURM job that we run in, the first of which is this one.
+    """Ray over the nodes of our SLURM job; this process runs on the first of them.
 
     env: of verl's processes, on every node. folder: for the nodes' logs.
     """
@@ -77,7 +77,7 @@ class JobRay:
         return [str(self.python), "-m", HEAD, *map(str, told)]
 
     def fault(self) -> str:
-        """A line that says which node's Ray has ended, and why; "" while all run."""
+        """Names the node whose Ray has ended, and why; "" while all run."""
         for name, step in self._steps.items():
             if (status := step.poll()) is not None:
                 said = [path for path in self._logs(name) if path.exists() and path.stat().st_size]
@@ -86,7 +86,7 @@ class JobRay:
         return ""
 
     def start(self) -> None:
-        """Begins the steps of the other nodes, which wait for the head."""
+        """Starts a SLURM step on each other node; the steps wait for the head."""
         for node in self.nodes[1:]:
             command = ["srun", f"--jobid={os.environ['SLURM_JOB_ID']}", "--nodes=1", "--ntasks=1"]
             command += ["--overlap", f"--nodelist={node.name}", "--mem=0", "--quiet"]
@@ -106,7 +106,7 @@ class JobRay:
                 step.stdin.flush()
 
     def stop(self) -> None:
-        """Ends the steps: Ray on a node ends when its standard input does."""
+        """Ends the SLURM steps, by closing their standard input."""
         for step in self._steps.values():
             assert step.stdin
             with suppress(BrokenPipeError):
@@ -121,7 +121,7 @@ class JobRay:
             step.wait()
 
     def _words(self, node: slurm.Node) -> list[str]:
-        """`ray start` on a node. Ports are the system's choice: other jobs may run there too."""
+        """The command `ray start` for a node. The system chooses ports, as other jobs may run there too."""
         address = socket.gethostbyname(node.address)
         words = [str(self.python.with_name("ray")), "start", "--block", "--disable-usage-stats"]
         words += [f"--node-ip-address={address}", "--min-worker-port=0", "--max-worker-port=0"]
@@ -136,7 +136,8 @@ class JobRay:
 
 @contextmanager
 def open_ray(recipe: Rl, python: Path, env: Mapping[str, str], folder: Path) -> Iterator[OwnRay | JobRay]:
-    """Ray where the recipe's job wants it. Raises InputError, SlurmError: several nodes without their job."""
+    """Opens Ray for the recipe's job. Raises InputError, SlurmError: several nodes without a SLURM job of
+    them."""
     if recipe.job.nodes == 1 or os.environ.get("RAY_ADDRESS"):
         yield OwnRay(python)
         return

@@ -1,6 +1,6 @@
-"""The record of a training on verl, in the words of the embedded engine: from journals and verl's figures.
+"""Records a training on verl as the embedded engine records its own, from journals and verl's figures.
 
-Nothing here is kept: all of it is made anew from what lies in the run's folder, after a kill too.
+Keeps no state: everything is computed from the files in the run's folder, so a kill loses nothing.
 """
 
 import json
@@ -17,7 +17,7 @@ from swelab.rl.method import Group, group_of, measured
 from swelab.rl.rollouts import RolledOut, RolloutRequest, read_result
 
 TRAINED, FIGURES = "trained", "figures"
-"""Folders below verl's own: rows of each step as verl wrote them, and its figures, a file for each start."""
+"""Folders below verl's own folder: rows of each step as verl wrote them; figures, one file for each start."""
 ROLLOUTS = "rollouts"
 NAMES = {
     "actor/pg_loss": "train/loss",
@@ -30,19 +30,19 @@ NAMES = {
     "timing_s/update_weights": "time/publish",
     "timing_s/testing": "time/validation",
 }
-"""verl's figures that mean what one of ours does. All of them stand beside these too, behind `verl/`."""
+"""verl's figures that equal one of ours. Every figure of verl also appears with the prefix `verl/`."""
 TRAINING = ("timing_s/old_log_prob", "timing_s/ref", "timing_s/adv", "timing_s/update_actor")
 
 
 @dataclass(frozen=True)
 class RunRecords:
-    """Reads what a run has left. folder: verl's own, below the run's."""
+    """Reads the files of a run. folder: verl's own, below the run's."""
 
     order: Order
     folder: Path
 
     def figures(self) -> dict[int, Record]:
-        """verl's figures of each step; where a step was made again, those of the last time."""
+        """verl's figures of each step. If a step was repeated, the later figures replace the earlier ones."""
         found: dict[int, Record] = {}
         for path in sorted((self.folder / FIGURES).glob("*.jsonl")):
             for line in _whole_lines(path):
@@ -70,7 +70,8 @@ class RunRecords:
         return [group_of(self._rollouts(each), self.order.recipe) for each in self.prompts(number)]
 
     def prompts(self, number: int) -> list[int]:
-        """The prompts of a step, as verl wrote them; where it was killed before, those that are its turn."""
+        """Returns the prompts of a step from verl's records, or those due in that step if there are no
+        records."""
         lines = _whole_lines(self.folder / TRAINED / f"{number}.jsonl")
         if told := sorted({int(line["gts"]) for line in lines if not line["uid"].startswith("pad")}):
             return told
@@ -78,14 +79,15 @@ class RunRecords:
         return list(range((number - 1) * count, number * count))
 
     def write_rollouts(self, number: int) -> list[RolledOut]:
-        """Writes the folders of a step's rollouts, those that the recipe keeps; the rollouts."""
+        """Writes the folders of a step's rollouts that the recipe selects, and returns all rollouts of the
+        step."""
         artifacts, groups = Artifacts(self.order.folder / ROLLOUTS, self.order.recipe), self.groups(number)
         for group in groups:
             artifacts.write(number, group)
         return [done for group in groups for done in group.rollouts]
 
     def validated(self) -> list[int]:
-        """After how many steps there was a validation."""
+        """The step counts after which a validation was made."""
         parent = self.order.validation_folder(0).parent
         return [number for number in map(int, _names(parent)) if self._attempts(number)]
 
@@ -94,7 +96,7 @@ class RunRecords:
         return metrics.of_validation(self._attempts(steps))
 
     def validation_lines(self) -> Iterator[Record]:
-        """Lines of validation.jsonl; the conversations are those of the first and the last validation."""
+        """Lines of validation.jsonl. Only those of the first and the last validation hold conversations."""
         moments = self.validated()
         for steps in moments:
             for done in self._attempts(steps):
@@ -106,7 +108,7 @@ class RunRecords:
         return [done for each in asked if (done := read_back(each, self.order.journal(each)))]
 
     def _attempts(self, steps: int) -> list[RolledOut]:
-        """All attempts of a validation; none of one that is not over."""
+        """All attempts of a validation; [] if some are not finished."""
         asked = [RolloutRequest(number, 0, task) for number, task in enumerate(self.order.held_out)]
         paths = [self.order.validation_journal(each, steps) for each in asked]
         found = [done for each, path in zip(asked, paths, strict=True) if (done := read_back(each, path))]
@@ -114,13 +116,13 @@ class RunRecords:
 
 
 def read_back(request: RolloutRequest, path: Path) -> RolledOut | None:
-    """A rollout that is over, from its journal, which its maker may hold; None where it is not."""
+    """Reads a finished rollout from its journal, which another process may have open; None if unfinished."""
     lines = list(read_journal(path)) if path.exists() else []
     return next((read_result(request, line) for line in lines if line["key"] == request.name), None)
 
 
 def _whole_lines(path: Path) -> list[Record]:
-    """The lines of a file that its writer may not have finished."""
+    """The complete lines of a file whose last line may be unfinished."""
     if not path.exists():
         return []
     return [json.loads(text) for text in path.read_text().split("\n")[:-1]]

@@ -1,6 +1,7 @@
-"""Runs a training on verl: starts and watches its processes, ends them with us, resumes after a kill.
+"""Runs a training on verl: starts and watches its processes, ends them when we end, resumes after a kill.
 
-The same command resumes: verl starts from its newest checkpoint, and rollouts in the journals are read back.
+The same command resumes: verl starts from its newest checkpoint, and finished rollouts are read from the
+journals.
 """
 
 import os
@@ -49,7 +50,8 @@ class VerlEnded(Fault):
 def train_on_verl(
     recipe: Rl, start: Path, reads: Reads, folder: Path, reports: Reports | None = None
 ) -> Path:
-    """Trains from the checkpoint `start`, in `folder`; the last checkpoint. See `training_run.train_policy`.
+    """Trains from the checkpoint `start` in `folder`, and returns the last checkpoint. See
+    `training_run.train_policy`.
 
     Raises Fault, InputError, VerlEnded.
     """
@@ -60,14 +62,14 @@ def train_on_verl(
 
 
 def settled(recipe: Rl) -> Rl:
-    """The recipe with the device and the type of numbers that `auto` stands for on this machine."""
+    """Returns the recipe with `auto` replaced by this machine's device and dtype."""
     device = device_of(recipe.train).partition(":")[0]
     found = {"device": device, "dtype": dtype_of(recipe.train)}
     return recipe.model_copy(update={"train": recipe.train.model_copy(update=found)})
 
 
 def absolute(reads: Reads) -> Reads:
-    """The same, for processes that work elsewhere."""
+    """The same inputs with absolute paths, for processes in another working directory."""
     witness = [path.absolute() for path in reads.witness]
     return Reads(reads.tasks, reads.repos_dir.absolute(), reads.held_out, reads.images, witness)
 
@@ -89,13 +91,13 @@ class VerlRun:
 
     @property
     def order(self) -> Order:
-        """The input of verl's processes."""
+        """Input for verl's processes."""
         scaffold = recipes.named(SCAFFOLD, self.recipe.scaffold).model_dump(exclude_none=True)
         loops = self.recipe.cluster.rollout.loops
         return Order(self.recipe, scaffold, self.start, self.reads, self.folder, loops)
 
     def train(self) -> Path:
-        """All steps that are left; the last checkpoint."""
+        """Runs all steps that are left, and returns the last checkpoint."""
         records, last = self._records, self.recipe.train.steps
         told = StepReporter(records, self.reports, self.folder)
         with closing(self.reports):
@@ -162,7 +164,7 @@ class VerlRun:
                 verl.stop(GRACE_SECONDS if sys.exc_info()[0] is None else 0)
 
     def _validates_first(self) -> bool:
-        """True if a validation is due where the run begins or resumes, and was not made yet."""
+        """Whether a validation is due at the step where the run begins or resumes, and is still missing."""
         asked, done = self.recipe.validation, newest_step(self.own)
         if not asked or done % asked.every:
             return False
@@ -174,8 +176,8 @@ class VerlRun:
             shutil.rmtree((self.own / "private").read_text(), ignore_errors=True)
 
     def overrides(self, private: str, address: str) -> list[str]:
-        """The overrides of verl's settings. private: a short path of a folder that ends with it; address:
-        Ray's."""
+        """Returns the overrides of verl's settings. private: a folder with a short path, removed with the
+        run; address: Ray's."""
         (self.own / "private").write_text(private)
         files = RunFiles(
             self.folder.name, self.start, self.own / "train.jsonl", self.own / "held-out.jsonl",

@@ -16,9 +16,10 @@ from swelab.rl.samples import Sample, samples
 
 
 class Row(AgentLoopOutput):
-    """One sequence for verl. `advantages`: of each token of the response; none where it is not trained.
+    """One sequence for verl. `advantages`: one for each token of the response; None if the row is not
+    trained.
 
-    verl expects one reward a row and copies the reward of a rollout's last row to all its rows. So our
+    verl expects one reward per row, and copies the reward of a rollout's last row to all its rows. So our
     advantages are passed as its token scores, which its estimator `swelab` returns unchanged.
     """
 
@@ -34,10 +35,10 @@ class Row(AgentLoopOutput):
 
 
 def trained_rows(group: dict[int, RolledOut], recipe: Rl, version: int) -> dict[int, list[Row]]:
-    """The rows of each rollout of a group, by its number in it; no row for those that are not trained.
+    """Returns each rollout's rows, by its number in the group; rollouts that are not trained have none.
 
-    A group that teaches nothing has one row, of a token that is not trained: a step of verl without any row
-    ends the run. version: of the weights, for that row.
+    A group without any trained rollout gets one row with one untrained token, because a step of verl without
+    rows ends the run. version: of the weights, for that row.
     """
     order = sorted(group)
     found = group_of([group[number] for number in order], recipe)
@@ -56,7 +57,7 @@ def trained_rows(group: dict[int, RolledOut], recipe: Rl, version: int) -> dict[
 
 
 def validation_row(done: RolledOut, recipe: Rl) -> list[Row]:
-    """The row of an attempt of a validation; none of one that infrastructure lost."""
+    """The row of a validation attempt; no row if infrastructure lost it."""
     attempt = done.attempted(reward_of(recipe.method.reward, recipe.method.evidence))
     made = samples(done.turns)
     if attempt.lost or done.trajectory["outcome"] in LOST_ROLLOUTS or not made:
@@ -104,7 +105,7 @@ def _row(sample: Sample, done: RolledOut, reward: float, advantages: Sequence[fl
 
 
 def _metrics(resolved: float, oldest: int, newest: int) -> dict[str, Any]:
-    """The fields that verl wants beside each row, the same in all of them."""
+    """The extra fields that verl needs for each row; all rows must have the same ones."""
     return {
         "reward_extra_info": {"resolved": resolved},
         "min_global_steps": oldest,

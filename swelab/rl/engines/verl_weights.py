@@ -1,7 +1,7 @@
-"""Passes new weights to verl's sglang servers on a CPU: by files in memory, where GPUs share memory itself.
+"""Passes new weights to verl's sglang servers on a CPU by files in memory. (GPUs would share memory itself.)
 
-Each trainer rank takes part in gathering the weights; the first of each server writes them, and the server
-reads them from there.
+All trainer ranks take part in gathering the weights. The first rank of each server writes the file, and the
+server reads it.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.05
 
 
 async def gathered(weights: Any) -> dict[str, Any]:
-    """All weights whole, in main memory, by name; every rank of a group must ask."""
+    """Returns all weights, unsharded, in main memory, by name. Every rank of a group must call it."""
     from verl.workers.rollout.utils import ensure_async_iterator
 
     return {
@@ -32,7 +32,8 @@ async def gathered(weights: Any) -> dict[str, Any]:
 
 
 def write_checkpoint(folder: Path, weights: dict[str, Any], model: Path, tied: bool) -> None:
-    """A checkpoint that an engine reads: these weights, and all else of the checkpoint `model`."""
+    """Writes a checkpoint that an engine can load: these weights, and all other files of the checkpoint
+    `model`."""
     for path in model.iterdir():
         if path.is_file() and path.suffix not in (".safetensors", ".bin") and "index" not in path.name:
             shutil.copy(path, folder)
@@ -41,7 +42,7 @@ def write_checkpoint(folder: Path, weights: dict[str, Any], model: Path, tied: b
 
 
 def _adapter() -> type:
-    """verl's client of a sglang server, which gives it weights by a file."""
+    """Returns the class of verl's client of an sglang server, changed to send weights as a file."""
     from verl.workers.rollout.sglang_rollout.sglang_rollout import ServerAdapter
 
     class FileAdapter(ServerAdapter):
@@ -66,7 +67,7 @@ def _adapter() -> type:
 
 
 def _transfer() -> type:
-    """verl's way from trainers to servers of other nodes (separate_async), by a file that both see."""
+    """Returns verl's class that sends weights to servers on other nodes (separate_async) by a shared file."""
     from verl.checkpoint_engine.base import CheckpointEngine
 
     class FileTransfer(CheckpointEngine):
@@ -117,14 +118,14 @@ def _transfer() -> type:
 
 
 def __getattr__(name: str) -> Any:
-    """`FileAdapter`: made at its first use, as sglang takes seconds to import."""
+    """Makes `FileAdapter` at its first use, because sglang takes seconds to import."""
     if name == "FileAdapter":
         return _adapter()
     raise AttributeError(name)
 
 
 def install() -> None:
-    """Makes verl use them in this process."""
+    """Makes verl use these classes in this process."""
     from verl.checkpoint_engine.base import CheckpointEngineRegistry
     from verl.workers.rollout.base import _ROLLOUT_REGISTRY
 

@@ -1,4 +1,5 @@
-"""The part of a verl process that makes rollouts: opened with the first rollout, closed with the process."""
+"""The resources of a verl process that makes rollouts: opened with the first rollout, closed with the
+process."""
 
 import asyncio
 import atexit
@@ -20,18 +21,18 @@ from swelab.rl.token_model import TokenEngine
 from swelab.rl.token_template import TokenTemplate
 
 FAULT = "fault.txt"
-"""File in the run's folder: the line of a fault that every further rollout would meet too."""
+"""File in the run's folder with one line: a fault that would also end every further rollout."""
 
 
 class Gathering:
-    """The rollouts of one prompt until all of them are over."""
+    """Collects the rollouts of one prompt until all are finished."""
 
     def __init__(self, size: int):
         self.done: dict[int, RolledOut] = {}
         self._open, self._whole = size, asyncio.Event()
 
     def close(self, session: int, done: RolledOut | None) -> None:
-        """One of them is over; None of one that made no rollout."""
+        """Records that a rollout is finished. done: None if it failed."""
         if done:
             self.done[session] = done
         self._open -= 1
@@ -39,7 +40,7 @@ class Gathering:
             self._whole.set()
 
     async def whole(self) -> dict[int, RolledOut]:
-        """All that were made, by their session, when all are over."""
+        """Waits until all rollouts are finished, and returns those that did not fail, by session."""
         await self._whole.wait()
         return self.done
 
@@ -59,12 +60,12 @@ class Workplace:
         self._groups: dict[str, Gathering] = {}
 
     def request_of(self, number: int, session: int, held_out: bool) -> RolloutRequest:
-        """The rollout of a row of data: its number, and which of the group it is."""
+        """The rollout of a row of data. number: of the prompt; session: the rollout's number in its group."""
         task = self.order.held_out[number] if held_out else self.order.prompts.task(number)
         return RolloutRequest(number, session, task)
 
     def group(self, name: str) -> Gathering:
-        """The rollouts of the prompt that verl calls so."""
+        """The rollouts of the prompt that verl calls `name`."""
         if name not in self._groups:
             self._groups[name] = Gathering(self.order.recipe.rollouts.samples)
         return self._groups[name]
@@ -76,7 +77,7 @@ class Workplace:
     async def roll_out(
         self, request: RolloutRequest, journal: Path, engine: TokenEngine, temperature: float, judged: bool
     ) -> RolledOut:
-        """One rollout and its grade, made in a thread or read back. Raises Fault."""
+        """Makes and grades a rollout in a thread, or reads it back. Raises Fault."""
         maker = model_maker(self.order.recipe, engine, self._template, self._scaffold, temperature)
         judge = self._judge if judged else None
         place = Place(self._bench, self._scaffold, self._scratch, maker, judge)

@@ -1,7 +1,7 @@
-"""The attempts of a run as the page lists them: a row for each, and some of them in full.
+"""The attempts of a run for the page: a row for each listed attempt, and some attempts in full (packed).
 
-Rollouts and grades are streamed, shard by shard. Rows and packed attempts are bounded in number, packed
-attempts also in bytes, so that 50,000 instances need no more memory than 5,000 do.
+Rollouts and grades are streamed, shard by shard. The numbers of rows and of packed attempts are limited, and
+so is the size of packed attempts. So 50,000 instances need no more memory than 5,000.
 """
 
 from collections import Counter
@@ -31,17 +31,17 @@ COLUMNS = (
     "packed",
 )
 """Columns of the list. what: mutation operator and function. seconds: of the tests. place: file and line of
-the trajectory, in the run's folder. packed: which of the run's packed attempts it is, or -1."""
+the trajectory, in the run's folder. packed: the attempt's number among the run's packed attempts, or -1."""
 REASON_CHARACTERS = 160
 LISTED, PACKED = 40_000, 12_000
-"""Rows and packed attempts of all runs together, at most."""
+"""Maximum number of rows, and of packed attempts, of all runs together."""
 PACKED_BYTES = 20_000_000
-"""Maximum size of all packed attempts in the page, together."""
+"""Maximum size in bytes of all packed attempts in the page."""
 
 
 @dataclass
 class ListedAttempts:
-    """Counts of a run's trajectories, and its attempts as the page lists them, failures in front."""
+    """Counts of a run's trajectories, and its attempts in the order of the page, failures first."""
 
     turns: Counter[int] = field(default_factory=Counter)
     tokens: Counter[int] = field(default_factory=Counter)
@@ -51,19 +51,19 @@ class ListedAttempts:
 
 @dataclass(frozen=True)
 class Selection:
-    """Attempts to show. listed: place in the list by name. packs: how many are packed, in `quota` bytes."""
+    """Attempts to show. listed: place in the list by name. packs: how many to pack, within `quota` bytes."""
 
     listed: Mapping[str, int]
     packs: int
     quota: int
 
     def is_packed(self, name: str) -> bool:
-        """Whether an attempt is among the first `packs` of the list and so is packed whole."""
+        """Whether an attempt is among the first `packs` of the list, which are packed in full."""
         return self.listed.get(name, self.packs) < self.packs
 
 
 class Packs:
-    """The packed attempts of the first places: as many as fit into `quota` bytes, in any order."""
+    """Collects packed attempts in any order; keeps those of the first places that fit into `quota` bytes."""
 
     def __init__(self, places: int, quota: int):
         self.end, self.quota = places, quota
@@ -71,11 +71,11 @@ class Packs:
         self._lines: list[tuple[int, str]] = []
 
     def wants(self, place: int) -> bool:
-        """Whether there is room for a place."""
+        """Whether an attempt at this place may still fit."""
         return place < self.end
 
     def add(self, place: int, line: str) -> None:
-        """Takes a wanted place in. Where it does not fit, the last places are dropped for good."""
+        """Adds a wanted attempt. If it does not fit, the attempts of the last places are dropped."""
         heappush(self._lines, (-place, line))
         self._size += len(line) + 1
         while self._size > self.quota:
@@ -84,7 +84,7 @@ class Packs:
             self._size -= len(line) + 1
 
     def lines(self) -> dict[int, str]:
-        """The packed attempts by place, in order."""
+        """The packed attempts by place, in the order of places."""
         return {-place: line for place, line in sorted(self._lines, reverse=True)}
 
 
@@ -94,10 +94,10 @@ def read_attempts(
     tasks: Mapping[str, Mapping[str, str]],
     shown: Mapping[str, Record],
 ) -> ListedAttempts:
-    """Counts of all attempts of a policy on a subset, rows of those listed, packs up to `selection.quota`.
+    """Reads a policy's attempts on a subset: counts of all, rows of the listed ones, packed attempts.
 
-    tasks: "repo" and "op" by instance id; shown: what the viewer shows of the tasks of packed attempts.
-    Raises InputError when a rollout has no grade.
+    tasks: "repo" and "op" by instance id. shown: facts about the tasks of packed attempts for the viewer.
+    Raises InputError if a rollout has no grade.
     """
     grades = wanted_grades(run.shards("grades"), selection)
     logs = Archive(run.results / "progress" / "runs")
@@ -126,7 +126,7 @@ def read_attempts(
 
 
 def wanted_grades(shards: list[str], selection: Selection) -> dict[str, tuple[Grade, list[Record]]]:
-    """The grades of the listed attempts by name, with those of their tests that the page shows."""
+    """Returns (grade, its tests for the page) of each listed attempt by name."""
     found = {}
     for grade in (Grade.of(row) for shard in shards for row in read_jsonl(shard)):
         name = attempt_name(grade)
@@ -139,7 +139,7 @@ def wanted_grades(shards: list[str], selection: Selection) -> dict[str, tuple[Gr
 def listed_row(
     row: Trajectory, grade: Grade, task: Mapping[str, str], number: int, place: str
 ) -> list[object]:
-    """The values of COLUMNS for an attempt that is not packed yet."""
+    """The values of COLUMNS for an attempt that is not packed (yet)."""
     what = " ".join(filter(None, (task.get("op", ""), task.get("function", ""))))
     reason = visible(grade.reason[:REASON_CHARACTERS])
     facts = (row.instance_id, row.sample, grade.status, row.outcome)
@@ -147,7 +147,7 @@ def listed_row(
 
 
 def test_output(logs: Archive, grade: Grade) -> str:
-    """The kept output of the tests of an attempt that was not resolved, or ''."""
+    """The kept output of an unresolved attempt's tests, or ''."""
     if not grade.run or grade.resolved:
         return ""
     kept = logs.look(grade.run)

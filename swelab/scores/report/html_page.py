@@ -1,11 +1,11 @@
 """The report: one self-contained HTML page about one experiment, without a single network request.
 
-Trajectories are hostile text. They enter the page as JSON inside a data block, with every
-character escaped that could end it, and the viewer puts them on screen as text only. A content
-security policy allows the page's own script and style by hash and nothing else.
+Trajectories are hostile text. They are in the page as JSON in a data block, with every character escaped that
+could end the block, and the viewer shows them only as text. A content security policy allows the page's own
+script and style by hash, and nothing else.
 
-The page opens from a file at once, however many attempts there are: a list of them is read when it
-opens; their steps lie in a second block, a compressed line an attempt, and are unpacked on demand.
+The page opens quickly with any number of attempts: it reads a list of attempts when it opens, and unpacks
+their steps on demand from a second block, which has a compressed line for each attempt.
 """
 
 import base64
@@ -58,7 +58,7 @@ def render(evidence: ReportData) -> str:
 def title_of(evidence: ReportData) -> list[str]:
     """The finding as a title, in parts that should not be broken: both rates on every benchmark.
 
-    Attempts that were lost to infrastructure are said here, since the rates count them as not resolved.
+    The title mentions attempts lost to infrastructure, because the rates count them as not resolved.
     """
     parts = ["Resolve rate"]
     for side in results.sides(evidence):
@@ -101,7 +101,7 @@ def content(evidence: ReportData) -> list[tuple[str, str, str, str]]:
 
 
 def block(key: str, title: str, subtitle: str, body: str) -> str:
-    """A section; the first stands under the page's title, and the picture takes the whole width."""
+    """A section. The first comes under the page's title; the one with the picture takes the whole width."""
     css = {"result": "block whole first", "pipeline": "block whole", "trajectories": "block whole"}.get(
         key, "block"
     )
@@ -114,7 +114,7 @@ def block(key: str, title: str, subtitle: str, body: str) -> str:
 
 
 def viewer_data(evidence: ReportData) -> Record:
-    """The data that the viewer starts with: runs and their attempts; `packed` says where the rest is."""
+    """The viewer's initial data: runs and their attempts. The column `packed` numbers the packed attempts."""
     runs: list[Record] = []
     first = 0
     for run in evidence.runs:
@@ -143,7 +143,7 @@ def viewer(evidence: ReportData) -> str:
 
 
 def embedded(data: Record) -> str:
-    """JSON that is inert inside a script element: no <, > or &, and nothing outside ASCII."""
+    """JSON that has no effect inside a script element: no <, > or &, and only ASCII."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

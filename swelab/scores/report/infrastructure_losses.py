@@ -1,4 +1,4 @@
-"""The report's account of tasks lost to infrastructure: they are counted apart, and both rates are given."""
+"""Reports tasks lost to infrastructure. They are counted separately, and both rates are given."""
 
 from html import escape
 
@@ -10,7 +10,7 @@ from swelab.scores.score import rate
 
 
 def first_line(evidence: ReportData) -> str:
-    """The first line of the page where attempts of a scored run were lost: how many, and what rates mean."""
+    """The page's first line if attempts of a scored run were lost: how many, and what the rates mean then."""
     lost = lost_attempts(evidence)
     if not lost:
         return ""
@@ -24,12 +24,12 @@ def first_line(evidence: ReportData) -> str:
 
 
 def lost_attempts(evidence: ReportData) -> int:
-    """Attempts of scored runs that were lost to infrastructure."""
+    """Number of attempts of scored runs that were lost to infrastructure."""
     return sum(lost_of(run) for run in evidence.runs if run.scored)
 
 
 def lost_rate(policy: PolicyScore) -> str:
-    """How many tasks were lost to infrastructure and the rate without them; '' when none was."""
+    """The number of tasks lost to infrastructure, and the rate without them; '' if none was lost."""
     if not policy.infra_errors:
         return ""
     rest = policy.without_infra_errors
@@ -38,7 +38,7 @@ def lost_rate(policy: PolicyScore) -> str:
 
 
 def lost_note(side: BenchmarkResult, evidence: ReportData) -> str:
-    """States the rates without lost tasks, or that none was lost."""
+    """Gives the rates without lost tasks, or states that none was lost."""
     lost = {name: policy for name, policy in side.policies.items() if policy.infra_errors}
     if not lost:
         return note("No task was lost to infrastructure: every task has a verdict.")
@@ -55,7 +55,7 @@ def lost_note(side: BenchmarkResult, evidence: ReportData) -> str:
 
 
 def both_rates(evidence: ReportData) -> str:
-    """Both rates of every run that lost tasks to infrastructure; '' when there is none."""
+    """A table of both rates of every run that lost tasks to infrastructure; '' if there is none."""
     rows = []
     for run in evidence.runs:
         if lost := lost_of(run):
@@ -66,12 +66,12 @@ def both_rates(evidence: ReportData) -> str:
 
 
 def group_note(runs: list[Run]) -> str:
-    """Says how lost tasks count in a table of groups; '' when none was."""
+    """States how lost tasks count in a table of groups; '' if none was lost."""
     lost = sum(map(lost_of, runs))
     told = f"Attempts lost to infrastructure count as not resolved here: {lost:,}."
     return note(told, warns=True) if lost else ""
 
 
 def lost_of(run: Run) -> int:
-    """Tasks of a run that were lost to infrastructure."""
+    """Number of a run's tasks that were lost to infrastructure."""
     return int(run.report.statuses.get(GradeEnd.INFRA_ERROR, 0))

@@ -1,4 +1,4 @@
-"""Sections of the report on how exact rates are: runs, pass@k, every pair, planning."""
+"""Sections of the report on the precision of rates: runs, pass@k, every pair, planning."""
 
 from html import escape
 
@@ -7,7 +7,7 @@ from swelab.scores.report.markup import muted, note, p_value, points, policy_nam
 from swelab.scores.report.report_data import ReportData
 
 SHOWN = (1, 2, 3, 5, 10, 20, 50, 100)
-"""Numbers of attempts for which pass@k is shown, and the largest."""
+"""Values of k for which pass@k is shown, and the largest k."""
 
 
 def runs_of(policy: PolicyScore) -> int:
@@ -21,7 +21,7 @@ def times(count: int) -> str:
 
 
 def attempted(evidence: ReportData, names: list[str]) -> str:
-    """How often policies attempted each task, in their order: "once", or "2 and 5 times"."""
+    """The numbers of attempts of the policies at each task, in their order: "once", or "2 and 5 times"."""
     counts = [runs_of(evidence.verified.policies[name]) for name in names]
     return times(counts[0]) if len(set(counts)) == 1 else f"{' and '.join(map(str, counts))} times"
 
@@ -76,7 +76,7 @@ def several_runs(evidence: ReportData) -> str:
 
 
 def pass_table(several: list[tuple[str, PolicyScore]]) -> str:
-    """pass@k and pass^k by k, two rows a policy."""
+    """A table of pass@k and pass^k by k, with two rows for each policy."""
     counts = sorted({int(k) for _, policy in several for k in policy.pass_at})
     shown = [k for k in counts if k in SHOWN or k == counts[-1]]
     rows = [
@@ -108,7 +108,7 @@ def scored(evidence: ReportData) -> list[tuple[str, PolicyScore]]:
 
 
 def pairwise(side: BenchmarkResult, evidence: ReportData) -> str:
-    """Every two policies compared, with Holm's correction; '' where there are only two."""
+    """Compares every two policies, with Holm's correction; '' if there are only two."""
     tests = side.get("pairwise", [])
     if not tests:
         return ""
@@ -129,7 +129,7 @@ def pairwise(side: BenchmarkResult, evidence: ReportData) -> str:
 
 
 def planning(evidence: ReportData) -> str:
-    """Table of the differences that further runs could detect; '' if no score has the figures."""
+    """Table of the differences that further runs could detect; '' if no score has these figures."""
     found = [(name, told) for name, policy in scored(evidence) if (told := policy.detectable)]
     if not found:
         return ""

@@ -1,4 +1,4 @@
-"""Numbers and tables as HTML, said the same way in every section of the report."""
+"""Numbers and tables as HTML, in the same form in every section of the report."""
 
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
@@ -8,11 +8,11 @@ from swelab.outcomes import FINAL_ROLLOUTS, GradeEnd
 from swelab.scores.report.report_data import ReportData, Run
 
 STATUS_WORDS = {str(end): end.words for end in GradeEnd}
-"""Verdicts of the grader as a reader sees them."""
+"""Names of the grader's verdicts for readers."""
 OUTCOME_WORDS = {str(end): end.words for end in FINAL_ROLLOUTS}
-"""How rollouts end, as a reader sees it."""
+"""Names for readers of the ways in which rollouts end."""
 EXPERT_SERIES = 3
-"""Number of the chart series (a diamond) of policies that are not scored."""
+"""Number of the chart series (a diamond) for policies that are not scored."""
 
 
 def points(share: float | None) -> str:
@@ -34,7 +34,7 @@ def span(interval: Sequence[float] | None, difference: bool = False) -> str:
 
 
 def p_value(p: float | None) -> str:
-    """A p-value with two digits, as a power of ten where it is small."""
+    """A p-value with two digits, as a power of ten if it is small."""
     if p is None:
         return "n/a"
     if p >= 0.001:
@@ -58,7 +58,7 @@ def outcome_words(outcome: str) -> str:
 def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], caption: str, text: Collection[int] = (0,)
 ) -> str:
-    """A table that scrolls in its own box; cells are HTML, those of the columns `text` flush left."""
+    """A table that scrolls in its own box. Cells are HTML; the columns `text` are left-aligned."""
     sides = ["" if column in text else ' class="n"' for column in range(len(head))]
     top = "".join(f'<th scope="col"{side}>{cell}</th>' for side, cell in zip(sides, head, strict=True))
     body = ""
@@ -78,17 +78,17 @@ def note(html: str, warns: bool = False) -> str:
 
 
 def code(text: str) -> str:
-    """Text in a monospaced face, escaped."""
+    """Escaped text in a monospaced font."""
     return f"<code>{escape(text)}</code>"
 
 
 def muted(html: str) -> str:
-    """HTML in the quieter colour."""
+    """HTML in the muted colour."""
     return f'<span class="muted">{html}</span>'
 
 
 def bar_row(label: str, figure: str, value: str) -> str:
-    """One row of a figure made of rows: what it is, the bar, its value."""
+    """One row of a figure: its name, its bar, its value."""
     return (
         f'<div class="bar-row"><div class="bar-label">{label}</div>'
         f'<div class="bar-figure">{figure}</div><div class="bar-value">{value}</div></div>'
@@ -96,7 +96,7 @@ def bar_row(label: str, figure: str, value: str) -> str:
 
 
 def series_of(evidence: ReportData, policy: str) -> int:
-    """The series (colour, mark) of a policy: circle and disc for the compared, a diamond for the expert."""
+    """The series (colour, mark) of a policy: circle or disc for the compared ones, diamond for the expert."""
     test = evidence.verified.comparison
     order = list(dict.fromkeys([test.from_policy, test.to_policy, *evidence.experiment.policies]))
     if policy not in order:

@@ -1,4 +1,4 @@
-"""Draws the artifacts of an experiment, their counts, and an arrow from each to those made from it."""
+"""Draws the artifacts of an experiment and their counts, with arrows to the artifacts made from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,14 +12,14 @@ from swelab.scores.report.report_data import ReportData
 from swelab.scores.report.rl_training import RlTraining
 
 TEXTS = (("node-title", "title", 21, 16), ("node-count", "count", 20, 18), ("node-path", "path", 22, 14))
-"""CSS class, field, characters of a line and pixels of a line, for each text in a box."""
+"""For each text in a box: CSS class, field, characters per line, and pixels per line."""
 TOP, FOOT = 8, 12
 """Pixels above the first line of a box, and below the last."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """A layout of the graph: width of a box, gaps right of it and below it, right margin, height of a box."""
+    """A layout of the graph: width of a box, gaps to its right and below it, right margin, box height."""
 
     name: str
     width: int
@@ -35,13 +35,13 @@ EDGES = [
 ]
 """The edges (source key, target key) that every experiment has."""
 WEIGHTS = {"model": "base", "sft": "checkpoint", "rl": "learned"}
-"""The node of some weights, by the first word of their name."""
+"""The node that some weights come from, by the first word of their name."""
 WIDE, TALL = Way("wide", 168, 24, 24), Way("tall", 170, 14, 26, margin=14)
 
 
 @dataclass(frozen=True)
 class Box:
-    """One artifact: a key, what it is, its count, and a path; column and row in both layouts."""
+    """One artifact: key, title, count and path; column and row in both layouts."""
 
     key: str
     title: str
@@ -92,13 +92,13 @@ def nodes_of(evidence: ReportData) -> list[Box]:
 
 
 def with_learned(boxes: list[Box], evidence: ReportData) -> list[Box]:
-    """The same boxes, and one for reinforcement learning between the weights and their scores."""
+    """The same boxes, plus one for reinforcement learning between the weights and their scores."""
     names = learned_names(evidence)
     steps = sum(row["step"] > 0 for name in names for row in evidence.rewarded.get(name, RlTraining()).steps)
     path = f"rl/{names[0]}/checkpoint/" if len(names) == 1 else "rl/"
     count = f"{steps:,} steps" if steps else "checkpoint"
     learned = Box("learned", "RL from test results", count, path, (4, 1), (0, 5))
-    low = 1 if ("base", "first") in edges_of(evidence) else 0  # that arrow passes below what is learned
+    low = 1 if ("base", "first") in edges_of(evidence) else 0  # that arrow passes below the last box
     places = {"base": ((3, 1 + low), (1, 3)), "bench": ((4, 2 + low), (1, 5))}
     places |= {"first": ((5, 0), (1, 6)), "second": ((5, 1), (0, 6))}
     moved = [replace(each, wide=at[0], tall=at[1]) for each in boxes if (at := places.get(each.key))]
@@ -106,7 +106,7 @@ def with_learned(boxes: list[Box], evidence: ReportData) -> list[Box]:
 
 
 def resolve_rates(policy: str, sides: Sequence[BenchmarkResult]) -> str:
-    """The policy's resolve rate on each benchmark that has one, as text."""
+    """The policy's resolve rate on each benchmark with a score, as text."""
     told = ", ".join(f"{side.policies[policy]['resolve_rate']:.1%}" for side in sides)
     return told + " resolved" * (len(sides) == 1)
 
@@ -135,7 +135,7 @@ def edge_path(way: Way, source: tuple[int, int], target: tuple[int, int]) -> str
     if way.name == "wide" and source[0] != target[0]:
         turn = f"H{to_x - way.across / 2}V{to_y + way.height / 2}H{to_x - 5}"
         return f"M{x + way.width} {y + way.height / 2}{turn}"
-    if way.name == "tall" and far and source[0] == target[0]:  # around the right of the boxes between
+    if way.name == "tall" and far and source[0] == target[0]:  # around the right of the boxes between them
         turn = f"H{x + way.width + 8}V{to_y + way.height / 2}H{to_x + way.width + 5}"
         return f"M{x + way.width} {y + way.height / 2}{turn}"
     gap = f"V{y + way.height + way.down / 2}H{x + way.width + way.across / 2}" if far and to_x > x else ""
@@ -145,12 +145,12 @@ def edge_path(way: Way, source: tuple[int, int], target: tuple[int, int]) -> str
 
 
 def corner(way: Way, place: tuple[int, int]) -> tuple[int, int]:
-    """The upper left corner of the box in a column and row, in pixels."""
+    """The upper left corner of the box at a column and row, in pixels."""
     return place[0] * (way.width + way.across), place[1] * (way.height + way.down)
 
 
 def box(way: Way, node: Box, x: int, y: int) -> str:
-    """A node of the drawing, its upper left corner at (x, y) in pixels."""
+    """A node of the drawing with its upper left corner at (x, y) pixels."""
     drawn, at = "", TOP
     for style, text, limit, pixels in TEXTS:
         for line in broken(getattr(node, text), limit):
@@ -163,7 +163,7 @@ def box(way: Way, node: Box, x: int, y: int) -> str:
 
 
 def height(nodes: Sequence[Box]) -> int:
-    """Pixels of a box that holds the texts of any of these."""
+    """Height in pixels of a box that fits the texts of each of these nodes."""
     wanted = (
         sum(pixels * len(broken(getattr(node, text), limit)) for _, text, limit, pixels in TEXTS)
         for node in nodes

@@ -1,4 +1,4 @@
-"""The sections of the report that say how it was made. Every text that is not ours is escaped."""
+"""The sections of the report about how the score was made. Every text from elsewhere is escaped."""
 
 import json
 import math
@@ -33,11 +33,11 @@ MEASURES = {
     "grad_norm": ("Gradient norm", "norm before clipping"),
     "tokens_per_second": ("Speed", "tokens per second"),
 }
-"""Charts of a training, by the column of its records: title of the chart, name of its vertical axis."""
+"""Charts of a training: column of its records -> (title of the chart, name of its vertical axis)."""
 
 
 def training(evidence: ReportData) -> str:
-    """Loss, learning rate, gradient norm and speed by step of each training, as far as recorded."""
+    """Charts of loss, learning rate, gradient norm and speed by step of each training, if recorded."""
     parts = ""
     for series, (title, steps) in enumerate(evidence.training.items()):
         charts = "".join(measure_chart(measure, steps, series) for measure in MEASURES)
@@ -49,12 +49,12 @@ def training(evidence: ReportData) -> str:
 
 
 def absent_measures(steps: list[Record]) -> list[str]:
-    """Titles of the measures that no step has."""
+    """Titles of the measures that no step recorded."""
     return [title.lower() for name, (title, _) in MEASURES.items() if not any(name in row for row in steps)]
 
 
 def measure_chart(measure: str, steps: list[Record], series: int) -> str:
-    """One measure by step; '' where it was not recorded; says so when no value is finite."""
+    """A chart of one measure by step; '' if it was not recorded; a note if no value is finite."""
     curve = [(row["step"], row[measure]) for row in steps if measure in row]
     if not curve:
         return ""
@@ -104,7 +104,7 @@ def lengths(evidence: ReportData) -> str:
 
 
 def longest_row(evidence: ReportData) -> int | None:
-    """The bound on tokens of a training row, where it is near enough to the longest row to be drawn."""
+    """The limit on tokens of a training row; None if it is too far from the longest row to be drawn."""
     selection = evidence.at.recipe(SFT, evidence.experiment.sft).selection
     bound = selection.max_tokens
     return bound if 0 < bound <= 2 * max(evidence.lengths) else None
@@ -124,7 +124,7 @@ def length_chart(
 
 
 def quantile(counts: Mapping[int, int], share: float) -> int:
-    """The smallest value that at least `share` of all do not exceed."""
+    """The smallest value v such that at least `share` of all values are at most v."""
     needed, seen = share * sum(counts.values()), 0
     for value in sorted(counts):
         seen += counts[value]
@@ -134,7 +134,7 @@ def quantile(counts: Mapping[int, int], share: float) -> int:
 
 
 def gates(evidence: ReportData) -> str:
-    """For every stage, how many went in and came out, and why the rest were dropped."""
+    """A table of each stage: how many went in and came out, and why the others were dropped."""
     total = sum(run.total for run in evidence.runs)
     shown = sum(len(run.attempts.packed) for run in evidence.runs)
     rest = {"beyond the size of the page": total - shown}
@@ -148,7 +148,7 @@ def gates(evidence: ReportData) -> str:
 
 
 def training_gates(evidence: ReportData) -> Iterator[list[str]]:
-    """Rows from the making of the tasks to the training rows."""
+    """Table rows from the making of the tasks to the training rows."""
     yield from task_gates(evidence)
     for run in evidence.expert_runs:
         name, ends = run_name(evidence, run), run.report.get("outcomes", {})
@@ -165,7 +165,7 @@ def training_gates(evidence: ReportData) -> Iterator[list[str]]:
 
 
 def task_gates(evidence: ReportData) -> Iterator[list[str]]:
-    """Two rows a subset: what was dropped when its tasks were made, and when they were validated."""
+    """Two table rows for each subset: what was dropped when its tasks were made, and in validation."""
     for subset in evidence.subsets:
         told = evidence.manifest("tasks.manifest", subset=subset)
         if "kept" in told:
@@ -180,7 +180,7 @@ def task_gates(evidence: ReportData) -> Iterator[list[str]]:
 
 
 def selection_gates(selection: Record) -> Iterator[list[str]]:
-    """A row for each gate of the selection, if the dataset's manifest lists them; mended rows come last."""
+    """A row for each gate of the selection, if the dataset's manifest lists them. Mended rows come last."""
     recipe = selection.get("recipe", {})
     over_long = f", over {recipe.get('max_tokens', 0):,} tokens {recipe.get('over_long', 'drop')}"
     for each in selection.get("gates", []):
@@ -192,7 +192,7 @@ def selection_gates(selection: Record) -> Iterator[list[str]]:
 
 
 def pairing_gates(evidence: ReportData) -> Iterator[list[str]]:
-    """Rows of the paired comparisons."""
+    """Table rows of the paired comparisons."""
     for side in (evidence.verified, *evidence.verified.others):
         test, name = side.comparison, escape(side.benchmark.name)
         lost = {"lost to infrastructure on either side": test.excluded_infra_errors}
@@ -213,7 +213,7 @@ CODE_STATES = {True: "with uncommitted changes", False: "clean", None: "not know
 
 
 def provenance(evidence: ReportData) -> str:
-    """Code, packages, files with hashes, and the stages' own manifests."""
+    """The code, packages, files with hashes, and manifests of the stages."""
     manifest = evidence.verified.manifest
     revision = manifest.code
     state = CODE_STATES[revision.dirty]
@@ -246,7 +246,7 @@ def folded(path: str, content: Record) -> str:
 
 
 def absent(evidence: ReportData) -> str:
-    """Names the files that the page should have had, or nothing."""
+    """Names the missing files that the page could have used; '' if there are none."""
     missing = dict.fromkeys([*evidence.verified.manifest.missing, *evidence.missing])
     return (
         note(f"Not there when this was written: {', '.join(map(code, missing))}.", warns=True)
@@ -256,7 +256,7 @@ def absent(evidence: ReportData) -> str:
 
 
 def drops(manifest: Record) -> dict[str, int]:
-    """The reasons for which a stage dropped something, with counts; {} when its manifest names none."""
+    """The reasons for which a stage dropped items, with counts; {} if its manifest names none."""
     found: dict[str, int] = {}
     for name in ("dropped", "drops"):
         told = manifest.get(name)

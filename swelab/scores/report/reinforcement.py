@@ -1,4 +1,4 @@
-"""The report's account of RL: each step of the training, and the change on tasks that were not trained on."""
+"""The report's section on RL: each step of the training, and the change on held-out tasks."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from swelab.scores.report.trajectories import content_text, cut
 from swelab.scores.statistics.one_rate import wilson
 
 COMPARED = 3
-"""Tasks whose first and last validation attempts stand side by side."""
+"""Number of tasks whose first and last validation attempts are shown side by side."""
 MESSAGE_CHARACTERS = 1500
 CHARTS: Sequence[tuple[str, str, Mapping[str, str]]] = (
     ("Reward", "mean reward of an attempt", {"reward/mean": "reward"}),
@@ -35,16 +35,16 @@ CHARTS: Sequence[tuple[str, str, Mapping[str, str]]] = (
         {"train/logprob_mismatch": "mean", "train/logprob_mismatch_max": "largest"},
     ),
 )
-"""Title, name of the vertical axis, and by key of metrics.jsonl what a line is called."""
+"""For each chart: title, name of the vertical axis, and the lines' names by key of metrics.jsonl."""
 
 
 def learned_names(evidence: ReportData) -> list[str]:
-    """Recipes of reinforcement learning whose policies are compared."""
+    """RL recipes whose policies are compared."""
     return [each.removeprefix("rl:") for each in evidence.compared_weights if each.startswith("rl:")]
 
 
 def sentences(evidence: ReportData) -> str:
-    """A sentence on each reinforcement learning whose policy is compared, as HTML."""
+    """A sentence on each RL training whose policy is compared, as HTML."""
     told = ""
     for name in learned_names(evidence):
         recipe = evidence.at.recipe(RL, name)
@@ -58,7 +58,7 @@ def sentences(evidence: ReportData) -> str:
 
 
 def section(learned: Mapping[str, RlTraining]) -> str:
-    """Curves of every training, and tasks that a validation saw fail at the start and solved at the end."""
+    """Curves of every training, and tasks that failed in the first validation and were solved in the last."""
     return "".join(
         f"<h3>{escape(name)}</h3>{_summary(each)}{_curves(each.steps)}{_side_by_side(each.attempts)}"
         for name, each in learned.items()
@@ -92,7 +92,7 @@ def _curves(steps: Sequence[Record]) -> str:
 
 
 def _resolved(steps: Sequence[Record]) -> dict[str, Sequence[Bin]]:
-    """Training attempts, and validations with their 95 % interval."""
+    """Two lines of resolve rates: training attempts, and validations with their 95 % interval."""
     checked = [row for row in steps if row.get("validation/tasks")]
     intervals = [wilson(int(row["validation/resolved"]), int(row["validation/tasks"])) for row in checked]
     held_out = [
@@ -103,7 +103,7 @@ def _resolved(steps: Sequence[Record]) -> dict[str, Sequence[Bin]]:
 
 
 def _line(steps: Sequence[Record], key: str, absent: float | None = None) -> list[Bin]:
-    """A figure by step; `absent` is what a step of training has that did not report it."""
+    """A figure by step. absent: its value for training steps that did not report it."""
     found = []
     for row in steps:
         value = row.get(key, absent if "rollouts" in row else None)
@@ -127,7 +127,7 @@ def _chart(title: str, axis: str, lines: Mapping[str, Sequence[Bin]]) -> str:
 
 
 def _side_by_side(attempts: Sequence[Record]) -> str:
-    """Tasks that the last validation solved and the first did not, else the other way round, else any."""
+    """Tasks that only the last validation solved, or else only the first, or else any."""
     by_task: dict[str, list[Record]] = {}
     for row in attempts:
         by_task.setdefault(row["instance_id"], []).append(row)

@@ -34,14 +34,15 @@ from swelab.scores.report.trajectories import PATCH_CHARACTERS, cut, in_order, v
 from swelab.tasks.validation_lock import read_kept, read_lock
 
 DROPPED = 50
-"""Tasks that validation left out that are named in the page, at most, of each kind in each subset."""
+"""Maximum number of tasks of each kind in each subset that the page names, among those that validation left
+out."""
 GROUPS = {"op": "Mutation operator", "repo": "Repository"}
-"""Fields of a task that resolve rates are broken down by."""
+"""Fields of a task by which resolve rates are split."""
 
 
 @dataclass
 class Run:
-    """One policy on one subset; counts are of attempts, one a task and sample."""
+    """One policy on one subset. Counts are of attempts: one for each task and sample."""
 
     policy: str
     subset: str
@@ -64,7 +65,7 @@ class Run:
 
 @dataclass
 class Gate:
-    """The validation of a subset: its figures, and by kind the tasks that were left out, not all of many."""
+    """The validation of a subset: its figures, and a limited number of the tasks left out, by kind."""
 
     figures: ReportValidation
     dropped: dict[str, list[DroppedTask]]
@@ -72,9 +73,9 @@ class Gate:
 
 @dataclass
 class ReportData:
-    """All that the report shows: `models` that the experiment starts from, `labels` of policies for readers.
+    """All data of the report. models: of the experiment's start. labels: policies' names for readers.
 
-    `gates` holds validations by subset; a subset that was not validated is not there.
+    gates: validations by subset; subsets without a validation are absent.
     """
 
     at: Wildcards
@@ -93,12 +94,12 @@ class ReportData:
 
     @property
     def expert(self) -> str:
-        """The policy whose trajectories are trained on."""
+        """The policy whose trajectories are training data."""
         return self.experiment.expert.policy
 
     @property
     def compared_weights(self) -> list[str]:
-        """The weights of the two compared policies by their recipes; '' where one names none."""
+        """The weights of the two compared policies by their recipes; '' for a recipe that names none."""
         test = self.verified.comparison
         compared = (self.at.recipe(kinds.POLICY, policy) for policy in (test.from_policy, test.to_policy))
         return [getattr(recipe, "weights", "") for recipe in compared]
@@ -112,7 +113,7 @@ class ReportData:
 
     @property
     def subsets(self) -> list[str]:
-        """Every subset of a run, once: the benchmarks, then the expert's."""
+        """Every subset with a run, without repetitions: the benchmarks', then the expert's."""
         return list(dict.fromkeys(subset for _, subset, _ in self.planned))
 
     def file(self, file: str, **names: str) -> Path:
@@ -120,7 +121,7 @@ class ReportData:
         return Path(self.at.path(file, **names))
 
     def label(self, policy: str) -> str:
-        """A policy's name for readers; its recipe's name where it has no label."""
+        """A policy's name for readers; its recipe's name if it has no label."""
         return self.labels.get(policy, policy)
 
     def scored(self, subset: str) -> list[Run]:
@@ -133,15 +134,15 @@ class ReportData:
         return [run for run in self.runs if not run.scored]
 
     def manifest(self, file: str, **names: str) -> Record:
-        """The manifest of a stage from a file of the graph, or {}."""
+        """The manifest of the stage that wrote a file of the graph, or {}."""
         return self.manifests.get(self.at.path(file, **names), {})
 
 
 def gather(at: Wildcards, verified: Path, limit: int, seed: int) -> ReportData:
-    """Reads everything about an experiment: at most `limit` trajectories of a run are kept whole.
+    """Reads all data of an experiment. At most `limit` trajectories of a run are kept in full.
 
-    Raises InputError when scores, tasks, reports, rollouts or grades are missing or contradict one
-    another. `missing` lists the files that a report can do without (locks, losses, lengths, manifests).
+    Raises InputError if scores, tasks, reports, rollouts or grades are missing or contradict each other.
+    `missing` lists the absent files that a report does not require (locks, losses, lengths, manifests).
     """
     record = read_record(verified, VerifiedScore)
     evidence = ReportData(at, at.recipe(kinds.EXPERIMENT), record, names_behind(at).get("model", []))
@@ -178,7 +179,7 @@ def gather_runs(evidence: ReportData, subset: str, limit: int, seed: int) -> Non
 
 
 def gather_gate(evidence: ReportData, subset: str) -> Path | None:
-    """The lock of a subset, None when there is none; its figures go into `gates`. Raises InputError."""
+    """The lock of a subset, or None. Its figures go into `gates`. Raises InputError."""
     file = evidence.file("lock", subset=subset)
     if not present(file, evidence):
         return None
@@ -191,7 +192,7 @@ def gather_gate(evidence: ReportData, subset: str) -> Path | None:
 def policy_labels(evidence: ReportData) -> dict[str, str]:
     """Returns the names that readers see in place of recipes' names: "scripted policy" for a script.
 
-    If there are several of those, the recipe's name follows in brackets.
+    If there are several scripts, the recipe's name follows in brackets.
     """
     names = dict.fromkeys(policy for policy, _, _ in evidence.planned)
     scripted = [name for name in names if evidence.at.recipe(kinds.POLICY, name).kind == "scripted"]
@@ -211,7 +212,7 @@ def repo_name(task: Task) -> str:
 
 
 def groups_of(task: Task) -> dict[str, str]:
-    """The value of each of GROUPS; equal values are one object, for there are many tasks."""
+    """The values of GROUPS for a task. Equal values share one object, because there are many tasks."""
     named = {"op": visible(task.op), "repo": repo_name(task)}
     return {name: sys.intern(value) for name, value in named.items()}
 
@@ -219,7 +220,7 @@ def groups_of(task: Task) -> dict[str, str]:
 def read_reports(paths: Iterable[str], tasks: Mapping[str, Mapping[str, str]]) -> list[Report]:
     """The grading report of each sample of a policy on a subset, from their files.
 
-    Raises InputError when one is missing, or speaks of instances that are no tasks.
+    Raises InputError if one is missing, or has instances that are not tasks.
     """
     reports = []
     for path in paths:
@@ -232,7 +233,7 @@ def read_reports(paths: Iterable[str], tasks: Mapping[str, Mapping[str, str]]) -
 def run_of(
     policy: str, subset: str, scored: bool, reports: list[Report], tasks: Mapping[str, Mapping[str, str]]
 ) -> Run:
-    """Counts of one policy on one subset, without its attempts. tasks: values of GROUPS by instance id."""
+    """The counts of one policy on one subset, without attempts. tasks: values of GROUPS by instance id."""
     run = Run(policy, subset, scored, counts_of(reports), samples=len(reports))
     for name in GROUPS:
         table = run.groups.setdefault(name, {})
@@ -242,7 +243,7 @@ def run_of(
 
 
 def counts_of(reports: list[Report]) -> Report:
-    """The report of one sample, or the counts of several together."""
+    """The report of one sample, or the sums of several reports."""
     if len(reports) == 1:
         return reports[0]
     totals = ("total_instances", "resolved_instances")
@@ -252,7 +253,7 @@ def counts_of(reports: list[Report]) -> Report:
 
 
 def gather_training(evidence: ReportData) -> None:
-    """Losses, lengths and manifests, as far as they are there; absent files go into `missing`."""
+    """Losses, lengths and manifests, if they exist; absent files are added to `missing`."""
     sft, models = evidence.experiment.sft, evidence.models
     made = [model for model in models if evidence.at.recipe(kinds.MODEL, model).source == "drill"]
     losses = {f"Pretraining of {model}": evidence.file("model.loss", model=model) for model in made}
@@ -275,7 +276,7 @@ def gather_training(evidence: ReportData) -> None:
 
 
 def present(file: Path, evidence: ReportData) -> bool:
-    """Whether `file` is there; when not, it is listed among what is missing."""
+    """Whether `file` exists; if not, it is added to the missing files."""
     if not file.is_file():
         evidence.missing.append(file.as_posix())
     return file.is_file()

@@ -1,4 +1,4 @@
-"""The sections of the report that say what was found. Every text that is not ours is escaped."""
+"""The sections of the report about what was found. Every text from elsewhere is escaped."""
 
 from collections import Counter
 from html import escape
@@ -28,9 +28,9 @@ from swelab.scores.report.markup import (
 from swelab.scores.report.report_data import GROUPS, ReportData
 
 SQUARES = 400
-"""Squares of the paired picture; beyond that a square stands for several tasks."""
+"""Maximum number of squares in the paired picture. With more tasks a square stands for several."""
 GROUPS_SHOWN = 60
-"""Groups in a table of resolve rates, at most: those with the most tasks."""
+"""Maximum number of groups in a table of resolve rates; the largest groups are shown."""
 PAIR_COLUMNS = [
     *("Benchmark", "Pairs", "Gained", "Lost", "Both", "Neither"),
     *("Difference, points", "p", "Detectable"),
@@ -39,7 +39,7 @@ SIGNS = {"gained": "+", "lost": "\u2212", "both": "\u2713", "neither": ""}
 
 
 def headline(evidence: ReportData) -> str:
-    """Describes the experiment in words; for every benchmark, both rates and each task as a square."""
+    """Describes the experiment, and shows for every benchmark both rates and a square for each task."""
     parts = infrastructure_losses.first_line(evidence) + f'<p class="lede">{lede(evidence)}</p>'
     for side in sides(evidence):
         test = side.comparison
@@ -53,7 +53,7 @@ def headline(evidence: ReportData) -> str:
 
 
 def lede(evidence: ReportData) -> str:
-    """The experiment in a few sentences, as HTML."""
+    """Describes the experiment in a few sentences, as HTML."""
     test = evidence.verified.comparison
     expert = escape(evidence.label(evidence.expert))
     expert = f"A {expert}" if expert.startswith("scripted policy") else f"The policy {expert}"
@@ -76,7 +76,7 @@ def lede(evidence: ReportData) -> str:
 
 
 def apart(evidence: ReportData) -> str:
-    """A sentence on what the held-out tasks do not share with the train tasks, as was checked, or ''."""
+    """A sentence on what held-out and train tasks were checked not to share, or ''."""
     verdict = evidence.manifest("disjoint")
     if not verdict.get("disjoint"):
         return ""
@@ -99,7 +99,7 @@ def change(test: Comparison) -> str:
 
 
 def big_rate(evidence: ReportData, side: BenchmarkResult, name: str) -> str:
-    """A policy's rate on a benchmark, large."""
+    """A policy's rate on a benchmark, in large type."""
     policy = side.policies[name]
     unit = f" in {intervals.runs_of(policy)} runs" if intervals.runs_of(policy) > 1 else ""
     return (
@@ -112,7 +112,7 @@ def big_rate(evidence: ReportData, side: BenchmarkResult, name: str) -> str:
 
 
 def squares(evidence: ReportData, side: BenchmarkResult) -> str:
-    """The pairs of a benchmark's comparison, one square a task (or several, which is then said)."""
+    """The pairs of a benchmark's comparison, one square for each task, or for several with a note."""
     test = side.comparison
     if not test.pairs:
         return ""
@@ -137,7 +137,7 @@ def squares(evidence: ReportData, side: BenchmarkResult) -> str:
 
 
 def pair_words(evidence: ReportData, test: Comparison) -> dict[str, str]:
-    """The meaning of each kind of pair, as HTML; with several runs a task counts by its resolved share."""
+    """Explains each kind of pair, as HTML. With several runs a task counts by its resolved share."""
     before, after = (escape(evidence.label(test[side])) for side in ("from", "to"))
     several = "runs" in test
     how, also = ("more often by", "") if several else ("by", " alone")
@@ -163,7 +163,7 @@ def scores(evidence: ReportData) -> str:
 
 
 def sides(evidence: ReportData) -> list[BenchmarkResult]:
-    """The headline benchmark's part of the verified score, then the others'."""
+    """The parts of the verified score: the headline benchmark's, then the others."""
     return [evidence.verified, *evidence.verified.others]
 
 
@@ -214,7 +214,7 @@ def comparison_table(evidence: ReportData) -> str:
 
 
 def outcomes(evidence: ReportData) -> str:
-    """Verdicts of every run as stacked bars and as a table, and the ways rollouts ended as a table."""
+    """Verdicts of every run, as stacked bars and as a table; the ends of rollouts, as a table."""
     rows = ""
     for run in evidence.runs:
         counts: dict[str, int] = {status: run.report.statuses.get(status, 0) for status in GradeEnd}
@@ -242,7 +242,7 @@ def outcomes(evidence: ReportData) -> str:
 
 
 def resolved_by(evidence: ReportData) -> str:
-    """How well the resolved attempts are witnessed, as a table; '' if the questions were not run."""
+    """A table of how well the resolved attempts are witnessed; '' if the questions were not run."""
     if not any(run.report.witness for run in evidence.runs):
         return ""
     words = {str(name): name.replace("_", " ") for name in RESOLVED_BY}
@@ -269,7 +269,7 @@ def breakdown(evidence: ReportData) -> str:
 
 
 def group_table(evidence: ReportData, field: str, title: str) -> str:
-    """Resolve rates by one field of the tasks; '' when no task has it."""
+    """Resolve rates by one field of the tasks; '' if no task has it."""
     runs = [run for subset in evidence.experiment.benchmarks for run in evidence.scored(subset)]
     sizes = sum(
         (Counter({name: run.groups[field][name].total() for name in run.groups[field]}) for run in runs),

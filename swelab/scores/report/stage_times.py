@@ -13,15 +13,15 @@ from swelab.records import InputError, Record, read_json
 
 _SAMPLE = re.compile(r"\.s\d+$")
 NOT_STAGES = ("report",)
-"""Rules whose runs are not among those behind the score."""
+"""Rules whose runs do not contribute to the score."""
 
 
 @dataclass
 class StageRuns:
-    """The runs of one rule's jobs on one thing (a subset, a policy on a subset, a model).
+    """The runs of one rule's jobs for one item (a subset, a policy on a subset, a model).
 
-    seconds and cpu_seconds are sums over `runs`; began and ended are UTC. cost is in dollars; it and the
-    tokens are None where they were not recorded for every call.
+    seconds and cpu_seconds are sums over `runs`; began and ended are UTC. cost is in dollars; cost and tokens
+    are None if some calls did not record them.
     """
 
     rule: str
@@ -37,7 +37,7 @@ class StageRuns:
     usage: Record = field(default_factory=dict)
 
     def add(self, job: str, run: JobRun) -> None:
-        """Counts one run of a job."""
+        """Adds one run of a job."""
         began = datetime.fromisoformat(run.started)
         self.began = min(self.began, began)
         self.ended = max(self.ended, began + timedelta(seconds=run.seconds))
@@ -51,7 +51,7 @@ class StageRuns:
 
 
 def jobs_of(at: Wildcards) -> list[StageRuns]:
-    """The stages of an experiment of which runs were noted, in the order in which they began."""
+    """An experiment's stages with recorded runs, in the order in which they began."""
     found = dict[tuple[str, ...], StageRuns]()
     known = {"all", "sandbox"}.union(*names_behind(at).values())
     for rule, names, run in read_runs(at.results / "logs"):
@@ -69,7 +69,7 @@ def jobs_of(at: Wildcards) -> list[StageRuns]:
 
 
 def names_behind(at: Wildcards) -> dict[str, list[str]]:
-    """The names, by wildcard, of all that an experiment's score is made from."""
+    """The names, by wildcard, of everything behind an experiment's score."""
     found: dict[str, dict[str, None]] = {}
     for path in behind(Wildcards(at.names).path("verified_score"), at.configs):
         for wildcard, name in (find(path) or ("", {}))[1].items():
@@ -78,7 +78,7 @@ def names_behind(at: Wildcards) -> dict[str, list[str]]:
 
 
 def is_shard(name: str) -> bool:
-    """Whether `name` is a shard's, such as 000of002."""
+    """Whether `name` is the name of a shard, such as 000of002."""
     try:
         return bool(parse_shard(name))
     except InputError:
@@ -86,7 +86,7 @@ def is_shard(name: str) -> bool:
 
 
 def machine_name(machine: Record) -> str:
-    """A machine in a few words: its processor or GPUs, cores, memory."""
+    """A machine in a few words: processor or GPUs, cores, memory."""
     gpus = machine.get("gpus") or []
     parts = [f"{len(gpus)} \u00d7 {gpus[0]}"] if gpus else []
     parts += [str(machine.get("processor") or machine.get("system", ""))]
@@ -95,7 +95,7 @@ def machine_name(machine: Record) -> str:
 
 
 def used(paths: Iterable[Path]) -> Record:
-    """Calls, tokens and dollars of all trajectories; a sum is None where a part of it is not known."""
+    """Calls, tokens and dollars of all trajectories; a sum is None if one of its parts is unknown."""
     rows = [row for path in paths if path.is_file() for row in read_json(path).values()]
     if not rows:
         return {}

@@ -11,11 +11,11 @@ from swelab.scores.statistics.paired_rates import POWER
 from swelab.scores.verified_score import PolicyVerdicts, all_pairs, compare, runs_of, statuses_of
 
 LEVEL = 0.05
-"""p-values from here on are called noise."""
+"""p-values at or above this are called noise."""
 
 
 def described(result: PolicyVerdicts) -> str:
-    """A result's rate, interval and size, and how much was lost to infrastructure."""
+    """A result's rate, interval and size, and the number of attempts lost to infrastructure."""
     verdicts = statuses_of(result)
     rate = rate_of_runs(map(counted, verdicts.values()))
     low, high = rate.interval or (0, 1)
@@ -53,15 +53,15 @@ def runs(count: int) -> str:
 
 
 def compared(results: Sequence[PolicyVerdicts]) -> list[str]:
-    """A sentence on every two results: how far apart they are, and whether that is noise."""
+    """A sentence on every two results: how much they differ, and whether that may be noise."""
     if len(results) == 2:
         return [comparison_words(compare(*results))]
     return [comparison_words(test, len(results) * (len(results) - 1) // 2) for test in all_pairs(results)]
 
 
 def comparison_words(test: Comparison, tests: int = 1) -> str:
-    """Describes a comparison in words. tests: number of comparisons; with several, p is Holm's over all of
-    them."""
+    """Describes a comparison in words. tests: number of comparisons; with several, p has Holm's correction
+    for all of them."""
     first, second = test.from_policy, test.to_policy
     if test.difference is None or test.interval is None:
         return f"{second} and {first}: no task was graded on both sides"
@@ -84,7 +84,7 @@ def comparison_words(test: Comparison, tests: int = 1) -> str:
 
 
 def plan_for(verdicts: Verdicts) -> list[str]:
-    """Returns the differences that further runs of these tasks could detect, a line for each number of
+    """Returns the differences that further runs of these tasks could detect, one line for each number of
     runs."""
     return [
         f"  {runs(int(count))} each: {range_of_points(limits.same_tasks_hard, limits.unrelated)}"
@@ -93,7 +93,7 @@ def plan_for(verdicts: Verdicts) -> list[str]:
 
 
 def plan_before(tasks: int, rate: float, luck: float) -> list[str]:
-    """As `plan_for` before anything was run; luck: the share of an attempt's variance within a task."""
+    """As `plan_for`, but before any run. luck: the share of an attempt's variance within a task."""
     within = luck * rate * (1 - rate)
     return [
         f"  {runs(count)} each: {range_of_points(*planned(rate, tasks, count, within))}"
@@ -102,7 +102,7 @@ def plan_before(tasks: int, rate: float, luck: float) -> list[str]:
 
 
 def range_of_points(least: float | None, most: float) -> str:
-    """A range of differences in points."""
+    """A range of differences in percentage points."""
     return (
         f"{100 * most:.1f} points or less"
         if least is None

@@ -1,4 +1,4 @@
-"""Sections of the report on time and cost: when, where and how long stages ran, and what attempts cost."""
+"""Sections of the report on time and cost: when, where and how long stages ran, and the cost of attempts."""
 
 from datetime import datetime
 from html import escape
@@ -41,7 +41,7 @@ MEANING = (
 
 
 def stages(evidence: ReportData) -> str:
-    """Every stage of which runs were noted, and the machines they ran on."""
+    """Every stage with recorded runs, and the machines that ran it."""
     if not evidence.jobs:
         return note("No run of a job was noted: these results were made before runs were noted.", warns=True)
     machines = list(dict.fromkeys(name for stage in evidence.jobs for name in stage.machines))
@@ -82,7 +82,7 @@ def row_of(stage: StageRuns, machines: list[str], evidence: ReportData) -> list[
 
 
 def place(number: int, machines: list[str]) -> str:
-    """The number of a machine, where there are several."""
+    """The number of a machine, if there are several."""
     return f"{number}: " if len(machines) > 1 else ""
 
 
@@ -92,7 +92,7 @@ def day(moment: datetime) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person would say them: 4.2 s, 3 min 10 s, 2 h 5 min."""
+    """Formats seconds for a person: 4.2 s, 3 min 10 s, 2 h 5 min."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -102,7 +102,7 @@ def duration(seconds: float) -> str:
 
 
 def costs(evidence: ReportData) -> str:
-    """Tokens and dollars of every policy on every benchmark; '' where no usage was recorded."""
+    """Tokens and dollars of every policy on every benchmark; '' if no usage was recorded."""
     rows = []
     for name, policy in scored(evidence):
         if used := policy.usage:

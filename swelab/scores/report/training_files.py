@@ -1,4 +1,4 @@
-"""The files that a training left behind: what each of its steps did, and how long its conversations are."""
+"""Reads the files of a training: figures of each step, and lengths of its conversations."""
 
 import csv
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ def read_steps(losses: Path) -> list[Record]:
     """Reads the figures of each training step: from `metrics.tsv` next to the losses if it exists, else from
     the losses.
 
-    Values are numbers, or missing. Raises InputError when a row has no step or no loss.
+    Values are numbers, or absent. Raises InputError if a row has no step or no loss.
     """
     metrics = losses.with_name("metrics.tsv")
     if losses.name == "loss.jsonl" and metrics.is_file():
@@ -30,9 +30,9 @@ def read_steps(losses: Path) -> list[Record]:
 
 
 def read_lengths(path: Path) -> list[int]:
-    """Tokens of the conversations that were kept, from a table with the columns tokens and fate.
+    """Token counts of the kept conversations, from a table with the columns tokens and fate.
 
-    Raises InputError when a row has no number of tokens.
+    Raises InputError if a row has no number of tokens.
     """
     try:
         return [int(row["tokens"]) for row in read_table(path) if row.get("fate", "kept") == "kept"]
@@ -41,13 +41,13 @@ def read_lengths(path: Path) -> list[int]:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of a file whose columns are parted by tabs."""
+    """The rows of a tab-separated file."""
     with open(path, encoding="utf-8") as stream:
         return list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
 def as_number(value: Any) -> float | None:
-    """The number that `value` is or is written as, else None."""
+    """`value` as a number if it is one or spells one, else None."""
     try:
         return float(value)
     except (TypeError, ValueError):

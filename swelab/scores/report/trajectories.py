@@ -1,6 +1,6 @@
-"""Trajectories as the report shows them: sampled, cut to size, and with nothing invisible in them.
+"""Trajectories for the report: sampled, cut to size, and with invisible characters made visible.
 
-The output of a policy or a program is hostile text. It is cut (saying how much), and control
+The output of a policy or a program is hostile text. It is cut (with a note of how much), and control
 characters, bidirectional overrides and lone surrogates become visible marks.
 """
 
@@ -15,14 +15,14 @@ from swelab.records import Record
 from swelab.records.attempt_records import Grade, Message, Trajectory, is_refusal
 
 STEPS = 160
-"""Steps shown of one trajectory: the first and the last half of them."""
+"""Maximum number of steps shown of one trajectory: half from its start, half from its end."""
 TEXT_CHARACTERS = 2400
 PATCH_CHARACTERS = 8000
 LOG_CHARACTERS = 4000
 NOT_RUN = "action was not executed"
-"""mini-swe-agent's note on a call that follows the one that ended the run."""
+"""mini-swe-agent's note on a call that came after the call that ended the run."""
 TESTS = 12
-"""Tests named in each group of a grade, failures first."""
+"""Maximum number of tests named in each group of a grade; failures come first."""
 
 _BLOCK = re.compile(r"```[\w-]*\n(.*?)\n?```", re.DOTALL)
 _CALL = re.compile(r"<function=\w+>|<mswea_bash_command>")
@@ -33,11 +33,11 @@ _HIDDEN = re.compile(
 
 
 def in_order(statuses: Iterable[Mapping[str, str]], seed: int) -> list[tuple[str, int]]:
-    """(instance id, sample) of all attempts, those to show first in front: two failures for each success.
+    """(instance id, sample) of all attempts, in the order of showing: two failures for each success.
 
-    statuses: by instance id, one mapping a sample. Among failures, as among successes, attempts come in
-    the order of a hash of seed and id, which depends on no other id: policies show the same instances, and
-    a grown benchmark keeps most of them.
+    statuses: by instance id, one for each sample. Failures, and likewise successes, come in the order of a
+    hash of seed and id. The hash depends on no other id, so policies show the same instances, and a grown
+    benchmark keeps most of them.
     """
     drawn = sorted(
         (hashlib.sha256(f"{seed} {name}".encode()).digest(), number, name, status == "resolved")
@@ -75,11 +75,11 @@ def content_text(content: object) -> str:
 
 
 def steps(messages: list[Message]) -> list[Record]:
-    """One {"say", "commands", "observations"} a turn of the policy; messages before the first are left out.
+    """One {"say", "commands", "observations"} a turn of the policy; messages before the first turn are left
+    out.
 
-    Further fields are there where they apply: "refused" (the agent took no command from the turn),
-    "not_run" (numbers of commands that were not run), "tokens" [sent, written], "cost" in dollars,
-    "model_seconds" and "command_seconds".
+    Optional fields: "refused" (the agent took no command from the turn), "not_run" (numbers of commands that
+    were not run), "tokens" [sent, written], "cost" in dollars, "model_seconds" and "command_seconds".
     """
     found: list[Record] = []
     before = Message.of({})
@@ -100,14 +100,14 @@ def steps(messages: list[Message]) -> list[Record]:
 
 
 def spoken(message: Message, refused: bool) -> Record:
-    """A turn of the policy as a step, without what answered it.
+    """A turn of the policy as a step, without observations.
 
-    Commands are those that the agent noted as its actions. Where the format notes none, a turn with one
-    fenced block was run; one with none or several was not.
+    Commands are those that the agent recorded as actions. If the format records none, the command is the
+    turn's only fenced block; a turn without a block, or with several, was not run.
     """
     text, extra = content_text(message.content), message.get("extra") or {}
     commands = [str(action.get("command", "")) for action in extra.get("actions") or []]
-    if commands and extra["actions"][0].get("tool"):  # a call that is written in the text is shown once
+    if commands and extra["actions"][0].get("tool"):  # so that the text of the call is not shown twice
         text = _WRITTEN.sub("", text)
     if not commands and not refused:
         blocks = _BLOCK.findall(text)
@@ -127,7 +127,7 @@ def spoken(message: Message, refused: bool) -> Record:
 
 
 def observe(step: Record, message: Message, before: Message) -> None:
-    """Adds a message that answers a step, and what it says of the step's commands."""
+    """Adds an observation to a step, and its facts about the step's commands."""
     extra = message.get("extra") or {}
     if extra.get("exception_info") == NOT_RUN:
         step.setdefault("not_run", []).append(len(step["observations"]))
@@ -138,20 +138,20 @@ def observe(step: Record, message: Message, before: Message) -> None:
 
 
 def times(before: Message, message: Message) -> Record:
-    """How long the model took to answer, as far as it was recorded."""
+    """{"model_seconds"}: how long the model took to answer; {} if that was not recorded."""
     seconds = (message.get("extra") or {}).get("seconds", seconds_between(before, message))
     return {} if seconds is None else {"model_seconds": seconds}
 
 
 def seconds_between(first: Message, second: Message) -> float | None:
-    """Seconds between two messages that carry time stamps, else None."""
+    """Seconds between the time stamps of two messages; None if one has no stamp."""
     stamps = [(message.get("extra") or {}).get("timestamp") for message in (first, second)]
     known = [stamp for stamp in stamps if isinstance(stamp, int | float)]
     return round(max(0.0, known[1] - known[0]), 3) if len(known) == 2 else None
 
 
 def own(messages: list[Message]) -> list[Message]:
-    """The conversation without demonstrations that the policy was shown."""
+    """The conversation without the demonstrations in the policy's prompt."""
     return [message for message in messages if not (message.get("extra") or {}).get("demonstration")]
 
 
@@ -169,18 +169,18 @@ def given(messages: list[Message]) -> tuple[str, str]:
 
 
 def turns(trajectory: Trajectory) -> int:
-    """How many times the policy spoke."""
+    """Number of the policy's turns."""
     return sum(message.role == "assistant" for message in own(trajectory.messages))
 
 
 def tokens(trajectory: Trajectory) -> int:
-    """Tokens of the conversation when the policy last spoke, its answer included; 0 where not counted."""
+    """Largest number of tokens of the conversation at a turn, with the answer; 0 if not recorded."""
     used = [(message.get("extra") or {}).get("usage") or {} for message in trajectory.messages]
     return max((each.get("prompt_tokens", 0) + each.get("completion_tokens", 0) for each in used), default=0)
 
 
 def tests(grade: Grade) -> list[Record]:
-    """Per group of tests: its name, how many passed of how many, and some of the tests with their verdict."""
+    """For each group of tests: its name, how many passed of how many, and some tests with their verdicts."""
     shown = []
     for group, verdicts in (grade.tests_status or {}).items():
         failed, passed = verdicts.failure, verdicts.success
@@ -190,7 +190,7 @@ def tests(grade: Grade) -> list[Record]:
 
 
 def view(trajectory: Trajectory, grade: Grade, shown: list[Record], log: str) -> Record:
-    """An attempt as the page's viewer draws it. shown: its `tests`; log: their output, or ''."""
+    """An attempt for the page's viewer. shown: result of `tests`. log: output of the tests, or ''."""
     messages = own(trajectory.messages)
     system, prompt = given(messages)
     return {
@@ -205,7 +205,7 @@ def view(trajectory: Trajectory, grade: Grade, shown: list[Record], log: str) ->
 
 
 def tail(log: str) -> str:
-    """The end of a log, made visible; it says how much is left out before it."""
+    """The end of a log with invisible characters made visible, and a note of how much was cut."""
     left_out = len(log) - LOG_CHARACTERS
     if left_out <= 0:
         return visible(log)
@@ -213,6 +213,6 @@ def tail(log: str) -> str:
 
 
 def packed_record(record: Record) -> str:
-    """A record as one line: JSON, compressed by zlib, in base64."""
+    """A record as one line: JSON, compressed with zlib, in base64."""
     text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode("utf-8", "backslashreplace"), 9)).decode()

@@ -1,4 +1,4 @@
-"""The report's account of the gate that tasks pass before use. Text from other sources is escaped."""
+"""The report's section on the gate that tasks pass before use. Text from other sources is escaped."""
 
 from html import escape
 
@@ -16,7 +16,7 @@ KINDS = {
 
 
 def sentence(evidence: ReportData, subset: str) -> str:
-    """The figures of one subset's gate as a remark; a warning when there was none."""
+    """The figures of one subset's gate as a remark; a warning if there was no gate."""
     gate = evidence.gates.get(subset)
     if gate is None:
         return note("The tasks were not validated: there is no lock of them.", warns=True)
@@ -49,12 +49,12 @@ def null_only(figures: Validation) -> str:
 
 
 def gold(figures: Validation) -> str:
-    """How many gold runs resolved their task, of how many."""
+    """How many gold runs resolved their task, as "N of M"."""
     return f"{figures.gold_runs_resolved:,} of {figures.gold_runs * figures.gold_tasks:,}"
 
 
 def overview(evidence: ReportData) -> str:
-    """The gate of every subset as a table, and the tasks that it left out with their reasons."""
+    """A table of every subset's gate, and the tasks that it left out with reasons."""
     rows = []
     for subset in evidence.subsets:
         if subset in evidence.gates:

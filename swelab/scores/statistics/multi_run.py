@@ -1,7 +1,9 @@
-"""Statistics of several runs on the same tasks: what in a rate is choice of tasks, what the luck of a run.
+"""Statistics of several runs on the same tasks: which part of a rate's variance comes from the choice of
+tasks, and which from the luck of a run.
 
-A task's attempts are counted as (resolved, attempted). Attempts at one task resemble one another, so tasks,
-not attempts, are what is independent here. With one run every figure is what `statistics` says of one run.
+A task's attempts are counted as (resolved, attempted). Attempts at one task are correlated, so the
+independent units are tasks, not attempts. With one run, all figures are the same as those of `statistics` for
+one run.
 """
 
 from collections.abc import Sequence
@@ -21,7 +23,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Attempts:
-    """Attempts at each task: how many were resolved, of how many; tasks without attempts are left out."""
+    """(resolved, attempted) of each task; tasks without attempts are ignored."""
 
     counts: Sequence[tuple[int, int]]
 
@@ -34,12 +36,12 @@ class Attempts:
 
     @property
     def tasks(self) -> int:
-        """Tasks with at least one attempt. Raises InputError where there are none."""
+        """Number of tasks with at least one attempt. Raises InputError if there are none."""
         return len(self._pairs)
 
     @property
     def resolved(self) -> int:
-        """Resolved attempts over all tasks."""
+        """Number of resolved attempts over all tasks."""
         return int(self._pairs[:, 0].sum())
 
     @property
@@ -49,17 +51,17 @@ class Attempts:
 
     @property
     def rate(self) -> float:
-        """The mean of pass@1: resolved attempts of all attempts."""
+        """The mean of pass@1: resolved attempts divided by all attempts."""
         return self.resolved / self.total
 
     @property
     def shares(self) -> np.ndarray:
-        """Per task, the share of its attempts that resolved it."""
+        """Each task's share of resolved attempts."""
         return np.asarray(self._pairs[:, 0] / self._pairs[:, 1])
 
     @property
     def within(self) -> float | None:
-        """Variance of one attempt at a given task, the mean over tasks; None without two attempts at any.
+        """Variance of an attempt within a task, mean over tasks; None if no task has two attempts.
 
         Source: the unbiased c (m - c) / (m (m - 1)) of each task; Miller 2024, arXiv:2411.00640, section 3.
         """
@@ -70,20 +72,21 @@ class Attempts:
 
     @property
     def luck(self) -> float:
-        """Standard deviation of one run's rate on these tasks, by the luck of attempts alone."""
+        """Standard deviation of one run's rate on these tasks, from the luck of attempts alone."""
         return sqrt((self.within or 0.0) / self.tasks)
 
     def rerun_interval(self, runs: int, confidence: float = CONFIDENCE) -> Interval:
-        """Interval of the mean rate of `runs` runs on these very tasks: what further runs would change.
+        """Interval of the mean rate of `runs` runs on exactly these tasks: how much further runs may change
+        it.
 
         Normal, from `luck`: with tasks fixed, attempts are independent (Miller 2024, arXiv:2411.00640,
-        section 3). It says nothing of other tasks, and is a point where no task's attempts differ.
+        section 3). It does not cover other tasks. If no task's attempts differ, it is a point.
         """
         half = float(ndtri((1 + confidence) / 2)) * self.luck / sqrt(runs)
         return rounded(max(0.0, self.rate - half)), rounded(min(1.0, self.rate + half))
 
     def interval(self, confidence: float = CONFIDENCE) -> Interval:
-        """Interval of `rate` over tasks and runs: tasks as clusters of attempts (`effective_wilson`).
+        """Interval of `rate` over tasks and runs; a task is a cluster of attempts (`effective_wilson`).
 
         The variance is the linearized one of a ratio over clusters, Cochran 1977, Sampling Techniques, 6.3.
         """
@@ -92,11 +95,12 @@ class Attempts:
         return effective_wilson(self.resolved, self.total, variance, self.tasks, confidence)
 
     def pass_at(self, k: int, every: bool = False) -> tuple[float, Interval]:
-        """Share of tasks that one of k attempts resolves, or with `every` all k, and its interval over tasks.
+        """pass@k (at least one of k attempts resolves a task), or pass^k (all k) with `every`; and its
+        interval.
 
-        Unbiased: 1 - C(m - c, k) / C(m, k), Chen et al. 2021, arXiv:2107.03374, equation 1; with `every`
-        C(c, k) / C(m, k), Yao et al. 2024, arXiv:2406.12045. Tasks with fewer than k attempts are left out;
-        InputError when all are.
+        Unbiased: 1 - C(m - c, k) / C(m, k), Chen et al. 2021, arXiv:2107.03374, equation 1; with `every` C(c,
+        k) / C(m, k), Yao et al. 2024, arXiv:2406.12045. Tasks with fewer than k attempts are left out. Raises
+        InputError if no task is left.
         """
         values = [_pass(int(c), int(m), k, every) for c, m in self._pairs if m >= k]
         if not values:
@@ -113,7 +117,7 @@ def _pass(resolved: int, attempted: int, k: int, every: bool) -> float:
 def mean_interval(
     values: Sequence[float], most: int, confidence: float = CONFIDENCE
 ) -> tuple[float, Interval]:
-    """Mean of one value a task, each in 0..1, and its interval; `most` is the number of attempts in them."""
+    """Mean of one value per task, each in 0..1, and its interval. most: number of attempts behind them."""
     share, tasks = float(np.mean(values)), len(values)
     variance = float(np.var(values)) / tasks
     return rounded(share), effective_wilson(share * most, most, variance, tasks, confidence)
@@ -122,12 +126,13 @@ def mean_interval(
 def effective_wilson(
     resolved: float, total: int, variance: float, tasks: int, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Wilson's interval of resolved/total at the number of independent attempts that has this variance.
+    """Wilson's interval of resolved/total, with the number of independent attempts that gives this variance.
 
-    That number, p (1 - p) / variance, lies between tasks and attempts, and is the tasks where the variance
-    says nothing (none resolved, or all): with one attempt at each task this is Wilson's interval itself.
-    Source: the effective sample size of Korn and Graubard 1998, Survey Methodology 24:193-201, in Wilson's
-    interval, as compared by Franco et al. 2019, Journal of Survey Statistics and Methodology 7:334-364.
+    That number is p (1 - p) / variance, limited to between the numbers of tasks and of attempts. If none or
+    all are resolved, it is the number of tasks. With one attempt per task the result is Wilson's own
+    interval. Source: the effective sample size of Korn and Graubard 1998, Survey Methodology 24:193-201, in
+    Wilson's interval, as compared by Franco et al. 2019, Journal of Survey Statistics and Methodology
+    7:334-364.
     """
     share = resolved / total
     if total == tasks and float(resolved).is_integer():
@@ -145,11 +150,11 @@ def effective_wilson(
 
 
 def runs_differ(verdicts: Sequence[Sequence[bool]]) -> float | None:
-    """p-value of Cochran's Q: whether runs differ by more than the luck of attempts at these tasks.
+    """p-value of Cochran's Q test: do runs differ by more than the luck of attempts at these tasks?
 
-    verdicts: a row for each task, with its verdict in each run. Returns None when no task was
-    resolved in some runs only. Source: Cochran 1950, Biometrika 37:256-266; chi-squared with one degree less
-    than runs.
+    verdicts: a row for each task, with its verdict in each run. Returns None if each task was resolved in all
+    runs or in none. Source: Cochran 1950, Biometrika 37:256-266; chi-squared with (runs - 1) degrees of
+    freedom.
     """
     table = np.asarray(verdicts, dtype=float)
     runs = table.shape[1] if table.ndim == 2 else 0
@@ -164,11 +169,11 @@ def runs_differ(verdicts: Sequence[Sequence[bool]]) -> float | None:
 def planned(
     rate: float, tasks: int, runs: int, within: float | None, confidence: float = CONFIDENCE
 ) -> tuple[float | None, float]:
-    """Smallest true differences from a policy of this rate that `tasks` x `runs` attempts find with POWER.
+    """Smallest true differences from a policy of this rate that `tasks` x `runs` attempts detect with POWER.
 
-    The first holds where the other policy finds the same tasks hard, so that only luck of attempts is left
-    (None where `within` is not known); the second where what one resolves says nothing of the other.
-    Source: Miller 2024, arXiv:2411.00640, section 5: (z_a + z_b)^2 (w^2 + 2 s^2 / K) / n.
+    The first difference assumes that the same tasks are hard for both policies, so that only the luck of
+    attempts is left (None if `within` is unknown). The second assumes that the policies' results are
+    independent. Source: Miller 2024, arXiv:2411.00640, section 5: (z_a + z_b)^2 (w^2 + 2 s^2 / K) / n.
     """
     z = ndtri((1 + confidence) / 2) + ndtri(POWER)
     total = rate * (1 - rate)

@@ -1,8 +1,8 @@
 """The interval of one resolve rate.
 
-Rates are shares (0..1); limits are rounded to ten significant digits, so that the last bit of a platform's
-arithmetic does not reach a file. Of scipy only `special` is imported at once: `stats` would take most of the
-time in which a script starts.
+Rates are shares (0..1); limits are rounded to ten significant digits, so that files do not depend on the last
+bit of a platform's arithmetic. Only scipy's `special` is imported at the start, because `stats` would take
+most of a script's start-up time.
 """
 
 from math import sqrt
@@ -22,8 +22,8 @@ def rounded(value: float) -> float:
 def wilson(resolved: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Wilson's score interval of resolved/total, as (low, high) shares.
 
-    Source: Wilson 1927; method 3 of Newcombe 1998, Statistics in Medicine 17:857-872.
-    Raises InputError when total is 0 or the counts are no counts of one another.
+    Source: Wilson 1927; method 3 of Newcombe 1998, Statistics in Medicine 17:857-872. Raises InputError if
+    total is 0 or resolved is not between 0 and total.
     """
     if total <= 0:
         raise InputError("a rate over no tasks", expected="at least one task")

@@ -1,4 +1,4 @@
-"""Verdicts from score files and from reports of other harnesses, so that any two results can be compared."""
+"""Reads verdicts from score files and other harnesses' reports, so that any two results can be compared."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +11,7 @@ from swelab.records.score_records import Score
 from swelab.records.typed import TypedRecord, field
 
 RESOLVED = ("resolved_ids", "ids_resolved", "resolved")
-"""Names of the list of resolved instances in files of harnesses: SWE-bench, SWE-smith, the leaderboard's
+"""Keys of the list of resolved instances in files of harnesses: SWE-bench, SWE-smith, the leaderboard's
 results."""
 OTHERS = (
     "unresolved_ids",
@@ -26,11 +26,11 @@ OTHERS = (
     "no_generation",
     "no_logs",
 )
-"""Lists that name further instances of the benchmark; none of theirs counts as resolved."""
+"""Keys of lists with further instances of the benchmark, none of which counts as resolved."""
 
 
 class Result(TypedRecord):
-    """A policy's verdicts, as far as a file names them."""
+    """A policy's verdicts, as far as a file has them."""
 
     policy: str = field("who acted")
     hash: str | None = field("of the benchmark, where the file says")
@@ -42,8 +42,8 @@ class Result(TypedRecord):
 def read_result(path: Path) -> Result:
     """A policy's verdicts from a file.
 
-    path: a score of ours, a report of ours or of SWE-bench's harness, sb-cli or SWE-smith's, a folder of
-    these, one a run, or the folder of an evaluation. Raises InputError.
+    path: a score or a report of ours; a report of SWE-bench's harness, sb-cli or SWE-smith; a folder with one
+    of these for each run; or the folder of an evaluation. Raises InputError.
     """
     if not path.is_dir():
         return _one(path)
@@ -76,7 +76,7 @@ def read_result(path: Path) -> Result:
 
 
 def known_ids(results: Iterable[Result]) -> set[str]:
-    """Every instance that one of the results names."""
+    """All instances that at least one of the results names."""
     return {name for result in results for name in result.instances}
 
 
@@ -119,10 +119,10 @@ def _foreign(content: Record, path: Path) -> Result:
 
 
 def on_one_benchmark(results: Iterable[tuple[Path, Result]]) -> list[str]:
-    """Makes the results name the same instances, and says what was assumed for that.
+    """Makes the results name the same instances, and states the assumptions.
 
-    An instance that a report does not name was not resolved. Raises InputError when the results cannot be
-    of one benchmark, or when its size is in none of them.
+    An instance that a report does not name counts as not resolved. Raises InputError if the results cannot
+    be of one benchmark, or if none has its size.
     """
     found = list(results)
     hashes = {result.hash for _, result in found if result.hash}

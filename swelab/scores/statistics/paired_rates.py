@@ -1,4 +1,4 @@
-"""Two resolve rates on the same tasks: their test, the interval of the difference, what is detectable."""
+"""Two resolve rates on the same tasks: test, interval of the difference, and detectable difference."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from swelab.scores.statistics.one_rate import CONFIDENCE, rounded, wilson
 POWER = 0.8
 
 Rate = tuple[float, float, float]
-"""A rate, and the low and the high limit of its interval."""
+"""A rate, and the lower and upper limits of its interval."""
 
 
 def heads(tosses: int) -> Iterator[float]:
-    """The chances of 0, 1, ..., `tosses` heads of a fair coin, each exact but for the last bit."""
+    """The probabilities of 0, 1, ..., `tosses` heads of a fair coin, each exact up to the last bit."""
     ways, all_ways = 1, 2**tosses
     for found in range(tosses + 1):
         yield ways / all_ways
@@ -26,8 +26,8 @@ def heads(tosses: int) -> Iterator[float]:
 
 @dataclass(frozen=True)
 class PairCounts:
-    """Two policies on the same tasks, counted: resolved by both, by the second alone (gained), by
-    the first alone (lost), by neither."""
+    """Counts of two policies on the same tasks: resolved by both, by the second only (gained), by the first
+    only (lost), by neither."""
 
     both: int
     gained: int
@@ -36,7 +36,7 @@ class PairCounts:
 
     @property
     def total(self) -> int:
-        """Tasks that both policies have a verdict on."""
+        """Number of tasks on which both policies have a verdict."""
         return self.both + self.gained + self.lost + self.neither
 
     @property
@@ -48,7 +48,7 @@ class PairCounts:
 def pair(first: Mapping[str, bool], second: Mapping[str, bool]) -> PairCounts:
     """Counts pairs of verdicts (resolved or not, by instance id).
 
-    Raises InputError naming ids that only one side has, and when there is no pair at all.
+    Raises InputError with the ids that only one side has, or if there is no pair.
     """
     for here, there, side in ((first, second, "first"), (second, first, "second")):
         alone = sorted(here.keys() - there.keys())
@@ -69,7 +69,7 @@ def pair(first: Mapping[str, bool], second: Mapping[str, bool]) -> PairCounts:
 
 
 def mcnemar_exact(gained: int, lost: int) -> float:
-    """Two-sided p-value of McNemar's exact conditional test; 1 when no pair is discordant.
+    """Two-sided p-value of McNemar's exact conditional test; 1 if no pair is discordant.
 
     Source: McNemar 1947; the binomial test of gained among the discordant pairs against 1/2.
     """
@@ -80,8 +80,8 @@ def mcnemar_exact(gained: int, lost: int) -> float:
 def paired_interval(pairs: PairCounts, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Interval of `pairs.difference`, as (low, high).
 
-    Source: method 10 of Newcombe 1998, Statistics in Medicine 17:2635-2650: Wilson limits of both
-    rates, squared and added with the correlation of the pairs taken off (continuity-corrected).
+    Source: method 10 of Newcombe 1998, Statistics in Medicine 17:2635-2650: distances to the Wilson limits of
+    both rates, combined in quadrature less the (continuity-corrected) correlation of the pairs.
     """
     total = pairs.total
     before, after = (
@@ -123,10 +123,10 @@ def _correlation(pairs: PairCounts) -> float:
 def detectable_difference(
     pairs: PairCounts, confidence: float = CONFIDENCE, power: float = POWER
 ) -> float | None:
-    """Smallest true difference found with `power`, at the discordance seen; None when there is none.
+    """Smallest true difference detected with `power`, at the observed discordance; None if there is none.
 
-    Source: Connor 1987, Biometrics 43:207-211 (normal approximation, unconditional), solved for
-    the difference with the share of discordant pairs held at the one observed.
+    Source: Connor 1987, Biometrics 43:207-211 (normal approximation, unconditional), solved for the
+    difference with the observed share of discordant pairs.
     """
     share = (pairs.gained + pairs.lost) / pairs.total
     alpha, beta = ndtri((1 + confidence) / 2), ndtri(power)

@@ -1,7 +1,7 @@
 """Two policies on the same tasks, one or several runs each, and many policies at once.
 
-A task counts once, by the difference of the shares of its attempts that resolved it. So the question is
-whether one policy is the better one on tasks like these, not whether they differ on some task.
+A task counts once, by the difference of the policies' shares of resolved attempts. So the test asks whether
+one policy is better on tasks like these, not whether they differ on some task.
 """
 
 from collections import Counter
@@ -16,7 +16,8 @@ from swelab.scores.statistics.one_rate import CONFIDENCE, rounded
 from swelab.scores.statistics.paired_rates import POWER, Rate, heads, newcombe
 
 FINEST = 2520
-"""Shares are counted in steps of 1/FINEST where their common denominator is larger; it divides by 1 to 10."""
+"""Shares are counted in steps of 1/FINEST if their common denominator is larger. FINEST is divisible by 1 to
+10."""
 
 Shares = Sequence[tuple[int, int]]
 
@@ -30,11 +31,11 @@ def share_differences(first: Shares, second: Shares) -> list[int]:
 
 
 def sign_flip(differences: Sequence[int]) -> float:
-    """Two-sided p-value of the paired permutation test on the sum of differences; 1 when all are 0.
+    """Two-sided p-value of the paired permutation test on the sum of differences; 1 if all are 0.
 
-    Exact: every way of swapping the two policies on each task, counted on the lattice of sums (Fisher 1935,
-    The Design of Experiments, 21; the counting after Pagano and Tritchler 1983, JASA 78:435-440). With one
-    run each, differences are -1, 0 or 1 and this is McNemar's exact test.
+    Exact: it counts every way to swap the two policies on each task, on the lattice of sums (Fisher 1935, The
+    Design of Experiments, 21; the counting after Pagano and Tritchler 1983, JASA 78:435-440). With one run
+    each, differences are -1, 0 or 1 and this is McNemar's exact test.
     """
     sizes = Counter(abs(each) for each in differences if each)
     if not sizes:
@@ -55,7 +56,7 @@ def sign_flip(differences: Sequence[int]) -> float:
 def difference_interval(first: Shares, second: Shares, confidence: float = CONFIDENCE) -> Interval:
     """Interval of the mean difference (second less first) of shares by task.
 
-    The intervals of both means, squared and added with the correlation of the shares taken off: method 10 of
+    The intervals of both means, combined in quadrature less the correlation of the shares: method 10 of
     Newcombe 1998, Statistics in Medicine 17:2635-2650, with intervals for several attempts in the place of
     Wilson's, as Zou and Donner 2008, Statistics in Medicine 27:1693-1702, generalize it.
     """
@@ -70,7 +71,7 @@ def difference_interval(first: Shares, second: Shares, confidence: float = CONFI
 
 
 def correlation(first: np.ndarray, second: np.ndarray) -> float:
-    """Pearson's correlation; 0 where one side does not vary."""
+    """Pearson's correlation; 0 if one side does not vary."""
     across = float(np.std(first) * np.std(second))
     return (
         float(np.mean((first - first.mean()) * (second - second.mean()))) / across if across > 1e-12 else 0.0
@@ -80,7 +81,7 @@ def correlation(first: np.ndarray, second: np.ndarray) -> float:
 def found_difference(
     first: Shares, second: Shares, confidence: float = CONFIDENCE, power: float = POWER
 ) -> float | None:
-    """Smallest true difference found with `power`, as differences by task vary here; None when they do not.
+    """Smallest true difference detected with `power` at the variance of these differences; None if it is 0.
 
     Source: Miller 2024, arXiv:2411.00640, section 5 (normal approximation).
     """
@@ -91,7 +92,7 @@ def found_difference(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values of several tests, in their order: their level is the chance of any false find.
+    """Adjusted p-values of several tests, in their order. They control the chance of any false positive.
 
     Source: Holm 1979, Scandinavian Journal of Statistics 6:65-70.
     """

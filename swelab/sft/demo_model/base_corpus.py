@@ -1,9 +1,9 @@
 """Text for pre-training the demo's base model: single documents about a world like the drill package's.
 
-A document is a note on one function, worded like an issue, and what follows from it: names of the function
-and its test; a shell line that searches for it, runs its test or substitutes text; or a diff's hunk. Before a
-substitution or a hunk stands a listing of the function. There is no conversation, no fenced block, no second
-step. The functions and bugs are not those of tasks; their names are those of the train side only.
+A document is a note on one function, worded like an issue, and then one of these: names of the function and
+its test; a shell line that searches for it, runs its test or substitutes text; or a diff's hunk. A listing of
+the function comes before a substitution or a hunk. There is no conversation, no fenced block, no second step.
+The functions and bugs are not those of tasks, and no function has a held-out name.
 """
 
 import io
@@ -31,9 +31,9 @@ from swelab.tasks.split import side_of
 KINDS = {"index": 0.1, "search": 0.22, "test_run": 0.08, "hunk": 0.12, "substitution": 0.48}
 """Shares of documents."""
 TEXT_SHAPES = (*SHAPES, "compare", "scale")
-"""Shapes of function that the text draws from: what must be copied from two places is shown more often."""
+"""Shapes of the functions in the text. Shapes that need copies from two places appear more often."""
 LISTED = 3
-"""Lines of a listing, as `grep -A2` prints them."""
+"""Number of lines of a listing, as `grep -A2` prints them."""
 LAST_LINE = 40
 REMARKS = (
     "So:",
@@ -48,7 +48,8 @@ REMARKS = (
     "",
 )
 REMARK_COUNTS = (0, 0, 0, 1, 1, 2)
-"""Lines between the parts of a document: without them the model learns distances instead of what to copy."""
+"""Numbers of lines between the parts of a document. Without such lines the model learns distances instead of
+copying."""
 LEXICON = (
     "system\nuser\nassistant\nexit 0\nexit 1\n",
     "Fix the bug. Answer with one bash block.\nAnswer with exactly one bash block.",
@@ -63,7 +64,8 @@ _DEFINITION = re.compile(rb"^def (\w+)\(", re.MULTILINE)
 class Document:
     """One document of the corpus: a note, a listing of code (or ""), then one line or hunk.
 
-    values: (start, end) of the characters of the line that differ from document to document; () is all of it.
+    values: (start, end) of each part of the line that differs between documents; () stands for the whole
+    line.
     """
 
     note: str
@@ -72,7 +74,7 @@ class Document:
     values: tuple[tuple[int, int], ...] = ()
 
     def asks(self, start: int, end: int) -> bool:
-        """Whether these characters of the line are of a value."""
+        """Whether these characters of the line belong to a value."""
         return not self.values or any(first <= start and end <= last for first, last in self.values)
 
     @property
@@ -105,7 +107,7 @@ class World:
             yield document(rng, function, rng.choice(function.mutations))
 
     def lexicon(self) -> list[str]:
-        """Further text for the vocabulary alone."""
+        """Texts that train the tokenizer only."""
         return [text for text in LEXICON for _ in range(50)]
 
 
@@ -129,7 +131,8 @@ def defined(archive: bytes, name: str) -> list[tuple[str, str]]:
 
 
 def own_path(member: str) -> str:
-    """The path of a file as tasks name it: programs of two files lie in a folder of the module's name."""
+    """The path by which tasks name a file. In a program of two files, the archive has a folder for each
+    module, and tasks leave it out."""
     folder, _, name = member.rpartition("/")
     return name if folder and name in (f"{folder}.py", f"test_{folder}.py") else member
 
@@ -155,11 +158,12 @@ def document(rng: random.Random, function: Function, mutation: Mutation) -> Docu
 
 
 def remarks(rng: random.Random) -> str:
-    """No, one or more lines of small talk."""
+    """Zero or more lines of small talk."""
     return "".join(f"{rng.choice(REMARKS)}\n" for _ in range(rng.choice(REMARK_COUNTS)))
 
 
 def listing(lines: list[str], start: int) -> str:
-    """The first lines of a function as `grep -n` prints them, up to `LISTED` with the blank after it."""
+    """Formats the first `LISTED` lines of a function as `grep -n` prints them, with a blank line after a
+    short one."""
     padded = (lines + [""])[:LISTED]
     return "".join(f"{start + i}{'-' if i else ':'}{text}\n" for i, text in enumerate(padded))

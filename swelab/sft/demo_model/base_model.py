@@ -1,7 +1,7 @@
 """Makes the demo's base model: a small Qwen2 and its tokenizer, pre-trained on generated text.
 
-Each training row is one whole document of `base_corpus`, joined to no other: packed rows, in which every
-line could continue some other document, kept a model of this size from learning to copy.
+Each training row is one whole document of `base_corpus`. Rows are not packed: with several documents in a
+row, a model of this size did not learn to copy.
 """
 
 import itertools
@@ -38,7 +38,7 @@ VOCABULARY_DOCUMENTS = 4000
 CHECKED_DOCUMENTS = 200
 WINDOW = 4
 ROUNDING = 64
-"""Rows of the embedding are a multiple of it."""
+"""The number of rows of the embedding is a multiple of this."""
 SHAPE: dict[str, Any] = {
     "num_layers": 4,
     "num_heads": 8,
@@ -48,15 +48,15 @@ SHAPE: dict[str, Any] = {
     "max_seq_len": 2048,
     "rope_base": 500.0,
 }
-"""The model, in torchtune's words. The base of the rotary position embedding is small, as conversations are
-short."""
+"""The model's shape, by torchtune's names. The base of the rotary position embedding is small, because
+conversations are short."""
 VOCABULARY = 768
-"""Tokens at most, special tokens included."""
+"""Maximum number of tokens in the vocabulary, special tokens included."""
 INIT_STD = 0.08
-"""Standard deviation of the initial weights. At the usual 0.02 so small a model does not learn to copy."""
+"""Standard deviation of the initial weights. At the usual 0.02 a model so small does not learn to copy."""
 NOTE_WEIGHT, LISTING_WEIGHT = 0.02, 0.3
-"""Loss weights of a document's note, whose words are random, and of its listing of code. Its last part has
-weight 1."""
+"""Loss weights of a document's note (its words are random) and of its listing of code. The document's last
+part has weight 1."""
 
 
 class PretrainRow(LossRow):
@@ -68,8 +68,8 @@ class PretrainRow(LossRow):
 def make_base_model(recipe: DrillModel, world: World, folder: Path) -> tuple[Record, list[PretrainRow]]:
     """Pre-trains a model of a `model` recipe and writes it to `folder` in Hugging Face layout.
 
-    Returns facts for the manifest, and a row a step: the loss on shell lines.
-    The same recipe and world give the same weights on the same machine. Raises TokenizerError.
+    Returns facts for the manifest, and one row for each step with the loss on shell lines. The same recipe
+    and world give the same weights on the same machine. Raises TokenizerError.
     """
     train = recipe.train
     torch.set_num_threads(train.threads)
@@ -133,7 +133,7 @@ def batches(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """(ids, weights) of shape (batch, longest document), padded with end-of-text of weight 0.
 
-    Documents of like length share a batch: of every `WINDOW` batches the documents are sorted.
+    Documents of similar length share a batch: the documents of each `WINDOW` batches are sorted by length.
     """
     train = recipe.train
     size = train.batch_size
@@ -155,7 +155,8 @@ def batches(
 def pretrain(
     model: torch.nn.Module, data: Iterator[tuple[torch.Tensor, torch.Tensor]], train: Train
 ) -> Iterator[PretrainRow]:
-    """One AdamW step a batch, linear warm-up and cosine decay to 0; yields the loss on lines of weight 1."""
+    """Makes one AdamW step per batch, with linear warm-up and cosine decay to 0. Yields the loss on tokens of
+    weight 1."""
     steps, warmup = train.steps, train.warmup_steps
     optimizer = torch.optim.AdamW(
         model.parameters(),
@@ -185,7 +186,7 @@ def pretrain(
 
 
 def save_model(model: torch.nn.Module, rows: int, tokenizer: Tokenizer, folder: Path) -> None:
-    """Writes config.json, generation_config.json and model.safetensors as transformers has them."""
+    """Writes config.json, generation_config.json and model.safetensors in transformers' format."""
     text, _, turn = (tokenizer.token_to_id(name) for name in SPECIAL)
     weights = qwen2_tune_to_hf(
         model.state_dict(),

@@ -1,8 +1,8 @@
-"""The base model's vocabulary: byte-level BPE that tokenises a word alike wherever it stands.
+"""The base model's vocabulary: byte-level BPE that gives a word the same tokens in every place.
 
-Merges are learnt under a splitter that parts letters, digits, blanks and punctuation, so "width" is the same
-token in `def fit_width(`, in " width" and in "/width.py": a small model can copy it. The files are in Qwen2's
-layout, whose own splitter then has no merges to join what was parted.
+Merges are learnt after a split into letters, digits, blanks and punctuation. So "width" is the same token in
+`def fit_width(`, in " width" and in "/width.py", and a small model can copy it. The files are in Qwen2's
+layout. Qwen2 splits text in another way, but no merge joins the parts of our split.
 """
 
 import json
@@ -39,16 +39,16 @@ TOOL_TEMPLATE = (
     "{{'<|im_end|>' + '\n'}}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-"""A chat template that offers tools by their names and arguments alone. Like Qwen's, it writes calls as JSON
-between tags, and answers of tools as turns of the user."""
+"""A chat template that offers tools by names and arguments only. Like Qwen's, it writes calls as JSON between
+tags, and tool outputs as the user's turns."""
 
 
 class TokenizerError(Fault):
-    """The readers of a vocabulary tokenise differently."""
+    """The readers of a vocabulary tokenise a text differently."""
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """A tokenizer of at most `vocab_size` tokens, special ones included."""
+    """Trains a tokenizer of at most `vocab_size` tokens, special ones included."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
@@ -73,7 +73,7 @@ def _splitter(pattern: str) -> pre_tokenizers.PreTokenizer:
 def save_tokenizer(
     tokenizer: Tokenizer, folder: Path, context: int, chat_template: str = CHAT_TEMPLATE
 ) -> None:
-    """Writes tokenizer.json and, from the same object, vocab.json and merges.txt, and the chat template."""
+    """Writes tokenizer.json, vocab.json, merges.txt (all from one object) and the chat template."""
     text = tokenizer.to_str(pretty=True)
     write_bytes(folder / "tokenizer.json", text.encode())
     model = json.loads(text)["model"]
@@ -107,7 +107,8 @@ def save_tokenizer(
 
 
 def check_tokenizer(folder: Path, texts: Iterable[str]) -> int:
-    """How many texts torchtune's tokenizer (vocab.json) reads like tokenizer.json. Raises TokenizerError."""
+    """Checks that torchtune's tokenizer (vocab.json) reads texts like tokenizer.json; returns their number.
+    Raises TokenizerError."""
     from torchtune.models.qwen2 import Qwen2Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

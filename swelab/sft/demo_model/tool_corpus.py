@@ -1,8 +1,8 @@
-"""Text for a base model that is to act by the debugger's tools: notes, what tools show, and one call.
+"""Text for a base model that will use the debugger's tools: notes, tool outputs, and one call.
 
-As in `base_corpus`, a document is a note on one function and one line at its end: here the note's line on the
-function, said again, and the JSON of a call. Between them stands what the tool before that call shows. There
-is no conversation, no tag around a call, no second step.
+As in `base_corpus`, a document begins with a note on one function. It ends with two lines: the note's line on
+the function, repeated, and the JSON of a call. The output of the tool before that call comes between them.
+There is no conversation, no tag around a call, no second step.
 """
 
 import json
@@ -16,26 +16,26 @@ from swelab.sft.demo_model.base_corpus import LAST_LINE, REMARK_COUNTS, REMARKS,
 from swelab.tasks.drill_text import FILE_SHAPES, MODULES, PACKAGES, Function, Mutation, issue, make_function
 
 KINDS = {"index": 0.2, "search": 0.16, "look": 0.08, "begin": 0.14, "print": 0.12, "rewrite": 0.3}
-"""Shares of documents. In an index most words are copied: without many of them copying is learned late."""
+"""Shares of the kinds of documents. In an index most words are copied; with few indexes the model learns to
+copy late."""
 INDEXES = ("{0.identity} {0.test}", "def {0.name}", "{0.test}", "{0.name}")
-"""Lines of an index. A model that has seen a function's name after a path alone copies it nowhere else."""
+"""Lines of an index. A model that has seen function names only after a path does not copy them elsewhere."""
 COPIES, ONE_FORM = 0.1, 0.3
-"""Shares of all documents: the first COPIES are copies; up to ONE_FORM an index has one form, then any.
-
-A model that starts with copies learns to copy in a fifth of the steps; with all forms at once it did not
-learn it in 2,800."""
+"""Shares of all documents: the first COPIES are copies. Up to ONE_FORM an index has one form, then any form.
+A model that starts with copies learns to copy in a fifth of the steps; with all forms from the start it did
+not learn it in 2,800 steps."""
 TEXT_SHAPES = (*FILE_SHAPES, "compare", "scale", "cut")
-"""Shapes of function that the text draws from."""
+"""Shapes of the functions in the text."""
 LINES_BEFORE = (0, 0, 1, 3, 8, 16)
-"""How many lines of small talk stand before a note, where a conversation has the definitions of tools. A
-model whose notes all begin a document copies a name only from a document's beginning."""
+"""Numbers of lines of small talk before a note. In a conversation, definitions of tools come there. A model
+whose notes all begin a document copies a name only from a document's beginning."""
 LINES_BETWEEN = (0, 1, 3, 8, 16, 32)
-"""How many lines stand between a note and what a tool shows, where a conversation has its earlier turns. A
-model that only saw both close together rewrites something else."""
+"""Numbers of lines between a note and a tool's output. In a conversation, earlier turns come there. A model
+that only saw both close together rewrites the wrong text."""
 AGAIN = 0.5
-"""Share of documents in which the note's line is said again once more: in a conversation, at each turn."""
+"""Share of documents that repeat the note's line once more. In a conversation each turn repeats it."""
 PRINTED = 0.7
-"""Share of searches and looks, of those for an unknown number, that come after pdb printed it."""
+"""Share of searches and looks for an unknown number that come after pdb printed the number."""
 LEXICON = (
     "system\nuser\nassistant\ntool\n",
     "Fix the bug.\n",
@@ -48,15 +48,15 @@ LEXICON = (
     ", lines 2 to 4 of 32:\n",
     "Nothing was done: no tool was called.\nCall one tool like this:\n",
 )
-"""Words of the scaffold: they get tokens of their own. In documents they occur in no order, without tags: of
-tokens that it never saw before a note, the model copies nothing."""
+"""Words of the scaffold, which get tokens of their own. Documents contain them in random order and without
+tags, because a model copies nothing if the tokens before a note are new to it."""
 _WORDS = [word for text in LEXICON if "<tool_call>" not in text for word in text.split() if "_" not in word]
-"""Words with an underscore are left out: strewn into a note they look like a function's name."""
+"""Words with an underscore are left out, because in a note they look like a function's name."""
 _VALUE = re.compile(r'": ("(?:[^"\\]|\\.)*"|\d+)')
 
 
 class ToolWorld(World):
-    """Names for the generated text, in programs of two files."""
+    """Names for the generated text, for programs of two files."""
 
     def __init__(self, archive: bytes, repo: str, heldout_share: float):
         """See `World`."""
@@ -79,12 +79,13 @@ class ToolWorld(World):
         return make_function(rng, name, path, rng.choice(TEXT_SHAPES))
 
     def lexicon(self) -> list[str]:
-        """Further text for the vocabulary alone."""
+        """Texts that train the tokenizer only."""
         return [text for text in LEXICON for _ in range(50)]
 
 
 def _filled(rng: random.Random, counts: Sequence[int] = REMARK_COUNTS) -> str:
-    """As many lines as `counts` says: small talk, and every third some words of the scaffold in no order."""
+    """Random lines, as many as one of `counts`: two thirds small talk, one third words of the scaffold in
+    random order."""
     lines = []
     for _ in range(rng.choice(counts)):
         strewn = rng.random() < 1 / 3
@@ -93,7 +94,7 @@ def _filled(rng: random.Random, counts: Sequence[int] = REMARK_COUNTS) -> str:
 
 
 def copies(rng: random.Random, functions: Sequence[Function]) -> Document:
-    """A name of each function, and the same names again, in the same order or in another."""
+    """A name of each function, and then the same names in the same or a random order."""
     lines = [rng.choice((each.name, each.test, each.path, each.identity)) + "\n" for each in functions]
     again = rng.sample(lines, len(lines)) if rng.random() < 0.5 else lines
     return Document("".join(lines), "", "".join(again))
@@ -102,7 +103,7 @@ def copies(rng: random.Random, functions: Sequence[Function]) -> Document:
 def tool_document(
     rng: random.Random, function: Function, mutation: Mutation, indexes: Sequence[str] = INDEXES
 ) -> Document:
-    """A document about a bug of a function; `indexes` are forms of an index's line."""
+    """A document about a bug of a function; `indexes`: the forms that an index's line may have."""
     told = issue(rng, function, mutation)
     note = _filled(rng, LINES_BEFORE) + told + "\n" + _filled(rng)
     kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
@@ -131,7 +132,7 @@ def tool_document(
 
 
 def _again(rng: random.Random, request: str) -> str:
-    """Sometimes the note's line, as an earlier turn said it."""
+    """The note's line with a share of `AGAIN`, as an earlier turn repeats it; otherwise ""."""
     return f"{request}\n" + _filled(rng) if rng.random() < AGAIN else ""
 
 

@@ -1,6 +1,6 @@
 """Conversations with tool calls, written as plain text by the model's own chat template.
 
-The result is plain ChatML: it is measured and trained on like any other row, and the server writes the same
+The result is plain ChatML. It is measured and trained on like any other row, and the server formats the same
 messages in the same way.
 """
 
@@ -23,7 +23,7 @@ class ChatTemplate:
     """The chat template of a checkpoint folder."""
 
     def __init__(self, folder: str | Path):
-        """Raises InputError when there is none, or it does not parse."""
+        """Raises InputError if there is no template or it cannot be parsed."""
         self.path = Path(folder) / "tokenizer_config.json"
         separate = Path(folder) / "chat_template.jinja"
         text = separate.read_text() if separate.is_file() else read_json(self.path).get("chat_template")
@@ -38,10 +38,8 @@ class ChatTemplate:
             raise InputError(f"chat_template: {error}", self.path, "a Jinja template") from None
 
     def plain(self, messages: Sequence[RowMessage], tools: Sequence[Tool]) -> list[RowMessage]:
-        """The messages as plain text in the roles system, user and assistant; weights stay.
-
-        Raises InputError when the template fails, is not ChatML, or leaves the tools out.
-        """
+        """The messages as plain text in the roles system, user and assistant, with their weights. Raises
+        InputError if the template fails, is not ChatML, or leaves the tools out."""
         try:
             text = self._template.render(messages=[parsed(m) for m in messages], tools=bare(tools))
         except (TemplateError, Fault) as error:
@@ -62,7 +60,7 @@ class ChatTemplate:
 
 
 class PlainRows:
-    """Messages of rows as plain text; the chat template is read at the first row with tools."""
+    """Converts messages of rows to plain text. The chat template is read at the first row with tools."""
 
     def __init__(self, base: str | Path):
         self.base = base
@@ -77,7 +75,7 @@ class PlainRows:
 
 
 def says_more(dataset: Path) -> bool:
-    """Whether a row has turns of weight 0 or tools, which trainers' own datasets ignore."""
+    """Whether a row has tools or turns of weight 0. Trainers' own datasets ignore both."""
 
     def weighted(row: Record) -> bool:
         return any(isinstance(message, dict) and "weight" in message for message in row.get("messages") or ())
@@ -86,7 +84,8 @@ def says_more(dataset: Path) -> bool:
 
 
 def parsed(message: RowMessage) -> Record:
-    """The message for a chat template: its calls' arguments are objects, which templates write as JSON."""
+    """The message in the form for a chat template: arguments of calls are objects, which templates write as
+    JSON."""
     found: Record = bare(message)
     for call, told in zip(found.get("tool_calls", ()), message.tool_calls):
         call["function"] |= {"arguments": json.loads(told.function.arguments)}
@@ -94,7 +93,8 @@ def parsed(message: RowMessage) -> Record:
 
 
 def bare(value: Any) -> Any:
-    """Plain dictionaries and lists: in a template a record's absent fields would count as defined."""
+    """Plain dictionaries and lists, because in a template the absent fields of a record would count as
+    defined."""
     return json.loads(json.dumps(value))
 
 

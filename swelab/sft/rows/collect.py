@@ -1,4 +1,5 @@
-"""Trajectory folders to training rows, in several processes, with flat memory and in a stable order."""
+"""Converts trajectory folders to training rows, in several processes, with constant memory and in a stable
+order."""
 
 import json
 import os
@@ -18,13 +19,14 @@ from swelab.sft.rows.compat import Lossy, compat_row, run_hash
 from swelab.sft.rows.styles import Style, Unfit, definitions, write_conversation
 
 CHUNK = 16
-"""Folders of one piece of work."""
+"""Number of folders that a worker converts at a time."""
 Line = tuple[bytes, str]
-"""A row as a line of JSON Lines and '', or b'' and the reason why there is none."""
+"""(a row as a line of JSON Lines, ''), or (b'', the reason why there is no row)."""
 
 
 def folders_of(traj_dir: Path, eval_dir: Path) -> list[str]:
-    """Names of the folders in `traj_dir`, sorted. Raises InputError: one is not there, or holds no folder."""
+    """Names of the folders in `traj_dir`, sorted. Raises InputError: one of the two is missing or holds no
+    folder."""
     _names(eval_dir, "<id>/report.json")
     return _names(traj_dir, "<id>/<id>.traj")
 
@@ -40,7 +42,7 @@ def _names(folder: Path, holds: str) -> list[str]:
 
 
 def compat_line(traj_dir: Path, eval_dir: Path, style: str, system: str, folder: str) -> Line:
-    """One folder as collect_trajs writes it, byte for byte."""
+    """Converts one folder to the row that collect_trajs would write, byte for byte."""
     try:
         return compat_row(traj_dir, eval_dir, folder, style, system), ""
     except Lossy as loss:
@@ -48,7 +50,7 @@ def compat_line(traj_dir: Path, eval_dir: Path, style: str, system: str, folder:
 
 
 def resolved(report: Path, folder: str) -> bool:
-    """The verdict in an evaluation's report.json, of either harness. Raises Unfit."""
+    """The verdict in a report.json of either harness. Raises Unfit."""
     try:
         found = json.loads(report.read_bytes())
         return found.get(folder, found).get("resolved", False) is True
@@ -59,7 +61,7 @@ def resolved(report: Path, folder: str) -> bool:
 
 
 def whole_line(traj_dir: Path, eval_dir: Path, style: Style, folder: str) -> Line:
-    """One folder as a row of the whole conversation of a resolved run, with collect_trajs' columns."""
+    """Converts one resolved run to a row of its whole conversation, with collect_trajs' columns."""
     path = traj_dir / folder / f"{folder}{SWE_AGENT}"
     try:
         if not resolved(eval_dir / folder / "report.json", folder):
@@ -82,9 +84,9 @@ def _chunk(convert: Callable[[str], Line], folders: Sequence[str]) -> list[Line]
 
 
 def convert_all(convert: Callable[[str], Line], folders: Sequence[str], workers: int) -> Iterator[Line]:
-    """`convert` of every folder, in their order; at most a few chunks wait to be written.
+    """Yields `convert` of every folder, in order. At most a few chunks wait in memory.
 
-    Raises InputError when a process was killed.
+    Raises InputError if a process was killed.
     """
     chunks = (folders[start : start + CHUNK] for start in range(0, len(folders), CHUNK))
     if workers < 2 or len(folders) <= CHUNK:
@@ -105,9 +107,9 @@ def convert_all(convert: Callable[[str], Line], folders: Sequence[str], workers:
 
 
 def write_lines(lines: Iterator[Line], output: Path) -> tuple[int, Counter[str]]:
-    """Writes the rows, atomically; returns how many, and how many were dropped for which reason.
+    """Writes the rows atomically; returns their number, and the number of dropped folders by reason.
 
-    Raises InputError if no line has a row; then `output` stays as it was.
+    Raises InputError if there is no row; `output` is then unchanged.
     """
     dropped: Counter[str] = Counter()
     count = 0
@@ -123,7 +125,7 @@ def write_lines(lines: Iterator[Line], output: Path) -> tuple[int, Counter[str]]
 
 
 def style_of(recipe: Sft) -> Style | None:
-    """The style of an SFT recipe's rows; None where they keep the policy's text. Raises InputError."""
+    """The style of an SFT recipe's rows; None if rows keep the policy's text. Raises InputError."""
     rows, malformed = recipe.rows, recipe.selection.malformed_turns
     if rows.style == "text":
         return None

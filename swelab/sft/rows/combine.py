@@ -1,6 +1,6 @@
-"""Several files of rows as one: a bounded number of rows for each instance, drawn and shuffled by a seed.
+"""Combines files of rows into one: a limited number of rows per instance, drawn and shuffled by a seed.
 
-The draw is that of swesmith's combine_trajs: the same files, seed and bound give the same rows in the same
+The draw is that of swesmith's combine_trajs: the same files, seed and limit give the same rows in the same
 order. That program asks for the files interactively; here they are arguments.
 """
 
@@ -15,7 +15,7 @@ from swelab.records import InputError, Record, atomic, parse_line
 
 
 class Place(NamedTuple):
-    """Place of a row: number of its file, offset of its first byte."""
+    """Place of a row: (number of its file, offset of its first byte)."""
 
     file: int
     offset: int
@@ -24,10 +24,10 @@ class Place(NamedTuple):
 def combine(
     files: Sequence[Path], output: Path, per_instance: int, seed: int, resolved_only: bool = False
 ) -> Record:
-    """Writes the rows to `output`; returns the fields of combine_trajs' metadata, and what was left out.
+    """Writes the rows to `output`; returns the fields of combine_trajs' metadata, and counts of omitted rows.
 
-    Holds the places of rows, not the rows. Raises InputError: an unreadable file, a malformed row, rows whose
-    actions are written in two styles, no row.
+    Holds the places of rows in memory, not the rows. Raises InputError: an unreadable file, a malformed row,
+    rows whose actions are written in two styles, no row.
     """
     places, unresolved = _places(files, resolved_only)
     draw = random.Random(seed)
@@ -73,7 +73,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _places(files: Sequence[Path], resolved_only: bool) -> tuple[dict[str, list[Place]], int]:
-    """Places of the rows by instance, in file order; how many were left out as not resolved."""
+    """(places of the rows by instance, in file order; number of unresolved rows, which are left out)."""
     found: dict[str, list[Place]] = {}
     styles: dict[str, str] = {}
     unresolved = 0
@@ -99,12 +99,12 @@ def _places(files: Sequence[Path], resolved_only: bool) -> tuple[dict[str, list[
 
 
 def _style(text: bytes) -> str:
-    """The style of a row's actions, a value of `collect_trajs --style`; "ticks" if nothing shows it."""
+    """The style of a row's actions, a value of `collect_trajs --style`; "ticks" if no action shows it."""
     return "xml" if b"<function=" in text else "tool" if b'"tool_calls"' in text else "ticks"
 
 
 def _row(text: bytes, where: str) -> Record:
-    """The row of a line, {} of a blank one."""
+    """The row in a line; {} for a blank line."""
     try:
         return parse_line(text.decode(), where) if text.strip() else {}
     except UnicodeDecodeError as error:

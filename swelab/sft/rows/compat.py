@@ -1,8 +1,8 @@
-"""Rows exactly as `collect_trajs` of swesmith 0.0.9 writes them, with its losses.
+"""Writes rows exactly as `collect_trajs` of swesmith 0.0.9 does, with its losses.
 
-Kept for comparison with datasets made by that program. The system prompt of its `xml` style comes from
-SWE-agent's inference configuration, which is given as a file. Only the part of a trajectory that the
-rows need becomes Python objects; the rest is skipped.
+This allows comparisons with that program's datasets. The system prompt of its `xml` style comes from
+SWE-agent's inference configuration, which is given as a file. Only the part of a trajectory that the rows
+need becomes Python objects; the rest is skipped.
 """
 
 import hashlib
@@ -59,13 +59,13 @@ class Lossy(Exception):
 
 @cache
 def run_hash(traj_dir: str) -> str:
-    """Eight characters that depend on how the path of a run is spelled, not on its content."""
+    """Eight characters that depend only on the spelling of the run's path."""
     draw = random.Random(int(hashlib.sha256(traj_dir.encode()).hexdigest(), 16))
     return "".join(draw.choice(string.ascii_lowercase + string.digits) for _ in range(8))
 
 
 def compat_row(traj_dir: Path, eval_dir: Path, folder: str, style: str, system: str) -> bytes:
-    """The row of a trajectory folder as a line of JSON. Raises Lossy where collect_trajs writes none."""
+    """The row of a trajectory folder as a line of JSON. Raises Lossy if collect_trajs writes none."""
     report = eval_dir / folder / "report.json"
     if not report.exists():
         raise Lossy("no_report")
@@ -79,7 +79,7 @@ def compat_row(traj_dir: Path, eval_dir: Path, folder: str, style: str, system: 
         patch = traj_dir / folder / f"{folder}.patch"
         row["patch"] = patch.read_text(encoding="utf-8") if patch.exists() else ""
         return b'{"messages": %b, %b\n' % (messages, json.dumps(row)[1:].encode())
-    except Exception as error:  # collect_trajs drops a folder whatever is wrong with it
+    except Exception as error:  # collect_trajs drops a folder after any exception
         key = f" {error}" if isinstance(error, KeyError) else ""
         raise Lossy(f"{type(error).__name__}{key}") from None
 
@@ -93,7 +93,7 @@ def _written(path: Path, style: str, system: str) -> tuple[bytes, Any]:
             check_utf8(end)
             messages, replay = usual_messages(end, system, LIMIT_NOTES, _spoken)
             return b"[%b]" % messages, replay
-        except (Unusual, UnicodeDecodeError):  # the long way tells what is wrong
+        except (Unusual, UnicodeDecodeError):  # `read_messages` reports what is wrong
             pass
     messages, replay = read_messages(path)
     return json.dumps(STYLES[style](messages, system)).encode(), replay
@@ -104,11 +104,11 @@ def _resolved(report: Any, folder: str) -> Any:
 
 
 def read_messages(path: Path) -> tuple[Any, Any]:
-    """Messages of a .traj file as collect_trajs takes them, and its replay_config (or a marker of absence).
+    """The messages of a .traj file that collect_trajs uses, and its replay_config (or a marker of absence).
 
-    They stand in its last step or the one before: where the file is laid out as SWE-agent does, the steps
-    before these are not read. Raises whatever Python's json raises on a damaged file, OSError, and
-    KeyError, IndexError or TypeError on another shape.
+    They are in its last step or the one before. If the file has SWE-agent's layout, earlier steps are not
+    read. Raises the exceptions of Python's json on a damaged file, OSError, and KeyError, IndexError or
+    TypeError on an unexpected structure.
     """
     with open(path, "rb") as stream:
         if found := _last_steps(stream):
@@ -118,13 +118,14 @@ def read_messages(path: Path) -> tuple[Any, Any]:
     try:
         found = _decoded(data)
         return _messages(found.trajectory), _replay(found)
-    except (msgspec.MsgspecError, json.JSONDecodeError):  # what Python's json may yet accept
+    except (msgspec.MsgspecError, json.JSONDecodeError):  # Python's json may accept the file
         whole = json.loads(data.decode("utf-8"))
         return _messages(whole["trajectory"]), whole.get("replay_config", _ABSENT)
 
 
 def _last_steps(stream: IO[bytes]) -> _Trajectory | None:
-    """The trajectory's last step, or its last two where the messages stand in the one before; else None."""
+    """The trajectory's last step, or its last two if the second-last has the messages; None for another
+    layout."""
     found = None
     for count in (1, 2):
         try:

@@ -1,7 +1,7 @@
-"""Fast path of the compatible style xml: texts that do not change are copied as JSON, never decoded.
+"""Fast path of the compatible style xml: unchanged texts are copied as JSON and never decoded.
 
-Nearly all of a row is such text; decoding and encoding it took a third of the time. A trajectory of any other
-shape than SWE-agent's usual one is left to `compat`, which makes objects.
+Nearly all of a row is such text; decoding and encoding it took a third of the time. `compat`, which makes
+objects, converts trajectories with any other structure than SWE-agent's usual one.
 """
 
 import json
@@ -52,7 +52,7 @@ _PARTS = msgspec.json.Decoder(list[_Part])
 
 
 class Unusual(Exception):
-    """A trajectory of another shape."""
+    """A trajectory with an unusual structure."""
 
 
 def usual_messages(
@@ -61,7 +61,7 @@ def usual_messages(
     """(messages of a row as JSON, separated by commas; replay_config).
 
     last_step: JSON of a trajectory with its last step alone. notes: responses of steps without messages.
-    spoken: the text of an assistant's message. Raises Unusual.
+    spoken: function that returns the text of an assistant's message. Raises Unusual.
     """
     try:
         found = _TRAJECTORY.decode(last_step)
@@ -102,7 +102,7 @@ def _object(message: _Message) -> Record:
 
 
 def _text(content: msgspec.Raw) -> bytes:
-    """A content, or the text of its one part, as JSON in Python's spelling."""
+    """A content, or the text of its only part, as JSON in Python's spelling."""
     data = bytes(content)
     if data.startswith(b"["):
         (part,) = _PARTS.decode(data)

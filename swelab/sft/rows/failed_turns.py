@@ -1,7 +1,7 @@
-"""Turns whose action was not carried out, recognised by the observation that followed.
+"""Finds turns whose action was not carried out, by the observation after them.
 
-A failing test is no such turn: its command ran. Refusals of SWE-agent's tools and of bash count,
-and the exit codes that mini-swe-agent keeps.
+A failing test does not count, because its command ran. Refusals of SWE-agent's tools and of bash count, and
+some exit codes that mini-swe-agent records.
 """
 
 import re
@@ -30,7 +30,7 @@ REFUSED = re.compile(rf"(OBSERVATION:\s*)?({'|'.join(REFUSALS)})")
 
 
 def failed_turns(messages: Sequence[Message]) -> set[int]:
-    """Numbers of the policy's messages whose action was not carried out."""
+    """Numbers of the policy's messages whose actions were not carried out."""
     found = set()
     last = -1
     for number, message in enumerate(messages):

@@ -1,8 +1,8 @@
 """Token lengths of conversations, as the trainer counts them, and their distribution.
 
-torchtune encodes each message's header, content and end apart (ChatML). Its loss is on assistant
-turns: header, content, end-of-turn. The same pieces are encoded here with the model's fast
-tokenizer, so that a dataset can be measured without torch.
+torchtune encodes each message's header, content and end separately (ChatML). Its loss is on assistant turns:
+header, content, end-of-turn. This module encodes the same pieces with the model's fast tokenizer, so that a
+dataset can be measured without torch.
 """
 
 import json
@@ -20,7 +20,8 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Length:
-    """Tokens of a conversation, those of them trained on, and the policy's turns with the tokens of each."""
+    """Length of a conversation: all tokens, trained tokens, number of the policy's turns, and tokens of each
+    turn."""
 
     tokens: int
     assistant_tokens: int
@@ -29,7 +30,7 @@ class Length:
 
 
 def is_trained(message: RowMessage) -> bool:
-    """Whether a message of a row is in the loss: the policy's turns are, but for those of weight 0."""
+    """Whether a message of a row is in the loss: true for the policy's turns, except those of weight 0."""
     return message.role == "assistant" and message.weight != 0
 
 
@@ -42,7 +43,7 @@ class ChatTokenizer:
     """The tokenizer of a model whose chat format is ChatML (Qwen and its kin)."""
 
     def __init__(self, folder: str | Path):
-        """Raises InputError when the folder's tokenizer is missing, unreadable or not ChatML."""
+        """Raises InputError if the folder's tokenizer is missing, unreadable or not ChatML."""
         path = Path(folder) / "tokenizer.json"
         if not path.is_file():
             raise InputError("no such file", path, "the base model's tokenizer")
@@ -68,10 +69,10 @@ class ChatTokenizer:
         return [each.ids for each in found]
 
     def encode(self, messages: Sequence[RowMessage]) -> tuple[list[int], list[bool]]:
-        """Token ids of a conversation, and for each whether it is trained on.
+        """Returns (token ids, for each whether it is trained on) of a conversation.
 
-        The last turn ends with its end-of-turn token; the newline that the chat template adds after
-        it is left out, as torchtune does.
+        The last turn ends with its end-of-turn token; the newline that the chat template adds after it is
+        left out, as in torchtune.
         """
         headers = self._encode([f"{message.role}\n" for message in messages])
         contents = self._encode([message.content for message in messages])
@@ -87,13 +88,13 @@ class ChatTokenizer:
         return ids, trained
 
     def sizes(self, messages: Sequence[RowMessage]) -> list[int]:
-        """Tokens of each message with its header, its end and the newline after it."""
+        """Number of tokens of each message, with its header, its end and the newline after it."""
         headers = self._encode([f"{message.role}\n" for message in messages])
         contents = self._encode([message.content for message in messages])
         return [2 + len(h) + len(c) + self.newline for h, c in zip(headers, contents, strict=True)]
 
     def measure(self, messages: Sequence[RowMessage], sizes: Sequence[int] | None = None) -> Length:
-        """The conversation's length. sizes: those of its messages, where they are known."""
+        """The conversation's length. sizes: those of its messages, if they are known."""
         sizes = self.sizes(messages) if sizes is None else sizes
         spoken = [size for size, m in zip(sizes, messages, strict=True) if m.role == "assistant"]
         trained = [size for size, m in zip(sizes, messages, strict=True) if is_trained(m)]
@@ -122,7 +123,7 @@ def special_tokens(folder: str | Path) -> dict[str, int]:
 
 
 def distribution(lengths: Sequence[int], limit: int | None = None) -> Record:
-    """Quantiles of lengths, how many there are, and how many exceed `limit`, if one is given."""
+    """Quantiles and number of lengths, and how many exceed `limit` if one is given."""
     found = sorted(lengths)
     facts: Record = {"num_samples": len(found)}
     if limit is not None:
@@ -141,7 +142,8 @@ def distribution(lengths: Sequence[int], limit: int | None = None) -> Record:
 def stats(file: str | Path, lengths: Sequence[Length], limit: int, over_long: str) -> Record:
     """Statistics of a file of rows, in tokens: {"file", "num_samples", "gt_<limit>", quantiles, ...}.
 
-    per_turn: tokens of the policy's turns, turns of a row. over_long: what became of longer conversations.
+    per_turn: tokens of the policy's turns, and number of turns of each row. over_long: counts of longer
+    conversations by fate.
     """
     turns = [tokens for length in lengths for tokens in length.turn_tokens]
     return {
@@ -158,7 +160,7 @@ def stats(file: str | Path, lengths: Sequence[Length], limit: int, over_long: st
 
 
 class LengthStats(TypedRecord):
-    """A dataset's statistics (`stats`), as far as they are read again."""
+    """The fields of a dataset's statistics (`stats`) that are read again."""
 
     file: str = field("the file of rows")
     num_samples: int = field("rows")
@@ -168,10 +170,11 @@ class LengthStats(TypedRecord):
 
 
 def check_stats(data: Path, path: Path, limit: int) -> tuple[int, LengthStats]:
-    """(rows over `limit`, statistics), after the statistics were found to be of the rows in `data`.
+    """Checks that statistics belong to the rows in `data`, and returns (number of rows over `limit`,
+    statistics).
 
-    Raises InputError: a file is missing, it is of another file or another number of rows, or has no
-    count for the limit. Checks, their order and messages are those of swesmith's local training scripts.
+    Raises InputError: a file is missing, or the statistics are of another file or number of rows, or have no
+    count for the limit. The checks, their order and messages are those of swesmith's local training scripts.
     """
     if not data.is_file():
         raise InputError(f"Data file not found: {data}")
@@ -213,9 +216,10 @@ def table(rows: Sequence[tuple[str, Length, str]]) -> bytes:
 
 
 def same_vocabulary(folder: str | Path) -> None:
-    """Raises InputError when vocab.json and merges.txt are not those of tokenizer.json.
+    """Raises InputError if vocab.json and merges.txt differ from tokenizer.json.
 
-    torchtune reads the former, the server the latter: a stale pair trains on other tokens.
+    torchtune reads vocab.json and merges.txt, the server reads tokenizer.json: if they differ, training uses
+    other tokens.
     """
     folder = Path(folder)
     model = read_json(folder / "tokenizer.json").get("model", {})
@@ -234,5 +238,5 @@ def same_vocabulary(folder: str | Path) -> None:
 
 
 def canonical(messages: Iterable[Record]) -> str:
-    """A conversation's canonical JSON: two conversations are the same where it is equal."""
+    """A conversation's canonical JSON: equal conversations have equal JSON."""
     return json.dumps(list(messages), sort_keys=True, separators=(",", ":"), ensure_ascii=True)

@@ -1,7 +1,7 @@
 """Conversations that are longer than the limit: dropped, truncated or split.
 
-Its head (system prompt and task) stays in every row. Exchanges follow, each a turn of the policy and the
-observations after it.
+Every row keeps the head (system prompt and task). Exchanges follow it; an exchange is a turn of the policy
+and the observations after it.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from swelab.records.training_records import RowMessage
 
 DROP, LEFT, SPLIT, KEEP = "drop", "truncate_left_of_last_turn", "split", "keep_truncate"
 Span = tuple[int, int]
-"""Exchanges from .. to-1 of a conversation."""
+"""(first, end): the exchanges first, ..., end-1 of a conversation."""
 
 
 def exchanges(messages: Sequence[RowMessage]) -> list[list[int]]:
-    """Numbers of the messages of the head, then of each exchange."""
+    """Message numbers of the head, then of each exchange."""
     head = list(takewhile(lambda number: messages[number].role != "assistant", range(len(messages))))
     groups = [head]
     for number in range(len(head), len(messages)):
@@ -26,11 +26,12 @@ def exchanges(messages: Sequence[RowMessage]) -> list[list[int]]:
 
 
 def spans(sizes: Sequence[int], spoken: Sequence[int], policy: str, limit: int) -> list[Span]:
-    """The ranges of exchanges that each row of an over-long conversation holds; none if nothing fits.
+    """The range of exchanges in each row made from an over-long conversation; no range if nothing fits.
 
     sizes: tokens of the head, then of each exchange; spoken: of the policy's turn in each exchange. drop: no
     row. truncate_left_of_last_turn: as many of the last exchanges as fit. split: every exchange once, in rows
-    that fit. keep_truncate: as many of the first as fit, the last of them perhaps without its answer.
+    that fit. keep_truncate: as many of the first exchanges as fit; the last of them may end before its
+    observation.
     """
     head, costs = sizes[0], sizes[1:]
     if policy == KEEP:
@@ -52,7 +53,7 @@ def spans(sizes: Sequence[int], spoken: Sequence[int], policy: str, limit: int) 
 
 
 def _fitting(costs: Sequence[int], room: int) -> int:
-    """How many of the costs fit together, from the first on."""
+    """How many of the first costs fit together."""
     for count, cost in enumerate(costs):
         room -= cost
         if room < 0:

@@ -1,7 +1,7 @@
 """Pairs of a resolved and an unresolved trajectory of one task, for preference learning.
 
-Both begin with the same messages. A trajectory that was lost, or whose patch could not be judged, is no
-evidence against the model: it is never the rejected side, and it is counted.
+Both sides begin with the same messages. A trajectory that was lost, or whose patch could not be judged, is no
+evidence against the model. So it is never the rejected side; it is counted as dropped.
 """
 
 import hashlib
@@ -28,7 +28,8 @@ SIDES = ("chosen_conversations", "rejected_conversations")
 
 @dataclass(frozen=True)
 class Side:
-    """A trajectory that can be a side of a pair. status: '' is resolved; prompt: its first messages' hash."""
+    """A trajectory that may be one side of a pair. status: '' if resolved. prompt: hash of its first
+    messages."""
 
     status: str
     prompt: str
@@ -37,7 +38,7 @@ class Side:
 
 @dataclass
 class Pairs:
-    """Chosen pairs in order, and how many trajectories were left out for which reason."""
+    """Chosen pairs in order, and the number of dropped trajectories by reason."""
 
     chosen: list[tuple[str, Side, Side]] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
@@ -86,9 +87,11 @@ def build_pairs(
     style: Style | None = None,
     template: ChatTemplate | None = None,
 ) -> Pairs:
-    """Pairs by the sft recipe's `selection` and `pairs`. `spool`: an empty file, open to read and write.
+    """Makes pairs by the SFT recipe's `selection` and `pairs`. `spool`: an empty file, open to read and
+    write.
 
-    A conversation longer than `selection.max_tokens` is dropped, never cut: the pair is about how it ends.
+    A conversation longer than `selection.max_tokens` is dropped, never cut, because a pair compares how
+    conversations end.
     """
     uncut = recipe.selection.model_copy(update={"over_long": DROP})
     writer = RowWriter(uncut, tokenizer, spool, style, template)
@@ -110,7 +113,7 @@ def build_pairs(
 
 
 def _side(trajectory: Trajectory, grades: Verdicts, writer: RowWriter) -> Side:
-    """The trajectory as a side of pairs. Raises Unfit with the reason why it cannot be one."""
+    """Makes a trajectory one side of pairs. Raises Unfit with the reason if it cannot be one."""
     status = why_unresolved(trajectory, grades, writer.selection.evidence)
     if trajectory.outcome not in TRAINABLE_ROLLOUTS or (status and status not in FAILED_GRADES):
         raise Unfit(status)
@@ -128,7 +131,8 @@ def _side(trajectory: Trajectory, grades: Verdicts, writer: RowWriter) -> Side:
 def _pair_up(
     sides: Sequence[Side], settings: PairChoice, name: str, dropped: Counter[str]
 ) -> Iterator[tuple[Side, Side]]:
-    """A task's pairs, at most `per_instance`: each trajectory comes once before any comes twice."""
+    """A task's pairs, at most `per_instance`. No trajectory is used twice before all of its side are used
+    once."""
     prompts: dict[str, tuple[dict[str, Side], dict[str, Side]]] = {}
     for side in sides:
         same = prompts.setdefault(side.prompt, ({}, {}))[bool(side.status)]
@@ -162,7 +166,7 @@ def conversations(dataset: Path) -> Iterator[SftRow]:
 
 
 def sides_of(row: Mapping[str, Any]) -> list[SftRow]:
-    """A row as one conversation, a pair as two."""
+    """The conversations of a row: one, or the two of a pair."""
     if SIDES[0] not in row:
         return [SftRow.of(row)]
     return [SftRow.of({**row, "messages": row[side]}) for side in SIDES]

@@ -1,7 +1,7 @@
-"""The parsers by which SWE-agent reads a student's answers: every row must survive them.
+"""The parsers by which SWE-agent reads a student's answers. Every action in a row must parse back unchanged.
 
-SWE-agent reads the first <function=...> of an answer (its parser `xml_function_calling`), or the last
-fenced block that is not inside another (`thought_action`).
+SWE-agent reads the first <function=...> of an answer (its parser `xml_function_calling`), or the last fenced
+block that is not inside another (`thought_action`).
 """
 
 import re
@@ -13,7 +13,7 @@ from swelab.models.chat.turn_text import argument_text
 FUNCTION = re.compile(r"<function=([^>]+)>\n(.*?)</function>", re.DOTALL)
 PARAMETER = re.compile(r"<parameter=([^>]+)>(.*?)</parameter>", re.DOTALL)
 EDGES = re.compile(r"^\n|\n$")
-"""Without MULTILINE `$` is also before a last newline: up to two of these go."""
+"""Without MULTILINE, `$` also matches before a final newline, so up to two newlines are cut."""
 RANGE = re.compile(r"\[\d+,\s*\d+\]")
 FENCE = re.compile(r"^```(\S*)\s*\n|^```\s*$", re.MULTILINE)
 
@@ -28,7 +28,7 @@ class Action:
 
 
 def parse_xml(text: str) -> Action | None:
-    """The action that SWE-agent reads from an answer in XML style; None when it reads none."""
+    """The action that SWE-agent reads from an answer in XML style; None if it reads none."""
     found = FUNCTION.search(text)
     if not found:
         return None
@@ -39,7 +39,7 @@ def parse_xml(text: str) -> Action | None:
 
 
 def parse_ticks(text: str) -> tuple[str, str] | None:
-    """(words, command) that SWE-agent reads from an answer with a fenced block; None when it reads none."""
+    """(words, command) that SWE-agent reads from an answer with a fenced block; None if it reads none."""
     opened: list[re.Match[str]] = []
     block = None
     for fence in FENCE.finditer(text):
@@ -55,14 +55,15 @@ def parse_ticks(text: str) -> tuple[str, str] | None:
 
 
 def is_plain(name: str, value: Any) -> bool:
-    """Whether an argument survives being written as text: a string, a number, a range of lines."""
+    """Whether an argument stays the same when written as text: a string, a number, a range of lines."""
     if name == "view_range" and isinstance(value, list):
         return all(isinstance(number, int) for number in value)
     return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def write_argument(name: str, value: Any, own_line: bool) -> str:
-    """One <parameter=...>. A reader cuts a newline at the start and up to two at the end: they are added."""
+    """Writes one <parameter=...>. Adds newlines, because a reader cuts one at the start and up to two at the
+    end."""
     text = argument_text(value)
     before = "\n" if own_line or text.startswith("\n") else ""
     after = "\n\n" if text.endswith("\n") else "\n" if own_line else ""

@@ -1,8 +1,8 @@
 """Conversations in the format of the student's scaffold, from recordings of any scaffold.
 
-`text` keeps what the policy wrote. `xml`, `ticks` and `tool` write each action anew: as SWE-agent's function
-in XML, as a fenced shell command, as a tool call. Every action is parsed back as the student's scaffold
-will; a turn that does not survive is malformed, like one that the recording program refused.
+`text` keeps the policy's text. `xml`, `ticks` and `tool` write each action again: as SWE-agent's function in
+XML, as a fenced shell command, as a tool call. Every action is parsed back with the parser of the student's
+scaffold. A turn whose action changes is malformed, and so is a turn that the recording program refused.
 """
 
 import json
@@ -33,12 +33,12 @@ DEFINED = {
 
 
 class Unfit(Exception):
-    """A conversation that cannot become a row; its text is the reason, as it is counted."""
+    """A conversation that cannot become a row. Its text is the reason, under which it is counted."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """How rows are written. system: replaces the recorded system prompt, '' keeps it. tools: definitions."""
+    """How rows are written. system: replaces the recorded system prompt unless ''. tools: definitions."""
 
     name: str
     malformed_turns: str = "drop"
@@ -49,7 +49,7 @@ class Style:
 
 @dataclass
 class Conversation:
-    """Messages of a row, the tools that they may call, and counts of what was changed in them."""
+    """Messages of a row, the tools offered to it, and counts of changes to the messages."""
 
     messages: list[RowMessage]
     tools: list[Tool] = field(default_factory=list)
@@ -57,9 +57,10 @@ class Conversation:
 
 
 def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
-    """The conversation of a trajectory in a style. Raises Unfit with the reason when there is none.
+    """Writes the conversation of a trajectory in a style. Raises Unfit with the reason if that is impossible.
 
-    A malformed turn makes it unfit, or is left out of the loss (`weight` 0), as `style.malformed_turns` says.
+    By `style.malformed_turns`, a malformed turn makes it unfit, is left out of the loss (`weight` 0), or is
+    kept.
     """
     turns = turns_of(trajectory)
     if not turns:
@@ -86,7 +87,7 @@ def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
 
 
 def _offered(trajectory: Rollout) -> list[Tool]:
-    """The tools that a trajectory itself says were offered, as the debugger agent's do; none otherwise."""
+    """The tools that a trajectory records as offered (the debugger agent's do); [] if it records none."""
     config = trajectory.info.get("config")
     found = config.get("tools") if isinstance(config, dict) else None
     return checked(found) or [] if found else []
@@ -106,7 +107,7 @@ def definitions(path: Path) -> list[Tool]:
 
 
 def checked(value: Any) -> list[Tool] | None:
-    """Tool definitions in the chat-completion API's form; None where they are none."""
+    """Tool definitions in the chat-completion API's form; None if `value` is not such definitions."""
     try:
         tools = [Tool.of(tool) for tool in value]
         if tools and all(isinstance(tool.function.parameters["properties"], dict) for tool in tools):
@@ -117,7 +118,8 @@ def checked(value: Any) -> list[Tool] | None:
 
 
 def _complete_ranges(turns: list[Turn], notes: Counter[str]) -> None:
-    """Replaces view_range [n, -1], which the student's parser refuses, by what the observation shows."""
+    """Replaces view_range [n, -1], which the student's parser refuses, by the range that the observation
+    shows."""
     for turn, answer in zip(turns, turns[1:]):
         if turn.role == "assistant" and (calls := complete(turn.calls, answer.text)):
             turn.calls = calls
@@ -125,7 +127,7 @@ def _complete_ranges(turns: list[Turn], notes: Counter[str]) -> None:
 
 
 def _add(written: Conversation, turn: Turn, style: Style, tools: list[Tool]) -> None:
-    """Appends a turn; two of the user in a row become one, as chat formats alternate."""
+    """Appends a turn. Two consecutive turns of the user become one, because roles must alternate."""
     messages = written.messages
     last = messages[-1].role if messages else ""
     if turn.role == "assistant":
@@ -146,7 +148,7 @@ def _add(written: Conversation, turn: Turn, style: Style, tools: list[Tool]) -> 
 
 
 def _answers(turn: Turn, messages: list[RowMessage]) -> str:
-    """The call that an observation answers: the one it names, or the first one open."""
+    """The id of the call that an observation answers: the one that it names, or the first unanswered one."""
     asked = [m for m in messages if m.role == "assistant"][-1:]
     done = 0
     for message in reversed(messages):
@@ -202,7 +204,7 @@ def _ticks(turn: Turn, number: int, tools: list[Tool]) -> tuple[RowMessage, str]
 
 
 def _command(calls: list[Call]) -> str:
-    """The shell line of a call where the recording has none."""
+    """The shell line of a call, if the recording has none for the turn."""
     found = (calls[0].arguments or {}).get("command") if calls and calls[0].name == "bash" else ""
     return found if isinstance(found, str) else ""
 
@@ -222,7 +224,7 @@ def _tool(turn: Turn, number: int, tools: list[Tool]) -> tuple[RowMessage, str]:
 
 
 def misuse(call: Call, tools: list[Tool]) -> str:
-    """Why the tool definitions do not allow a call, or ''."""
+    """Why the tool definitions do not allow a call; '' if they allow it."""
     found = next((tool.function for tool in tools if tool.function.name == call.name), None)
     if found is None:
         return "undefined_tool"

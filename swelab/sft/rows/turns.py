@@ -1,7 +1,7 @@
 """A recorded conversation as turns: text, tool calls, and faults.
 
-SWE-agent writes an action as a tool call or as text, and always as the line that its shell ran;
-mini-swe-agent as a tool call or as one fenced block. Styles are written from turns of any scaffold.
+SWE-agent records an action as a tool call or as text, and always also as the line that its shell ran.
+mini-swe-agent records a tool call or one fenced block. `styles` can write turns of either.
 """
 
 import json
@@ -22,7 +22,7 @@ TAGGED = re.compile(r"<mswea_bash_command>(.*?)</mswea_bash_command>", re.DOTALL
 
 @dataclass(frozen=True)
 class Call:
-    """One tool call. arguments: None when they are not a JSON object. id: '' when it was written as text."""
+    """One tool call. arguments: None if they are not a JSON object. id: '' if the call was in the text."""
 
     name: str
     arguments: Record | None
@@ -31,7 +31,7 @@ class Call:
 
 @dataclass
 class Turn:
-    """One message. `said` is the text without the action; `action` is the shell line that ran, where known.
+    """One message. `said` is the text without the action; `action` is the shell line that ran, if known.
 
     fault: '', or why the turn is malformed. demonstration: part of the prompt, not the policy's own.
     failed: its action was not carried out.
@@ -48,7 +48,7 @@ class Turn:
 
 
 def turns_of(trajectory: Rollout) -> list[Turn]:
-    """The turns of a trajectory up to the last of the policy, without its program's `exit` message."""
+    """The turns of a trajectory up to the policy's last one. The scaffold's `exit` message is left out."""
     read = READERS.get(trajectory.trajectory_format, _mini)
     messages = [message for message in trajectory.messages if message.role != "exit"]
     turns, failed = [], failed_turns(messages)
@@ -89,7 +89,7 @@ def _fault(calls: list[Call], refused: bool, most: int) -> str:
 
 
 def _swe_agent(message: Message, refused: bool) -> Turn:
-    """SWE-agent takes one call a turn; a turn that it refused is not in the history."""
+    """Reads a turn of SWE-agent: it takes one call per turn, and leaves refused turns out of its history."""
     calls, action = list(_calls(message)), message.get("action") or ""
     said = message.get("thought", message.content)
     if not calls and action.strip():
@@ -98,7 +98,7 @@ def _swe_agent(message: Message, refused: bool) -> Turn:
 
 
 def _from_text(content: Any, action: str) -> Call:
-    """The call that a shell line stands for: the one written in the text, or else `bash` with the line."""
+    """The call for a shell line: the call in the text if there is one, or else `bash` with the line."""
     written = parse_xml(content) if isinstance(content, str) else None
     if written:
         return Call(written.name, written.arguments)
@@ -107,7 +107,7 @@ def _from_text(content: Any, action: str) -> Call:
 
 
 def _text(message: Message, refused: bool) -> Turn:
-    """A turn of a published row in the style xml or ticks. refused: by SWE-agent, as it has no action."""
+    """Reads a turn of a published row in the style xml or ticks. refused: SWE-agent refused the turn."""
     content = message.content
     if not isinstance(content, str):
         return Turn("assistant", content, fault="no_call")
@@ -139,16 +139,16 @@ def _mini(message: Message, refused: bool) -> Turn:
 
 
 def _noted(message: Message) -> Record:
-    """The arguments of a turn's action as the agent took them: with their types."""
+    """The arguments of a turn's action with their types, as the agent ran them."""
     found: Record = message["extra"]["actions"][0]["arguments"]
     return found
 
 
 def _tool_of(message: Message) -> str:
-    """The tool of a turn's one action, where the agent has several tools."""
+    """The tool of a turn's only action, if the agent has several tools; '' otherwise."""
     actions = (message.get("extra") or {}).get("actions") or [{}]
     return str(actions[0].get("tool", ""))
 
 
 READERS = {"swe-agent": _swe_agent, "swe-agent-text": _text}
-"""Of an assistant's message, by trajectory format; other formats are mini-swe-agent's."""
+"""Readers of an assistant's message, by trajectory format. `_mini` reads all other formats."""

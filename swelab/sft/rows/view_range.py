@@ -1,7 +1,7 @@
-"""view_range [n, -1] with its end as a number: SWE-agent's parser of functions in XML refuses -1.
+"""Replaces the -1 in view_range [n, -1], which SWE-agent's parser of functions in XML refuses.
 
-`[n, -1]` shows a file from line n to its end. The observation shows the number of the last line; with that
-number in place of -1 the editor shows the same.
+`[n, -1]` shows a file from line n to its end. The observation has the number of the last line; the editor
+shows the same with that number in place of -1.
 """
 
 import re
@@ -16,9 +16,9 @@ CUT = ("<response clipped>", "characters were elided")
 
 
 def complete(calls: Sequence[Call], answer: object) -> list[Call] | None:
-    """The calls with the last line that `answer` shows in place of -1; None when there is nothing to replace.
+    """The calls with -1 replaced by the last line in `answer`; None if there is nothing to replace.
 
-    A call whose answer does not show all lines to the end stays as it is.
+    A call is unchanged if its answer does not show all lines to the end.
     """
     ranges = [call.arguments.get("view_range") for call in calls if call.arguments]
     if len(calls) != 1 or not ranges or not (isinstance(ranges[0], list) and ranges[0][1:] == [-1]):
@@ -30,7 +30,7 @@ def complete(calls: Sequence[Call], answer: object) -> list[Call] | None:
 
 
 def last_line(answer: str, first: object) -> int:
-    """Number of the last line of a file that is shown from line `first` to its end; 0 when it is not."""
+    """The number of a file's last line, if `answer` shows the file from line `first` to its end; else 0."""
     header = HEADER.search(answer)
     if not header or any(mark in answer for mark in CUT):
         return 0

@@ -1,8 +1,8 @@
 """Plan of a training run: the conversations that share each forward pass.
 
-A plan lists the forward passes of every epoch, so that each trainer sees the same ones in the same order and
-what a step costs is known before it runs. Rows come in the order of torchtune's sampler: a permutation seeded
-with the epoch.
+A plan lists the forward passes of every epoch. So all trainers make the same passes in the same order, and
+the cost of a step is known before it runs. Rows come in the order of torchtune's sampler: a permutation
+seeded with the epoch.
 
 plain    the rows of a step as the recipe counts them, `batch_size` in a forward pass
 grouped  the same rows in the same steps, dealt into forward passes by length: the gradient of a step is a sum
@@ -46,21 +46,21 @@ class Plan:
 
     @property
     def largest(self) -> int:
-        """Rows of the largest forward pass."""
+        """Number of rows in the largest forward pass."""
         return max(len(batch) for epoch in self.epochs for batch in epoch)
 
     def steps(self) -> Iterator[list[Batch]]:
-        """The forward passes of each step of the run, of all ranks."""
+        """Yields the forward passes of each step of the run, for all ranks."""
         size = self.passes * self.ranks
         for epoch in self.epochs:
             yield from (epoch[start : start + size] for start in range(0, len(epoch), size))
 
     def left_out(self) -> int:
-        """The largest number of rows that an epoch leaves out: they fill no step."""
+        """The largest number of rows that an epoch leaves out because they do not fill a step."""
         return max(self.rows - sum(map(len, epoch)) for epoch in self.epochs)
 
     def positions(self, batch: Batch, lengths: Sequence[int], fixed: bool) -> int:
-        """Token positions that a forward pass computes; `fixed` where packs are filled up to their limit."""
+        """Token positions that a forward pass computes. fixed: packs are padded to their limit."""
         if self.how == "packed":
             return self.max_seq_len if fixed else sum(lengths[row] for row in batch)
         return max(lengths[row] for row in batch) * len(batch)
@@ -69,9 +69,8 @@ class Plan:
 def plan_batches(lengths: Sequence[int], train: Train, ranks: Ranks, cost: Cost = padded_tokens) -> Plan:
     """The plan of a run over rows of these lengths (tokens) with a recipe's `train` settings.
 
-    cost: what a forward pass takes, for rows that are grouped.
-    Raises InputError: a row longer than a pack, fewer rows or packs than a step needs, a step that ranks
-    cannot share.
+    cost: time of a forward pass; used if rows are grouped. Raises InputError: a row longer than a pack, fewer
+    rows or packs than a step needs, a step that ranks cannot share.
     """
     mine = share(train, ranks)
     passes, batch = mine.gradient_accumulation_steps, mine.batch_size
@@ -95,7 +94,7 @@ def plan_batches(lengths: Sequence[int], train: Train, ranks: Ranks, cost: Cost 
 
 
 def permutation(count: int, epoch: int) -> list[int]:
-    """The order of torchtune's sampler, whose seed is 0."""
+    """The order of an epoch in torchtune's sampler. Its seed is 0, and it adds the epoch."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(epoch)).tolist()
 
 
@@ -112,7 +111,8 @@ def _plain(order: Sequence[int], step: int, ranks: int, passes: int, batch: int)
 def _grouped(
     epochs: list[list[list[Batch]]], lengths: Sequence[int], bound: int, ranks: int, cost: Cost
 ) -> tuple[list[list[list[Batch]]], int]:
-    """Steps with their rows dealt anew, and the passes of a rank, which are as many in every step."""
+    """Deals the rows of each step into passes again; returns (steps, number of passes of a rank in each
+    step)."""
     steps = [[row for batch in step for row in batch] for epoch in epochs for step in epoch]
     dealt, passes = deal(steps, lengths, bound, ranks, cost)
     each = iter(dealt)
@@ -120,9 +120,9 @@ def _grouped(
 
 
 def pack(lengths: Sequence[int], limit: int) -> list[Batch]:
-    """Rows in packs of at most `limit` tokens: best fit, longest first.
+    """Packs rows into packs of at most `limit` tokens: best fit, longest first.
 
-    Raises InputError when a row is longer than a pack.
+    Raises InputError if a row is longer than a pack.
     """
     packs: list[Batch] = []
     rooms: list[tuple[int, int]] = []  # (tokens left, pack), sorted

@@ -1,8 +1,8 @@
 """Checks that trainer, transformers and server read the same model and the same tokens from a checkpoint.
 
-The trainer (torchtune), transformers and the server each have their own tokenizer and model code.
-Where they disagree on how turns begin and end, the model fails without an error. So a fine-tuned
-checkpoint gets its manifest only after these checks.
+The trainer (torchtune), transformers and the server each have their own tokenizer and model code. If they
+disagree on how turns begin and end, the model performs badly without any error. So a fine-tuned checkpoint
+gets its manifest only after these checks.
 """
 
 import itertools
@@ -35,10 +35,10 @@ class ParityError(Fault):
 def check_parity(checkpoint: Path, settings: Record | None, dataset: Path) -> Record:
     """Compares torchtune, set up with its configuration `settings`, with transformers on a checkpoint.
 
-    Without settings, for a model that torchtune does not know, compares the tokens that it was trained on
-    with its chat template's, and has transformers load it. Reads the first conversations of `dataset`.
-    Returns the measures for the manifest. Raises ParityError where readers differ, except in how they split
-    a content that begins with a newline (see `compare_tokens`).
+    Without settings (torchtune does not know the model), compares the tokens of the training with those of
+    the chat template, and loads the model in transformers. Reads the first conversations of `dataset`.
+    Returns the measures for the manifest. Raises ParityError if readers differ, except in how they split a
+    content that begins with a newline (see `compare_tokens`).
     """
     logging.getLogger("torchao").setLevel(logging.ERROR)
     transformers.logging.set_verbosity_error()
@@ -68,10 +68,10 @@ def _instantiate(component: Record) -> Any:
 def compare_tokens(
     rows: Sequence[SftRow], torchtune: Any, template: Any, lengths: ChatTokenizer, plain: PlainRows
 ) -> Record:
-    """Tokens and loss masks: torchtune's, those that the dataset was measured by, the chat template's.
+    """Compares the tokens and loss masks of torchtune, of the dataset's measuring, and of the chat template.
 
-    A content that begins with a newline is split otherwise after a header than alone: the text is
-    the same, some tokens are not. Such conversations are counted; any other difference raises.
+    A content that begins with a newline gets other tokens after a header than alone, for the same text. Such
+    conversations are counted; any other difference raises ParityError.
     """
     from swelab.sft.train.torchtune_datasets import WeightedMessages
 
@@ -100,7 +100,8 @@ def compare_tokens(
 
 
 def compare_logits(checkpoint: Path, settings: Record | None, tokens: Sequence[int]) -> Record:
-    """The largest difference of the libraries' float32 logits on `tokens`; each loads the files itself."""
+    """Returns the largest difference of both libraries' float32 logits on `tokens`. Each library loads the
+    files itself."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     ids = torch.tensor([list(tokens)], device=device)
     theirs = _transformers_logits(checkpoint, ids)

@@ -7,9 +7,9 @@ Settings = sft.Train | rl.Train
 
 
 def device_of(train: Settings, gpus: bool | None = None) -> str:
-    """ "cuda" or "cpu": where a recipe's `train` settings run.
+    """The device of a recipe's `train` settings: "cuda" or "cpu".
 
-    gpus: whether there is a GPU; None asks this machine. Before a job starts, its recipe knows.
+    gpus: whether there is a GPU; None checks this machine. Before a job starts, its recipe has the answer.
     """
     if train.device != "auto":
         return train.device

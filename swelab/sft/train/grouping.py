@@ -1,8 +1,8 @@
 """Deals the rows of each step into forward passes by length, so that the steps take least time.
 
-Rows of one pass are padded to the longest of them, and a pass costs something however short it is. A step's
-rows are sorted by length and cut into runs. Dynamic programming finds the cut of the least estimated time.
-Ranks wait for each other: with several, a step takes the time of its longest run times the passes of a rank.
+Rows of a pass are padded to the longest of them, and even a short pass has a fixed cost. A step's rows are
+sorted by length and cut into runs. Dynamic programming finds the cut with the least estimated time. Ranks
+wait for each other, so on several ranks a step takes the time of its longest run times the passes of a rank.
 All steps have the same number of passes, the best one for all steps together.
 """
 
@@ -13,21 +13,21 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Cost = Callable[[Floats, Floats], Floats]
-"""(rows, tokens of the longest) to the time of a pass forward and backward, in any unit."""
+"""(number of rows, tokens of the longest) -> time of a forward and backward pass, in any unit."""
 
 
 def padded_tokens(rows: Floats, tokens: Floats) -> Floats:
-    """Tokens with padding, and 64 for the pass itself."""
+    """Number of tokens with padding, plus 64 for the fixed cost of a pass."""
     return 64 + rows * tokens
 
 
 def deal(
     steps: Sequence[Sequence[int]], lengths: Sequence[int], bound: int, ranks: int, cost: Cost
 ) -> tuple[list[list[list[int]]], int]:
-    """(passes of each step, passes of a rank). Passes that ranks do at the same time stand side by side.
+    """Returns (passes of each step, passes of a rank). Passes that ranks make at the same time are adjacent.
 
-    steps: row numbers; all steps have the same number of rows, a multiple of `ranks`. bound: tokens of a pass
-    with padding; a longer row goes alone. lengths: tokens of each row.
+    steps: row numbers; all steps have the same number of rows, a multiple of `ranks`. bound: maximum tokens
+    of a pass with padding; a longer row is a pass by itself. lengths: tokens of each row.
     """
     ordered = [sorted(rows, key=lambda row: (-lengths[row], row)) for rows in steps]
     costs = [_costs(np.array([lengths[row] for row in rows], dtype=float), bound, cost) for rows in ordered]
@@ -43,7 +43,7 @@ def deal(
 
 
 def _costs(lengths: Floats, bound: int, cost: Cost) -> Floats:
-    """Cost of the run that starts at row j and ends before row i, at [j, i]; infinite where there is none.
+    """Returns costs, [j, i] for the run from row j to row i-1; infinite if there is no such run.
 
     lengths: [rows], the longest first.
     """
@@ -55,7 +55,8 @@ def _costs(lengths: Floats, bound: int, cost: Cost) -> Floats:
 
 
 def _cuts(costs: Floats, groups: int, ranks: int) -> tuple[Floats, list[NDArray[np.int64]]]:
-    """Time of the best cut into 1, 2, ... `groups` runs; and for each number where the last run starts.
+    """Returns (time of the best cut into 1, 2, ... `groups` runs; for each number, where its last run
+    starts).
 
     costs: [rows, rows + 1], of `_costs`.
     """
@@ -75,7 +76,7 @@ def _cuts(costs: Floats, groups: int, ranks: int) -> tuple[Floats, list[NDArray[
 
 
 def _runs(rows: Sequence[int], starts: Sequence[NDArray[np.int64]]) -> list[list[int]]:
-    """Rows cut as `_cuts` says, into as many runs as there are `starts`."""
+    """Cuts rows into runs at the starts from `_cuts`, into as many runs as there are `starts`."""
     runs, end = [], len(rows)
     for start in reversed(starts):
         begin = int(start[end])

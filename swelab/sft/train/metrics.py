@@ -7,8 +7,9 @@ forward pass), without recomputation: for a row of n tokens
     6 · P · n  +  6 · layers · heads · head_dim · n²
 
 P are the weights that are multiplied (projections, feed-forward, output head), the second term is attention
-under a causal mask. MFU is this over time and the device's peak: of a GPU the vendor's dense bf16 figure, of
-a CPU the fastest of a few float32 matrix products, measured with the same threads; null where none is known.
+under a causal mask. MFU is these FLOPs divided by the time and by the device's peak. A GPU's peak is the
+vendor's dense bf16 figure. A CPU's is the fastest of a few float32 matrix products, with the same threads.
+MFU is null if the peak is unknown.
 """
 
 import json
@@ -33,11 +34,11 @@ COLUMNS = (
     *("mfu", "peak_memory_mib"),
 )
 PEAKS = {"H200": 989.5e12, "H100": 989.5e12, "B200": 2250e12, "A100": 312e12, "L40S": 362e12}
-"""FLOP/s of GPUs in bf16, dense, as their data sheets say (SXM where forms differ)."""
+"""Dense bf16 FLOP/s of GPUs by their data sheets; of the SXM form if forms differ."""
 MATRIX, TRIES = 1024, 5
 LAYER_FLOPS = {"cpu": 1e8, "cuda": 2e11}
-"""FLOPs that could be computed while a layer's operations are launched, forward and backward (measured: 2 to
-3 ms on one core; taken for a GPU: half a millisecond)."""
+"""FLOPs that could be computed in the time of launching a layer's operations, forward and backward (CPU:
+measured 2 to 3 ms on one core; GPU: half a millisecond assumed)."""
 
 
 class PlannedStep(TypedRecord):
@@ -54,7 +55,7 @@ class PlannedStep(TypedRecord):
 
 
 class PlannedRun(TypedRecord):
-    """The file planned.json: what the processes of a training know of its plan."""
+    """The file planned.json: facts about the plan for the processes that train."""
 
     steps: list[PlannedStep] = field("all of the run; none where the trainer deals the rows itself")
     device: str = field("cpu or cuda")
@@ -63,7 +64,7 @@ class PlannedRun(TypedRecord):
 
 
 def weights_multiplied(config: ModelConfig) -> int:
-    """P of the formula for a model of Qwen2's kind (Llama and Mistral have the same parts)."""
+    """P of the formula for a model with Qwen2's structure (Llama and Mistral have the same parts)."""
     return config.num_hidden_layers * config.layer_matrices + config.hidden_size * config.vocab_size
 
 
@@ -74,7 +75,7 @@ def row_flops(config: ModelConfig, tokens: Any) -> Any:
 
 
 def pass_cost(config: ModelConfig, device: str) -> Cost:
-    """The cost in FLOPs of a forward and backward pass over (rows, tokens of each with padding)."""
+    """The cost in FLOPs of a forward and backward pass over `rows` rows, each padded to `tokens` tokens."""
     fixed = LAYER_FLOPS[device] * config.num_hidden_layers
     return lambda rows, tokens: fixed + rows * row_flops(config, tokens)
 
@@ -82,7 +83,7 @@ def pass_cost(config: ModelConfig, device: str) -> Cost:
 def planned_steps(
     plan: Plan, lengths: Sequence[Length], config: ModelConfig, fixed: bool
 ) -> list[PlannedStep]:
-    """The steps of a plan over rows of these lengths. fixed: packs are filled up to their limit."""
+    """The steps of a plan over rows of these lengths. fixed: packs are padded to their limit."""
     tokens = [length.tokens for length in lengths]
     flops = {count: row_flops(config, count) for count in set(tokens)}
     steps, seen = [], 0
@@ -107,7 +108,7 @@ def planned_steps(
 def metrics_row(planned: PlannedStep, values: Mapping[str, float], peak: float | None) -> Record:
     """COLUMNS of a step. values: what the trainer measured (loss, lr, grad_norm, seconds, peak_memory_mib).
 
-    peak: FLOP/s of all devices together; None where it is not known.
+    peak: FLOP/s of all devices together; None if unknown.
     """
     seconds = values["seconds"]
     row = {
@@ -123,7 +124,7 @@ def metrics_row(planned: PlannedStep, values: Mapping[str, float], peak: float |
 
 
 def peak_flops(device: str) -> float | None:
-    """FLOP/s of one device at best; None for a GPU that PEAKS does not have."""
+    """Peak FLOP/s of one device; None for a GPU that PEAKS does not have."""
     if device == "cuda":
         name = torch.cuda.get_device_name()
         return next((peak for key, peak in PEAKS.items() if key in name), None)
@@ -137,13 +138,13 @@ def peak_flops(device: str) -> float | None:
 
 
 def read_metrics(path: Path) -> list[Record]:
-    """The rows of a step log in order. A step that ran again after a kill has its last row alone."""
+    """The rows of a step log in order. A step that was repeated after a kill has only its last row."""
     rows = {}
     for text in lines_of(path.read_text(encoding="utf-8")):
         try:
             row = json.loads(text)
         except ValueError:
-            continue  # the last line of a killed run
+            continue  # a killed run may leave an unfinished last line
         rows[row["step"]] = row
     return [rows[step] for step in sorted(rows)]
 

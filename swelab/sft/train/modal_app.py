@@ -46,7 +46,7 @@ def train(name: str) -> None:
 
 @app.function(**machine)
 def tune(text: str, gpus: str) -> None:
-    """Runs torchtune with an unchanged configuration, whose paths lie in the volume at /volume."""
+    """Runs torchtune with an unchanged configuration, whose paths are in the volume at /volume."""
     with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
         file.write(text)
         file.flush()

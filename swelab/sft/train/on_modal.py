@@ -1,7 +1,7 @@
-"""Fine-tuning on rented GPUs at Modal: files into a volume, the training script there, its outputs back.
+"""Fine-tunes on rented GPUs at Modal: copies files into a volume, runs the training script, fetches outputs.
 
-Modal's client is a program of the user's (`make modal`, or an installation of its own), with the user's token
-in its file or in the environment. Modal runs `swelab.sft.train.modal_app`.
+The user provides Modal's client (`make modal`, or another installation), and a token in the client's file or
+in the environment. Modal runs `swelab.sft.train.modal_app`.
 """
 
 import os
@@ -25,13 +25,13 @@ INSTALLED = Path(".venv-modal/bin/modal")
 
 
 class ModalError(Fault):
-    """Modal's client failed, or brought back something else than a checkpoint."""
+    """Modal's client failed, or fetched something that is not a checkpoint."""
 
 
 def find_modal(given: str = "") -> str:
-    """The client's program: `given`, that of `make modal`, or the one on the PATH. Raises InputError.
+    """Finds the client's program: `given`, that of `make modal`, or one on the PATH. Raises InputError.
 
-    A client without a token is refused here: it would ask for one in a browser.
+    Refuses a client without a token, which would ask for one in a browser.
     """
     program = given or (str(INSTALLED.absolute()) if INSTALLED.is_file() else "modal")
     found = shutil.which(program)
@@ -54,7 +54,7 @@ class Modal:
     log: Path
 
     def call(self, *arguments: str, harmless: str = "") -> None:
-        """Runs a command of the client. Raises ModalError unless it ends well or says `harmless`."""
+        """Runs a command of the client. Raises ModalError if it fails and does not print `harmless`."""
         told = {"N_GPUS": str(self.gpus), "SWELAB_MODAL_VOLUME": self.volume, "NO_COLOR": "1", "TERM": "dumb"}
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self.log.parent, suffix=".log") as output:
@@ -72,7 +72,7 @@ class Modal:
             raise ModalError(f"modal {' '.join(arguments[:2])} ended with {status}: {fault}; log: {self.log}")
 
     def put(self, files: Sequence[tuple[Path, str]]) -> None:
-        """Copies files and folders into the volume, over what is there."""
+        """Copies files and folders into the volume, and replaces existing ones."""
         for path, _ in files:
             if not path.exists():
                 raise InputError("no such file", path)
@@ -81,9 +81,10 @@ class Modal:
             self.call("volume", "put", "--force", self.volume, str(path), there)
 
     def get(self, there: str, folder: Path) -> Path:
-        """Copies a file or folder of the volume into `folder`, which must be there; returns the copy.
+        """Copies a file or folder of the volume into `folder`, which must exist; returns the path of the
+        copy.
 
-        The client writes a folder's files into a folder that exists, and over one another otherwise.
+        If a folder's target does not exist, the client writes all files of the folder to one path.
         """
         self.call("volume", "get", self.volume, there, str(folder))
         copy = folder / Path(there).name
@@ -95,11 +96,11 @@ class Modal:
 def train_on_modal(
     modal: Modal, name: str, dataset: Path, base: Path, recipe_file: Path, recipe: Sft, output: Path
 ) -> None:
-    """The rule train_sft at Modal: `output` gets checkpoint/, checkpoint.json and loss.jsonl.
+    """Runs the rule train_sft at Modal; `output` gets checkpoint/, checkpoint.json and loss.jsonl.
 
-    `base` is the base model's manifest, next to its folder. Raises InputError (several nodes, a missing
-    file, a dataset without a row) before anything is paid, ModalError, also when the weights that came back
-    are not those of their manifest.
+    `base` is the base model's manifest, next to its folder. Raises InputError (several nodes, a missing file,
+    a dataset without a row) before anything costs money; ModalError, also if the fetched weights do not match
+    their manifest.
     """
     if recipe.job.nodes > 1:
         raise InputError(f"job.nodes is {recipe.job.nodes}", recipe_file, "1: a run at Modal has one machine")
@@ -120,7 +121,8 @@ def train_on_modal(
 
 
 def tune_on_modal(modal: Modal, config: Path) -> None:
-    """A torchtune configuration at Modal, as it is: its paths are there. Raises InputError, ModalError."""
+    """Runs an unchanged torchtune configuration at Modal; its paths are in the volume. Raises InputError,
+    ModalError."""
     if found := unfilled(read_torchtune(config)):
         raise InputError(found[0], config, "paths of the volume, at /volume")
     modal.call("run", f"{APP}::tune_file", "--config", str(config))

@@ -1,7 +1,7 @@
-"""A low-rank adapter trained by torchtune, in the format of PEFT.
+"""Writes a low-rank adapter that torchtune trained in the format of PEFT.
 
-torchtune 0.6 writes one itself, but with the rows of the query and key projections in the order of Llama's
-weights, which is not that of Qwen's: merged into the base, its file gives another model than was trained.
+torchtune 0.6 has an export too, but it puts the rows of the query and key projections in the order of Llama's
+weights, which Qwen does not use. Its file, merged into the base, gives another model than the trained one.
 """
 
 import re
@@ -25,7 +25,7 @@ _NAME = re.compile(r"^layers\.(\d+)\.(.+)\.lora_([ab])\.weight$")
 
 
 def peft_name(name: str) -> str:
-    """torchtune's name of an adapter's weight as PEFT has it for a Qwen2 model. Raises ValueError."""
+    """Converts torchtune's name of an adapter's weight to PEFT's, for a Qwen2 model. Raises ValueError."""
     match = _NAME.match(name)
     if not match or match[2] not in MODULES:
         raise ValueError(f"not a weight of an adapter: {name}")

@@ -1,6 +1,6 @@
 """The forward passes of a plan as tensors, for torchtune and for TRL.
 
-Packs carry the length of each of their rows: positions start over with each row, and attention stays inside.
+A pack has the lengths of its rows: positions restart with each row, and attention stays within a row.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ from swelab.sft.train.token_rows import IGNORED, Sample, TokenRows
 
 
 class Padded(NamedTuple):
-    """Samples filled up at the right: token ids, labels and which are real, each [rows, longest]."""
+    """Samples padded on the right: token ids, labels and whether a token is real, each [rows, longest]."""
 
     tokens: torch.Tensor
     labels: torch.Tensor
@@ -25,7 +25,7 @@ class Padded(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Samples one after another: token ids, labels and positions [tokens], and lengths [rows]."""
+    """Samples in one sequence: token ids, labels and positions [tokens], and lengths [rows]."""
 
     tokens: torch.Tensor
     labels: torch.Tensor
@@ -34,14 +34,14 @@ class Joined(NamedTuple):
 
 
 class PlannedPasses(Dataset[list[Sample]]):
-    """The forward passes of one rank in the epoch that `set_epoch` chose, each the samples of its rows."""
+    """One rank's forward passes in the epoch of `set_epoch`; each item has the samples of its rows."""
 
     def __init__(self, plan: Plan, rows: TokenRows, rank: int):
         self.plan, self.rows, self.rank = plan, rows, rank
         self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to the forward passes of an epoch."""
+        """Switches to the forward passes of an epoch."""
         self.passes = self.plan.epochs[epoch][self.rank :: self.plan.ranks]
 
     def __len__(self) -> int:
@@ -52,7 +52,7 @@ class PlannedPasses(Dataset[list[Sample]]):
 
 
 class InOrder(Sampler[Any]):
-    """A dataset's items one by one; sets the dataset's epoch."""
+    """A sampler of a dataset's items in order; it also sets the dataset's epoch."""
 
     def __init__(self, dataset: PlannedPasses):
         self.dataset = dataset
@@ -74,7 +74,7 @@ def planned_passes(plan: str, data_files: str, base: str, rank: int) -> PlannedP
 
 
 def padded(samples: Sequence[Sample], pad: int) -> Padded:
-    """The samples of a forward pass as a batch of rows of one length."""
+    """A forward pass as a batch, whose rows are padded to one length."""
     longest = max(len(sample.tokens) for sample in samples)
 
     def filled(rows: Iterable[list[int]], value: int) -> torch.Tensor:
@@ -102,8 +102,8 @@ def joined(samples: Sequence[Sample]) -> Joined:
 def torchtune_batch(batch: Sequence[Any], *, fill: int | None, pad: int) -> Record:
     """The arguments of torchtune's models, from a batch that holds one forward pass.
 
-    fill: tokens that a pack is filled up to, as attention over blocks is compiled for one size; None where
-    rows are not packed.
+    fill: number of tokens to which a pack is padded, because block attention is compiled for one size; None
+    if rows are not packed.
     """
     from torchtune.data import padded_collate_packed
 
@@ -132,7 +132,7 @@ def over_plan(kind: type) -> type:
 
     class OverPlan(base):
         def setup(self, cfg: Any) -> None:
-            """As torchtune's; a loss over trained tokens then takes over the output layer."""
+            """As in torchtune. A loss over trained tokens then takes over the output layer."""
             super().setup(cfg)
             if isinstance(self._loss_fn, TrainedTokensLoss):
                 self._loss_fn.take_over(self._model)
@@ -150,7 +150,7 @@ def over_plan(kind: type) -> type:
 def trl_batch(batch: Sequence[Any], *, packed: bool, pad: int) -> dict[str, torch.Tensor]:
     """The arguments of transformers' models, from a batch that holds one forward pass.
 
-    A pack has positions in place of a mask: the models see by them where rows begin.
+    A pack has positions in place of a mask; the models find the beginnings of rows by them.
     """
     (samples,) = batch
     if packed:

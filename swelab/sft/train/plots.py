@@ -1,4 +1,5 @@
-"""Training runs as one SVG that stands alone: a panel a measure, a line a run, over the tokens seen."""
+"""Plots training runs as one self-contained SVG: a panel for each measure, a line for each run, over tokens
+seen."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -30,9 +31,10 @@ WIDTH, GAP, ACROSS, TOP = 360, 64, 2, 46
 
 
 def plot(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """An SVG document of the runs' rows of metrics.tsv by name; a measure that no run has is left out.
+    """Returns an SVG document. The argument has each run's rows of metrics.tsv by name; a measure that no run
+    has is left out.
 
-    Values may be text, as `csv.DictReader` gives them; an empty one is not known.
+    Values may be text, as `csv.DictReader` gives them; empty text is an unknown value.
     """
     panels = []
     for column, title, factor in PANELS:

@@ -1,6 +1,6 @@
-"""Everything about a training that can be found wrong before a GPU is taken, all at once.
+"""Finds all faults of a training that can be found before a GPU is requested, and reports them together.
 
-Reads headers, sizes and vocabularies, never tensors, and each row only where there are no length statistics.
+Reads headers, sizes and vocabularies, and no tensors; reads rows only if there are no length statistics.
 
 The estimate of memory (`swelab.checks.memory`) is meant to be right within a factor of two; docs/training.md
 has measured peaks. A logit takes s + 4 bytes, or 2 s when compiled, and 8 bytes for each of one chunk of
@@ -30,9 +30,9 @@ from swelab.sft.train.ranks import ranks_of, recipe_of, share, sharing
 from swelab.sft.train.trainer import check_trainer, open_trainer
 
 ROOM = 1.1
-"""Factor from the counted size of the outputs to the disk room that must be free."""
+"""The free disk space must be this many times the estimated size of the outputs."""
 WIDTHS, CHUNKS = (16, 6, 5), 8
-"""Of one layer's activations in torchtune; of its chunked cross-entropy."""
+"""WIDTHS: of one layer's activations in torchtune. CHUNKS: of its chunked cross-entropy."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Training:
 
 
 def findings(training: Training) -> Iterator[Finding]:
-    """One finding for each fault; none when all is well. A check ends with its first fault."""
+    """Yields a finding for each fault, and nothing if all is well. Each check stops at its first fault."""
     checks = list(CHECKS)
     if not training.base.is_dir():
         yield wrong("no such folder", training.base, "a checkpoint in Hugging Face layout")
@@ -65,7 +65,7 @@ def _settings(training: Training) -> Iterator[Finding]:
 
 
 def _weights(training: Training) -> Iterator[Finding]:
-    """Every shard that the index lists is there, whole, and holds the tensors that the index says."""
+    """Checks that every shard in the index exists, is complete, and has the tensors that the index lists."""
     paths, index = weight_paths(training.base)
     tensors: set[tuple[str, str]] = set()
     for path in paths:
@@ -83,7 +83,7 @@ def _weights(training: Training) -> Iterator[Finding]:
 
 
 def _model(training: Training) -> Iterator[Finding]:
-    """config.json and weights describe the same model, and a trainer knows it."""
+    """Checks that config.json and weights describe the same model, and that a trainer supports it."""
     path = training.base / "config.json"
     config = ModelConfig.of(read_json(path))
     shapes = _shapes(training.base)
@@ -97,7 +97,7 @@ def _model(training: Training) -> Iterator[Finding]:
 
 
 def _tokenizer(training: Training) -> Iterator[Finding]:
-    """The tokenizer is ChatML, of one vocabulary in its two forms, and no larger than the embedding."""
+    """Checks that the tokenizer is ChatML, the same in both its files, and not larger than the embedding."""
     base = training.base
     tokenizer, config = ChatTokenizer(base), read_json(base / "config.json")
     if open_trainer(training.recipe.trainer).own_tokenizer:
@@ -116,7 +116,7 @@ def _tokenizer(training: Training) -> Iterator[Finding]:
 
 
 def _dataset(training: Training) -> Iterator[Finding]:
-    """Rows are those of the statistics, enough for a step, and none is longer than the model's context."""
+    """Checks that rows match their statistics, are enough for a step, and fit into the model's context."""
     train, limit = training.recipe.train, training.recipe.selection.max_tokens
     over, stats = check_stats(training.dataset, training.stats, limit)
     if stats.sha256 and stats.sha256 != sha256_file(training.dataset):
@@ -139,7 +139,8 @@ def _dataset(training: Training) -> Iterator[Finding]:
 
 
 def _disk(training: Training) -> Iterator[Finding]:
-    """Room for the last epoch, its copy, and two saved states: the last one stays until the next is whole."""
+    """Checks the space for the last epoch, its copy, and two saved states: a state is removed only when the
+    next is complete."""
     need = disk_bytes(training)
     free, folder = machine.disk(training.work)
     if free < ROOM * need:
@@ -164,7 +165,7 @@ CHECKS = (_settings, _weights, _model, _tokenizer, _dataset, _disk, _memory)
 
 
 def memory(training: Training) -> Memory | None:
-    """The estimate for one rank at its largest forward pass; None where model or settings allow none."""
+    """The estimate for one rank at its largest forward pass; None if model or settings allow no estimate."""
     recipe, config = training.recipe, _config(training.base)
     train, ranks = recipe.train, ranks_of(recipe)
     try:
@@ -181,9 +182,9 @@ def memory(training: Training) -> Memory | None:
 
 
 def rank_memory(config: ModelConfig, train: Train, ranks: int, batch: int, tokens: int, size: int) -> Memory:
-    """Memory of one of `ranks` that share the weights and run `batch` conversations of `tokens` each at once.
+    """Memory of one of `ranks` that share the weights; a pass has `batch` conversations of `tokens` tokens.
 
-    size: bytes a number.
+    size: bytes per number.
     """
     sides = 2 if train.dpo else 1
     places = batch * tokens * sides
@@ -223,7 +224,7 @@ def adapter_weights(config: ModelConfig, lora: Lora) -> int:
 
 
 def longest(training: Training) -> int:
-    """Tokens of the longest row, where they were measured; else the most that the recipe lets in."""
+    """Tokens of the longest row if rows were measured; otherwise the recipe's maximum."""
     limit = int(training.recipe.selection.max_tokens)
     try:
         return min(int(LengthStats.of(read_json(training.stats)).max or limit), limit)
@@ -232,7 +233,7 @@ def longest(training: Training) -> int:
 
 
 def disk_bytes(training: Training) -> int:
-    """Bytes on disk while training ends: 2 × weights, and 2 × (what is trained and its two moments)."""
+    """Bytes on disk at the end of training: 2 × weights, and 2 × (trained weights and their two moments)."""
     config, train = _config(training.base), training.recipe.train
     try:
         every, trainable = config.weights, trainable_weights(config, train)
@@ -242,7 +243,7 @@ def disk_bytes(training: Training) -> int:
 
 
 def _config(base: Path) -> ModelConfig:
-    """The base model's config.json; without fields where it cannot be read, which another check reports."""
+    """The base model's config.json; without fields if it is unreadable, which another check reports."""
     try:
         config = read_json(base / "config.json")
     except InputError:
@@ -251,7 +252,7 @@ def _config(base: Path) -> ModelConfig:
 
 
 def _shapes(base: Path) -> dict[str, list[int]]:
-    """Shapes of all tensors; {} where a file is at fault, which another check reports."""
+    """Shapes of all tensors; {} if a file has a fault, which another check reports."""
     try:
         paths, _ = weight_paths(base)
         return {name: tensor["shape"] for path in paths for name, tensor in header(path).items()}

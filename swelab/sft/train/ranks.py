@@ -1,7 +1,7 @@
-"""Processes that train one model together: how many, what each does of a step, how they are started.
+"""The processes that train one model together: their number, their shares of a step, and how they start.
 
-On one node torchrun starts them. On several, srun starts a torchrun on each, inside the SLURM job that we
-are in, and they meet at a port of its first node.
+On one node torchrun starts them. On several nodes, srun starts a torchrun on each node of our SLURM job, and
+these connect to a port of the first node.
 """
 
 import math
@@ -21,7 +21,7 @@ PROCESS = "swelab.sft.train.torchtune_worker"
 
 @dataclass(frozen=True)
 class Ranks:
-    """`nodes` × `per_node` processes, with a GPU each or with `threads` CPUs."""
+    """`nodes` × `per_node` processes. Each has a GPU, or `threads` CPUs."""
 
     nodes: int
     per_node: int
@@ -41,7 +41,7 @@ def ranks_of(recipe: Sft) -> Ranks:
 
 
 def sharing(recipe: Sft) -> int:
-    """How many processes share the weights among them; 1 where each holds all."""
+    """Number of processes among which the weights are sharded; 1 if each process holds all weights."""
     return ranks_of(recipe).total if recipe.train.sharded else 1
 
 
@@ -53,9 +53,9 @@ class Share(TypedRecord):
 
 
 def share(train: Train, ranks: Ranks) -> Share:
-    """The share of one rank: all together make the recipe's steps.
+    """The share of one rank; the shares of all ranks make up the recipe's step.
 
-    Raises InputError when the conversations of a step cannot be dealt out evenly.
+    Raises InputError if the conversations of a step cannot be divided evenly.
     """
     step = train.batch_size * train.gradient_accumulation_steps
     if step % ranks.total:
@@ -70,10 +70,11 @@ def share(train: Train, ranks: Ranks) -> Share:
 
 
 def recipe_of(recipe: Sft) -> str:
-    """torchtune's name of the recipe that an sft recipe runs by.
+    """torchtune's name of the recipe that runs an SFT recipe.
 
-    Several processes run the distributed form. So does an optimizer that steps in the backward pass: in the
-    other form torchtune 0.6 leaves its gradients unscaled. Raises InputError for settings of another recipe.
+    Several processes need the distributed form. An optimizer that steps in the backward pass needs it too,
+    because the other form of torchtune 0.6 does not scale its gradients. Raises InputError for settings of
+    another recipe.
     """
     name, train = recipe.recipe, recipe.train
     kind = name.removesuffix("_single_device").removesuffix("_distributed")
@@ -88,7 +89,8 @@ def recipe_of(recipe: Sft) -> str:
 
 
 def _check_optimizer_in_bwd(kind: str, train: Train) -> None:
-    """Raises InputError for what torchtune cannot do when the optimizer steps in the backward pass."""
+    """Raises InputError for settings that torchtune does not support if the optimizer steps in the backward
+    pass."""
     if kind != "full_finetune":
         raise InputError(f"train.optimizer_in_bwd with recipe {kind}_...", expected="full_finetune_...")
     if train.clip_grad_norm is not None:
@@ -96,13 +98,13 @@ def _check_optimizer_in_bwd(kind: str, train: Train) -> None:
 
 
 def command(ranks: Ranks, recipe: str, arguments: list[str]) -> list[str]:
-    """The command line that trains by torchtune's `recipe`. Raises InputError, SlurmError."""
+    """The command line that trains with torchtune's `recipe`. Raises InputError, SlurmError."""
     alone = ranks.total == 1 and not recipe.endswith("_distributed")
     return launch(ranks, ["-m", PROCESS, "--recipe", recipe, *arguments], alone)
 
 
 def launch(ranks: Ranks, script: list[str], alone: bool) -> list[str]:
-    """The command line that runs a module as every rank; alone: without torchrun.
+    """The command line that runs a module in every rank. alone: in one process, without torchrun.
 
     Raises InputError, SlurmError.
     """

@@ -1,4 +1,4 @@
-"""The kept parts of a training run's log: a table, a plot, the files of TensorBoard."""
+"""The parts of a training run's log that are kept: a table, a plot, TensorBoard's files."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ PLOT = "training.svg"
 
 
 def keep_log(work: Path) -> None:
-    """Moves the log out of the trainer's folder `work`/output, which is removed next."""
+    """Moves the log out of the trainer's folder `work`/output, which is removed afterwards."""
     for name in (METRICS, BOARD):
         kept, found = work / name, work / "output" / name
         shutil.rmtree(kept, ignore_errors=True)
@@ -23,7 +23,7 @@ def keep_log(work: Path) -> None:
 
 
 def publish_log(work: Path, name: str, metrics: Path) -> None:
-    """Writes the table `metrics` of the run kept in `work`; in its folder a plot and TensorBoard's files."""
+    """Writes the table `metrics` of the run in `work`, and a plot and TensorBoard's files next to it."""
     rows, board = read_metrics(work / METRICS), metrics.with_name(BOARD)
     write_table(metrics, rows)
     write_bytes(metrics.with_name(PLOT), plot({name: rows}).encode())

@@ -1,4 +1,4 @@
-"""The plan of a training run, and what is known of its steps before they run."""
+"""The plan of a training run, and the facts about its steps that are known before they run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +15,15 @@ PLAN, PLANNED = "plan.json", "planned.json"
 
 @dataclass(frozen=True)
 class RunPlan:
-    """`batches` is None where the trainer's own loader deals pairs (DPO): nothing is known of its steps."""
+    """The plan of a run. `batches` is None if the trainer's own loader deals pairs (DPO); steps are then
+    unknown."""
 
     batches: Plan | None
     steps: list[PlannedStep]
     steps_per_epoch: int
 
     def write(self, work: Path, recipe: Sft) -> None:
-        """plan.json and planned.json, for the processes that train."""
+        """Writes plan.json and planned.json, for the processes that train."""
         if self.batches:
             write_plan(work / PLAN, self.batches)
         ranks = ranks_of(recipe).total

@@ -1,7 +1,7 @@
-"""The learning-rate schedule of every training here: linear warm-up, then a cosine that falls to 0.
+"""The learning-rate schedule of all training: linear warm-up, then a cosine decay to 0.
 
-To change the schedule, change it here: torchtune and TRL get theirs by name, the demo's base model uses
-`warmup_cosine`.
+This is the only place to change it: torchtune and TRL get the schedule by name, and the demo's base model
+uses `warmup_cosine`.
 """
 
 import math
@@ -22,6 +22,6 @@ def trl_schedule(train: Train) -> Record:
 
 
 def warmup_cosine(step: int, warmup: int, steps: int) -> float:
-    """The share of the highest learning rate at step 1, 2, ... of `steps`."""
+    """The learning rate as a share of the highest one, at step 1, 2, ... of `steps`."""
     decay = 0.5 * (1 + math.cos(math.pi * max(0, step - 1 - warmup) / max(1, steps - warmup)))
     return min(1.0, step / max(1, warmup)) * decay

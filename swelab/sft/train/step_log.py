@@ -1,6 +1,6 @@
-"""The log of a training run as it goes: steps.txt, metrics.jsonl, TensorBoard, Weights & Biases.
+"""Writes the log during a training: steps.txt, metrics.jsonl, TensorBoard, Weights & Biases.
 
-torchtune takes it in place of its own logger; TRL's callback calls it. Only the first rank has one.
+torchtune uses it in place of its own logger; TRL's callback calls it. Only the first rank has one.
 """
 
 import json
@@ -19,7 +19,7 @@ from swelab.sft.train.tensorboard_wandb import Boards
 
 STEPS, METRICS = "steps.txt", "metrics.jsonl"
 SPEED = "tokens_per_second_per_gpu"
-"""torchtune's name for tokens with loss, over a step's seconds and the number of processes."""
+"""torchtune's name for the speed: tokens with loss per second and process."""
 STEP = re.compile(r"^Step (\d+) \| (.*)$")
 LOGGED = {
     "loss": "loss",
@@ -34,7 +34,7 @@ LOGGED = {
 
 
 class StepLog:
-    """Writes to the folder `log_dir`; `planned` is the file of a `PlannedRun`."""
+    """Writes to the folder `log_dir`; `planned` is the path of a `PlannedRun`."""
 
     def __init__(self, log_dir: str, planned: str, **_: Any):
         self.folder = Path(log_dir)
@@ -49,10 +49,10 @@ class StepLog:
         self.boards = Boards(self.folder, run.wandb, self.folder.parent, "train/")
 
     def log_config(self, config: Any) -> None:
-        """torchtune's whole configuration; it is a file already."""
+        """Ignores torchtune's configuration, because it is already in a file."""
 
     def log(self, name: str, data: Any, step: int) -> None:
-        """One value of a step."""
+        """Logs one value of a step."""
         self.log_dict({name: data}, step)
 
     def log_dict(self, payload: Mapping[str, Any], step: int) -> None:
@@ -83,16 +83,16 @@ class StepLog:
 
 
 def peak_memory(device: str) -> float:
-    """MiB that this process held at most: on a GPU its tensors there, on a CPU the whole process."""
+    """This process's peak memory in MiB: its tensors on a GPU, or the whole process on a CPU."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
     return own_peak() / 2**10
 
 
 def own_peak() -> int:
-    """KiB that this process held at most since its program began.
+    """This process's peak memory in KiB since its program began.
 
-    Linux counts it as VmHWM. `ru_maxrss` begins with the peak of the process that started this one.
+    Linux reports it as VmHWM. `ru_maxrss` includes the peak of the parent process.
     """
     line = next(
         line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")
@@ -103,8 +103,8 @@ def own_peak() -> int:
 def step_rows(path: Path) -> list[LossRow]:
     """The lines of steps.txt, with "lr", "tokens_per_second" and "grad_norm" too.
 
-    Rows of DPO also have rewards and log-probabilities. Tokens are those with a loss; for DPO all.
-    A step that was run again after a kill appears once, as it was last.
+    Rows of DPO also have rewards and log-probabilities. Token counts are of tokens with loss, or of all
+    tokens for DPO. A step that was repeated after a kill appears once, with its last values.
     """
     rows: dict[int, LossRow] = {}
     for text in lines_of(path.read_text(encoding="utf-8")):
@@ -117,5 +117,5 @@ def step_rows(path: Path) -> list[LossRow]:
 
 
 def _number(text: str) -> float:
-    """A float, from `1.5` or `tensor(1.5)`."""
+    """Parses a float from `1.5` or `tensor(1.5)`."""
     return float(text.removeprefix("tensor(").rstrip(",)"))

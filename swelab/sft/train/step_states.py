@@ -1,8 +1,8 @@
-"""The state of a training between two optimizer steps, saved and taken up exactly.
+"""Saves the state of a training between two optimizer steps, and restores it exactly.
 
-torchtune's recipes resume at epochs only. Here each process writes its part of what is trained: its shards
-of the weights and of the optimizer's moments, the schedule's position and the random generators. Nothing is
-gathered, and frozen weights are not written. A resumed run needs the same number of processes.
+torchtune's recipes can resume only at epochs. Here each process writes its part of the trained state: its
+shards of the weights and of the optimizer's moments, the schedule's position and the random generators.
+Nothing is gathered, and frozen weights are not written. A resumed run needs the same number of processes.
 """
 
 import itertools
@@ -21,14 +21,15 @@ SCHEDULE_KEYS = ("last_epoch", "_step_count", "_last_lr")
 
 
 class StepStates:
-    """Saves a recipe's state in `folder`, every so many steps and at ends of epochs; keeps the last one."""
+    """Saves a recipe's state in `folder` every few steps and at the ends of epochs. Only the last state is
+    kept."""
 
     def __init__(self, folder: Path, every: int):
-        """every: optimizer steps between saves; 0 saves at the ends of epochs only."""
+        """every: optimizer steps between saves; 0 saves only at the ends of epochs."""
         self.folder, self.every, self.rank, self.saved = folder, every, 0, 0
 
     def attach(self, recipe: Any) -> None:
-        """Resumes a recipe that was set up at the last saved step, and saves its steps from there on."""
+        """Restores a recipe, after its setup, to the last saved step; saves its later steps."""
         self.rank = distributed.get_rank() if distributed.is_initialized() else 0
         self.recipe, self.steps = recipe, recipe._steps_per_epoch
         generators = self._restore()
@@ -46,7 +47,8 @@ class StepStates:
             self.save(step)
 
     def save(self, step: int) -> None:
-        """Writes the state after `step` whole, then removes the one before it. Called by all processes."""
+        """Writes the state after `step` completely, then removes the previous one. All processes must call
+        it."""
         part, whole = self.folder / f"step_{step}.part", self.folder / f"step_{step}"
         part.mkdir(parents=True, exist_ok=True)
         with open(part / f"{self.rank}.pt", "wb") as stream:
@@ -74,7 +76,8 @@ class StepStates:
         }
 
     def _restore(self) -> list[Tensor | None]:
-        """Puts the last saved state into the recipe; the random generators' state, [] when there is none."""
+        """Loads the last saved state into the recipe; returns the random generators' states, [] without a
+        saved state."""
         if self.rank == 0:
             for part in self.folder.glob("step_*.part"):
                 shutil.rmtree(part)
@@ -83,7 +86,7 @@ class StepStates:
         if not found:
             return []
         path = self.folder / f"step_{found}" / f"{self.rank}.pt"
-        # Mapped, not read: a GPU that holds the model has no room for a second one.
+        # Memory-mapped on the CPU: a GPU that holds the model has no room for a second one.
         state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
         weights = _trained(self.recipe._model)
         if weights.keys() != state["weights"].keys():
@@ -100,10 +103,10 @@ class StepStates:
 
 
 class Batches:
-    """A recipe's batches up to number `count`, without the first `taken` of the epoch that is resumed.
+    """A recipe's batches up to number `count`, without the first `consumed` of the resumed epoch.
 
-    torchtune would carry the gradients of batches that make no whole step into the next epoch, where they are
-    lost when it resumes there.
+    torchtune carries the gradients of batches that do not fill a step into the next epoch, and loses them if
+    it resumes there. So these batches are left out.
     """
 
     def __init__(self, loader: Any, consumed: int, count: int, generators: list[Tensor | None]):
@@ -114,7 +117,7 @@ class Batches:
 
     def __iter__(self) -> Iterator[Any]:
         middle, self.consumed = self.consumed, 0
-        if not middle:  # a loader draws a number when it starts
+        if not middle:  # a loader draws a random number when it starts
             self._set_generators()
         batches = itertools.islice(iter(self.loader), middle, self.count)
         first = list(itertools.islice(batches, 1))
@@ -130,7 +133,7 @@ class Batches:
 
 
 class AfterStep:
-    """Takes the place of a recipe's profiler, whose `step` recipes call after every step."""
+    """Replaces a recipe's profiler, because recipes call its `step` after every step."""
 
     def __init__(self, step: Callable[[], None]):
         self.step = step
@@ -149,7 +152,7 @@ class AfterStep:
 
 
 def last_step(folder: Path) -> int:
-    """The last step whose state was saved completely; 0 for none."""
+    """The last step whose state was saved completely; 0 if there is none."""
     steps = [int(name) for path in folder.glob("step_*") if (name := path.name[5:]).isdigit()]
     return max(steps, default=0)
 
@@ -164,14 +167,14 @@ def _trained(model: Any) -> dict[str, Tensor]:
 
 
 def _optimizers(recipe: Any) -> list[Any]:
-    """The recipe's optimizer, or one a weight where it steps in the backward pass."""
+    """The recipe's optimizer, or one for each weight if the optimizer steps in the backward pass."""
     if recipe._optimizer is not None:
         return [recipe._optimizer]
     return list(recipe._optim_ckpt_wrapper.optim_map.values())
 
 
 def _local(tensor: Tensor) -> Tensor:
-    """This process's part of a tensor; it shares its memory."""
+    """This process's part of a tensor, in the same memory."""
     return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
 
 
@@ -197,7 +200,7 @@ def _restore_optimizer(optimizer: Any, saved: dict[str, Any]) -> None:
 
 
 def _like(weight: Tensor, value: Tensor) -> Tensor:
-    """`value` spread over processes as `weight` is; a count of steps (no dimension) is the same in all."""
+    """Shards `value` over processes like `weight`. A step count (no dimension) is the same everywhere."""
     value = value.to(weight.device, copy=True)
     if not isinstance(weight, DTensor) or value.dim() == 0:
         return value

@@ -14,7 +14,7 @@ BOARD = "tensorboard"
 class Boards:
     """Curves of a run in `folder`/tensorboard and, with a project, at Weights & Biases.
 
-    wandb_folder: of its files and of the run's name there, which is kept over a kill.
+    wandb_folder: has the service's files and the run's name there, which stays the same after a kill.
     """
 
     def __init__(self, folder: Path, project: str, wandb_folder: Path, prefix: str = ""):
@@ -42,7 +42,7 @@ class Boards:
             self._board.add_scalar(self._prefix + name, value, step)
 
     def close(self) -> None:
-        """Writes what is not written yet."""
+        """Writes the values that are not written yet."""
         if self._board:
             self._board.close()
         if self._wandb:
@@ -58,13 +58,13 @@ def start_wandb(project: str, folder: Path) -> Any:
         import wandb
 
         return wandb.init(project=project, dir=str(folder), resume="allow", id=_run_id(folder))
-    except Exception as error:  # the service's faults are of many types
+    except Exception as error:  # the client raises exceptions of many types
         print(f"wandb: not told of this run: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return None
 
 
 def _run_id(folder: Path) -> str:
-    """The run's name there, kept over a kill."""
+    """The run's name at the service; it stays the same after a kill."""
     path = folder / "wandb.id"
     if not path.is_file():
         import secrets

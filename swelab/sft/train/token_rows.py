@@ -1,4 +1,4 @@
-"""Rows of a dataset as tokens and labels, read from their file one at a time, by any trainer."""
+"""Reads a dataset's rows as tokens and labels, one at a time, for any trainer."""
 
 import json
 from pathlib import Path
@@ -10,11 +10,11 @@ from swelab.sft.rows.chat_template import PlainRows
 from swelab.sft.rows.lengths import ChatTokenizer
 
 IGNORED = -100
-"""Label of a token without loss, in torch's cross-entropy."""
+"""Label of a token without loss, for torch's cross-entropy."""
 
 
 class RowFile:
-    """The rows of a JSON Lines file by number, without holding them."""
+    """Reads rows of a JSON Lines file by number, without holding them in memory."""
 
     def __init__(self, path: str | Path):
         self.path = path
@@ -37,7 +37,7 @@ class RowFile:
 
 
 class Sample(NamedTuple):
-    """A row for a trainer: token ids, and as many labels, which are not yet shifted."""
+    """A row for a trainer: token ids, and a label for each, not shifted."""
 
     tokens: list[int]
     labels: list[int]
@@ -47,12 +47,12 @@ class TokenRows:
     """The rows of a file as samples."""
 
     def __init__(self, path: str | Path, base: str | Path):
-        """base: folder whose tokenizer and chat template spell the rows out. Raises InputError."""
+        """base: folder with the tokenizer and chat template for the rows. Raises InputError."""
         self.rows = RowFile(path)
         self.plain, self.tokenizer = PlainRows(base), ChatTokenizer(base)
 
     def __getitem__(self, row: int) -> Sample:
         tokens, trained = self.tokenizer.encode(self.plain.of(SftRow.of(self.rows[row])))
         labels = [token if loss else IGNORED for token, loss in zip(tokens, trained, strict=True)]
-        labels[0] = IGNORED  # nothing comes before it; in a pack it would be learned from another row
+        labels[0] = IGNORED  # the first token has no context, and in a pack its context is another row
         return Sample(tokens, labels)

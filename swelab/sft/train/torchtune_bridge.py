@@ -1,7 +1,8 @@
 """Runs torchtune's own trainer on our recipe and a checkpoint folder, and converts its results back.
 
-torchtune 0.6 runs in processes of its own (`swelab.sft.train.torchtune_worker`) on a YAML file rendered
-here. A `max_seq_len` on its tokenizer would mask the last end-of-turn out of the loss, so there is none.
+torchtune 0.6 runs in separate processes (`swelab.sft.train.torchtune_worker`) on a YAML file that this module
+writes. The file sets no `max_seq_len` for the tokenizer, which would mask the last end-of-turn out of the
+loss.
 """
 
 from pathlib import Path
@@ -23,7 +24,7 @@ from swelab.sft.train.trainer import check_trainer
 
 
 class Torchtune:
-    """See `trainer.Trainer`. torchtune 0.6 has no Qwen3, and its Llama reads other tokenizers."""
+    """See `trainer.Trainer`. torchtune 0.6 does not support Qwen3, and its Llama needs other tokenizers."""
 
     architectures = ("Qwen2ForCausalLM",)
     lacks: tuple[str, ...] = ()
@@ -43,7 +44,8 @@ class Torchtune:
 def configuration(base: Path, dataset: Path, work: Path, recipe: Sft, plan: RunPlan) -> Record:
     """torchtune's configuration of one rank of a planned run. Raises InputError.
 
-    The number of steps is bounded: else ranks would fill up a short last step with rows already used.
+    The number of steps is limited, because ranks would otherwise fill a short last step with rows that are
+    already used.
     """
     config = torchtune_config(base, dataset, work / "output", recipe.train)
     ranks = ranks_of(recipe)
@@ -57,7 +59,8 @@ def configuration(base: Path, dataset: Path, work: Path, recipe: Sft, plan: RunP
         return {**config, **share(recipe.train, ranks)}
     passes = {"plan": str(work / PLAN), "data_files": str(dataset), "base": str(base)}
     if (device_of(recipe.train), dtype_of(recipe.train)) == ("cpu", "fp32"):
-        # Chunks save a float32 copy of the logits: here these are float32, and chunks a fifth of the speed.
+        # The chunked loss saves a float32 copy of the logits. Here logits are float32 already, and chunks
+        # only make it five times slower.
         own = "swelab.sft.train.cross_entropy.TrainedTokensLoss"
         config |= {"loss": {"_component_": own if sharing(recipe) == 1 else "torch.nn.CrossEntropyLoss"}}
     return {
@@ -71,7 +74,7 @@ def configuration(base: Path, dataset: Path, work: Path, recipe: Sft, plan: RunP
 def torchtune_config(base: Path, dataset: Path, output: Path, train: Train) -> Record:
     """torchtune's full configuration for a base model and a dataset of `sft_row`s, or of `sft_pair`s for DPO.
 
-    Raises InputError when the base model's architecture is not one that torchtune knows.
+    Raises InputError if torchtune does not support the base model's architecture.
     """
     config = check_weights(base)
     check_trainer(config, base / "config.json", "torchtune")
@@ -135,7 +138,7 @@ def tokenizer(base: Path) -> Record:
 
 
 def adapted(model: Record, train: Train) -> Record:
-    """The model with low-rank adapters, where the settings ask for them."""
+    """The model with low-rank adapters, if the settings request them."""
     lora = train.lora
     if not lora:
         return model
@@ -152,7 +155,7 @@ def adapted(model: Record, train: Train) -> Record:
 
 
 def _rows(base: Path, dataset: Path, train: Train) -> Record:
-    """torchtune's own chat dataset, or ours where rows say more than it reads."""
+    """torchtune's own chat dataset, or ours if rows have fields that torchtune's ignores."""
     if train.dpo:
         own = "swelab.sft.train.torchtune_datasets.pair_dataset"
         return {"_component_": own, "data_files": str(dataset), "base": str(base)}

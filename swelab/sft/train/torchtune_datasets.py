@@ -1,7 +1,7 @@
 """Datasets for torchtune that leave turns of weight 0 out of the loss and spell out tool calls.
 
-torchtune 0.6 reads the role and text of a message and nothing else: it would train on a masked turn, and it
-refuses answers of tools. Rows are read from their file one at a time.
+torchtune 0.6 reads only the role and text of a message: it would train on a masked turn, and it refuses
+messages of tools. Rows are read from their file one at a time.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class WeightedMessages(Transform):
 
 
 class ChatRows(Dataset[dict[str, Any]]):
-    """The rows of a JSON Lines file, each as `transform` gives it."""
+    """The rows of a JSON Lines file, each converted by `transform`."""
 
     def __init__(self, path: str, transform: Transform):
         self.rows, self.transform = RowFile(path), transform

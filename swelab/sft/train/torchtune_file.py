@@ -1,7 +1,7 @@
-"""A torchtune configuration written by a user: checked before anything starts, then run as it is.
+"""Checks a user's torchtune configuration before anything starts, then runs it unchanged.
 
 It checks the files that SWE-smith's launcher checks (tokenizer, checkpoint, every shard, data). It also finds
-placeholders that were never filled in, shards that are cut off, and sizes of another model.
+placeholders without values, truncated shards, and sizes of another model.
 """
 
 import re
@@ -40,7 +40,7 @@ def read_torchtune(path: Path) -> Record:
         config = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except (OmegaConfBaseException, OSError, ValueError) as error:
         raise InputError(f"cannot be read: {error}", path, "a torchtune configuration") from None
-    except Exception as error:  # PyYAML's faults have no common class that it exports with OmegaConf
+    except Exception as error:  # PyYAML and OmegaConf raise exceptions without a common base class
         raise InputError(f"not YAML: {error}", path, "a torchtune configuration") from None
     if not isinstance(config, dict):
         raise InputError(f"a {type(config).__name__}", path, "a torchtune configuration")
@@ -48,7 +48,7 @@ def read_torchtune(path: Path) -> Record:
 
 
 def faults(config: Record) -> list[str]:
-    """All that is wrong with a configuration, one line each, before any processor is taken."""
+    """All faults of a configuration, one line each, before any processor is requested."""
     if found := unfilled(config):
         return found
     for section, key in PATHS:
@@ -104,7 +104,7 @@ def _shards(config: Record) -> Iterator[str]:
 
 
 def _numbered(files: Record) -> list[str]:
-    """The files that torchtune's {"filename_format", "max_filename"} names."""
+    """The files that torchtune's {"filename_format", "max_filename"} stands for."""
     try:
         last = files["max_filename"]
         names = range(1, int(last) + 1)
@@ -114,7 +114,7 @@ def _numbered(files: Record) -> list[str]:
 
 
 def data_file(config: Record) -> Path:
-    """The configuration's file of rows. Raises InputError when it names several."""
+    """The configuration's file of rows. Raises InputError if it names several."""
     paths = _paths(config, "dataset", "data_files")
     if len(paths) != 1:
         raise InputError(
@@ -127,8 +127,8 @@ def tune_command(config: Record, path: Path, processes: int) -> list[str]:
     """Returns the command that runs a configuration: torchtune's `full_finetune_distributed`, as its
     launchers do.
 
-    On a CPU, where that recipe does not run, one process runs the recipe for one device, and several run
-    ours around it.
+    That recipe does not run on a CPU: there one process runs the recipe for one device, and several processes
+    run our wrapper of it.
     """
     tune = [sys.executable, "-m", "torchtune._cli.tune", "run"]
     where = ["--nnodes", "1", "--nproc_per_node", str(processes)]
@@ -140,7 +140,7 @@ def tune_command(config: Record, path: Path, processes: int) -> list[str]:
 
 
 def run_torchtune_file(config: Record, path: Path, processes: int, environment: dict[str, str]) -> None:
-    """Runs torchtune to its end; its output goes to ours. Raises TrainerEnded."""
+    """Runs torchtune to its end, with our output streams. Raises TrainerEnded."""
     with open(sys.stdout.fileno(), "wb", closefd=False) as output:
         argv = tune_command(config, path, processes)
         trainer = Tethered(lambda _: argv, env=environment, log=output)

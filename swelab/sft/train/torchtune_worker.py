@@ -1,10 +1,9 @@
-"""A recipe of torchtune, found by its name, as each process of a training runs it.
+"""Runs a recipe of torchtune, by its name, in each process of a training.
 
-    [torchrun] -m swelab.sft.train.torchtune_worker --recipe <torchtune's name> --config <file>
-        [--steps <folder>]
+[torchrun] -m swelab.sft.train.torchtune_worker --recipe <torchtune's name> --config <file> [--steps <folder>]
 
-torchtune 0.6's calls that need a GPU do nothing on a CPU. With --steps, the state is saved between steps and
-resumed (`swelab.sft.train.step_states`), and weights are written once, after the last epoch.
+Calls of torchtune 0.6 that need a GPU do nothing on a CPU. With --steps, the state is saved between steps and
+restored (`swelab.sft.train.step_states`), and weights are written once, after the last epoch.
 """
 
 import argparse
@@ -33,7 +32,7 @@ def recipe_class(name: str) -> type:
 
 
 def without_gpu() -> None:
-    """Lets recipes for several GPUs run where there is none."""
+    """Lets recipes for several GPUs run on a machine without a GPU."""
     training.get_memory_stats = lambda device: {}
     training.log_memory_stats = lambda stats: None
     for name in ("empty_cache", "reset_peak_memory_stats"):
@@ -41,10 +40,10 @@ def without_gpu() -> None:
 
 
 def whole_on_each_rank() -> None:
-    """Lets torchtune's distributed recipe leave all weights with every process.
+    """Makes torchtune's distributed recipe keep all weights in every process.
 
-    It sums a loss over tokens, has FSDP average gradients in each pass, and scales them before a step: here
-    they are averaged then, once a step.
+    torchtune sums a loss over tokens, lets FSDP average gradients in each pass, and scales them before a
+    step. Here gradients are averaged only once, before a step.
     """
     training.shard_model = lambda **_: None
     training.scale_grads = average_and_scale
@@ -61,7 +60,7 @@ def average_and_scale(model: torch.nn.Module, scaler: torch.Tensor) -> None:
 
 
 def save_last_epoch_only(recipe: Any, last: int) -> None:
-    """Makes the recipe write weights after epoch `last` only: before it the state of a step is enough."""
+    """Makes the recipe write weights only after epoch `last`; earlier, saved states are enough."""
     owner = getattr(recipe, "_checkpoint_client", recipe)
     save = owner.save_checkpoint
 
@@ -77,7 +76,7 @@ def train(name: str, settings: DictConfig, states: StepStates | None) -> None:
     cuda = torch.cuda.is_available()
     if not cuda:
         without_gpu()
-    # The full recipe does this itself.
+    # The full recipe itself does this.
     if name.endswith("_distributed") and name != "full_finetune_distributed":
         torch.distributed.init_process_group("cuda:nccl,cpu:gloo" if cuda else "gloo")
     if name.endswith("_distributed") and not settings.get("sharded", True):

@@ -1,8 +1,8 @@
-"""The seam of trainers: the library that trains a model on rows, in processes of its own, over our plan.
+"""The interface of trainers: the libraries that train a model on rows, in separate processes, by our plan.
 
-`training.py` checks, plans, runs and stages; a recipe's `trainer:` names the library that runs the steps.
-A further trainer is a file with a class like `trl_bridge.Trl`, and one of what its processes run, like
-`trl_worker`. It has an entry in TRAINERS, and its name in `trainer` of configs/kinds/sft.py.
+`training.py` checks, plans, runs and stages; a recipe's `trainer:` names the library that runs the steps. To
+add a trainer, write a class like `trl_bridge.Trl`, and a module like `trl_worker` for its processes. Add the
+class to TRAINERS, and its name to `trainer` in configs/kinds/sft.py.
 """
 
 from importlib import import_module
@@ -27,23 +27,23 @@ class Trainer(Protocol):
     """A library that trains.
 
     Its processes write `<work>/output/epoch_<number>/` after the last epoch, in Hugging Face layout, and a
-    line for every step to `<work>/output/` (`step_log.StepLog`). They follow the plan in `<work>` as it is,
-    and resume from their last saved step when they are started again.
+    line for every step to `<work>/output/` (`step_log.StepLog`). They follow the plan in `<work>` exactly,
+    and resume from their last saved step when restarted.
     """
 
     architectures: tuple[str, ...]
-    """Architectures, as config.json names them, that it trains."""
+    """The architectures that it trains, as config.json names them."""
     lacks: tuple[str, ...]
-    """Settings under `train` that are not supported with it."""
+    """Settings under `train` that it does not support."""
     own_tokenizer: bool
-    """Whether it reads vocab.json and merges.txt itself: they must say what tokenizer.json says."""
+    """Whether it reads vocab.json and merges.txt itself. They must then agree with tokenizer.json."""
     fills_packs: bool
-    """Whether its packs are filled up to their limit."""
+    """Whether it pads packs to their limit."""
     replicates: bool
-    """Whether it can leave all weights with every process (`sharded: false`)."""
+    """Whether it can keep all weights in every process (`sharded: false`)."""
 
     def command(self, base: Path, dataset: Path, recipe: Sft, plan: "RunPlan", work: Path) -> list[str]:
-        """The command line that trains; writes its configuration. Raises InputError, SlurmError."""
+        """Writes the configuration; returns the command line that trains. Raises InputError, SlurmError."""
         ...
 
     def settings(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
@@ -66,7 +66,7 @@ def trainers_of(architecture: str) -> list[str]:
 
 
 def check_trainer(config: ModelConfig, where: Path, trainer: str) -> Family:
-    """The family of a config.json. Raises InputError where FAMILIES or the trainer lack it."""
+    """The family of a config.json. Raises InputError if FAMILIES or the trainer lack it."""
     family, architecture = family_of(config, where), config.architectures[0]
     if trainer not in (trainers := trainers_of(architecture)):
         what = f"architecture {architecture} with trainer: {trainer}"

@@ -1,4 +1,4 @@
-"""A training in processes of its own: started, followed, taken up after a kill."""
+"""Runs a training in separate processes: starts and follows them, and resumes after a kill."""
 
 import json
 import os
@@ -22,14 +22,14 @@ FINISHED = "finished.json"
 
 
 class TrainingError(Fault):
-    """The trainer ended without a checkpoint."""
+    """The trainer ended without writing a checkpoint."""
 
 
 def run_trainer(base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Path) -> Path:
     """Trains in the folder `work` as planned and returns the folder of the last epoch's files.
 
     A killed run resumes from its last saved step if base, dataset, settings and number of processes are the
-    same. Raises InputError, TrainingError when the trainer ends early.
+    same. Raises InputError, TrainingError (the trainer ended early).
     """
     train, ranks = recipe.train, ranks_of(recipe)
     output, log = work / "output", work / "train.log"
@@ -53,7 +53,8 @@ def run_trainer(base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Pat
 
 
 HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 34), "MALLOC_TOP_PAD_": str(1 << 26)}
-"""On a CPU large tensors stay in the heap: to map each anew cost a tenth of the time, in page faults."""
+"""Keeps large tensors in the heap on a CPU: with a new mapping for each, page faults took a tenth of the
+time."""
 
 
 def _environment(work: Path, train: Train) -> dict[str, str]:
@@ -72,9 +73,9 @@ def _environment(work: Path, train: Train) -> dict[str, str]:
 
 
 def prepare(work: Path, key: str) -> bool:
-    """Whether a run with the same key ended in `work`.
+    """Prepares `work`, and returns whether a run with the same key has already finished there.
 
-    Files of another run are removed. After a kill the saved steps and their log stay.
+    Removes files of another run. After a kill, keeps the saved steps and their log.
     """
     if _read(work / "key.json") != key:
         shutil.rmtree(work, ignore_errors=True)
@@ -97,14 +98,14 @@ def _read(path: Path) -> object:
 
 
 def mend(log: Path) -> None:
-    """Cuts off a last line that a killed process left without its end."""
+    """Cuts off an incomplete last line, which a killed process may leave."""
     if log.is_file():
         text = log.read_bytes()
         os.truncate(log, text.rfind(b"\n") + 1)
 
 
 def _follow(trainer: Tethered, steps: Path, total: int) -> None:
-    """Shows progress by the trainer's own step log until it ends."""
+    """Shows progress from the trainer's step log until the trainer ends."""
     progress = Progress(total, "train")
     progress.skip(_lines(steps))
     while trainer.poll() is None:

@@ -1,4 +1,4 @@
-"""Fine-tuning as a stage: inputs checked, trained, checked again, and moved into place whole."""
+"""Fine-tuning as a stage: checks inputs, trains, checks the result, and moves it into place atomically."""
 
 import os
 import shutil
@@ -36,9 +36,9 @@ def fine_tune(
 ) -> tuple[Record, list[LossRow]]:
     """Fine-tunes the folder `base` on `dataset` into the folder `checkpoint` (Hugging Face layout).
 
-    Works in `work`, where a killed run can be taken up. Returns the checkpoint's manifest, which
-    holds nothing that two equal runs differ in, and the rows of the loss curve.
-    Raises InputError before training, TrainingError, ParityError.
+    Works in `work`, where a killed run can be resumed. Returns the checkpoint's manifest, which is the same
+    for two equal runs, and the rows of the loss curve. Raises InputError before training, TrainingError,
+    ParityError.
     """
     from swelab.sft.train.checkpoint_parity import check_parity
 
@@ -52,7 +52,7 @@ def fine_tune(
     shape = check_weights(base)
     config: Record | None = None
     if "torchtune" in trainers_of(shape.architectures[0]):
-        # Adapters are merged into the weights, so their readers need the base's model.
+        # Adapters are merged into the weights, so the checks need the base's model.
         config = {"model": base_model(shape), "tokenizer": tokenizer(base)}
         trained = open_trainer(recipe.trainer).settings(base, dataset, work / "output", train)
         write_config(staged / "config.yaml", trained | config)
@@ -80,7 +80,7 @@ def fine_tune(
 
 
 def put_in_place(staged: Path, checkpoint: Path, aside: Path) -> None:
-    """Replaces an earlier checkpoint, which is removed only when the new one is in place."""
+    """Replaces an earlier checkpoint, which is removed only after the new one is in place."""
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(aside, ignore_errors=True)
     if checkpoint.exists():
@@ -92,9 +92,9 @@ def put_in_place(staged: Path, checkpoint: Path, aside: Path) -> None:
 def check_inputs(base: Path, dataset: Path, train: Train, trainer: str = "torchtune") -> list[Length]:
     """Checks base model and dataset; returns the lengths of its conversations, two for each pair.
 
-    Raises InputError before anything starts: unreadable or cut-off weights, an architecture that the trainer
-    does not know, a vocabulary that differs between its two forms, a malformed row, a conversation longer
-    than the model's context, fewer rows than one optimizer step needs.
+    Raises InputError before anything starts: unreadable or truncated weights, an architecture that the
+    trainer does not support, a vocabulary that differs between its two forms, a malformed row, a conversation
+    longer than the model's context, fewer rows than one optimizer step needs.
     """
     config = check_weights(base)
     check_trainer(config, base / "config.json", trainer)
@@ -121,9 +121,9 @@ def check_inputs(base: Path, dataset: Path, train: Train, trainer: str = "torcht
 
 
 def plan_run(base: Path, recipe: Sft, lengths: Sequence[Length]) -> RunPlan:
-    """The plan of an sft recipe's run on conversations of these lengths (`check_inputs`), two of each pair.
+    """The plan of an SFT recipe's run. lengths: of its conversations (`check_inputs`), two for each pair.
 
-    Raises InputError for what cannot be planned (`plan_batches`, `check_settings`).
+    Raises InputError if the run cannot be planned (`plan_batches`, `check_settings`).
     """
     train, ranks = recipe.train, ranks_of(recipe)
     check_settings(recipe)
@@ -151,9 +151,10 @@ def facts(lengths: Sequence[Length], train: Train) -> Record:
 
 
 def stage(epoch: Path, folder: Path) -> Path:
-    """torchtune's epoch folder copied as a clean checkpoint: one file of weights is model.safetensors.
+    """Copies torchtune's epoch folder as a clean checkpoint. A single file of weights becomes
+    model.safetensors.
 
-    A LoRA adapter, which torchtune merged into the weights, is also kept by itself in `adapter/`.
+    A LoRA adapter, which torchtune merged into the weights, is also kept separately in `adapter/`.
     """
     if folder.exists():
         shutil.rmtree(folder)

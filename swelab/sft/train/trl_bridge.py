@@ -35,7 +35,7 @@ class Trl:
     own_tokenizer = fills_packs = replicates = False
 
     def command(self, base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Path) -> list[str]:
-        """TRL's command line, its configuration written. Raises InputError, SlurmError."""
+        """Writes TRL's configuration, and returns its command line. Raises InputError, SlurmError."""
         train, ranks = recipe.train, ranks_of(recipe)
         run = TrlRun(
             output=str(work / "output"),

@@ -2,7 +2,7 @@
 
 Data order, loss, optimizer and schedule are those of torchtune's recipe, so that both trainers give one loss
 curve: forward passes come from the plan, the loss is a mean over the tokens of a whole step, weight decay is
-on all weights, and weights are trained in the type that they are kept in.
+on all weights, and weights are trained in the dtype in which they are stored.
 """
 
 import argparse
@@ -34,7 +34,7 @@ RESUME, CHECKPOINTS = "resume.json", "checkpoints"
 
 
 class Numbers(InOrder):
-    """A batch sampler: the passes one by one. On resume it gets the epoch, too."""
+    """A batch sampler with one pass per batch. On resume it is also told the epoch."""
 
     def __iter__(self) -> Iterator[list[int]]:
         return iter([[number] for number in super().__iter__()])
@@ -55,23 +55,24 @@ class PlannedTrainer(SFTTrainer):
     passes: PlannedPasses
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """The plan's forward passes as they are: each rank has its own already."""
+        """The plan's forward passes, unchanged: each rank already has its own."""
         numbers: Any = Numbers(self.passes)
         return Passes(self.passes, batch_sampler=numbers, collate_fn=self.data_collator)
 
     def get_decay_parameter_names(self, model: torch.nn.Module) -> list[str]:
-        """All of them, as the recipe's AdamW does; transformers leaves biases and norms out."""
+        """Applies weight decay to all weights, as the recipe's AdamW does; transformers would leave out
+        biases and norms."""
         return [name for name, _ in model.named_parameters()]
 
 
 class StepReporter(TrainerCallback):
-    """Writes the step log; notes a checkpoint when it is whole."""
+    """Writes the step log, and records each complete checkpoint."""
 
     def __init__(self, log: StepLog, output: Path):
         self.step_log, self.output, self.start = log, output, 0.0
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Time runs from here, and from each step to the next."""
+        """Starts the clock: a step's time is the time since here or since the previous step."""
         self.start = time.perf_counter()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **further: Any) -> None:
@@ -85,13 +86,13 @@ class StepReporter(TrainerCallback):
         self.start = now
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Notes the checkpoint to resume from after a kill."""
+        """Records the checkpoint for resuming after a kill."""
         if state.is_world_process_zero:
             write_json(self.output / RESUME, {"checkpoint": f"checkpoint-{state.global_step}"})
 
 
 def train(run: TrlRun) -> None:
-    """Trains as `run` says and leaves the last epoch's folder, in Hugging Face layout."""
+    """Trains by `run`'s settings, and writes the last epoch's folder in Hugging Face layout."""
     output, base, settings = Path(run.output), Path(run.base), Train(**run.train)
     rank = int(os.environ.get("RANK", 0))
     passes = planned_passes(run.plan, run.dataset, run.base, rank)
@@ -99,7 +100,7 @@ def train(run: TrlRun) -> None:
     trainer = PlannedTrainer(
         model=_model(run, passes),
         args=_arguments(run, settings, passes),
-        train_dataset=Dataset.from_list([{"input_ids": [0], "labels": [0]}]),  # only its columns are read
+        train_dataset=Dataset.from_list([{"input_ids": [0], "labels": [0]}]),  # only the columns are read
         data_collator=partial(trl_batch, packed=passes.plan.how == "packed", pad=tokenizer.pad_token_id or 0),
         processing_class=tokenizer,
     )
@@ -167,7 +168,7 @@ def _is_weights(path: Path) -> bool:
 
 
 def _save(trainer: SFTTrainer, base: Path, folder: Path, rank: int) -> None:
-    """The weights as `folder`, with all else as the base model has it; there only when it is whole."""
+    """Writes `folder` atomically: the trained weights, and all other files of the base model."""
     part = folder.with_name(folder.name + ".part")
     trainer.save_model(str(part))
     if rank:

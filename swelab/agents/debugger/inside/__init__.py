@@ -1,3 +1,2 @@
-"""Code that runs in the sandbox under the task's own Python, 3.7 or later; it imports the standard library
-only.
-"""
+"""Code that runs in the sandbox under the task's own Python (3.7 or later). It imports only the standard
+library."""

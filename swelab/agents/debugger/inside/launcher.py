@@ -1,8 +1,8 @@
-"""Starts pdb; before pdb reads a line, it writes a mark that says so and where the program stands.
+"""Starts pdb, and reports the state of the debugger before pdb reads each line.
 
-Its source is executed by the sandbox's Python with the arguments MARK BREAKPOINTS PROGRAM [ARGUMENT...].
-Before pdb reads a line, by whatever prompt, it writes a report: MARK, one line of JSON, MARK. The debugged
-program reads its own stdin from /dev/null, so that it cannot read the input meant for pdb.
+The sandbox's Python executes this source with the arguments MARK BREAKPOINTS PROGRAM [ARGUMENT...]. Before
+pdb reads a line, at any prompt, a report is written: MARK, one line of JSON, MARK. The debugged program's own
+stdin is /dev/null, so that it cannot read the input meant for pdb.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class Lines:
-    """The stdin of every debugger of this process; the processes that it forks read an end of file."""
+    """The stdin of every debugger of this process. In forked processes it is at end of file."""
 
     def __init__(self, mark: str, breakpoints: list[dict[str, Any]]) -> None:
         self.mark = mark
@@ -34,9 +34,9 @@ class Lines:
         os.close(nothing)
 
     def readline(self) -> str:
-        """The next line for the debugger, after the report.
+        """Writes the report, and returns the next line for the debugger.
 
-        A statement that pdb runs reads pdb's stdin; it gets an end of file, too.
+        A statement that pdb runs may read pdb's stdin; it gets an end of file too.
         """
         if os.getpid() != self.owner or sys.stdin is self:
             return ""
@@ -61,7 +61,7 @@ class Lines:
         return json.dumps(changed) if changed else ""
 
     def set(self, row: dict[str, Any]) -> None:
-        """Sets a breakpoint as it was in an earlier session."""
+        """Sets a breakpoint again that an earlier session had."""
         debugger = self.debugger
         if debugger is None:
             return
@@ -79,7 +79,7 @@ class Lines:
                     made.disable()
 
     def place(self) -> list[Any] | None:
-        """File, line and function that the debugger looks at."""
+        """The file, line and function of the debugger's current frame."""
         stack = getattr(self.debugger, "stack", None)
         if not stack:
             return None
@@ -121,7 +121,7 @@ def listen(lines: Lines) -> None:
 
 
 def main() -> None:
-    """Runs `pytest ARGUMENT...` by itself, or pdb with its own arguments."""
+    """Runs `pytest ARGUMENT...`, or pdb with its own arguments."""
     mark, breakpoints, program = sys.argv[1:4]
     sys.path[0] = ""
     listen(Lines(mark, json.loads(breakpoints)))
