@@ -73,7 +73,7 @@ class ApptainerLaunch(Launch):
 
     def _code(self) -> int | None:
         code = self._process.returncode
-        return code if code >= 0 else None  # # a signal from outside ended apptainer itself
+        return code if code >= 0 else None  # a signal from outside ended apptainer itself
 
 
 class ApptainerSandbox(BubblewrapSandbox):
@@ -94,7 +94,7 @@ class ApptainerSandbox(BubblewrapSandbox):
     def _own_tree(self, image: Image | None) -> Path:
         if image is None:
             raise ValueError("a sandbox needs a tree or an image")
-        return _OWN  # # a command in the image copies it: the host cannot read an image file
+        return _OWN  # a command in the image copies it: the host cannot read an image file
 
     def _fill(self, tree: Path) -> None:
         folder = self._scratch.path

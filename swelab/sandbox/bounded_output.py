@@ -17,7 +17,7 @@ class BoundedOutput:
         self._tail = bytearray()
         self._total = 0
         self._last_read = 0.0
-        self._at_once = 0  # # small pieces that `read` may still take without a pause
+        self._at_once = 0  # small pieces that `read` may still take without a pause
 
     def read(self, descriptor: int) -> bytes:
         """Take what a pipe holds, 64 KiB at most, and return it; b"" at its end. Raises OSError.
@@ -32,7 +32,7 @@ class BoundedOutput:
         if self._at_once:
             self._at_once -= 1
         elif 0 < len(chunk) < _SMALL and now - self._last_read < _PAUSE_SECONDS:
-            select.select((), (), (), _PAUSE_SECONDS)  # # time.sleep fails if the command has faked the clock
+            select.select((), (), (), _PAUSE_SECONDS)  # time.sleep fails if the command has faked the clock
         self._last_read = time.monotonic()
         return chunk
 

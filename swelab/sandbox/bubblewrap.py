@@ -187,7 +187,7 @@ class BubblewrapSandbox(Closing):
                 now = time.monotonic()
                 ready = {key.fd for key, _ in selector.select(max(0.0, min(deadline, watch.due) - now))}
                 if output and launch.output in ready and not output.read(launch.output):
-                    selector.unregister(launch.output)  # # the command closed its output, but still runs
+                    selector.unregister(launch.output)  # the command closed its output, but still runs
                 if launch.bwrap in ready:
                     return ""
                 now = time.monotonic()

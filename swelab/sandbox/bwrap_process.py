@@ -103,8 +103,8 @@ class Launch:
     def __init__(
         self, bwrap: Sequence[str], arguments: list[str], program: bytes, command: Sequence[bytes]
     ) -> None:
-        self.gate: socket.socket  # # our end of the command's stdin, once it runs
-        self.init = -1  # # pidfd of the namespace's init; when it ends, all have ended
+        self.gate: socket.socket  # our end of the command's stdin, once it runs
+        self.init = -1  # pidfd of the namespace's init; when it ends, all have ended
         self.init_pid = 0
         self._codes: list[int] = []
         try:

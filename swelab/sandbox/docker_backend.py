@@ -41,14 +41,14 @@ from swelab.sandbox.seccomp import engine_profile
 from swelab.sandbox.tree_tar import archive
 
 Source = Literal["repository", "empty"]
-REPOSITORY: Source = "repository"  # # the image's repository
+REPOSITORY: Source = "repository"  # the image's repository
 EMPTY: Source = "empty"
 
 _CODES = {"wall": TIMEOUT_CODE, "cpu": 128 + 24, "memory": 128 + 9, "disk": 128 + 9}
 _FILE_CODE, _CPU_CODE = 128 + 25, 128 + 24
-_OURS = Limits(wall_seconds=600, cpu_seconds=600)  # # for our own commands in a sandbox
+_OURS = Limits(wall_seconds=600, cpu_seconds=600)  # for our own commands in a sandbox
 _SAID_BYTES = 4096
-_FULL = ("No space left on device", "Wrote only")  # # words of tar and cp
+_FULL = ("No space left on device", "Wrote only")  # words of tar and cp
 _REPOSITORY = "/.swelab/repository"  # of docker_prepare.sh
 _COPY = b"[[ -d testbed ]] || exit 3; exec cp -dR --preserve=mode,timestamps -- testbed/. /testbed"
 _UNPACK = b"exec tar -xpf - -C /testbed --no-same-owner --delay-directory-restore"
@@ -279,7 +279,7 @@ class DockerBackend:
         prepared = self._images.prepared(engine, image)
         try:
             return DockerSandbox(self, prepared, source, limits, forgets)
-        except ImageMissing:  # # the prepared image was removed since its last use: prepare it again
+        except ImageMissing:  # the prepared image was removed since its last use: prepare it again
             self._images.forget(image)
             return DockerSandbox(self, self._images.prepared(engine, image), source, limits, forgets)
 

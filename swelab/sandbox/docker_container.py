@@ -23,8 +23,8 @@ from swelab.sandbox.rootfs import HOME
 FOLDERS = (WORKDIR, "/tmp", HOME)
 _SCRIPT = Path(__file__).with_name("docker_init.sh").read_text()
 _LANE = "swelab.lane"
-_OWN_PROCESSES = 4  # # docker_init.sh's own, in addition to the command's
-_OF_A_SESSION = 2  # # further ones of a session, which pass input on
+_OWN_PROCESSES = 4  # docker_init.sh's own, in addition to the command's
+_OF_A_SESSION = 2  # further ones of a session, which pass input on
 _LATE_SECONDS = 15.0
 
 
@@ -126,7 +126,7 @@ class Lane:
         """End and remove the container. Raises EngineDown."""
         try:
             self._forget()
-            if not self.engine.remove(self.id):  # # who removed it may have left its volumes
+            if not self.engine.remove(self.id):  # who removed it may have left its volumes
                 self.engine.remove_volumes(*self.engine.volumes(f"{_LANE}={self._name}"))
         finally:
             self._wire.close()
@@ -201,7 +201,7 @@ def _created(engine: DockerEngine, image: Prepared, settings: dict[str, Any], ho
             if type(error) is not SandboxLost:
                 raise
         with engine.request("looking at a prepared image"):
-            engine.api.inspect_image(image.id)  # # if the image is gone too, raises ImageMissing
+            engine.api.inspect_image(image.id)  # if the image is gone too, raises ImageMissing
     return engine.create(image.id, settings, host)
 
 

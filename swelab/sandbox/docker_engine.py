@@ -15,7 +15,7 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
 from swelab.sandbox.protocol import BackendMissing, EngineDown, ImageMissing, SandboxLost
 
-API_VERSION = "1.40"  # # of Docker 19.03
+API_VERSION = "1.40"  # of Docker 19.03
 _ANSWER_SECONDS = 120.0
 _END_SECONDS = 30.0
 _CONNECTIONS = 64
@@ -138,7 +138,7 @@ class Wire:
     """A raw connection to the streams of a container."""
 
     def __init__(self, attached: Any) -> None:
-        self._attached = attached  # # owns the connection, so it must live as long
+        self._attached = attached  # owns the connection, so it must live as long
         self.socket: socket.socket = getattr(attached, "_sock", attached)
         self.socket.settimeout(None)
         self._closing = threading.Lock()

@@ -24,7 +24,7 @@ _DIGEST = r"sha256:[0-9a-f]{64}"
 _NAMED = rf"(?:{_PART}(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@{_DIGEST})?"
 IMAGE_NAME = f"(?:{_DIGEST}|{_NAMED})"
 """Pattern for names that may be part of a request's path to an engine; all other names are refused."""
-UID = 61000  # # between people's uids and those that systemd assigns
+UID = 61000  # between people's uids and those that systemd assigns
 _SCRIPT = Path(__file__).with_name("docker_prepare.sh").read_text()
 _PREPARE_SECONDS = 1800
 _HOSTS = "/.swelab/hosts"  # of docker_prepare.sh
@@ -82,14 +82,14 @@ def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
     repository = head if colon and "/" not in tag else bare
     for reference in (f"{repository}@{image.digest}", image.digest, image.name):
         if not re.fullmatch(IMAGE_NAME, reference, re.ASCII):
-            continue  # # it would be a request of another kind
+            continue  # it would be a request of another kind
         try:
             with engine.request(f"looking for image {image.name}"):
                 found: dict[str, Any] = engine.api.inspect_image(reference)
         except (ImageMissing, SandboxLost) as error:
             if type(error) not in (ImageMissing, SandboxLost):
                 raise
-            continue  # # the engine does not know this name, or calls it invalid
+            continue  # the engine does not know this name, or calls it invalid
         if not isinstance(found, dict) or not isinstance(found.get("Id"), str):
             continue
         digests = [name.rpartition("@")[2] for name in found.get("RepoDigests") or []]

@@ -14,10 +14,10 @@ from swelab.sandbox.bounded_output import BoundedOutput
 from swelab.sandbox.docker_engine import Wire
 from swelab.sandbox.protocol import Limits
 
-_HEADER = struct.Struct(">BxxxI")  # # stream (1 stdout, 2 stderr), number of bytes that follow
+_HEADER = struct.Struct(">BxxxI")  # stream (1 stdout, 2 stderr), number of bytes that follow
 _STDOUT = 1
-_LIVE = 2  # # value of INPUT in docker_init.sh
-_MARK = "\x1e"  # # starts a nonce: output rarely ends with it, so we rarely have to wait for more
+_LIVE = 2  # value of INPUT in docker_init.sh
+_MARK = "\x1e"  # starts a nonce: output rarely ends with it, so we rarely have to wait for more
 _SAID_BYTES = 2000
 _READ_BYTES = 1 << 18
 

@@ -22,7 +22,7 @@ from swelab.sandbox.requirements import search_path, tool
 from swelab.sandbox.rootfs import TOOLBOX, read_toolbox
 
 NAME = "swelab-sandbox:latest"
-SUITE = "bookworm"  # # its Python has the version for which the toolbox is made
+SUITE = "bookworm"  # its Python has the version for which the toolbox is made
 PACKAGES = ("git", "patch", "procps", "python3")
 _LEFT_OUT = ("doc", "info", "locale", "man")
 _EPOCH = 1700000000

@@ -24,10 +24,10 @@ class ImageRoot:
     """A prepared image folder. etc: a copy of the image's /etc, with files that sandboxes need."""
 
     folder: Path
-    workdir: Path | None  # # of the repository, in the image's folder
+    workdir: Path | None  # of the repository, in the image's folder
     etc: ScratchFolder
-    environment: dict[str, str]  # # variables that the image declares; for the command alone
-    linked: tuple[str, ...] = ()  # # the SCRIPT_FOLDERS in its sandboxes
+    environment: dict[str, str]  # variables that the image declares; for the command alone
+    linked: tuple[str, ...] = ()  # the SCRIPT_FOLDERS in its sandboxes
 
 
 def open_image(image: Image, base: Path) -> ImageRoot:
@@ -41,7 +41,7 @@ def open_image(image: Image, base: Path) -> ImageRoot:
         copy_tree(folder / "etc", etc.path, None)
         for name in ("hosts", "hostname", "nsswitch.conf"):
             _replace(etc.path / name, ETC[name])
-        for name in ("passwd", "group"):  # # each sandbox mounts its own over these
+        for name in ("passwd", "group"):  # each sandbox mounts its own over these
             _replace(etc.path / name, _text(etc.path / name))
         if not os.path.lexists(etc.path / "gitconfig"):
             _replace(etc.path / "gitconfig", gitconfig())
@@ -95,7 +95,7 @@ def image_mounts(root: ImageRoot, folder: Path, shm_bytes: int) -> list[str]:
                 arguments += top_level(path, f"/home/{path.name}")
     arguments += own_mounts(folder, shm_bytes)
     if root.workdir and (own := f"/{root.workdir.relative_to(root.folder)}") and not covered(own):
-        arguments += ["--bind", str(folder / "testbed"), own]  # # over the image's own files
+        arguments += ["--bind", str(folder / "testbed"), own]  # over the image's own files
     return [*arguments, "--remount-ro", "/"]
 
 
@@ -107,7 +107,7 @@ def covered(path: str) -> bool:
 
 def _repository(folder: Path, workdir: str) -> Path | None:
     found = inside(folder, workdir)
-    if found in (folder, folder / "home"):  # # nothing can be mounted over these
+    if found in (folder, folder / "home"):  # nothing can be mounted over these
         return None
     return found if found and found.is_dir() and not found.is_symlink() else None
 

@@ -96,7 +96,7 @@ def _close(process: "subprocess.Popen[bytes]", owner: int) -> None:
         return
     try:
         process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:  # # another process has the pipe open: a fork without our hooks
+    except subprocess.TimeoutExpired:  # another process has the pipe open: a fork without our hooks
         process.kill()
         process.wait()
 

@@ -37,7 +37,7 @@ class Heard(BoundedOutput):
         self.changed = threading.Condition()
         self.total = self.consumed = 0  # bytes since the process began
         self.last = b""
-        self.awaited = b""  # # bytes at whose arrival we notify waiters; b"": all bytes
+        self.awaited = b""  # bytes at whose arrival we notify waiters; b"": all bytes
         self.at = 0.0  # time.monotonic() of the last byte
 
     def add(self, chunk: bytes) -> None:
@@ -187,7 +187,7 @@ class LiveSession(Closing):
                 return
             try:
                 if not self.heard.read(self._output):
-                    self._output = None  # # the process closed its output, or has ended
+                    self._output = None  # the process closed its output, or has ended
             except BlockingIOError:
                 return
 
@@ -197,7 +197,7 @@ class LiveSession(Closing):
         Reads meanwhile, since a process may not read while its output is full.
         """
         poll, output = select.poll(), self._output
-        with suppress(ValueError):  # # our end is closed
+        with suppress(ValueError):  # our end is closed
             poll.register(wire, select.POLLOUT)
             if output is not None:
                 poll.register(output, select.POLLIN)
@@ -236,5 +236,5 @@ def _sent(wire: socket.socket, data: bytes) -> bytes:
         return data[wire.send(data, socket.MSG_DONTWAIT) :]
     except BlockingIOError:
         return data
-    except (OSError, ValueError):  # # one end is closed
+    except (OSError, ValueError):  # one end is closed
         return b""

@@ -66,7 +66,7 @@ class Mounter:
 
 def mounter() -> Mounter | None:
     """The mounter of this process; None if the process may not make one."""
-    with _one_at_a_time:  # # two first calls at once would make two, which do not see each other's mounts
+    with _one_at_a_time:  # two first calls at once would make two, which do not see each other's mounts
         return _mounter_of(os.getpid())
 
 

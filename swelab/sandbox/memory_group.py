@@ -113,7 +113,7 @@ def drop_loaded(pid: int, name: str) -> None:
 
 
 def _drop(folder: Path, files: _Files) -> None:
-    with suppress(OSError):  # # version 2 raises this if it could not drop everything
+    with suppress(OSError):  # version 2 raises this if it could not drop everything
         amount = "0" if files is _VERSIONS["cgroup"] else (folder / "memory.current").read_text()
         (folder / files.drop).write_text(amount)
 

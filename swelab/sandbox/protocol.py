@@ -79,12 +79,12 @@ class Image:
     {"Env": ["NAME=value", ...]}}`), whose variables are set in the sandbox.
     """
 
-    name: str  # # as in the task's row
+    name: str  # as in the task's row
     digest: str  # "sha256:<64 hex>" of its manifest (or of the archive of a forged task's folder)
     folder: Path | None = None  # its unpacked root folder, for backends without an engine
-    workdir: str = WORKDIR  # # folder of its repository; a sandbox always shows it at WORKDIR
+    workdir: str = WORKDIR  # folder of its repository; a sandbox always shows it at WORKDIR
     install: str = ""  # why the install steps of its tasks failed, if they did
-    for_scripts: bool = False  # # sandboxes have SCRIPT_FOLDERS; only on bubblewrap and docker
+    for_scripts: bool = False  # sandboxes have SCRIPT_FOLDERS; only on bubblewrap and docker
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Limits:
     cpu_seconds: int = 60  # of all processes of the command together
     memory_bytes: int = 2 << 30  # of all processes together, and of each one's address space
     processes: int = 64  # threads count as processes
-    output_bytes: int = 1 << 20  # # we keep head and tail halves, and count the rest
+    output_bytes: int = 1 << 20  # we keep head and tail halves, and count the rest
     file_bytes: int = 256 << 20  # biggest single file
     disk_bytes: int = 4 << 30  # the whole private copy with /tmp and home
     shm_bytes: int = 64 << 20  # /dev/shm; set when the sandbox starts
@@ -113,7 +113,7 @@ class ExecResult:
     the command ran undisturbed, but `dropped_bytes` of its output were not kept.
     """
 
-    output: bytes  # # stdout and stderr in order of arrival; one marker line replaces dropped bytes
+    output: bytes  # stdout and stderr in order of arrival; one marker line replaces dropped bytes
     returncode: int
     timed_out: bool
     dropped_bytes: int
@@ -138,9 +138,7 @@ class SessionAnswer:
     "timeout" (the process still runs), "exit" (the process and its descendants have ended).
     """
 
-    output: (
-        bytes  # # stdout and stderr in order, with the prompt; at most `Limits.output_bytes`
-    )
+    output: bytes  # stdout and stderr in order, with the prompt; at most `Limits.output_bytes`
     end: str
     dropped_bytes: int
     seconds: float

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from swelab.sandbox.protocol import BackendMissing
 
-# # sysctl: (value that forbids user namespaces, value that allows them)
+# sysctl: (value that forbids user namespaces, value that allows them)
 _FORBIDDING = {
     "kernel.unprivileged_userns_clone": ("0", "1"),
     "user.max_user_namespaces": ("0", "15000"),

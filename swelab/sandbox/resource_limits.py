@@ -159,7 +159,7 @@ class Tally:
         except PermissionError:
             self.whole = False
         except OSError:
-            pass  # # removed, or its process ended
+            pass  # removed, or its process ended
 
 
 @contextmanager

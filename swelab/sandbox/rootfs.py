@@ -51,8 +51,8 @@ class Toolbox:
     path: Path
     prefixes: tuple[tuple[str, str], ...]  # (host folder, name inside) of the interpreter's own files
     bin: dict[str, tuple[str | bytes, int]] = field(repr=False)  # name: (symlink target | content, mode)
-    shown: tuple[str, ...] = field(repr=False)  # # bwrap's arguments for the rest of the venv
-    hidden: tuple[str, ...] = field(repr=False)  # # package folders, which appear empty
+    shown: tuple[str, ...] = field(repr=False)  # bwrap's arguments for the rest of the venv
+    hidden: tuple[str, ...] = field(repr=False)  # package folders, which appear empty
 
 
 def read_toolbox(path: Path) -> Toolbox:
@@ -127,7 +127,7 @@ def write_etc(folder: Path, uid: int, gid: int) -> None:
     """Fill `folder` with etc/ and empty bin/, empty/, testbed/, tmp/, home/."""
     for name in ("etc", "etc/alternatives", "bin", "empty", "testbed", "tmp", "home"):
         (folder / name).mkdir()
-        (folder / name).chmod(0o755)  # # independent of the caller's umask
+        (folder / name).chmod(0o755)  # independent of the caller's umask
     accounts = {
         "passwd": f"root:x:0:0:root:/:/bin/bash\nagent:x:{uid}:{gid}:agent:{HOME}:/bin/bash\n",
         "group": f"root:x:0:\nagent:x:{gid}:\n",

@@ -57,7 +57,7 @@ def changed(data: Data, name: str) -> Data | None:
 
 
 def _changed(data: Data, change: Callable[[Any], Any]) -> Data | None:
-    if data[0] == "O":  # # change the first attribute that the change applies to
+    if data[0] == "O":  # change the first attribute that the change applies to
         for at, (name, held) in enumerate(data[2]):
             try:
                 new = _changed(held, change)
@@ -181,5 +181,5 @@ class Guesses:
         return self._effects.get(json.dumps(data), ("", 0.0))
 
 
-_LARGEST = 4_000  # # maximum characters of data for which we try changes
+_LARGEST = 4_000  # maximum characters of data for which we try changes
 _COST = {name: math.log2(2 + at) for at, name in enumerate(CHANGES)}

@@ -24,6 +24,6 @@ def tells_the_day(values: Sequence[Any], days: Sequence[datetime.date]) -> bool:
 
 
 def _spellings(day: datetime.date) -> set[str]:
-    plain = f"({day.year}, {day.month}, {day.day}"  # # the repr of a date or a datetime
+    plain = f"({day.year}, {day.month}, {day.day}"  # the repr of a date or a datetime
     listed = json.dumps([["i", str(part)] for part in (day.year, day.month, day.day)])[1:-1]
     return {day.strftime(form) for form in _WRITTEN} | {f"{plain})", f"{plain},", listed}

@@ -13,7 +13,7 @@ Data = list[Any]
 Key = tuple[int, int, str]
 _NO_DATA: Data = ["opaque", "no data"]
 _ITEMS = frozenset(("l", "t", "q", "S"))
-_NAMED = _ITEMS | {"b", "i", "f"}  # # after the value, at most a class name follows
+_NAMED = _ITEMS | {"b", "i", "f"}  # after the value, at most a class name follows
 
 
 @dataclass

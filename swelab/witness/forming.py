@@ -148,7 +148,7 @@ class _Forming:
     def _names(self, path: str) -> set[str]:
         if path not in self.imports:
             names = _imported(self.tree(path))
-            if "" in names:  # # `from . import name`: from the package that contains the module
+            if "" in names:  # `from . import name`: from the package that contains the module
                 names.add(posixpath.basename(posixpath.dirname(path)))
             self.imports[path] = names
         return self.imports[path]

@@ -29,7 +29,7 @@ from swelab.witness.visible_constants import hash_of
 
 ENOUGH_BITS = 8.0
 _NOT_RUN = "its question did not run with the gold patch"
-_ONCE = 3.0  # # bits from which a value counts once, even if several assertions emit it
+_ONCE = 3.0  # bits from which a value counts once, even if several assertions emit it
 _OPERATORS = {"==": 0, "!=": 1, "is": 2, "is not": 2, "in": 0, "not in": 1, "<": 0, "<=": 1, ">": 2, ">=": 3}
 
 
@@ -248,7 +248,7 @@ def _occurrence(
         return (
             "unconfirmed",
             "its value is emitted less often",
-        )  # # right code may make fewer passes, too
+        )  # right code may make fewer passes, too
     if gold.part == "op":
         verdict, why = _operator(slot, gold, now)
         own = emitted.values.get((slot.slot, gold.at, "v")) if emitted else None

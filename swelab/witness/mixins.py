@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from swelab.witness.scopes import FUNCTIONS, bound_names, root_name
 
 _DEFINED = re.compile(r"^[ \t]+(async )?def _?assert", re.MULTILINE)
-TAKEN_OVER = "TestTakenOver"  # # a test's name, so that it does not count as the package's
+TAKEN_OVER = "TestTakenOver"  # a test's name, so that it does not count as the package's
 
 
 def has_assertions(text: str) -> bool:

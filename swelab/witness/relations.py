@@ -21,7 +21,7 @@ OBJECTS = OPAQUE | {"O", "R", "A", "K", "E", "F", "M", "v"}
 _SEVERAL = OBJECTS | {"r"}
 """Kinds of data that may equal data of another form, so they give no key for sets and dicts."""
 _PLAIN = frozenset(("n", "s", "y", "l", "t", "d", "S", "i", "f", "b"))
-_MAX_SEARCHED = 8_000  # # most characters of a text that is searched
+_MAX_SEARCHED = 8_000  # most characters of a text that is searched
 
 
 def has(data: Any, kinds: Iterable[str]) -> bool:
@@ -54,7 +54,7 @@ _WRITTEN: dict[str, tuple[re.Pattern[str], Callable[..., Any]]] = {
     "Fraction": (re.compile(r"\w+\((-?\d+), (\d+)\)"), lambda over, under: Fraction(int(over), int(under))),
     "complex": (re.compile(r"(.+)"), complex),
 }
-_LONGEST = 2_000  # # most characters of such a number
+_LONGEST = 2_000  # most characters of such a number
 
 
 def written_number(data: Data) -> Any:
@@ -145,7 +145,7 @@ def _equal_dicts(a: Data, b: Data) -> Truth:
         return all_of(held for one, other in zip(a[1], b[1]) for held in map(equal, one, other))
     theirs = {_key(key): value for key, value in b[1]}
     if not len(a[1]) == len(theirs) == len({_key(key) for key, _ in a[1]}):
-        return None  # # equal keys: one right entry would be enough for all
+        return None  # equal keys: one right entry would be enough for all
     missing = None if has([key for key, _ in a[1] + b[1]], _SEVERAL) else False
     found: list[Truth] = []
     for key, value in a[1]:
@@ -230,7 +230,7 @@ def ordered(a: Data, b: Data, op: str) -> Truth:
     if None not in numbers:
         try:
             return bool(compare(*numbers))
-        except (ArithmeticError, TypeError):  # # not a number, or a complex one
+        except (ArithmeticError, TypeError):  # not a number, or a complex one
             return None
     if a[0] == b[0] == "s":
         return compare(a[1], b[1])

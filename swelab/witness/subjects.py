@@ -98,7 +98,7 @@ class Subjects:
         """The module's names that hold values that the package made."""
         return {name for scope, name in self.names if scope is self.scopes.module}
 
-    # # which names hold values of the package
+    # which names hold values of the package
     def _mark(self, target: ast.AST, scope: Scope) -> None:
         for each in flat_targets(target):
             if isinstance(each, ast.Attribute) and own_name(each) and scope.class_name:

@@ -129,8 +129,8 @@ def _dynamic_words(tree: ast.Module) -> Counter[str]:
         elif isinstance(node, ast.keyword) and node.arg in ("metaclass", "namespace"):
             found[node.arg] += 1
         if isinstance(node, Function | ast.ClassDef) and "assert" in name.lower() and id(node) not in counted:
-            found[ast.unparse(node)] += 1  # # new code that asserts may assert nothing
-            counted.update(map(id, python_syntax.walk(node)))  # # nested code counts with its outer one
+            found[ast.unparse(node)] += 1  # new code that asserts may assert nothing
+            counted.update(map(id, python_syntax.walk(node)))  # nested code counts with its outer one
     return found
 
 
@@ -202,7 +202,7 @@ class _Facts:
                 others.add(node.arg)
             elif isinstance(node, ast.Expr | ast.Subscript) and _is_silent(node):
                 self.silent.add(id(node.value))
-        for node in reversed(self.nodes):  # # a node's children come before it
+        for node in reversed(self.nodes):  # a node's children come before it
             self._take(node)
         for node in self.nodes:
             if isinstance(node, ast.Assign):

@@ -221,7 +221,7 @@ def _condition(test: ast.expr, draw: _Draw) -> str:
 
 def _equal(left: ast.expr, right: ast.expr, draw: _Draw) -> str:
     one, two = ast.unparse(left), ast.unparse(right)
-    each = f"{draw.flag}each"  # # no clash with the test's own names
+    each = f"{draw.flag}each"  # no clash with the test's own names
     text = f"any(({one}) == {each} for {each} in {draw.others}({two}))"
     if _MATCHER.search(two):
         return text

@@ -37,7 +37,7 @@ _EXCUSES = {
     "object.__setattr__": "__code__",
     "object.__getattr__": "(__code__|tb_frame|gi_frame|cr_frame|ag_frame)",
     "sys._getframe": "(_getframe|currentframe|inspect|walk_stack)",
-    "exec": "(exec|eval|compile)",  # # each of the two raises the other's event
+    "exec": "(exec|eval|compile)",  # each of the two raises the other's event
     "compile": "(exec|eval|compile)",
     "subprocess.Popen": "subprocess",
     "mmap.__new__": "mmap",
@@ -107,7 +107,7 @@ class PatchRun:
     def _spoiled(self) -> dict[str, str]:
         """Source of each test file with its repaired tests spoiled; fills `self.spoiled_tests` with ids."""
         if self.spec.setup:
-            self._shell("\n".join(self.spec.setup))  # # checks out the task's own commit
+            self._shell("\n".join(self.spec.setup))  # checks out the task's own commit
         names: dict[str, list[tuple[str, ...]]] = {}
         for test in self.spec.fail_to_pass:
             path, *rest = test.partition("[")[0].split("::")
@@ -249,7 +249,7 @@ class PatchRun:
     def _junit(self) -> str | None:
         """pytest's JUnit file; "" if it is missing, None if the tests' command names its own file."""
         command = self.spec.eval_script + self.spec.test_cmd
-        if "junit" in command or "PYTEST_ADDOPTS" in command:  # # by these we ask for our file
+        if "junit" in command or "PYTEST_ADDOPTS" in command:  # by these we ask for our file
             return None
         try:
             return self.sandbox.get(self.guard.junit, FILE_BYTES).decode("utf-8", "replace")

@@ -117,7 +117,7 @@ class QuestionRun:
         )
         done = self.sandbox.exec(self._command(folder, args, found, whole), limits=bounds)
         self._before, self._parts = [], {}
-        self._run.guard = Guard(WORKDIR)  # # a new folder for each run: values may hold its name
+        self._run.guard = Guard(WORKDIR)  # a new folder for each run: values may hold its name
         if not done.output.startswith(_READY):
             return self._unasked(done)
         ended = done.limit or (f"exit code {done.returncode}" if done.returncode not in (0, 1) else "")

@@ -79,7 +79,7 @@ def _ends_line(line: str) -> bool:
     """Whether pytest sets a line's exit code: only `&&` may follow it."""
     try:
         words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
-    except ValueError:  # # an open quotation
+    except ValueError:  # an open quotation
         return False
     places = [n for n, word in enumerate(words) if word.rpartition("/")[2] in ("pytest", "py.test")]
     if not places or line.endswith("\\") or words[0] in ("if", "while", "until", "for", "(", "{", "!"):

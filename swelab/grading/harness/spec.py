@@ -164,7 +164,7 @@ def read_spec(task: Task) -> RunSpec:
         raise InputError("its tests are private", task.instance_id, "`scorer: sb-cli` in the subset's recipe")
     if not all(isinstance(task.get(name), list) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")):
         task = task | {name: _tests(task, name) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
-    # # git refuses a patch whose last line has no newline, and some rows have such patches.
+    # git refuses a patch whose last line has no newline, and some rows have such patches.
     unended = [name for name in ("patch", "test_patch") if not (task.get(name) or "\n").endswith("\n")]
     task = task | {name: f"{task[name]}\n" for name in unended} if unended else task
     if task.by_script:
@@ -231,7 +231,7 @@ def _of_version(task: Task) -> RunSpec:
     files = [path for path in touched_paths(task.test_patch or "") if not path.endswith(_NOT_TESTS)]
     if task.repo == "django/django":
         files = [path.removeprefix("tests/").removesuffix(".py").replace("/", ".") for path in files]
-    if command.endswith(" -k"):  # # mypy's cases are in data files: its tests are selected by name
+    if command.endswith(" -k"):  # mypy's cases are in data files: its tests are selected by name
         files = [swesmith_profiles.cases((*task.FAIL_TO_PASS, *task.PASS_TO_PASS))]
     words = " ".join(shlex.quote(name) for name in files)
     return RunSpec(

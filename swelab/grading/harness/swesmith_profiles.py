@@ -76,7 +76,7 @@ def command(task: Task) -> tuple[str, str]:
     name, listed = repository(task), [test for group in GROUPS for test in task[group]]
     if name in OWN:
         line, parser = OWN[name]
-        if line.endswith(" -k"):  # # the cases are in data files: they are selected by name
+        if line.endswith(" -k"):  # the cases are in data files: they are selected by name
             line += " " + shlex.quote(cases(listed))
         return line, parser
     spoken = language(task)

@@ -32,7 +32,7 @@ def testimony(witness: KeptWitness, run: RunEvidence) -> tuple[GradeWitness, boo
     unconfirmed = any(each.standing == "unconfirmed" for each in judged.tests.values())
     if run.said_ended and found.standing != "witnessed":
         reason = f"{found.reason} (the question's run ended with {run.said_ended})"
-        if found.standing == "contradicted":  # # the patch may have had no time to emit more
+        if found.standing == "contradicted":  # the patch may have had no time to emit more
             return found | {"standing": "not_witnessed", "reason": reason}, True
         found = found | {"reason": reason}
     return found, unconfirmed

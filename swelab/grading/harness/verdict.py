@@ -216,7 +216,7 @@ def _contradictions(
 def _junit(text: str | None) -> dict[tuple[str, str], str]:
     """Status by (class name, name) of a JUnit file."""
     if not text or "<!" in text or text.count("<") > _MOST_TAGS:
-        return {}  # # pytest writes no entities, so this file is forged
+        return {}  # pytest writes no entities, so this file is forged
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError:

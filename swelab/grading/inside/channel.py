@@ -94,7 +94,7 @@ class Channel:
     def write(self, piece):
         """Writes one line. Opens the stream again if tested code has closed it."""
         text = b"%d %s" % (self.number, piece)
-        seal = DIGEST(self.key + text).hexdigest()[:32].encode()  # # half of it: nothing can be appended
+        seal = DIGEST(self.key + text).hexdigest()[:32].encode()  # half of it: nothing can be appended
         self.key[:] = DIGEST(self.key).digest()
         self.number += 1
         try:
@@ -113,7 +113,7 @@ class Faults:
         self.channel = Channel(plan)
         self.files = {os.path.join(plan["root"], name): name for name in plan["changed"]}
         self.count = 0
-        self.busy = set()  # # threads in which the guard itself runs
+        self.busy = set()  # threads in which the guard itself runs
 
     def __enter__(self):
         return self

@@ -86,7 +86,7 @@ class Observer:
         """With `only`, makes pytest collect the plan's files alone, with the plan's text."""
         self.config, self.early = config, hook_functions(config)
         for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
-            os.environ.pop(name, None)  # # pytest runs inside tests are not watched
+            os.environ.pop(name, None)  # pytest runs inside tests are not watched
         with self.faults:
             if self.plan["only"]:
                 files = {
@@ -156,7 +156,7 @@ class Observer:
                 tell("changed", name)
             kinds = [
                 each.type for each in getattr(item, "_excinfo", None) or ()
-            ]  # # unittest stores its exceptions for later
+            ]  # unittest stores its exceptions for later
             kinds += [outcome.excinfo[0]] if outcome.excinfo else []
             tell("call", item.nodeid, channel.name_of(kinds[0]) if kinds else "")
             self.well = None if kinds else item.nodeid
@@ -166,7 +166,7 @@ class Observer:
     def look(self, everything, tests=True):
         """Reports changes of the runner's code. After a test (`tests=False`), changes of test modules do not
         count: they may change themselves in a test."""
-        with self.powers.paused():  # # reading code raises an audit event
+        with self.powers.paused():  # reading code raises an audit event
             found = self.integrity.changed(everything)
         found += ["stdlib." + name for name in self.integrity.replaced(self.powers.files, everything)]
         found += restore(self.own)
@@ -275,5 +275,5 @@ def pytest_configure(config):
     if OBSERVER is not None and OBSERVER.config is None:
         config.pluginmanager.register(OBSERVER)
         OBSERVER.configure(config)
-        for module in PARTS.values():  # # so that code that searches the modules does not find it
+        for module in PARTS.values():  # so that code that searches the modules does not find it
             sys.modules.pop(module.__name__, None)

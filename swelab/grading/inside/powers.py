@@ -162,7 +162,7 @@ class Powers:
             name = os.path.basename(path) if type(path) is str else ""
             found = file_of(path)
             if found is None and path == name and event == "open" and arguments[1] is None:
-                test = name in self.names  # # os.open: may be in another folder, by `dir_fd`
+                test = name in self.names  # os.open: may be in another folder, by `dir_fd`
             else:
                 test = found in self.test_files
             who = self.behind(frame, event) if reads and test else None

@@ -53,6 +53,6 @@ class Spoiler:
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
 
 
-for kind in (Loader, Spoiler):  # # to readers they look like pytest's own class
+for kind in (Loader, Spoiler):  # to readers they look like pytest's own class
     kind.__name__ = kind.__qualname__ = "AssertionRewritingHook"
     kind.__module__ = "_pytest.assertion.rewrite"

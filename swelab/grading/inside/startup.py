@@ -40,12 +40,12 @@ def load_runner():
         for name in ("unittest", "unittest.case", "traceback", "pytest"):
             importlib.import_module(name)
         plugins = importlib.import_module("_pytest.config").default_plugins
-    except Exception:  # # the process that starts the tests will meet the same error
+    except Exception:  # the process that starts the tests will meet the same error
         return False
     for name in plugins:
         try:
             importlib.import_module("_pytest." + name)
-        except Exception:  # # a part that we cannot import here is not used by the run either
+        except Exception:  # a part that we cannot import here is not used by the run either
             continue
     return True
 

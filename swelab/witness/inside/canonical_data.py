@@ -48,7 +48,7 @@ _SEQUENCES = (
 )
 _VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 _MATCH = type(re.match("", ""))
-_ADDRESS = re.compile(" at 0x[0-9a-fA-F]{6,16}")  # # address of an object: differs between runs
+_ADDRESS = re.compile(" at 0x[0-9a-fA-F]{6,16}")  # address of an object: differs between runs
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 

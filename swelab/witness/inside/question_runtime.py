@@ -17,13 +17,13 @@ CHANNEL = "SWELAB_QUESTION_CHANNEL"
 NEEDS = "SWELAB_QUESTION_NEEDS"
 CASES = "question_cases.json"
 MAX_TOTAL, MAX_TEST, MAX_VALUE, MAX_OCCURRENCES = 8_000_000, 200_000, 8_000, 400
-MAX_PARTS = 100  # # occurrences of a receiver or argument: each may be large, and is read completely
+MAX_PARTS = 100  # occurrences of a receiver or argument: each may be large, and is read completely
 _OF_THE_RUNNER = {
     "_pytest.outcomes.OutcomeException",
     "_pytest.runner.OutcomeException",
     "unittest.case.SkipTest",
 }
-SMALL = 100  # # bytes: values up to this size are emitted in full, however much the test has emitted
+SMALL = 100  # bytes: values up to this size are emitted in full, however much the test has emitted
 
 
 class _Cut:
