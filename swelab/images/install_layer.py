@@ -1,7 +1,7 @@
 """Runs install steps in a pulled image, with a network; the result is a separate root or image.
 
 It is made once for each pair of image and steps, and later found by the digest of both. Steps see this
-machine's network, and nothing else of the machine. Agents and tests come later and see no network.
+machine's network, and nothing else of the machine. Agents and tests run later, without a network.
 """
 
 import hashlib

@@ -19,7 +19,7 @@ from swelab.sandbox.remote_protocol import Refused
 class HostLimits:
     """The limits of a host.
 
-    containers: most sandboxes. memory_bytes: for all sandboxes together, including their files, which lie in
+    containers: most sandboxes. memory_bytes: for all sandboxes together, including their files, which are in
     memory. most: the highest limits of one sandbox. spool_bytes: disk for unfinished uploads. answer_bytes:
     memory for files that are being sent to clients.
     """

@@ -97,7 +97,7 @@ class Once:
         self.size = 0
 
     def knows(self, key: str) -> bool:
-        """Whether a request with that id came before."""
+        """Whether a request with that id has arrived before."""
         return key in self._running or key in self._verdicts or key in self._abandoned
 
     async def run(self, key: str, fingerprint: str, work: Callable[[], Awaitable[T]]) -> T:

@@ -25,7 +25,7 @@ from swelab.sandbox.scratch import UserId, copy_tree, prune, runnable_base, spar
 _ETC = ("passwd", "group", "gitconfig", "hosts", "hostname", "nsswitch.conf")
 _COPY_SECONDS = 600
 _OWN = Path("/")  # stands for the image's own repository
-_TARGET = "/mnt"  # where the repository of an image is copied to
+_TARGET = "/mnt"  # to which an image's repository is copied
 
 
 def command_line(

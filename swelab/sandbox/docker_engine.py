@@ -154,7 +154,7 @@ class Wire:
 
 
 def _message(error: BaseException) -> str:
-    """One line of what the engine or the connection said."""
+    """The first line of the error from the engine or the connection."""
     text = getattr(error, "explanation", None) or str(error)
     lines = str(text).strip().splitlines() or [type(error).__name__]
     return lines[0][:300]

@@ -23,7 +23,7 @@ LONGEST_SECONDS = 86400.0
 LOOK_SECONDS = 1.0
 """Longest time between two checks whether the process still runs."""
 AWAKE_SECONDS = 0.0002
-"""How long `say` polls without sleeping. A debugger answers sooner than a sleeping thread wakes up."""
+"""How long `say` polls without sleeping. A debugger answers in less; to wake up takes about as long."""
 AT_ONCE = 64
 """How many pieces of an answer are read without a wait: a debugger writes its answer in a few pieces."""
 

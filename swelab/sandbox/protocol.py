@@ -134,8 +134,8 @@ class ExecResult:
 class SessionAnswer:
     """Output of a session's process since the last request.
 
-    `end` is why the output ends here: "prompt" (the expected prompt came), "quiet" (no output for a while),
-    "timeout" (the process still runs), "exit" (the process and its descendants have ended).
+    `end` is why the output ends here: "prompt" (the expected prompt arrived), "quiet" (no output for a
+    while), "timeout" (the process still runs), "exit" (the process and its descendants have ended).
     """
 
     output: bytes  # stdout and stderr in order, with the prompt; at most `Limits.output_bytes`
@@ -165,9 +165,9 @@ class Session(Protocol):
         continues, and its further output begins the next answer: to wait for its prompt, pass None before the
         next line.
 
-        After the process has ended, every answer has `end` "exit". A line has at most 1 MiB, as has the input
-        that the process has not read; a prompt has at most 256 bytes. Raises SandboxLost; SandboxError (the
-        session is closed, or the process does not read); ValueError.
+        After the process has ended, every answer has `end` "exit". A line has at most 1 MiB, and so has all
+        input that the process has not read; a prompt has at most 256 bytes. Raises SandboxLost; SandboxError
+        (the session is closed, or the process does not read); ValueError.
         """
         ...
 

@@ -30,7 +30,7 @@ _PLACES_OF_PROGRAMS = (
     *("/usr/local", "/usr/local/lib", "/usr/local/libexec", "/usr/local/share", "/usr/local/src"),
 )
 _TOOLS = ("python*", "pypy*", "gcc", "gdb", "lib", "lib64", "libexec", "share", "src")
-"""Folders with standard libraries, with files that compilers and debuggers load, or of several programs."""
+"""Folders with standard libraries, with files of compilers and debuggers, or with other programs."""
 
 
 def hidden_packages(prefix: Path, inside: str) -> Iterator[str]:

@@ -60,7 +60,7 @@ class Pruner:
         self._empty_blocks(scope)
 
     def _acts(self, statement: ast.stmt) -> bool:
-        """Whether a statement uses the package, returns or yields control, or emits."""
+        """Whether a statement uses the package, yields, awaits, emits, or contains `:=`."""
         value = getattr(statement, "value", None)
         if value is None:
             return False

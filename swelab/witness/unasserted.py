@@ -30,7 +30,7 @@ class Results(ast.NodeTransformer):
         return node if isinstance(node, (*FUNCTIONS, ast.ClassDef)) else super().visit(node)
 
     def visit_Expr(self, node: ast.Expr | ast.Assign) -> ast.AST:
-        """Emits the result of a call that stands alone."""
+        """Emits the result of a call that is a statement or is assigned."""
         node.value = self._result(node.value, node)
         return node
 

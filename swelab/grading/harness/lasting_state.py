@@ -36,7 +36,7 @@ def descriptor(call: ast.Call, modules: Mapping[str, str]) -> int | None:
 
     Honest code keeps the number of a file that it opened in a variable.
 
-    modules: what each imported name stands for.
+    modules: by imported name, the module or member that it names.
     """
     function, number = call.func, getattr(call.args[0], "value", None) if call.args else None
     if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):

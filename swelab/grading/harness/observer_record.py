@@ -76,7 +76,7 @@ def read_record(output: bytes, nonce: str, key: str, log_bytes: int) -> Observer
 def _opened(pieces: dict[int, tuple[bytes, bytes]], key: bytes) -> Iterator[list[Any] | None]:
     """Yields the observations in order, up to the first missing line.
 
-    Yields None for a malformed line, or one with a wrong seal, and ends.
+    Yields None for a malformed observation; yields None and ends at a line with a wrong seal.
     """
     number, body = 0, list[bytes]()
     while number in pieces:

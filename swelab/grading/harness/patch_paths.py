@@ -1,4 +1,4 @@
-"""Reads which files a patch touches, and says which files no patch may touch.
+"""Finds the files that a patch touches, and whether one of them is a file that no patch may touch.
 
 The text is read by the rules of both `git apply` and GNU patch: a name counts if either program could write
 to a file of that name.

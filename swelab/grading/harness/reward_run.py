@@ -75,7 +75,7 @@ class RewardRun:
         return ended("not_applied", "no way of applying it succeeded") if result.returncode else None
 
     def _findings(self) -> list[str]:
-        """Words in the patch's added lines that name the place where the reward is written."""
+        """Words in the patch's added lines that name the reward files or their folder."""
         added = (line for line in self.patch.split("\n") if line.startswith("+"))
         return sorted({f"it names {match[0]}" for line in added for match in _REACHES.finditer(line)})
 

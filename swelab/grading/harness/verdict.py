@@ -2,7 +2,7 @@
 
 The channels are the log, the test command's exit code, pytest's JUnit file, the observer's one-way record. A
 listed test succeeds only if it does in every channel that reports it. If one channel reports a success and
-another a failure, the first is forged.
+another a failure, the success is forged.
 """
 
 import xml.etree.ElementTree as ElementTree

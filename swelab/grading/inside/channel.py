@@ -94,7 +94,7 @@ class Channel:
     def write(self, piece):
         """Writes one line. Opens the stream again if tested code has closed it."""
         text = b"%d %s" % (self.number, piece)
-        seal = DIGEST(self.key + text).hexdigest()[:32].encode()  # half of it: nothing can be appended
+        seal = DIGEST(self.key + text).hexdigest()[:32].encode()  # half of it, so that nobody can extend it
         self.key[:] = DIGEST(self.key).digest()
         self.number += 1
         try:

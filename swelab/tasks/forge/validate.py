@@ -96,7 +96,7 @@ class Validator:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stops waiting work. Also journals verdicts that nobody has requested yet, for a later run."""
+        """Cancels waiting work, waits for the rest, and journals unrequested verdicts for a later run."""
         self._pool.shutdown(cancel_futures=True)
         for key, future in self._pending.items():
             if not future.cancelled() and not future.exception():

@@ -135,7 +135,7 @@ def read_folder(path: Path) -> HarborFolder:
 
 
 def file_in(folder: Path, name: str) -> Path | None:
-    """A file of a task folder; None if it is missing. Raises Refused if it lies outside the folder."""
+    """A file of a task folder; None if it is missing. Raises Refused if it is outside the folder."""
     path = folder / name
     if not (path.exists() or path.is_symlink()):
         return None

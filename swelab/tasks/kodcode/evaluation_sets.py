@@ -7,7 +7,7 @@ from pathlib import Path
 
 HASHES = Path(__file__).with_name("evaluation_sets.json")
 DIGITS = 12
-"""Hex digits of a hash that we store: among 15,000 foreign ids, one would match once in 10 million cases."""
+"""Hex digits of a hash that we store. The chance that one of 15,000 foreign ids matches is 1 in 10^7."""
 
 
 @cache

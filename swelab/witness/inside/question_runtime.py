@@ -261,7 +261,7 @@ _needs = Needs() if os.environ.pop(NEEDS, "") else None
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """Emits the files that the run needed, if `NEEDS` asks for it, and then ends the process."""
+    """Emits the files that the run needed, if `NEEDS` is set. Then ends the process, if it has emitted."""
     if _needs is not None and _needs.watches:
         patterns = list(map(str, session.config.getini("python_files")))
         _speaker.say(["needs", patterns, sorted(_needs.paths)])
