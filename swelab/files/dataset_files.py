@@ -14,9 +14,9 @@ FORMATS = (".jsonl", ".json", ".parquet", ".parquets")
 def published_files(
     dataset: str, revision: str, split: str, files: list[str], sha256: dict[str, str], downloads: Path
 ) -> list[Path]:
-    """The files of a set on the hub, fetched into `downloads` as far as they are not there yet.
+    """The files of a set on the hub; fetches into `downloads` those that are not there yet.
 
-    files: shell patterns of their names; those of the split when empty. sha256: hashes that files must have.
+    files: shell patterns of names; if empty, the split's files. sha256: by name, hashes that files must have.
     Raises InputError, HubError.
     """
     repository = HubRepository(dataset, revision, "dataset")
@@ -26,7 +26,7 @@ def published_files(
 
 
 def read_rows(path: Path, at_once: int) -> Iterator[Any]:
-    """Rows of one file; of a Parquet file `at_once` are held. Times are text. Raises InputError."""
+    """Rows of one file; of a Parquet file, holds `at_once` in memory. Times are text. Raises InputError."""
     if path.suffix == ".jsonl":
         return read_jsonl(path)
     if path.suffix in (".parquet", ".parquets"):
@@ -50,7 +50,7 @@ def _parquet(path: Path, at_once: int) -> Iterator[Any]:
 
 
 def _columns(schema: Any, path: Path) -> list[str]:
-    """Names of the columns that hold times. Raises InputError for a column that JSON cannot hold."""
+    """Names of the columns that contain times. Raises InputError for a column that JSON cannot represent."""
     from pyarrow import types
 
     for column in schema:
@@ -67,5 +67,5 @@ def _columns(schema: Any, path: Path) -> list[str]:
 
 
 def _present(value: Any) -> Any:
-    """The value; None for NaN, by which pandas writes what is missing."""
+    """The value; None for NaN, which pandas writes for missing values."""
     return None if isinstance(value, float) and value != value else value

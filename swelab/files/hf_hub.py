@@ -1,8 +1,8 @@
 """Files of a repository on the Hugging Face hub at a pinned commit: fetched once, resumable, checked.
 
-A file is downloaded to `.part` next to its place, and resumed there after a lost connection or a kill; the
-hub's own client starts anew after a kill. It is renamed when its bytes have the hash in the hub's list and in
-the recipe. HF_ENDPOINT and HF_TOKEN are used.
+A file is downloaded to a `.part` file next to its place, and resumed there after a lost connection or a kill
+(the hub's own client restarts after a kill). It is renamed once its bytes have the hash in the hub's list and
+in the recipe. HF_ENDPOINT and HF_TOKEN are used.
 """
 
 import errno
@@ -28,16 +28,16 @@ from swelab.records import Fault, InputError, Record, sha256_file, shorten
 T = TypeVar("T")
 ENDPOINT = "https://huggingface.co"
 PATIENCE_SECONDS = 600
-"""Without one byte more, before a fault that may pass is final."""
+"""Seconds without any progress after which a temporary fault is final."""
 SPARE_BYTES = 1 << 30
 
 
 class HubError(Fault):
-    """A file could not be had from the hub; the message is one line."""
+    """A file could not be fetched from the hub; the message is one line."""
 
 
 class _Passing(Exception):
-    """A fault that may pass: repeated after `after` seconds or later, the request may succeed."""
+    """A temporary fault: after `after` seconds or later, the same request may succeed."""
 
     def __init__(self, what: str, after: float = 0):
         super().__init__(what)
@@ -46,7 +46,7 @@ class _Passing(Exception):
 
 @dataclass(frozen=True)
 class Entry:
-    """A file as the hub lists it: `blob` is its name in git, `sha256` is there for large files."""
+    """A file in the hub's list. blob: its hash in git; sha256: only for large files."""
 
     path: str
     size: int
@@ -72,10 +72,10 @@ class HubRepository:
         return f"{self.kind} {self.name}@{self.revision[:12]}"
 
     def fetch(self, folder: Path, patterns: Sequence[str], sha256: Mapping[str, str]) -> dict[str, Record]:
-        """The files that match one of `patterns`, in `folder`: name -> {"size", "sha256"}.
+        """Fetches the files that match one of `patterns` into `folder`; returns name -> {"size", "sha256"}.
 
-        `sha256` holds hashes that files must have, by name. A whole file is not fetched again.
-        Raises HubError, InputError.
+        sha256: by name, hashes that files must have. A complete file is not fetched again. Raises HubError,
+        InputError.
         """
         entries = [e for e in self.entries() if any(fnmatchcase(e.path, pattern) for pattern in patterns)]
         entries = self._with_pins(entries, patterns, sha256)
@@ -117,7 +117,7 @@ class HubRepository:
     def _with_pins(
         self, entries: list[Entry], patterns: Sequence[str], sha256: Mapping[str, str]
     ) -> list[Entry]:
-        """The entries with the recipe's hashes. Raises InputError when these are not the repository's."""
+        """The entries with the recipe's hashes. Raises InputError if these differ from the repository's."""
         if not entries:
             raise InputError("no file matches", str(self), f"one of {', '.join(patterns)}")
         listed = {entry.path: entry for entry in entries}
@@ -129,7 +129,7 @@ class HubRepository:
         return [Entry(e.path, e.size, e.blob, e.sha256 or sha256.get(e.path, "")) for e in entries]
 
     def _check_room(self, folder: Path, missing: list[Entry]) -> None:
-        """Raises HubError when the disk has no room for what is still to come."""
+        """Raises HubError if the disk has no room for the bytes that are still missing."""
         need = sum(entry.size - _size(_part(folder / entry.path, entry)) for entry in missing)
         free = shutil.disk_usage(folder).free - SPARE_BYTES
         if missing and need > free:
@@ -137,8 +137,8 @@ class HubRepository:
             raise HubError(f"{self}: {room} in {folder}; expected room")
 
     def _download(self, entry: Entry, path: Path) -> None:
-        """Downloads one whole file. Bytes with another hash than the listed one are deleted, and requested
-        once more."""
+        """Downloads one complete file. If its hash is not the listed one, deletes it and downloads it once
+        more."""
         part = _part(path, entry)
         part.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(2):
@@ -153,7 +153,7 @@ class HubRepository:
         )
 
     def _transfer(self, entry: Entry, part: Path) -> None:
-        """Adds to `part` what it lacks. Raises _Passing when it still lacks something."""
+        """Appends the missing bytes to `part`. Raises _Passing if some are still missing."""
         start = _size(part)
         if start >= entry.size and part.exists():
             return
@@ -207,9 +207,9 @@ class HubRepository:
         raise HubError(f"{self}: the hub has no {path} ({status})")
 
     def _patiently(self, what: str, once: Callable[[], T], progress: Callable[[], int]) -> T:
-        """The result of `once()`, which is called again after a fault that may pass, while patience lasts.
+        """The result of `once()`, which is called again after temporary faults while patience lasts.
 
-        Whenever `progress()` has grown, patience starts anew. Raises HubError.
+        Patience starts again whenever `progress()` has grown. Raises HubError.
         """
         patience, seen = Patience(DOWNLOADS), progress()
 
@@ -228,7 +228,7 @@ class HubRepository:
 
 
 def is_whole(path: Path, entry: Entry) -> bool:
-    """Whether a file is there with the size and the hashes that it must have."""
+    """Whether a file exists with the size and hash of its entry."""
     if not path.is_file() or path.stat().st_size != entry.size:
         return False
     if entry.sha256:
@@ -238,7 +238,7 @@ def is_whole(path: Path, entry: Entry) -> bool:
 
 
 def _part(path: Path, entry: Entry) -> Path:
-    """Path of a partial download; another content of the same name has another path."""
+    """Path of a partial download, which differs for another content of the same name."""
     return path.with_name(f".{path.name}.{(entry.sha256 or entry.blob)[:16]}.part")
 
 
@@ -247,7 +247,7 @@ def _size(path: Path) -> int:
 
 
 def hub_token() -> str:
-    """The user's token for the hub, from the environment or where `hf auth login` left it."""
+    """The user's token for the hub: from the environment, or from the file that `hf auth login` wrote."""
     home = Path(os.environ.get("HF_HOME", "") or Path.home() / ".cache" / "huggingface")
     try:
         return os.environ.get("HF_TOKEN", "").strip() or (home / "token").read_text(encoding="utf-8").strip()

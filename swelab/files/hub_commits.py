@@ -11,9 +11,9 @@ from swelab.records import InputError, shorten
 
 
 def newest_commit(name: str, kind: str) -> str:
-    """The commit that the main branch of a repository is at; `kind` is model or dataset.
+    """The current commit of a repository's main branch. kind: model or dataset.
 
-    Raises InputError: no such repository; HubError: no answer, or none with a commit.
+    Raises InputError (no such repository), HubError (no answer, or an answer without a commit).
     """
     endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or ENDPOINT
     token = hub_token()

@@ -1,7 +1,7 @@
-"""JSON lists and objects that are too long to be held, read and written an element at a time.
+"""Reads and writes JSON lists and objects, too long for memory, one element at a time.
 
-Files of ours have one element a line, so that a reader who wants few of them passes over the others without
-parsing them; any other layout of the same JSON is read as well.
+Our own files have one element a line, so that a reader who wants few elements can skip the others without
+parsing them. Any other layout of the same JSON can be read too.
 """
 
 import hashlib
@@ -20,10 +20,10 @@ from swelab.records import InputError, Kind, Record, atomic, decoder, line, not_
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 CHUNK = 1 << 20
-"""Characters read at once; an element that is longer is read in growing pieces."""
+"""Characters to read at once; longer elements are read in growing pieces."""
 
 KeyFilter = Callable[[str], bool]
-"""Whether the element of a key or an instance id is wanted."""
+"""Whether to read the element with this key or instance id."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NAMED = re.compile(r'\{"instance_id": ("(?:[^"\\]|\\.)*")[,}]')
@@ -31,7 +31,7 @@ _SEVERAL = re.compile(r"\}\s*,")
 
 
 class _Text:
-    """A JSON document as far as it was read and not yet consumed."""
+    """A JSON document: the text that was read but is not yet consumed."""
 
     def __init__(self, path: str | Path):
         self.path, self.text, self.at, self.line, self.ended = path, "", 0, 1, False
@@ -66,7 +66,7 @@ class _Text:
         return InputError(what, f"{self.path}, line {number}")
 
     def peek(self) -> str:
-        """The next character that is no white space; "" at the end."""
+        """The next character that is not white space; "" at the end."""
         while True:
             found = _SPACE.match(self.text, self.at)
             self.at = found.end() if found else self.at
@@ -107,7 +107,7 @@ class _Text:
         return self.text[self.at : end]
 
     def skip(self) -> bool:
-        """Passes over an object that ends with its line, when the line surely holds nothing else."""
+        """Skips an object that ends with its line, if the line surely holds nothing else; False if not."""
         body = self.rest_of_line().rstrip().removesuffix(",")
         plain = body.endswith("}") and not _SEVERAL.search(body) and body.count("{") == body.count("}")
         self.at += len(body) if plain else 0
@@ -115,7 +115,7 @@ class _Text:
 
 
 def _elements(text: _Text, brackets: str, kind: str) -> Iterator[int]:
-    """The number of each element of a list or an object, where `text` is then at its start."""
+    """Yields the number of each element of a list or object, with `text` at the element's start."""
     begin, end = brackets[0], brackets[1]
     if text.peek() != begin:
         found = f"a {type(text.value()).__name__}" if text.peek() else "an empty file"
@@ -134,9 +134,10 @@ def _elements(text: _Text, brackets: str, kind: str) -> Iterator[int]:
 
 
 def list_items(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[tuple[int, Any]]:
-    """(number, element) of a JSON list; with `key_filter`, only objects whose `instance_id` is wanted.
+    """Yields (number, element) of a JSON list; with `key_filter`, skips objects whose `instance_id` it
+    rejects.
 
-    Raises InputError with the line of a fault, and when the document is no list.
+    Raises InputError with the line of a fault, or if the document is no list.
     """
     with _Text(path) as text:
         for number in _elements(text, "[]", "list"):
@@ -155,9 +156,9 @@ def _unwanted(text: _Text, key_filter: KeyFilter) -> bool:
 
 
 def object_items(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[tuple[str, Any]]:
-    """(key, value) of a JSON object; with `key_filter`, only those whose key is wanted.
+    """Yields (key, value) of a JSON object; with `key_filter`, only keys that it accepts.
 
-    Raises InputError with the line of a fault, and when the document is no object.
+    Raises InputError with the line of a fault, or if the document is no object.
     """
     with _Text(path) as text:
         for _ in _elements(text, "{}", "object"):
@@ -173,13 +174,13 @@ def object_items(path: str | Path, key_filter: KeyFilter | None = None) -> Itera
 
 
 def write_list(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Writes a JSON list, one row a line, its instance id first; atomic and streaming. Returns how many."""
+    """Writes a JSON list, one row a line, instance id first; atomic and streaming. Returns how many rows."""
     ordered = ({"instance_id": row["instance_id"], **row} if "instance_id" in row else row for row in rows)
     return _write(path, b"[]", (line(row).rstrip(b"\n") for row in ordered))
 
 
 def write_object(path: str | Path, items: Iterable[tuple[str, Any]]) -> int:
-    """Writes a JSON object, one key a line; atomic and streaming. Returns how many."""
+    """Writes a JSON object, one key a line; atomic and streaming. Returns the number of keys."""
     return _write(path, b"{}", (line({key: value}).rstrip(b"\n")[1:-1] for key, value in items))
 
 
@@ -205,7 +206,7 @@ def write_with_list(path: str | Path, facts: Record, name: str, rows: Iterable[M
 
 
 class Spool:
-    """Rows that wait on disk, in a file without a name, under the numbers they were added as. Thread-safe."""
+    """Stores rows in an unnamed file on disk, by numbers in order of addition. Thread-safe."""
 
     def __init__(self, folder: str | Path | None = None):
         self._stream = tempfile.TemporaryFile(dir=folder)
@@ -216,14 +217,14 @@ class Spool:
         return len(self._offsets)
 
     def add(self, row: Record) -> int:
-        """Puts a row away; returns its number."""
+        """Stores a row; returns its number."""
         with self._lock:
             self._offsets.append(self._stream.seek(0, os.SEEK_END))
             self._stream.write(line(row))
             return len(self._offsets) - 1
 
     def get(self, number: int) -> Record:
-        """The row of a number. Raises IndexError."""
+        """The row with this number. Raises IndexError."""
         with self._lock:
             self._stream.seek(self._offsets[number])
             text = self._stream.readline()
@@ -231,7 +232,7 @@ class Spool:
 
 
 class Picked(Sequence[Kind]):
-    """Some rows of a spool, in an order of their own, as records of a kind."""
+    """Some rows of a spool, in any order, as records of one kind."""
 
     def __init__(self, spool: Spool, numbers: Sequence[int], kind: type[Kind]):
         self._spool, self._numbers, self._kind = spool, numbers, kind
@@ -248,13 +249,13 @@ class Picked(Sequence[Kind]):
 
 @dataclass
 class Outline:
-    """A summary of rows that were read and not kept: their ids in order, and the digest of them all."""
+    """A summary of rows, without the rows: their ids in order, and the digest of all rows."""
 
     ids: list[str] = field(default_factory=list)
     _hash: Any = field(default_factory=lambda: hashlib.sha256(b"["))
 
     def add(self, row: Row) -> Row:
-        """Takes note of one more row, and returns it."""
+        """Adds a row to the summary, and returns the row."""
         text = json.dumps(row, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         self._hash.update((("," if self.ids else "") + text).encode())
         self.ids.append(row["instance_id"])
@@ -269,7 +270,7 @@ class Outline:
 
     @classmethod
     def of(cls, rows: Iterable[Record]) -> "Outline":
-        """The outline of some rows, which are not held."""
+        """The outline of some rows, which are read one at a time."""
         outline = cls()
         for row in rows:
             outline.add(row)

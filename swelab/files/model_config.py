@@ -10,9 +10,9 @@ from swelab.records.typed import TypedRecord, field
 
 @dataclass(frozen=True)
 class Family:
-    """Parameters of a model family's layers besides their matrices.
+    """A model family's parameters in layers, besides the matrices.
 
-    bias: biases of query, key and value. head_norms: norms of queries and keys, of a head's width each.
+    bias: biases of query, key and value. head_norms: norms of queries and keys, as wide as a head.
     """
 
     bias: bool
@@ -24,11 +24,11 @@ FAMILIES = {
     "Qwen3ForCausalLM": Family(bias=False, head_norms=True),
     "LlamaForCausalLM": Family(bias=False, head_norms=False),
 }
-"""By the architecture in config.json; each trainer says which of them it trains."""
+"""By architecture in config.json; each trainer declares which of them it trains."""
 
 
 def family_of(config: "ModelConfig", where: Path) -> Family:
-    """The family of a config.json, that of `where`. Raises InputError for one that is not in FAMILIES."""
+    """The family of a config.json. where: its path. Raises InputError for one that is not in FAMILIES."""
     names = config.architectures
     if len(names) != 1 or names[0] not in FAMILIES:
         raise InputError(f"architecture {' '.join(names) or None}", where, f"one of {', '.join(FAMILIES)}")
@@ -75,7 +75,7 @@ class ModelConfig(TypedRecord):
 
     @property
     def layer_weights(self) -> int:
-        """Weights of one layer; an architecture that is not in FAMILIES counts as Qwen2's."""
+        """Weights of one layer; an architecture outside FAMILIES counts as Qwen2's."""
         family = FAMILIES.get("".join(self.architectures[:1]), FAMILIES["Qwen2ForCausalLM"])
         biases = family.bias * (self.query_width + 2 * self.key_width)
         norms = 2 * self.hidden_size + family.head_norms * 2 * self.head_width

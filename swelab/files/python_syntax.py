@@ -1,4 +1,4 @@
-"""Python code as a syntax tree, from several threads."""
+"""Parses Python code into syntax trees, safely from several threads."""
 
 import ast
 import threading
@@ -9,15 +9,15 @@ _LOCK = threading.Lock()
 def parse_python(source: str | bytes, name: str = "<unknown>") -> ast.Module:
     """The tree of `source`. Raises SyntaxError, ValueError, RecursionError, MemoryError.
 
-    CPython 3.11 counts the depth of trees that are being made for all threads together, and raises
-    SystemError when two are at it (https://github.com/python/cpython/issues/106905).
+    CPython 3.11 has one counter of depth for all threads that build trees, and raises SystemError if two do
+    so at once (https://github.com/python/cpython/issues/106905).
     """
     with _LOCK:
         return ast.parse(source, name)
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """The nodes right below one, but for `Load`, `Store` and the like, which hold nothing."""
+    """The direct children of a node, without `Load`, `Store` and similar nodes, which have no content."""
     found: list[ast.AST] = []
     for name in node._fields:
         value = getattr(node, name, None)
@@ -29,7 +29,7 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 def walk(tree: ast.AST) -> list[ast.AST]:
-    """`tree` and all nodes below it, as `ast.walk` has them, in two thirds of its time."""
+    """`tree` and all nodes below it, as from `ast.walk`, in two thirds of the time."""
     found = [tree]
     for node in found:
         found += children(node)
@@ -37,7 +37,7 @@ def walk(tree: ast.AST) -> list[ast.AST]:
 
 
 def is_text_statement(node: ast.AST) -> bool:
-    """Whether a node is a statement that is only a string, such as a docstring."""
+    """Whether a node is a statement that consists only of a string, such as a docstring."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)

@@ -1,8 +1,8 @@
 """Small figures as inline SVG: positions in per cent and text in pixels, so that they fit any width.
 
-Colours come by class (`series-0` ..., `status-resolved` ...) from the style sheet of the page or figure, and
-every series also has a shape, a dash or a pattern of its own. Nothing here carries a style attribute,
-which the page's content security policy would refuse.
+The style sheet of the page or figure gives colours by class (`series-0` ..., `status-resolved` ...). Each
+series also has its own shape, dash or pattern. No element has a style attribute, which the page's content
+security policy would refuse.
 """
 
 import math
@@ -13,12 +13,12 @@ SERIES = 6
 """Number of series classes in the style sheet; further series start over."""
 TICKS = 5
 POINTS = 300
-"""Points a curve is drawn with; longer ones are averaged in equal bins."""
+"""Most points of a curve; longer curves are averaged in equal bins."""
 CURVE_HEIGHT = 190
 
 Points = Sequence[tuple[float, float]]
 Bin = tuple[float, float, float, float]
-"""Step, mean, least and most of neighbouring points."""
+"""(step, mean, minimum, maximum) of neighbouring points."""
 
 
 def svg(body: str, title: str, height: int, css: str = "plot") -> str:
@@ -35,7 +35,7 @@ def percent(share: float) -> str:
 
 
 def marker(series: int, x: float, y: str) -> str:
-    """A series' mark at share `x` of the width: circle, disc, square, diamond, triangle, bar."""
+    """A series' mark at share `x` of the width: a circle, disc, square, diamond, triangle or bar."""
     shapes = (
         '<circle r="5.5" class="hollow"/>',
         '<circle r="6"/>',
@@ -101,7 +101,7 @@ def anchor(share: float) -> str:
 def stacked(counts: Mapping[str, int], title: str, names: Mapping[str, str]) -> str:
     """One horizontal bar of shares in the order of `counts`; the fill of each part is `status-<name>`.
 
-    names: what a reader calls each part.
+    names: label of each part.
     """
     total, left, body = sum(counts.values()), 0, ""
     for name, count in counts.items():
@@ -123,7 +123,7 @@ def histogram(
     bins: int = 24,
     mark: int | None = None,
 ) -> str:
-    """A histogram of `values` (number -> count); `mark` draws a limit at that value.
+    """A histogram of `values` (number -> count). mark: value at which a limit is drawn.
 
     axes: the names of the horizontal and the vertical axis.
     """
@@ -148,7 +148,7 @@ def histogram(
 
 
 def binned(values: Mapping[int, int], bins: int, mark: int | None = None) -> tuple[list[int], list[int]]:
-    """Edges (one more than bins, whole numbers of equal steps) and the count between them."""
+    """(edges, counts between them); edges are whole numbers with equal steps, one more than bins."""
     low, high = min(values), max([*values, mark or 0])
     step = max(1, math.ceil((high + 1 - low) / bins))
     if step > 1:
@@ -172,14 +172,14 @@ def curves(
     series: int = 0,
     linear: bool = False,
 ) -> str:
-    """Curves over one axis, by name: means of equal bins, with the range inside each bin behind them.
+    """Draws curves, given by name: means of equal bins, with each bin's range behind them.
 
     A line of bins, such as a rate with its interval, is drawn as it is.
 
-    axes: the names of the horizontal and the vertical axis. The vertical one is logarithmic, and says so,
-    when the values span more than a factor of 30, unless `linear`. series: of the first curve; the others
-    follow.
-    Points that are not finite are left out; the caller says so. "" where there is no other point.
+    axes: the names of the horizontal and the vertical axis. The vertical axis is logarithmic, and labelled
+    so, if the values span more than a factor of 30, unless `linear`. series: number of the first curve; the
+    others follow. Leaves out points that are not finite; the caller must report that. Returns "" if no point
+    is left.
     """
     thin = [_bins(line) for line in lines.values()]
     rows = [row for line in thin for row in line]
@@ -226,7 +226,7 @@ def _curve(rows: Sequence[Bin], at: Callable[[float, float], str], name: str, se
 
 
 def axis_names(names: tuple[str, str]) -> str:
-    """The names of the horizontal axis, below its right end, and of the vertical one, above its top."""
+    """The names of the horizontal axis (below its right end) and of the vertical axis (above its top)."""
     across, up = map(escape, names)
     return (
         f'<text class="tick name" x="100%" y="100%" dy="33" text-anchor="end">{across}</text>'
@@ -235,7 +235,7 @@ def axis_names(names: tuple[str, str]) -> str:
 
 
 def thinned(points: Points) -> list[Bin]:
-    """(mean step, mean, least, most) of each of at most POINTS runs of neighbouring points."""
+    """(mean step, mean, minimum, maximum) of each of at most POINTS runs of neighbouring points."""
     size = max(1, math.ceil(len(points) / POINTS))
     rows = []
     for start in range(0, len(points), size):
@@ -248,7 +248,7 @@ def thinned(points: Points) -> list[Bin]:
 
 
 def nice_ticks(low: float, high: float) -> list[float]:
-    """Round numbers from about `low` to about `high`, all inside, at most TICKS + 1."""
+    """Round numbers between `low` and `high`, at most TICKS + 1."""
     span = (high - low) or abs(high) or 1.0
     raw = span / TICKS
     power = 10.0 ** math.floor(math.log10(raw))
@@ -258,7 +258,7 @@ def nice_ticks(low: float, high: float) -> list[float]:
 
 
 def decades(low: float, high: float) -> list[float]:
-    """Powers of ten inside low..high, or its ends where there are fewer than two."""
+    """Powers of ten between low and high; [low, high] if there are fewer than two."""
     powers = [10.0**k for k in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
     return powers if len(powers) > 1 else [low, high]
 

@@ -1,4 +1,4 @@
-"""Checkpoint folders in Hugging Face layout: what must be there before anything is started on them."""
+"""Checks checkpoint folders in Hugging Face layout: the files that must exist before a run starts on them."""
 
 import json
 import re
@@ -15,9 +15,9 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
 def check_weights(folder: str | Path) -> ModelConfig:
-    """The folder's config.json, after its files were found whole (headers are read, not tensors).
+    """Checks that a folder's files are complete (reads headers, not tensors), and returns its config.json.
 
-    Raises InputError: no folder, no config.json or architecture, no tokenizer, no or cut-off weights.
+    Raises InputError (no folder, config.json, architecture or tokenizer; missing or cut-off weights).
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -33,7 +33,7 @@ def check_weights(folder: str | Path) -> ModelConfig:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The checkpoint's safetensors files, sorted. Raises InputError when one is missing or none is there."""
+    """The checkpoint's safetensors files, sorted. Raises InputError if one is missing or there are none."""
     found, index = weight_paths(folder)
     for path in found:
         if not path.is_file():
@@ -42,9 +42,9 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def weight_paths(folder: Path) -> tuple[list[Path], dict[str, str]]:
-    """The files of weights that a checkpoint should have, sorted, and by tensor the file that should hold it.
+    """(the weight files that a checkpoint should have, sorted; by tensor, the file that should contain it).
 
-    Without an index: the files that are there, and {}. Raises InputError when there are none.
+    Without an index: the files that exist, and {}. Raises InputError if there are none.
     """
     listing = folder / "model.safetensors.index.json"
     index: dict[str, str] = {}
@@ -60,14 +60,14 @@ def weight_paths(folder: Path) -> tuple[list[Path], dict[str, str]]:
 
 
 def check_safetensors(path: Path) -> None:
-    """Raises InputError when a safetensors file's header is not readable or its tensors are cut off."""
+    """Raises InputError if a safetensors file's header is unreadable, or if its tensors are cut off."""
     header(path)
 
 
 def header(path: Path) -> Record:
     """Reads a safetensors file's header: for each tensor by name, {"dtype", "shape", "data_offsets"}.
 
-    Raises InputError when it is missing, its header is not readable, or its tensors are cut off.
+    Raises InputError if the file is missing, its header unreadable, or its tensors cut off.
     """
     try:
         size = path.stat().st_size
@@ -88,7 +88,7 @@ def header(path: Path) -> Record:
 
 
 def check_shapes(folder: Path, config: Record, where: Path) -> None:
-    """Raises InputError when a config.json, that of `where`, is of another size than the weights."""
+    """Raises InputError if a config.json's sizes are not the weights'. where: path of the config.json."""
     found = {name: tensor["shape"] for path in weight_files(folder) for name, tensor in header(path).items()}
     layers = {int(number) for name in found for number in LAYER.findall(name)[:1]}
     told = {"num_hidden_layers": len(layers)} if layers else {}
@@ -100,7 +100,7 @@ def check_shapes(folder: Path, config: Record, where: Path) -> None:
 
 
 class Checkpoint(TypedRecord):
-    """Hashes of a checkpoint's weights, and of everything in its folder."""
+    """Hashes of a checkpoint's weights, and of all files in its folder."""
 
     digest: str = field("one hash of the weights")
     files: dict[str, str] = field("hashes of the files by name")
@@ -113,7 +113,7 @@ def identity(checkpoint: Path) -> Checkpoint:
 
 
 def manifest_digest(path: Path) -> str:
-    """The digest of the weights, by a checkpoint's manifest. Raises InputError where it names none."""
+    """The digest of the weights in a checkpoint's manifest. Raises InputError if it has none."""
     found = read_json(path)
     told = found.get("digest") if isinstance(found, dict) else None
     if not isinstance(told, str):
@@ -122,5 +122,5 @@ def manifest_digest(path: Path) -> str:
 
 
 def weight_digest(checkpoint: Path, files: dict[str, str]) -> str:
-    """One hash for a checkpoint's weights, from the hashes of its files by name."""
+    """One hash for a checkpoint's weights, computed from the hashes of its files by name."""
     return digest({path.name: files[path.name] for path in weight_files(checkpoint)})

@@ -1,4 +1,4 @@
-"""An attempt as text for a person: task, patch, tests, what decided, the log, how to run it again."""
+"""An attempt as text for a person: task, patch, tests, what decided the verdict, the log, how to rerun it."""
 
 import os
 import re
@@ -38,7 +38,7 @@ def shown(
     place: str,
     bold: bool,
 ) -> str:
-    """Everything about one attempt. run: its kept evidence, of the file `place`; bold: mark headings."""
+    """All about one attempt, as text. run: its evidence, from the file `place`; bold: headings are bold."""
     found = ((title, plain(text)) for title, text in _parts(attempt, task, patch, run, place))
     return "\n".join(
         f"{_bold(title) if bold else title}\n{textwrap.indent(text.rstrip(), '    ', lambda line: True)}\n"
@@ -100,7 +100,7 @@ def _task(task: Task) -> str:
 
 
 def _tests(row: Grade | GateRun, task: Task | None, run: RunEvidence | None) -> Iterator[str]:
-    """One line a test, failing tests first, with the log's and the observer's word on each."""
+    """One line for each test, failing tests first, with what the log and the observer report of it."""
     groups = row.tests_status if isinstance(row, Grade) else _passed_or_not(row, task)
     if not groups:
         yield "no verdict on single tests"
@@ -116,7 +116,7 @@ def _tests(row: Grade | GateRun, task: Task | None, run: RunEvidence | None) -> 
 
 
 def _passed_or_not(row: GateRun, task: Task | None) -> TestVerdicts | None:
-    """Per-test verdicts of a run of the gate, which notes only the tests that passed."""
+    """Per-test verdicts of a run of the validation gate, whose row lists only the tests that passed."""
     if not task or row.status not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran"):
         return None
     passed = set(row.passed)
@@ -124,7 +124,7 @@ def _passed_or_not(row: GateRun, task: Task | None) -> TestVerdicts | None:
 
 
 def _test_line(task: Task | None, run: RunEvidence | None) -> Callable[[str], str]:
-    """Function from a test id to what log and observer say of it."""
+    """Returns a function from a test id to what the log and the observer report of that test."""
     if not task or not run or "log" not in run:
         return lambda test: ""
     found = logs.Results(logs.statuses(logs.official_part(run.log), read_spec(task).parser))
@@ -138,7 +138,7 @@ def _test_line(task: Task | None, run: RunEvidence | None) -> Callable[[str], st
 
 
 def _evidence(row: Grade | GateRun, run: RunEvidence | None) -> Iterator[str]:
-    """The verdict's reason, and each channel of the run."""
+    """The reason for the verdict, and what each channel of the run reports."""
     yield f"verdict: {_verdict(row)}"
     if run is None:
         yield "no run is kept: it was never started, or it was kept by an older version"

@@ -1,4 +1,4 @@
-"""The evidence of a run of a patch, and what the validation gate keeps of it."""
+"""The evidence that the run of a patch leaves, and the rows that the validation gate stores."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Grades predictions on the tasks of a subset file outside the workflow, with the workflow's grader."""
+"""Grades predictions on the tasks of a subset file with the workflow's grader, but outside the workflow."""
 
 import fnmatch
 import shutil
@@ -24,7 +24,7 @@ from swelab.tasks.task_images import task_images
 
 @dataclass(frozen=True)
 class Places:
-    """Repository archives, the record of pulled images, the subset's witness file."""
+    """Paths: the folder of repository archives, the record of pulled images, the subset's witness file."""
 
     repos: Path
     images: Path | None
@@ -34,9 +34,10 @@ class Places:
 def subset_tasks(
     data: str | Path, globs: Sequence[str], seconds: int | None, split: str = "test"
 ) -> list[Task]:
-    """The rows of `data`, a file or a set on the hub, whose id matches one of `globs`, if any.
+    """The rows of `data` (a file or a data set on the hub) whose id matches one of `globs`; all rows without
+    globs.
 
-    `seconds`: time of a task's tests, in place of what its row says. Raises InputError, HubError.
+    seconds: time for a task's tests, which replaces the time in its row. Raises InputError, HubError.
     """
     rows = named_rows(data, split)
     found = [row for row in rows if not globs or any(fnmatch.fnmatch(row.instance_id, g) for g in globs)]
@@ -51,7 +52,8 @@ def subset_tasks(
 
 
 def gold_predictions(tasks: Sequence[Task], places: Places) -> dict[str, Prediction]:
-    """The gold fix of every task as its prediction; solutions of tasks that a script judges are run for it.
+    """The gold fix of every task as its prediction. If a script judges a task, its solution is run to get the
+    fix.
 
     Raises InputError, SandboxError, OSError.
     """
@@ -90,8 +92,8 @@ def evaluate(
 ) -> Record:
     """Grades predictions into `folder` and returns the run's report, which is written there too.
 
-    `folder/runs` keeps what each run left, by content. Predictions of no task are named and left out. Raises
-    InputError.
+    `folder/runs` stores the evidence of each run. Predictions for unknown tasks are reported and left out.
+    Raises InputError.
     """
     known = {task.instance_id: task for task in tasks}
     strangers = sorted(set(predictions) - set(known))
@@ -122,7 +124,7 @@ def evaluate(
 
 
 def _reference(folder: Path) -> Path:
-    """Writes a witness file that holds no witness: it only says that patches are judged by the log alone."""
+    """Writes a witness file without witnesses, which makes the grader judge by the log alone."""
     path = folder / "witness.zip"
     with atomic(path) as stream, WitnessWriter(stream, "reference"):
         pass
@@ -130,7 +132,7 @@ def _reference(folder: Path) -> Path:
 
 
 def _write_report(folder: Path, grade: Grade, task: Task, prediction: Prediction, archive: Archive) -> None:
-    """Writes the report, patch and test log of an instance; says on standard error that it has no verdict."""
+    """Writes the report, patch and test log of an instance; without a verdict, warns on standard error."""
     report = instance_report(grade, prediction, read_spec(task).seconds)
     if report is None:
         print(f"{grade.instance_id}: no verdict: {grade.reason}", file=sys.stderr)

@@ -28,7 +28,7 @@ from swelab.tasks.task_images import task_images
 
 @dataclass
 class Bench:
-    """Resources for runs of patches: repositories, images, sandboxes, and the archive of kept runs."""
+    """What runs of patches need: repositories, images, sandboxes, and the archive of stored runs."""
 
     store: RepoStore
     backend: Backend | None
@@ -38,11 +38,11 @@ class Bench:
 
     @property
     def checks(self) -> frozenset[str]:
-        """The checks of a graded run: all, or none where the reference harness is matched."""
+        """The checks of a graded run: all, or none if verdicts must match the reference harness."""
         return REFERENCE if self.witnesses.guard == "reference" else CHECKS
 
     def place(self, task: Task) -> str:
-        """Digest of what the task runs in. Raises InputError (no such archive or image)."""
+        """Digest of the archive or image that the task runs in. Raises InputError (neither is there)."""
         image = self.images.get(task.instance_id)
         return image.digest if image else self.store.digest(task)
 
@@ -64,7 +64,7 @@ class Bench:
         return judged(read_spec(task), patch, run, self.witnesses.of(task.instance_id))
 
     def run(self, task: Task, patch: str) -> RunEvidence:
-        """Evidence of a patch on a task, from the archive when it is there. Raises InputError."""
+        """Evidence of a patch on a task: from the archive, or from a new run. Raises InputError."""
         key = self.key(task, patch)
         run = self.archive.get(key)
         if run is None:
@@ -89,15 +89,15 @@ class Bench:
         )
 
     def solve(self, task: Task) -> Solved:
-        """What the solution of a task changes that a script judges, from a run. Raises InputError (no image),
-        SandboxError, OSError."""
+        """Runs the solution of a task that a script judges, and returns what it changes. Raises InputError
+        (no image), SandboxError, OSError."""
         assert self.backend is not None, "a bench without sandboxes runs nothing"
         if (image := self.images.get(task.instance_id)) is None:
             raise InputError("its solution runs in an image", task.instance_id, "--images")
         return solve(task, self.backend, image, limits_of(Limits(), image))
 
     def conditions(self, task: Task) -> Record:
-        """Under which a task's runs are made here: versions of the grader, backend, limits of commands."""
+        """The conditions of a task's runs: versions of the grader, backend, digests, limits of commands."""
         limits = limits_of(Limits(), self.images.get(task.instance_id))
         backend = self.backend.name if self.backend else ""
         made = {"run": versions.RUN, "grader": versions.GRADER, "backend": backend}
@@ -122,10 +122,10 @@ def grade_shard(
     """Grades of the shard's tasks that have a prediction, in the tasks' order.
 
     A rollout that was lost to its infrastructure is graded infra_error: there is no patch to judge.
-    images_path: record of the images that tasks without a repository archive run in; runs_dir: where runs
-    are kept; witness_path: the subset's witness file, which says how patches are judged. Raises InputError
-    on a prediction for no task, on unusable tasks, and when another grader is at work on this shard;
-    ShardLost when more than `max_lost` gradings were lost to infrastructure.
+    images_path: record of the images that tasks without a repository archive run in; runs_dir: where runs are
+    kept; witness_path: the subset's witness file, which says how patches are judged. Raises InputError on a
+    prediction for no task, on unusable tasks, and if another grader works on this shard; ShardLost when more
+    than `max_lost` gradings were lost to infrastructure.
     """
     _check_predictions(tasks, predictions, subset, sample_of(shard))
     predicted = [task for task in in_shard(tasks, shard) if task.instance_id in predictions]
@@ -148,7 +148,7 @@ def open_bench(
     witness_path: Path | None,
     workers: int,
 ) -> Iterator[Bench]:
-    """A bench while the block lasts. Raises BackendMissing, InputError (what is no witness file)."""
+    """A bench while the block lasts. Raises BackendMissing, InputError (the file is no witness file)."""
     with Deferred(open_backend(), most=workers) as backend, scratch_folder() as scratch:
         store, witnesses = RepoStore(repos_dir, scratch), Witnesses(witness_path)
         yield Bench(store, cast(Backend, backend), images, Archive(runs_dir), witnesses)
@@ -168,7 +168,7 @@ def _check_predictions(
 
 @dataclass(frozen=True)
 class GradePlace:
-    """The grading of a policy's predictions, wherever it runs; see `ray_workers.Place`."""
+    """Grades a policy's predictions in this process or on other hosts; see `ray_workers.Place`."""
 
     policy: str
     subset: str
@@ -180,7 +180,7 @@ class GradePlace:
     variables: tuple[str, ...] = ()
 
     def work(self, bench: Bench) -> Callable[[Task], Grade]:
-        """The function from a task to the grade of its prediction."""
+        """Returns the function from a task to the grade of its prediction."""
         mark = {"policy": self.policy, "subset": self.subset}
         return lambda task: grade_prediction(task, self.predictions[task.instance_id], bench) | mark
 
@@ -203,13 +203,13 @@ class GradePlace:
 
     @contextmanager
     def open(self, count: int) -> Iterator[Callable[[Task], Grade]]:
-        """Grading in this process alone."""
+        """Yields the grading function, with a bench for this process alone."""
         given = (self.repos_dir, self.images, self.runs_dir, self.witness_path)
         with open_bench(*given, count) as bench:
             yield self.work(bench)
 
     def is_lost(self, record: Grade) -> bool:
-        """Whether the grading was lost to its infrastructure; a lost rollout has nothing to grade."""
+        """Whether infrastructure lost the grading; False if it lost the rollout already."""
         return record.status in LOST_GRADES and record.outcome not in LOST_ROLLOUTS
 
     def lost(self, item: Task, reason: str) -> Grade:
@@ -219,7 +219,7 @@ class GradePlace:
 
 
 def prediction_key(task: Task, predictions: Mapping[str, Prediction], bench: Bench) -> str:
-    """Key of the grade of a task's prediction. Raises InputError on a task that does not say how to test."""
+    """Key of the grade of a task's prediction. Raises InputError if the task does not say how to test it."""
     read_spec(task)
     prediction = predictions[task.instance_id]
     ended = prediction.outcome
@@ -242,12 +242,12 @@ def grade_prediction(task: Task, prediction: Prediction, bench: Bench) -> Grade:
 
 
 def wants_own_eval(task: Task) -> bool:
-    """Whether a task is judged as published: a repair counts only if the agent saw its tests pass."""
+    """Whether a task is judged in a published way: a repair counts only if the agent saw its tests pass."""
     return bool(task.compat and not task.compat.final_eval)
 
 
 def with_own_eval(task: Task, prediction: Prediction, grade: Grade) -> Grade:
-    """The grade; where `compat.final_eval` is false, unresolved unless the agent's own last `eval` passed."""
+    """The grade; if `compat.final_eval` is false, unresolved unless the agent's own last `eval` passed."""
     if not (grade.resolved and wants_own_eval(task)) or prediction.own_eval == "passed":
         return grade
     said = "its last eval failed" if prediction.own_eval else "it never called eval"
@@ -256,7 +256,7 @@ def with_own_eval(task: Task, prediction: Prediction, grade: Grade) -> Grade:
 
 
 def lost_grade(task: Task, outcome: str, reason: str = "") -> Grade:
-    """The grade of a patch on which there is no verdict: its rollout or its grading was lost."""
+    """The grade of a patch without a verdict: infrastructure lost its rollout or its grading."""
     return Grade(
         instance_id=task.instance_id,
         status=GradeEnd.INFRA_ERROR,

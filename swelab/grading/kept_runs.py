@@ -1,4 +1,4 @@
-"""Finds what is kept of an instance: its grades, the runs of its validation, its task, its patch."""
+"""Finds what is stored about an instance: its grades, the runs of its validation, its task, its patch."""
 
 import difflib
 import json
@@ -25,8 +25,7 @@ GATE = "validation"
 class KeptAttempt:
     """One patch on a task: a policy's attempt that was graded, or a run of the gate.
 
-    run: what its evidence is kept under, or ""; more: the words of the command line that say where all this
-    is.
+    run: the key of its evidence in the archive, or ""; more: options of the command that locate these files.
     """
 
     policy: str
@@ -39,19 +38,19 @@ class KeptAttempt:
 
     @property
     def run_kind(self) -> str:
-        """The kind of a run of the gate; "" of a graded attempt."""
+        """The kind of a gate's run; "" for a graded attempt."""
         return self.row.run_kind if isinstance(self.row, GateRun) else ""
 
     @property
     def name(self) -> str:
-        """Names it among the attempts at its instance."""
+        """A name that distinguishes it from other attempts at the instance."""
         if self.policy == GATE:
             return f"{GATE} {self.run_kind} {self.number} on {self.subset}"
         return f"{self.policy} on {self.subset}" + (f", sample {self.sample}" if self.sample else "")
 
     @property
     def command(self) -> str:
-        """The command that shows it; with --run behind it, the one that runs it again."""
+        """The command that shows the attempt; with --run appended, the command reruns it."""
         name = self.row.instance_id
         if self.policy == GATE:
             which = ["--validation", self.run_kind, "--number", str(self.number), "--subset", self.subset]
@@ -64,13 +63,13 @@ class KeptAttempt:
 
 
 def show_command(instance_id: str, policy: str, subset: str, sample: int = 0) -> str:
-    """The command that shows a graded attempt; with ` --run` behind it, the one that runs it again."""
+    """The command that shows a graded attempt; with ` --run` appended, the command reruns it."""
     words = [instance_id, "--policy", policy, "--subset", subset]
     return f"{PROGRAM} {shlex.join(words + (['--sample', str(sample)] if sample else []))}"
 
 
 def graded(results: Path, name: str, policy: str = "*", subset: str = "*") -> Iterator[KeptAttempt]:
-    """Grades of an instance under a results folder; only the shards that it belongs to are read."""
+    """Grades of an instance in a results folder; reads only the shards to which the instance belongs."""
     for path in sorted((results / "grades").glob(f"{policy}/{subset}/*of*.jsonl")):
         number, count, sample = parse_shard(path.stem)
         if shard_of(name, count) == number:
@@ -81,7 +80,7 @@ def graded(results: Path, name: str, policy: str = "*", subset: str = "*") -> It
 
 
 def validated(results: Path, name: str, subset: str = "*") -> Iterator[KeptAttempt]:
-    """Yields the gate's runs that cover an instance, numbered from 1 within their kind."""
+    """Yields the gate's runs that include an instance, numbered from 1 for each kind."""
     for path in sorted((results / "progress/validate_tasks").glob(f"{subset}.jsonl")):
         counts: dict[str, int] = {}
         for row in _lines(path, name):
@@ -100,14 +99,14 @@ def by_hand(folder: Path, name: str) -> Iterator[KeptAttempt]:
 
 
 def task_of(results: Path, tasks: Path | None, attempt: KeptAttempt) -> Task | None:
-    """The attempt's task row, or None where the subset is not there. Raises InputError (broken rows)."""
+    """The attempt's task row; None if the subset's file is missing. Raises InputError (broken rows)."""
     path = tasks or results / "tasks" / f"{attempt.subset}.json"
     name = attempt.row.instance_id
     return next(read_tasks(path, lambda other: other == name), None) if path.is_file() else None
 
 
 def patch_of(results: Path, attempt: KeptAttempt, evidence: RunEvidence | None) -> str | None:
-    """The patch of an attempt: what is kept with its run, else what was predicted; None where neither is."""
+    """The patch of an attempt: from its stored run, else from the predictions; None if neither has it."""
     if evidence and evidence.patch is not None:
         return evidence.patch
     folder = results / "rollouts" / attempt.policy / attempt.subset
@@ -120,7 +119,7 @@ def patch_of(results: Path, attempt: KeptAttempt, evidence: RunEvidence | None) 
 
 
 def kept_run(archive: Archive, attempt: KeptAttempt) -> RunEvidence | None:
-    """The kept record of the attempt's run; None where nothing is. Raises InputError on a damaged file."""
+    """The stored record of the attempt's run; None if there is none. Raises InputError on a damaged file."""
     if not attempt.run:
         return None
     run = archive.look(attempt.run)
@@ -132,7 +131,7 @@ def kept_run(archive: Archive, attempt: KeptAttempt) -> RunEvidence | None:
 
 
 def full_name(results: Path, tasks: Path | None, text: str) -> str:
-    """The instance id that `text` is, or is a part of. Raises InputError that names the nearest ids."""
+    """The instance id that is `text` or contains it. Raises InputError that names the nearest ids."""
     names: dict[str, None] = {}
     paths = [tasks] if tasks else sorted((results / "tasks").glob("*.json"))
     for path in paths:
@@ -152,7 +151,7 @@ def full_name(results: Path, tasks: Path | None, text: str) -> str:
 
 
 def _lines(path: Path, name: str) -> Iterator[Record]:
-    """The objects of a JSON Lines file that hold a name; the others are not parsed."""
+    """The objects of a JSON Lines file whose line contains a name; the other lines are not parsed."""
     if not path.is_file():
         return
     quoted = json.dumps(name, ensure_ascii=False).encode("utf-8", "backslashreplace")  # as `records.line`

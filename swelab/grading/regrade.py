@@ -1,4 +1,4 @@
-"""Verdicts made anew from kept runs: nothing is executed."""
+"""Makes new verdicts from stored runs: executes nothing."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +14,11 @@ from swelab.records.task_records import Task
 def regrade(
     tasks: Iterable[Task], predictions: Iterable[Prediction], reasons: Mapping[str, str], bench: Bench
 ) -> tuple[Record, Sequence[Grade]]:
-    """({"judged", "missing", "changed", "statuses"}, grades): the verdicts of kept runs against earlier ones.
+    """({"judged", "missing", "changed", "statuses"}, grades): new verdicts of stored runs, compared with
+    earlier ones.
 
-    reasons: the earlier statuses by instance id. A prediction without a kept run is missing, never guessed.
-    Predictions and grades wait on disk.
+    reasons: the earlier statuses by instance id. A prediction without a stored run counts as missing. To save
+    memory, predictions and grades are stored on disk.
     """
     patches, grades = Spool(), Spool()
     predicted = {row.instance_id: patches.add(row) for row in predictions}

@@ -1,4 +1,4 @@
-"""A patch run again by hand, in a fresh sandbox of the kind that graded it; nothing that is kept changes."""
+"""Reruns a patch by hand, in a fresh sandbox of the kind that graded it; changes no stored file."""
 
 import os
 from collections.abc import Iterator
@@ -43,13 +43,13 @@ def open_bench(task: Task, repos: Path, images: Path, witness: Path | None = Non
 
 
 def run_again(task: Task, patch: str, bench: Bench) -> tuple[Grade, RunEvidence]:
-    """(grade, evidence) of a patch that is run anew. An empty patch's tests are run too."""
+    """(grade, evidence) of a new run of a patch. The tests run even if the patch is empty."""
     run = bench.run_anew(task, patch, allow_empty=True)
     return bench.judged(task, patch, run), run
 
 
 def run_command(task: Task, patch: str, bench: Bench, command: str) -> ExecResult:
-    """A command on the patched code, with the task's own tests in place.
+    """Runs a command on the patched code, with the task's own tests in place.
 
     Raises Fault (the patch does not apply), SandboxError, OSError.
     """

@@ -17,12 +17,12 @@ from swelab.records.task_records import Task
 
 
 def run_key(task: Task, patch: str, place: str) -> str:
-    """Hash of all inputs of a run: task, patch, digest of repository archive or image, way of running."""
+    """Hash of all inputs of a run: task, patch, digest of repository archive or image, version."""
     return digest(["run", versions.RUN, task, patch, place])
 
 
 class Archive:
-    """A folder of stored runs. Without a folder it stores and finds nothing."""
+    """A folder of stored runs. Without a folder, it stores nothing and finds nothing."""
 
     def __init__(self, folder: Path | None):
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Implements `scripts.show`: picks one attempt, prints it, or runs it again."""
+"""Implements `scripts.show`: selects one attempt and prints it, or reruns it."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ from swelab.tasks.checkout import encode_patch
 
 
 def show(options: argparse.Namespace) -> int:
-    """Prints what the options of `scripts.show` ask for; the exit code. Raises InputError."""
+    """Prints what the options of `scripts.show` select, and returns the exit code. Raises InputError."""
     name = kept_runs.full_name(options.results, options.tasks, options.instance)
     attempt, *others = _attempts(options, name)
     if others:
@@ -46,7 +46,7 @@ def show(options: argparse.Namespace) -> int:
 
 
 def _attempts(options: argparse.Namespace, name: str) -> list[KeptAttempt]:
-    """The attempts that match the options. Raises InputError when none does."""
+    """The attempts that match the options. Raises InputError if none does."""
     found = list(_matching(options, name))
     if not found:
         raise InputError("no graded or validated attempt matches", name, "a finished job before")
@@ -73,7 +73,7 @@ def _matching(options: argparse.Namespace, name: str) -> Iterator[KeptAttempt]:
 
 
 def _again(options: argparse.Namespace, attempt: KeptAttempt, task: Task | None, patch: str | None) -> int:
-    """Runs the attempt again and prints what came of it: 0, 1 with another verdict, or the command's code."""
+    """Reruns the attempt and prints the result. Returns 0, 1 on another verdict, or the command's code."""
     name = attempt.row.instance_id
     if task is None:
         raise InputError("the row of its task is missing", name, f"{attempt.subset}.json, or --tasks")
@@ -92,7 +92,7 @@ def _again(options: argparse.Namespace, attempt: KeptAttempt, task: Task | None,
     _print(run.log)
     before, now = attempt.row.status, grade.status
     print(f"{now}{': ' if grade.reason else ''}{grade.reason}", file=sys.stderr)
-    # An empty patch is graded without its tests, and the gate's run of the bug has no grade.
+    # An empty patch is graded without running its tests, and the gate's run of the bug has no grade.
     if before in (now, GradeEnd.EMPTY_PATCH, "ran"):
         return 0
     print(f"the verdict was {before}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The report of a policy on a subset, in SWE-bench's report schema 2, with fields of ours added."""
+"""The report of a policy on a subset, in SWE-bench's report schema 2 with additional fields of ours."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ LISTS = {
     "error_ids": (GradeEnd.APPLY_FAILED, GradeEnd.TIMEOUT),
     "infra_failure_ids": (GradeEnd.INFRA_ERROR,),
 }
-"""Which grades are in which list of SWE-bench's report."""
+"""By list of SWE-bench's report: the grades that belong in it."""
 
 
 def build_report(tasks: Iterable[Task], grades: Iterable[Grade], policy: str, subset: str) -> Report:
     """Counts and ids over all tasks of a subset; a task without a grade is incomplete.
 
-    A report is of one run: grades of a further sample are a report of their own, which says so. Raises
-    InputError on a grade of no task of the subset, two grades of one task, grades of several samples.
+    A report covers one sample, and names it unless it is the first. Raises InputError on a grade of a task
+    outside the subset, on two grades of one task, on grades of several samples.
     """
     outline = Outline.of(tasks)
     known = set(outline.ids)
@@ -65,7 +65,7 @@ def build_report(tasks: Iterable[Task], grades: Iterable[Grade], policy: str, su
 def read_grades(
     grades: Iterable[Grade], subset_ids: set[str], subset: str
 ) -> tuple[dict[str, ReportedInstance], int]:
-    """Status and outcome by instance id, and the sample that all are of. Raises InputError."""
+    """Status and outcome by instance id, and the one sample to which all grades belong. Raises InputError."""
     instances: dict[str, ReportedInstance] = {}
     samples: set[int] = set()
     for row in grades:
@@ -97,7 +97,7 @@ def witness_counts(instances: Iterable[ReportedInstance]) -> Record:
 
 
 def validation(lock: Lock) -> ReportValidation:
-    """The report's fields about the validation of its tasks: counts, and the ids that were left out."""
+    """The report's fields about the validation of its tasks: counts, and the ids of excluded tasks."""
     runs, kept, unjudged = lock.settings.gold_runs, len(lock.kept), len(lock.unjudged)
     null_kept = sum(row.validated == NULL_ONLY for row in lock.kept)
     valid = kept - lock.private - null_kept

@@ -1,7 +1,7 @@
-"""A run's folder as SWE-smith's harness leaves it: a report for each instance, and one for the run.
+"""A run's folder in the layout of SWE-smith's harness: a report for each instance, and one for the run.
 
-`<run>/<id>/report.json`, `patch.diff` and `test_output.txt`, `<run>/report.json`; an instance that could
-not be judged has no report there, as with that harness; a list of the run's report names it.
+Files: `<run>/<id>/report.json`, `patch.diff` and `test_output.txt`, and `<run>/report.json`. As with that
+harness, an instance without a verdict has no report of its own; the run's report lists its id.
 """
 
 import re
@@ -18,14 +18,14 @@ NEVER = ("FAIL_TO_FAIL", "PASS_TO_FAIL")
 
 
 def run_folder(logs: Path, run_id: str) -> Path:
-    """The folder of a run. Raises InputError on an id that is no folder's name."""
+    """The folder of a run. Raises InputError if the id cannot be a folder's name."""
     if not RUN_ID.fullmatch(run_id):
         raise InputError("not a run id", repr(run_id), "letters, digits and . _ + @ = -")
     return logs / run_id
 
 
 def instance_report(grade: Grade, prediction: Prediction, seconds: int) -> Record | None:
-    """The harness's report of an instance from our grade; None where there is no verdict on the patch."""
+    """The harness's report of an instance, made from our grade; None if the patch has no verdict."""
     if grade.status in LOST_GRADES:
         return None
     if grade.status == GradeEnd.TIMEOUT:
@@ -56,8 +56,8 @@ def write_instance(folder: Path, report: Record | None, patch: str | None, log: 
 def run_report(folder: Path, predictions: Mapping[str, Prediction], unknown: Iterable[str]) -> Record:
     """The report of a run over its predictions, from the reports of its instances.
 
-    {"resolved", "unresolved", "total", "ids_resolved", "ids_unresolved"} as the harness writes it; `ids_lost`
-    have no verdict, `ids_unknown` no task.
+    {"resolved", "unresolved", "total", "ids_resolved", "ids_unresolved"} as the harness writes them, and
+    ours: `ids_lost` have no verdict, `ids_unknown` no task.
     """
     ids: dict[str, list[str]] = {"ids_resolved": [], "ids_unresolved": [], "ids_lost": []}
     strangers = sorted(unknown)

@@ -1,10 +1,10 @@
-"""Versions that enter keys. Raise one by hand when equal inputs could give another result."""
+"""Versions that are part of keys. Raise one by hand if equal inputs could now give another result."""
 
 RUN = 13
-"""Raise it when the same patch could leave other evidence."""
+"""Raise it if the same patch could leave other evidence."""
 
 GRADER = 14
-"""Raise it when the same evidence could get another verdict."""
+"""Raise it if the same evidence could get another verdict."""
 
 GATE = 7
-"""Raise it when the same verdicts could decide otherwise about a task."""
+"""Raise it if the gate could decide otherwise about a task, given the same verdicts."""

@@ -1,7 +1,7 @@
 """Runs the tests that the agent could see on its patch, for facts about a patch without hidden tests.
 
-The patch is applied in a sandbox like the agent's at its start: it has no files of hidden tests, and no test
-patch is applied. Only pytest's own log is read.
+The patch is applied in a sandbox like the agent's at its start: without files of hidden tests, and without
+the test patch. Only pytest's own log is read.
 """
 
 import shlex
@@ -50,7 +50,7 @@ class VisibleRun(TypedRecord):
 
 
 def visible_key(task: Task, patch: str, bench: Bench) -> str:
-    """Hash of all that a run of a patch's visible tests depends on. Raises InputError (no such archive)."""
+    """Hash of all inputs of a run of a patch's visible tests. Raises InputError (no such archive)."""
     return digest(["visible", VERSION, task, patch, bench.place(task)])
 
 
@@ -58,7 +58,7 @@ def visible_spec(task: Task) -> RunSpec | None:
     """Settings for the visible tests of a task: the files of its tests in the agent's checkout, or all tests
     if it has none of them.
 
-    None where pytest does not run them. Raises InputError (a task that does not say how to test).
+    None if pytest does not run them. Raises InputError (a task that does not say how to test).
     """
     spec = read_spec(task)
     command = spec.eval_script or spec.test_cmd
@@ -110,7 +110,7 @@ def run_visible(task: Task, patch: str, bench: Bench) -> VisibleRun:
 
 @contextmanager
 def agent_sandbox(task: Task, bench: Bench) -> Iterator[tuple[Sandbox, Limits]]:
-    """A sandbox as the agent's was at its start, and the limits of its commands.
+    """A sandbox in the state in which the agent's started, and the limits of its commands.
 
     Raises InputError (no image, no archive), SandboxError, HistoryRefused, OSError.
     """

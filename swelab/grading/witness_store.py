@@ -1,6 +1,6 @@
 """The witness of a subset, kept on the host: each task's question, and the gold patch's values in it.
 
-One ZIP archive for each subset, in its lock's folder, with one member for each task. The gold values never
+Each subset has one ZIP archive in its lock's folder, with one member for each task. The gold values never
 enter a sandbox, a prompt or the lock.
 """
 
@@ -43,9 +43,9 @@ class KeptWitness(TypedRecord):
 
 
 class Witnesses:
-    """The witnesses of the tasks of one subset or several, by instance id; none without a file.
+    """The witnesses of the tasks of one or more subsets, by instance id; without a file there are none.
 
-    Raises InputError on another kind of file, and on subsets with different guards.
+    Raises InputError on a file of another kind, and on subsets with different guards.
     """
 
     def __init__(self, *paths: Path | None, guard: Guard = "whole"):
@@ -63,12 +63,12 @@ class Witnesses:
             self.guard = own
 
     def of(self, instance_id: str) -> KeptWitness | None:
-        """The witness of a task; None where the gold patch cannot be witnessed, or nothing is kept."""
+        """The witness of a task; None if the gold patch cannot be witnessed, or no witness is stored."""
         data = self._read(instance_id)
         return KeptWitness.of(json.loads(data)) if data else None
 
     def digest(self, instance_id: str) -> str:
-        """Hash of the witness and guard that judge a task's patches; "" for the whole guard alone."""
+        """Hash of the task's witness and the guard; "" if there is no witness and the guard is whole."""
         data = self._read(instance_id)
         parts = [data.decode() if data else "", "" if self.guard == "whole" else self.guard]
         return digest(parts) if any(parts) else ""
@@ -80,7 +80,7 @@ class Witnesses:
 
 
 class WitnessWriter:
-    """Writes the file of a subset, a task at a time."""
+    """Writes a subset's witness file, task by task."""
 
     def __init__(self, stream: IO[bytes], guard: Guard = "whole"):
         self._zip = zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED)
@@ -99,12 +99,12 @@ class WitnessWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Writes the directory of the archive; the stream stays open."""
+        """Writes the archive's directory; leaves the stream open."""
         self._zip.close()
 
 
 def write_part(path: Path, whole: Witnesses, names: Iterable[str]) -> None:
-    """Writes the witnesses of some tasks of a subset as those of another."""
+    """Copies the witnesses of some tasks of a subset to the file of another subset."""
     with atomic(path) as stream, WitnessWriter(stream, whole.guard) as writer:
         for name in names:
             if witness := whole.of(name):

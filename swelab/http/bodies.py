@@ -14,10 +14,10 @@ from swelab.http.pace import SLOWEST, Credit, Turns
 from swelab.http.refusal import Refused
 
 BODY_SECONDS = 30.0  # how long a body may stall; see pace.Credit
-WHOLE_SECONDS = 900  # a large body at the lowest accepted speed takes so long
+WHOLE_SECONDS = 900  # how long a large body takes at the lowest accepted speed
 SMALL_BYTES = 64 << 10
 READ_BYTES = 64 << 20
-"""The server reads so much of a body that is too long: a client reads no response while it writes."""
+"""How much of a too long body the server reads: a client that still writes reads no response."""
 
 
 class BodyMemory:
@@ -28,7 +28,7 @@ class BodyMemory:
 
 
 class Bodies:
-    """The request bodies in memory: unfinished ones, and those of requests that run.
+    """The request bodies in memory: unfinished ones, and those of running requests.
 
     most: bytes of all of them together.
     """
@@ -60,7 +60,7 @@ class Bodies:
         while self.used + count > self._most:
             if not self.end_oldest(memory):
                 raise Refused("too many large requests at once; try again later", 503)
-            for _ in range(4):  # lets its task end and release its memory
+            for _ in range(4):  # lets the task of that body end and release its memory
                 await asyncio.sleep(0)
         memory.size += count
         self.used += count
@@ -68,7 +68,7 @@ class Bodies:
     async def read(self, request: Request, most: int, memory: BodyMemory) -> bytes:
         """The whole body of a request. Raises Refused (too long, too slow, memory full), ClientDisconnect.
 
-        most: its longest size in bytes. Of a longer body it reads and drops the rest, up to READ_BYTES.
+        most: largest size in bytes. If a body is larger, reads and drops the rest, up to READ_BYTES.
         """
         length, count, body = content_length(request) or 0, 0, bytearray()
         try:
@@ -130,6 +130,6 @@ async def disconnect(request: Request) -> None:
 
 
 def least_speed(size: int) -> int:
-    """Lowest accepted speed for a body of this size, in bytes a second. Large bodies must come faster,
+    """Lowest accepted speed for a body of this size, in bytes a second. Large bodies must arrive faster,
     since they occupy memory until they are complete."""
     return max(SLOWEST, size // WHOLE_SECONDS)

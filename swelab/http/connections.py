@@ -1,7 +1,7 @@
-"""The open connections of a server, bounded by address and by token, in time, and in unread bytes.
+"""Limits a server's open connections: their number by address and by token, their time, and unread bytes.
 
-A connection is unauthenticated until a request on it shows a valid token. The server limits the number of
-unauthenticated connections and closes the oldest of them first. Connections with a token stay open.
+A connection is unauthenticated until a request on it has a valid token. The server limits the number of
+unauthenticated connections, and closes the oldest of them first. Connections with a token stay open.
 """
 
 import contextlib
@@ -79,7 +79,8 @@ class Connections:
         elif self._unauthenticated_count > self._most_unauthenticated:
             self._close(max(self._unauthenticated.values(), key=len))
         if len(self._all) > self.most:
-            # If only the new one is unauthenticated, close an idle one of the token that has most idle.
+            # If only the new one is unauthenticated, close an idle one of the token with most idle
+            # connections.
             idle = max((each for each in self._idle.values() if each), key=len, default=None)
             fullest = max(self._unauthenticated.values(), key=len)
             self._close(fullest if self._unauthenticated_count > 1 or not idle else idle)
@@ -88,7 +89,7 @@ class Connections:
         """Note that a request with that token begins. False: the token has too many connections."""
         connection = self._all.get(peer) if peer else None
         if connection is None:
-            return True  # a test without sockets, or a connection that was closed meanwhile
+            return True  # a test without sockets, or a connection that has been closed
         if not connection.token:
             self._remove_unauthenticated(connection)
             connection.token = token
@@ -157,7 +158,7 @@ def _connection_capacity() -> int:
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP/1.1 with deadlines: a client must send the head of a request in time, and read its response."""
+    """HTTP/1.1 with deadlines: a client must send a request's head in time, and read the response in time."""
 
     _late: Any = None
     _unread: Any = None

@@ -17,8 +17,8 @@ from typing import Any
 
 from swelab.http.connections import HEAD_SECONDS, Connections, network
 
-_AT_ONCE = 64  # accepted in a row before the event loop does other work
-_SET_UP = 8  # connections that one round of the event loop sets up
+_AT_ONCE = 64  # most connections accepted at once before the event loop does other work
+_SET_UP = 8  # most connections set up in one round of the event loop
 _LOOK_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Lobby:
             await self._set_up(client)
 
     def _look(self) -> None:
-        """Close connections that sent no byte within HEAD_SECONDS."""
+        """Close connections that have sent no byte within HEAD_SECONDS."""
         before = time.monotonic() - HEAD_SECONDS
         for file in [each for each, (_, _, since) in self._silent.items() if since < before]:
             self._silent.pop(file)[0].close()  # closing also removes it from the epoll

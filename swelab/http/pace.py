@@ -1,4 +1,4 @@
-"""Lowest transfer speeds, and the order in which concurrent transfers proceed."""
+"""Lowest transfer speeds, and turns for concurrent transfers."""
 
 import asyncio
 import time
@@ -26,10 +26,10 @@ class Turns:
 
 
 class Credit:
-    """The time that a transfer may still take. It starts with `seconds`; every byte that moves adds to it.
+    """The time that a transfer may still take. It starts with `seconds`; every transferred byte adds to it.
 
-    slowest: bytes a second that keep the credit constant. The credit never exceeds `seconds`, so a transfer
-    that stops has at most these seconds, however fast it was before.
+    slowest: bytes a second that keep the credit constant. The credit never exceeds `seconds`. So a transfer
+    that stops has at most these seconds left, however fast it was before.
     """
 
     def __init__(self, seconds: float, slowest: int) -> None:
@@ -45,6 +45,6 @@ class Credit:
         return moved
 
     def moved(self, count: int, slowest: int = 0) -> None:
-        """Add the credit of `count` bytes. slowest: the lowest speed from now on; 0 keeps it."""
+        """Add the credit for `count` bytes. slowest: the lowest speed from now on; 0 leaves it unchanged."""
         self._slowest = slowest or self._slowest
         self.left = min(self._most, max(0.0, self.left) + count / self._slowest)

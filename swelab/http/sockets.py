@@ -5,7 +5,7 @@ import socket
 from swelab.records import InputError
 
 _UNREAD_BYTES = 256 << 10  # send buffer of a connection; the kernel's default grows to megabytes
-_UNREAD_MILLISECONDS = 60_000  # then the kernel drops a connection whose peer does not read
+_UNREAD_MILLISECONDS = 60_000  # after this time the kernel drops a connection whose peer does not read
 # Detects within a minute that the peer has vanished, even if both sides are silent.
 KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),

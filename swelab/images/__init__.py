@@ -1,1 +1,1 @@
-"""Images: resolved to digests, pulled once, unpacked for backends without an engine."""
+"""Images: resolves names to digests, pulls each image once, and unpacks it for backends without an engine."""

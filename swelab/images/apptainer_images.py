@@ -1,4 +1,4 @@
-"""Images for apptainer: a `.sif` file is taken as it is, another image is converted by `apptainer pull`."""
+"""Images for apptainer: uses a `.sif` file as it is, and converts other images by `apptainer pull`."""
 
 import os
 import shutil
@@ -40,7 +40,7 @@ class Sifs:
     def pull(
         self, name: Name, source: Name, on_bytes: Callable[[int], None] = lambda count: None
     ) -> HeldImage:
-        """Bring the image `name` here from `source`: its record. Raises ImageError."""
+        """Bring the image `name` here from `source`; returns its record. Raises ImageError."""
         digest, _ = self.registry.resolve(source, self.architecture)
         relative = Path("sif") / f"{digest.removeprefix('sha256:')}.sif"
         path = self.folder / relative

@@ -1,7 +1,7 @@
-"""An image's root folder, composed of its unpacked layers by hard links: shared layers lie on disk once.
+"""Composes an image's root folder from its unpacked layers by hard links: a shared layer is on disk once.
 
-A root costs its folders and symlinks only. It is for reading: sandboxes mount it read-only and copy
-what they may write.
+A root needs space only for its folders and symlinks. It is for reading: sandboxes mount it read-only, and
+copy what they may write.
 """
 
 import os
@@ -16,7 +16,7 @@ from swelab.sandbox.pulled_images import inside
 
 
 def compose(layers: Sequence[tuple[Path, Notes]], root: Path, label: str) -> None:
-    """Fill the existing empty folder `root` with the layers, the lowest first.
+    """Fill the existing empty folder `root` with the layers, the lowest layer first.
 
     Raises ImageBroken, OSError (disk full).
     """
@@ -25,7 +25,7 @@ def compose(layers: Sequence[tuple[Path, Notes]], root: Path, label: str) -> Non
 
 
 class _Laying:
-    """One layer on what lies below it in `root`."""
+    """Applies one layer to the lower ones in `root`."""
 
     def __init__(self, root: Path, folder: Path, notes: Notes, label: str):
         self.root, self.folder, self.notes, self.label = root, folder, notes, label
@@ -62,7 +62,7 @@ class _Laying:
             _like(source, target)
 
     def _folder(self, entry: os.DirEntry[str], place: Path, name: PurePosixPath) -> Path:
-        """The folder of the root that a folder of the layer goes to."""
+        """The folder of the root that corresponds to a folder of the layer; made if it is missing."""
         if _is_folder(place):
             return place
         if str(name) in self.implied and place.is_symlink():
@@ -97,7 +97,7 @@ def _remove(place: Path) -> None:
 
 
 def _put(source: str, place: Path) -> None:
-    """Hard link, or a copy where the file has all the links that the file system allows."""
+    """Hard-links a file; copies it if the file has as many links as the file system allows."""
     try:
         os.link(source, place, follow_symlinks=False)
         return

@@ -1,4 +1,4 @@
-"""Images in a Docker engine: pulled by digest with the docker SDK, tagged back to their own names."""
+"""Images in a Docker engine: pulls by digest with the docker SDK, and tags images with their own names."""
 
 import shutil
 from collections.abc import Callable
@@ -18,14 +18,15 @@ from swelab.records.task_records import HeldImage
 from swelab.sandbox.pulled_images import working_directory
 
 _SPARE_BYTES = 1 << 30
-_RATIO = 4  # bytes on disk for a compressed byte, the compressed layer included while it is unpacked
+_RATIO = 4  # bytes on disk for each compressed byte, including the compressed layer until it is unpacked
 _PULL_SECONDS = 3600
 
 
 class EnginePuller:
     """Pulls into the engine that $DOCKER_HOST names, else the local one. Thread-safe.
 
-    The engine fetches with its own resume and its own mirrors. Raises EngineFailed when it does not answer.
+    The engine resumes downloads by itself and uses its own mirrors. Raises EngineFailed if it does not
+    answer.
     """
 
     def __init__(self, registry: Registry, architecture: str = "amd64"):
@@ -37,7 +38,7 @@ class EnginePuller:
             raise EngineFailed(f"the container engine does not answer: {shorten(str(error))}") from None
 
     def holds(self, name: Name, digest: str) -> bool:
-        """Whether the engine has the image of that digest under that name."""
+        """Whether the engine has an image with this digest under this name."""
         try:
             known = self.client.api.inspect_image(_familiar(name))
         except ImageNotFound:
@@ -47,7 +48,7 @@ class EnginePuller:
         return any(entry.endswith(f"@{digest}") for entry in known.get("RepoDigests") or [])
 
     def has_made(self, digest: str) -> bool:
-        """Whether the engine has the image of that id: one that was made here and not pulled."""
+        """Whether the engine has an image with this id, which we made and did not pull."""
         try:
             return bool(self.client.api.inspect_image(digest)["Id"] == digest)
         except ImageNotFound:
@@ -58,7 +59,7 @@ class EnginePuller:
     def pull(
         self, name: Name, source: Name, on_bytes: Callable[[int], None] = lambda count: None
     ) -> HeldImage:
-        """Bring the image `name` into the engine from `source`, itself or a mirror's. Raises ImageError."""
+        """Bring the image `name` into the engine from `source`: itself, or a mirror's. Raises ImageError."""
         digest, manifest = self.registry.resolve(source, self.architecture)
         by_digest = f"{source.base}@{digest}"
         if not self.holds(name, digest):
@@ -89,14 +90,14 @@ class EnginePuller:
 
     def _tag(self, name: Name, by_digest: str) -> None:
         if name.digest:
-            return  # a name by digest has no tag to be given
+            return  # a name by digest needs no tag
         try:
             self.client.api.tag(by_digest, _familiar(name).rpartition(":")[0], name.tag, force=True)
         except (APIError, RequestException) as error:
             raise EngineFailed(f"image {name}: could not be tagged: {shorten(str(error))}") from None
 
     def _check_room(self, name: Name, layers: int) -> None:
-        """Raises NoRoom; looks only where the engine's folder is on this machine."""
+        """Raises NoRoom; checks only if the engine's folder is on this machine."""
         if not self.folder.is_dir():
             return
         need, free = _RATIO * layers, shutil.disk_usage(self.folder).free - _SPARE_BYTES
@@ -108,7 +109,7 @@ class EnginePuller:
 
 
 def _typed(name: Name, message: str, progressed: bool) -> ImageError | Again:
-    """The exception for an error of the engine, which has no code: only its words tell the kind."""
+    """The exception for an error of the engine, whose kind only its message shows."""
     text, line = message.lower(), f"image {name}: {shorten(message)}"
     if "toomanyrequests" in text or "too many requests" in text or "rate limit" in text:
         return Again(RateLimited(line))
@@ -120,7 +121,7 @@ def _typed(name: Name, message: str, progressed: bool) -> ImageError | Again:
 
 
 def _familiar(name: Name) -> str:
-    """The name as the engine writes it: without Docker's own registry."""
+    """The name in the engine's form: without Docker's own registry."""
     text = str(name)
     if name.registry != DEFAULT:
         return text

@@ -7,7 +7,7 @@ INSTALL_FAILED = "SWELAB-INSTALL-FAILED"
 
 
 class ImageError(Fault):
-    """An image could not be had. `reason` is the word that failures are counted under."""
+    """An image could not be obtained. reason: the word under which we count the failure."""
 
     reason = "failed"
 
@@ -19,35 +19,35 @@ class ImageUnknown(ImageError):
 
 
 class AccessRefused(ImageError):
-    """The registry wants an account, or another one."""
+    """The registry requires an account, or another account."""
 
     reason = "refused"
 
 
 class RateLimited(ImageError):
-    """The registry went on saying "too many requests" for as long as we were willing to wait."""
+    """The registry answered "too many requests" for as long as we were willing to wait."""
 
     reason = "rate_limited"
 
 
 class RegistryDown(ImageError):
-    """The registry could not be reached, or went on failing."""
+    """The registry could not be reached, or failed repeatedly."""
 
     reason = "registry_down"
 
 
 class RegistryUnreachable(RegistryDown):
-    """The host answered no request; none of its other images can be pulled either."""
+    """The host answered no request, so none of its other images can be pulled either."""
 
 
 class ImageBroken(ImageError):
-    """The registry sent something other than the image: wrong bytes, or a layer that no image may have."""
+    """The registry sent something other than the image: wrong bytes, or an invalid layer."""
 
     reason = "broken"
 
 
 class NoRoom(ImageError):
-    """The disk is too full for the image; nothing of it was fetched."""
+    """The disk has too little room for the image; no part of it was fetched."""
 
     reason = "no_room"
 

@@ -1,7 +1,8 @@
-"""Names of images, as task rows write them and as registries understand them.
+"""Names of images, in the forms of task rows and of registries.
 
-The rules are those of Docker's reference format: the first part is a registry when it holds a dot, a colon
-or is "localhost"; a name without one is of Docker's own registry, and there a single part is "library/".
+The rules are those of Docker's reference format. The first part is a registry if it contains a dot or a
+colon, or is "localhost". A name without a registry is in Docker's own, where a single part gets "library/"
+before it.
 """
 
 import re
@@ -45,7 +46,7 @@ class Name:
 
 
 def parse_image_name(text: str) -> Name:
-    """The name that `text` means; the tag is "latest" when there is none. Raises InputError."""
+    """The full name for `text`; without a tag, the tag is "latest". Raises InputError."""
     name, at, digest = text.partition("@")
     name = name.removeprefix("docker://")
     first, slash, rest = name.partition("/")
@@ -63,10 +64,10 @@ def parse_image_name(text: str) -> Name:
 
 
 def behind(name: Name, prefix: str) -> Name:
-    """The name under which a mirror has the image: `prefix` (a host, perhaps with folders) before it.
+    """The name under which a mirror has the image: `prefix` (a host, perhaps with folders), then the name.
 
-    An image of Docker's registry follows the prefix without that registry's name, as mirrors expect;
-    any other keeps its registry as a folder. An empty prefix changes nothing. Raises InputError.
+    For an image of Docker's registry we omit that registry's name, as mirrors expect; other registries become
+    a folder. An empty prefix changes nothing. Raises InputError.
     """
     if not prefix:
         return name
@@ -83,14 +84,14 @@ def behind(name: Name, prefix: str) -> Name:
 
 
 def is_file(text: str) -> bool:
-    """Whether an image is an apptainer file (a path that ends in .sif) and not a name in a registry."""
+    """Whether an image is an apptainer file (a path that ends in .sif), and not a name in a registry."""
     return text.endswith(".sif")
 
 
 def images_of(tasks: Iterable[Task]) -> dict[str, Sequence[Task]]:
-    """Tasks by the name of the image that they run in; those whose code is ours run in none.
+    """Tasks by the name of the image in which they run; tasks of our own code run in no image.
 
-    The rows wait on disk.
+    The rows are stored on disk.
     """
     spool = Spool()
     found: dict[str, list[int]] = {}
@@ -101,5 +102,5 @@ def images_of(tasks: Iterable[Task]) -> dict[str, Sequence[Task]]:
 
 
 def image_name(task: Task) -> str:
-    """The image that a task's row names: `image` in new rows of SWE-bench, else `image_name`."""
+    """The image that a task's row names: in `image` (new rows of SWE-bench), else in `image_name`."""
     return str(task.image or task.image_name)

@@ -1,11 +1,11 @@
-"""The folder in which images lie for backends without an engine.
+"""The folder of images for backends without an engine.
 
     layers/<hex>/, layers/<hex>.json   a layer's files and its notes; by digest of the compressed layer
     roots/<hex>/,  roots/<hex>.json    an image's root, hard-linked from layers, and its configuration
-    blobs/<hex>                        a layer on its way; goes when it is unpacked
+    blobs/<hex>                        a layer that is being fetched; removed once it is unpacked
 
-Everything appears by a rename, so what has its final name is whole. One process works on a
-layer at a time; another that wants it waits.
+Files and folders get their final names by a rename, so under these names all are complete. One process works
+on a layer at a time; others that need it wait.
 """
 
 import errno
@@ -30,7 +30,7 @@ from swelab.sandbox.pulled_images import inside
 from swelab.sandbox.scratch import ScratchFolder, prune, remove_tree
 
 UNPACKED_RATIO = 4
-"""Bytes on disk that a compressed byte is taken to become, before we know (images of Python: 2.5 to 3.5)."""
+"""Estimated bytes on disk for each compressed byte, before we know (images with Python: 2.5 to 3.5)."""
 _SPARE_BYTES = 256 << 20
 
 
@@ -43,7 +43,7 @@ class ImageStore:
         self._lock = threading.Lock()
         for name in ("blobs", "layers", "roots", "locks"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-            (folder / name).chmod(0o700)  # files of an image may belong to anyone and be open to all
+            (folder / name).chmod(0o700)  # files of an image may have any owner and be writable for all
             prune(folder / name)
 
     def root(self, digest: str) -> Path:
@@ -51,13 +51,13 @@ class ImageStore:
         return self.folder / "roots" / _hex(digest)
 
     def holds(self, digest: str) -> bool:
-        """Whether the image is here, whole."""
+        """Whether the complete image is here."""
         return self.root(digest).is_dir() and _notes_path(self.root(digest)).is_file()
 
     def pull(
         self, name: Name, source: Name, on_bytes: Callable[[int], None] = lambda count: None
     ) -> HeldImage:
-        """Bring the image `name` here from `source`, itself or a mirror's. Raises ImageError, OSError."""
+        """Bring the image `name` here from `source`: itself, or a mirror's. Raises ImageError, OSError."""
         digest, manifest = self.registry.resolve(source, self.architecture)
         try:
             if not self.holds(digest):
@@ -115,14 +115,14 @@ class ImageStore:
 
     @contextmanager
     def alone(self, digest: str) -> Iterator[None]:
-        """A lock on that digest: one thread of one process works on it at a time."""
+        """Locks this digest: one thread of one process works on it at a time."""
         with open(self.folder / "locks" / _hex(digest), "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     @contextmanager
     def fresh(self, kind: str) -> Iterator[Path]:
-        """An empty folder. It is removed with its content at the end, unless it was renamed."""
+        """An empty folder, which is removed with its content at the block's end unless it was renamed."""
         scratch = ScratchFolder(self.folder / kind)
         try:
             scratch.path.chmod(0o755)
@@ -132,7 +132,7 @@ class ImageStore:
 
     @contextmanager
     def _room_for(self, name: Name, layers: list[Descriptor]) -> Iterator[None]:
-        """Refuse what will not fit, counting what other workers were promised. Raises NoRoom."""
+        """Refuses an image that will not fit beside those that other workers fetch. Raises NoRoom."""
         need = sum(self._needed(layer) for layer in {layer["digest"]: layer for layer in layers}.values())
         with self._lock:
             free = shutil.disk_usage(self.folder).free - self._promised - _SPARE_BYTES

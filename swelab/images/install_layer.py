@@ -1,7 +1,7 @@
-"""Runs install steps in a pulled image, with a network; the result is a root or an image of its own.
+"""Runs install steps in a pulled image, with a network; the result is a separate root or image.
 
-It is made once for each image and steps, and found again by the digest of both. Steps see this machine's
-network and nothing else of it; agents and tests come later and see no network.
+It is made once for each pair of image and steps, and later found by the digest of both. Steps see this
+machine's network, and nothing else of the machine. Agents and tests run later, without a network.
 """
 
 import hashlib
@@ -31,10 +31,10 @@ _AS_ROOT = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_SE
 
 
 def installed(puller: object, image: HeldImage, script: str) -> HeldImage:
-    """The image with `script` run in it; its field `install` says why that failed, or "".
+    """The image after a run of `script` in it. Its field `install` has the reason if that failed, or "".
 
-    A step that fails ends the script with a line INSTALL_FAILED, exit code, step; such an image stays as
-    it was pulled. Raises EngineFailed, OSError (disk full).
+    If a step fails, the script prints a line (INSTALL_FAILED, exit code, step) and ends; then the image stays
+    as pulled. Raises EngineFailed, OSError (disk full).
     """
     digest = "sha256:" + hashlib.sha256(f"{image.digest}\0{script}".encode()).hexdigest()
     if isinstance(puller, ImageStore):
@@ -64,14 +64,14 @@ def _why(code: int, output: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Variables of the steps: the machine's way to the network, git without questions of ownership."""
+    """Variables of the steps: the machine's proxies and pip's settings; git does not check owners."""
     git = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
     ours = {name: os.environ[name] for name in (*_PASSED_ON, *_PIP) if os.environ.get(name)}
     return {"HOME": "/root", "PIP_DISABLE_PIP_VERSION_CHECK": "1", **git, **ours}
 
 
 def _in_root(store: ImageStore, image: HeldImage, script: str, digest: str) -> tuple[int, str]:
-    """Runs the steps on a copy of an unpacked root; unchanged files become hard links to it."""
+    """Runs the steps on a copy of an unpacked root; then replaces unchanged files by hard links to it."""
     before, after = store.folder / image.folder, store.root(digest)
     with store.alone(digest), store.fresh("roots") as scratch:
         if store.holds(digest):
@@ -115,7 +115,7 @@ def _bwrap(root: Path, script: str, declared: dict[str, str]) -> tuple[int, str]
 
 
 def _link_same(before: Path, after: Path) -> None:
-    """Replaces the files of `after` that did not change by hard links to those of `before`."""
+    """Replaces each file of `after` that has not changed by a hard link to that of `before`."""
     for folder, _, names in os.walk(after):
         for name in names:
             new = Path(folder, name)
@@ -134,7 +134,7 @@ def _same(facts: os.stat_result) -> tuple[int, ...]:
 
 
 def _in_engine(engine: EnginePuller, image: HeldImage, script: str, digest: str) -> tuple[int, str, Record]:
-    """Runs the steps in a container of the image and keeps what they leave as an image."""
+    """Runs the steps in a container of the image, and commits the result as an image."""
     api: Any = engine.client.api
     name = f"swelab-installed:{digest[7:39]}"
     try:

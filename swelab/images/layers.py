@@ -1,8 +1,8 @@
-"""One layer of an image, unpacked into a folder of its own so that images that share it share the files.
+"""Unpacks one layer of an image into a separate folder, so that images that share the layer share its files.
 
-Layers are hostile input: nothing is written through a symlink, no name leads out, devices and
-setuid bits are left out. Entries that only the layers below can resolve (whiteouts, hard links to lower
-files, unlisted parents) are written next to the folder as its `Notes`, for `compose_root`.
+Layers are hostile input: we write nothing through a symlink, let no name lead out, and leave out devices and
+setuid bits. Entries that only the layers below can resolve (whiteouts, hard links to lower files, unlisted
+parents) are written next to the folder as its `Notes`, for `compose_root`.
 """
 
 import errno
@@ -32,13 +32,13 @@ _MOST_ENTRIES, _MOST_BYTES = 20_000_000, 1 << 40
 class Notes:
     """Facts in a layer about the layers below it. Paths are relative, without a leading slash."""
 
-    whiteouts: list[str] = field(default_factory=list)  # lower paths that this layer removes
-    opaque: list[str] = field(default_factory=list)  # folders of which nothing lower is seen
+    whiteouts: list[str] = field(default_factory=list)  # paths of lower layers that this layer removes
+    opaque: list[str] = field(default_factory=list)  # folders whose lower content is hidden
     implied: list[str] = field(default_factory=list)  # folders that the layer uses but does not list
     links: list[tuple[str, str]] = field(default_factory=list)  # hard links (name, lower path)
     skipped: int = 0  # devices
     files: int = 0
-    bytes: int = 0  # of regular files
+    bytes: int = 0  # of all regular files
 
     def record(self) -> dict[str, Any]:
         """The notes as JSON."""
@@ -78,7 +78,7 @@ def _opened(raw: IO[bytes]) -> IO[bytes]:
 
 
 class _Unpacking:
-    """The state of one layer's unpacking: `real` are folders known to be folders and no symlinks."""
+    """The state of unpacking one layer. real: folders that are known to be folders and no symlinks."""
 
     def __init__(self, folder: Path, label: str):
         self.folder, self.label, self.notes = folder, label, Notes()
@@ -99,7 +99,7 @@ class _Unpacking:
                     if error.errno not in _NAMES:
                         raise
                     raise ImageBroken(f"{self.label}: entry {entry.name!r}: {error.strerror}") from None
-        for path, entry in self.modes.items():  # last: a folder may forbid writing into it
+        for path, entry in self.modes.items():  # at the end, since a folder's mode may forbid writing into it
             self._finish(self.folder / path, entry)
         for path in self.real - set(self.modes):
             self.notes.implied.append(str(path))
@@ -133,7 +133,7 @@ class _Unpacking:
         return name
 
     def _enter(self, parent: PurePosixPath, entry: str) -> None:
-        """Make sure that `parent` is a folder of this layer, reached through folders only."""
+        """Ensures that `parent` is a folder of this layer, and that only folders lead to it."""
         if parent in self.real:
             return
         self._enter(parent.parent, entry)
@@ -154,7 +154,7 @@ class _Unpacking:
             self.modes[path] = entry
             return
         if not (entry.isreg() or entry.issym() or entry.islnk() or entry.isfifo()):
-            self.notes.skipped += 1  # devices; what else tar knows is no file of an image
+            self.notes.skipped += 1  # devices; images have no entries of further kinds
             return
         self._make_room(path, place, keep_folder=False)
         self.notes.files += 1
@@ -170,7 +170,7 @@ class _Unpacking:
             self._write(tar, entry, place)
 
     def _make_room(self, path: PurePosixPath, place: Path, keep_folder: bool) -> None:
-        """A later entry of one name replaces the earlier."""
+        """Removes an earlier entry of the same name, which a later one replaces."""
         try:
             kind = place.lstat().st_mode
         except FileNotFoundError:
@@ -209,7 +209,7 @@ class _Unpacking:
         self._finish(place, entry)
 
     def _finish(self, place: Path, entry: tarfile.TarInfo) -> None:
-        """Owner, mode and time. Setuid bits go; the user who pulls can always read and remove."""
+        """Sets owner, mode and time, without setuid bits; the user who pulls can always read and remove."""
         self._own(place, entry)
         os.chmod(place, entry.mode & 0o1777 | (0o700 if entry.isdir() else 0o400))
         seconds = entry.mtime if 0 <= entry.mtime < 1 << 33 else 0

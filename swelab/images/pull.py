@@ -1,4 +1,4 @@
-"""The pull stage: every image that a subset's tasks name, some at once, resumable."""
+"""The pull stage: pulls all images of a subset's tasks, several at once; resumable."""
 
 import sys
 import threading
@@ -25,14 +25,14 @@ from swelab.sandbox.protocol import Image
 from swelab.sandbox.pulled_images import working_directory
 
 Check = Callable[[Image], tuple[int, list[Leak]]]
-"""Number of an image's tasks that were checked, and the places in it that show their answers."""
+"""Function from an image to (number of its tasks that were checked, places in it that show answers)."""
 
 
 class Puller(Protocol):
-    """A way to have images: a folder of unpacked ones, an engine, a folder of apptainer files."""
+    """A way to obtain images: a folder of unpacked ones, an engine, or a folder of apptainer files."""
 
     def pull(self, name: Name, source: Name, on_bytes: Callable[[int], None]) -> HeldImage:
-        """Has the image `name`, fetched as `source`; reports the bytes of each part. Raises ImageError."""
+        """Obtains the image `name` from `source`; reports the bytes of each part. Raises ImageError."""
 
 
 class Elsewhere:
@@ -44,14 +44,14 @@ class Elsewhere:
     def pull(
         self, name: Name, source: Name, on_bytes: Callable[[int], None] = lambda count: None
     ) -> HeldImage:
-        """The image's digest, bytes to fetch and working directory. Raises ImageError."""
+        """The image's digest, size in bytes and working directory; fetches no layer. Raises ImageError."""
         found, manifest = self.registry.resolve(source, self.architecture)
         workdir = working_directory(self.registry.config(source, manifest).get("config"))
         return HeldImage(digest=found, bytes=compressed_bytes(manifest), folder="", workdir=workdir)
 
 
 def open_puller(backend: str, folder: Path, registry: Registry, architecture: str) -> Puller:
-    """The way that the sandboxes of `backend` need. Raises EngineFailed."""
+    """The puller for the sandboxes of `backend`. Raises EngineFailed."""
     if backend == "docker":
         return EnginePuller(registry, architecture)
     if backend == "remote":
@@ -60,7 +60,7 @@ def open_puller(backend: str, folder: Path, registry: Registry, architecture: st
 
 
 class Fetched:
-    """Counts the bytes that come, and says so now and then: one image may take minutes. Thread-safe."""
+    """Counts fetched bytes, and prints the count at times, since one image may take minutes. Thread-safe."""
 
     def __init__(self, every_seconds: float = 20):
         self.bytes, self.every = 0, every_seconds
@@ -78,9 +78,9 @@ class Fetched:
 
 
 class Pulling:
-    """Pulls images by name. Finished ones are in the journal and cost no request.
+    """Pulls images by name. Images that the journal has as finished cost no request.
 
-    key: what else a pull depends on. steps: bash to run in an image, with a network, before its first use.
+    key: all other inputs of a pull. steps: bash to run in an image, with a network, before its first use.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Pulling:
 def pull_images(names: list[str], pulling: Pulling, workers: int) -> Images:
     """The record of all images: those that were pulled, why the others failed, and counts.
 
-    Raises RegistryUnreachable at the first image of a registry that has answered no request at all.
+    Raises RegistryUnreachable at the first image whose registry has answered no request at all.
     """
     images = dict[str, PulledImage]()
     failed = dict[str, FailedImage]()
@@ -177,7 +177,7 @@ def tell_failed(record: Images, most: int) -> None:
 def _in_parallel(
     names: list[str], work: Callable[[str], PulledImage], workers: int
 ) -> Iterator[tuple[str, PulledImage | Fault]]:
-    """Each name with its image or its fault, as they come."""
+    """Yields each name with its image or its fault, in order of completion."""
 
     def attempt(name: str) -> PulledImage | Fault:
         try:

@@ -1,7 +1,7 @@
 """A client of the OCI distribution API: names to digests, manifests, configs and layers; verified, resumable.
 
-Written on httpx rather than left to skopeo: the daemon-free way must work for a user of a cluster node on
-which no program can be installed, and an interrupted download of a layer must resume where it stopped.
+We use httpx and not skopeo, since pulling without a daemon must work for cluster users who can install no
+program, and since an interrupted download of a layer must resume where it stopped.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ Descriptor = dict[str, Any]
 
 
 def compressed_bytes(manifest: dict[str, Any]) -> int:
-    """The size of an image's layers as a registry holds them."""
+    """The size of an image's layers in a registry, in bytes."""
     return sum(int(layer["size"]) for layer in manifest["layers"])
 
 
@@ -84,9 +84,9 @@ class Registry:
     def fetch(
         self, name: Name, layer: Descriptor, path: Path, on_bytes: Callable[[int], None] = lambda count: None
     ) -> None:
-        """Bring a layer's bytes to `path`, going on from those that are there; verified by their digest.
+        """Download a layer to `path`, continuing after the bytes that are there; checks its digest.
 
-        `on_bytes` gets the number of bytes of every piece. Raises ImageError, OSError (disk full).
+        on_bytes: called with the number of bytes of each piece. Raises ImageError, OSError (disk full).
         """
         digest, size = layer["digest"], int(layer["size"])
         faults = 0
@@ -109,7 +109,7 @@ class Registry:
             fault = ImageBroken(f"image {name}: the bytes sent as layer {digest} are others")
             if faults > 2:
                 raise fault
-            raise Again(fault)  # from the start: the part on disk, or one mirror's copy, may be bad
+            raise Again(fault)  # starts again, since the part on disk or one mirror's copy may be bad
 
         self.transport.patiently(name, once)
 
@@ -134,7 +134,7 @@ def _for_platform(index: dict[str, Any], architecture: str, name: Name) -> str:
 def _append(
     response: httpx.Response, name: Name, path: Path, have: int, size: int, on_bytes: Callable[[int], None]
 ) -> None:
-    """Append the answer to the `have` bytes that are there, or begin anew when it is the whole layer."""
+    """Append the response to the first `have` bytes, or replace them if it is the whole layer."""
     partial = response.status_code == 206
     room = size - have if partial else size
     with open(path, "ab" if partial else "wb") as file:

@@ -8,10 +8,10 @@ from swelab.images.image_names import DEFAULT, Name
 
 
 def account_for(name: Name) -> str:
-    """base64 of "user:password" for the image's registry, "" when there is none.
+    """base64 of "user:password" for the image's registry; "" if there is none.
 
-    Read from config.json in $DOCKER_CONFIG, else in ~/.docker. Programs that hold accounts
-    (credential helpers) are not run.
+    Reads config.json in $DOCKER_CONFIG, else in ~/.docker. Does not run programs that store accounts
+    (credential helpers).
     """
     folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
     try:

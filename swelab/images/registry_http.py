@@ -29,13 +29,13 @@ T = TypeVar("T")
 _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _TIMEOUT = httpx.Timeout(60, connect=20)
-_NEVER_ANSWERED = 15.0  # patience for a host that has never answered
+_NEVER_ANSWERED = 15.0  # patience with a host that has never answered
 
 
 class Again(Exception):
-    """One attempt failed in a way that may pass.
+    """One attempt failed, but a later one may succeed.
 
-    after: seconds that the registry asks us to wait; progressed: some bytes came before it failed.
+    after: seconds that the registry asks us to wait; progressed: some bytes arrived before the failure.
     """
 
     def __init__(self, fault: ImageError, after: float = 0, progressed: bool = False):
@@ -43,10 +43,11 @@ class Again(Exception):
 
 
 class Transport:
-    """Thread-safe. Seconds without progress before a fault is final: `patience` for a registry that fails,
-    `rate_patience` for one that says "too many requests" (the usual window of a quota is six hours).
+    """Sends requests; thread-safe. Seconds without progress until a fault is final: `patience` for a registry
+    that fails, `rate_patience` for one that answers "too many requests" (quotas usually count over six
+    hours).
 
-    `say` is given a line whenever everybody waits for a quota.
+    say: called with a line whenever all workers wait for a quota.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Transport:
         self._client = httpx.Client(timeout=_TIMEOUT, follow_redirects=False)
         self._tokens: dict[tuple[str, str], str] = {}
         self._heard: set[str] = set()  # hosts that have answered
-        self._hold: dict[str, float] = {}  # host: when (time.monotonic) it lets us ask again
+        self._hold: dict[str, float] = {}  # by host: time (time.monotonic) of the next request
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -67,7 +68,7 @@ class Transport:
         self._client.close()
 
     def patiently(self, name: Name, once: Callable[[], T]) -> T:
-        """`once()`, again after each `Again` (see `Patience`). Raises ImageError."""
+        """Calls `once`, again after each `Again` (see `Patience`). Raises ImageError."""
         patience = Patience(DOWNLOADS)
 
         def attempt() -> T:
@@ -93,7 +94,7 @@ class Transport:
             raise again.fault from None
 
     def _hold_host(self, host: str, wait: float) -> None:
-        """Every worker waits for a quota, not only the one that got the answer."""
+        """Makes all workers wait for a quota, not only the one that got the response."""
         with self._lock:
             until = time.monotonic() + wait
             if until > self._hold.get(host, 0) + 1:
@@ -121,7 +122,7 @@ class Transport:
 
     @contextmanager
     def _answer(self, name: Name, url: str, headers: dict[str, str]) -> Iterator[httpx.Response]:
-        """The answer after redirects; the token is for the registry alone, not for where it sends us."""
+        """The response after redirects; only the registry gets the token, not the places it redirects to."""
         try:
             for _ in range(6):
                 with self._client.stream("GET", url, headers=headers) as response:
@@ -165,12 +166,12 @@ class Transport:
 
 
 def _scheme(host: str) -> str:
-    """Registries speak TLS; one on this machine may speak plain HTTP, as Docker allows."""
+    """The scheme: https; http for a registry on this machine, as Docker allows."""
     return "http" if _LOOPBACK.fullmatch(host) else "https"
 
 
 def check_response(response: httpx.Response, name: Name, what: str) -> None:
-    """Returns if a response holds the content. Raises ImageError, or Again when waiting may help."""
+    """Returns if a response has the content. Raises ImageError, or Again if waiting may help."""
     code, host = response.status_code, name.host
     if code in (200, 206):
         return
@@ -200,7 +201,7 @@ def _message(response: httpx.Response) -> str:
 
 
 def read_document(response: httpx.Response, name: Name, most: int) -> bytes:
-    """A whole answer of at most `most` bytes. Raises ImageBroken, Again."""
+    """A complete response of at most `most` bytes. Raises ImageBroken, Again."""
     data = b""
     try:
         for chunk in response.iter_raw():

@@ -1,4 +1,4 @@
-"""Responses of the pool's servers: JSON, bytes, errors. Memory of a large one is counted until it is sent."""
+"""Responses of the pool's servers: JSON, bytes, errors. A large one counts as memory until it is sent."""
 
 import asyncio
 import json
@@ -75,7 +75,7 @@ def release_when_sent(
 ) -> Response:
     """The same response, sent piece by piece as the client reads it. Then `resources` is released.
 
-    Until then the sending task is in `unread`; cancelling that task aborts the response.
+    Until then `unread` contains the sending task; to cancel that task aborts the response.
     """
     return _MeteredAnswer(answer, resources.pop_all(), unread)
 

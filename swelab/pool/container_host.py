@@ -22,7 +22,7 @@ from swelab.sandbox.protocol import ExecResult, Image, Limits, PathRefused, Sand
 from swelab.sandbox.remote_protocol import NoPlace, Refused
 
 SMALL_ANSWER = 1 << 20
-_COMMANDS = 8  # at once in one sandbox
+_COMMANDS = 8  # most concurrent commands in one sandbox
 _SESSIONS = 8  # likewise
 _TICK_SECONDS = 0.25
 _MAKE_SECONDS = 2000.0  # how long a pool repeats its request for a sandbox
@@ -289,7 +289,7 @@ class Host:
                 await stack.enter_async_context(place.large)
                 await grant.reach(most)
                 data = await self.thread(place.box.get, path, most)
-                self.find(place.id)  # after the end of the sandbox nothing would abort the response
+                self.find(place.id)  # raises if the sandbox has ended: then nothing would abort the response
             grant.keep(len(data))
             yield data
 

@@ -1,4 +1,4 @@
-"""Makes the sandbox of a lease on the node that was chosen for it."""
+"""Makes the sandbox of a lease on the node that placement chose."""
 
 import time
 
@@ -11,7 +11,7 @@ from swelab.sandbox.remote_protocol import NoPlace, NotReached
 
 _ABSENT_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0
-_ASK_SECONDS = 10.0  # then the request is repeated, if the node is healthy
+_ASK_SECONDS = 10.0  # after this time we repeat the request, if the node is healthy
 _MAKE_SECONDS = 2000.0  # the first sandbox of an image takes long: the host prepares the image
 
 
@@ -51,7 +51,7 @@ async def _make(book: LeaseBook, lease: Lease, node: PoolNode) -> Record:
 
 
 def _not_make(book: LeaseBook, lease: Lease, node: PoolNode | None, error: Exception) -> None:
-    """Queue the lease again, unless the error is the fault of its request."""
+    """Queue the lease again, unless its own request caused the error."""
     now = time.monotonic()
     again = isinstance(error, NotReached | NoPlace | EngineDown | ImageMissing | OSError)
     if node is not None and isinstance(error, ImageMissing):

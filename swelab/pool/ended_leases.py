@@ -27,7 +27,7 @@ class EndedLease:
 
 
 class EndedLeases:
-    """The leases that ended in the last 15 minutes, at most 10,000, by lease id and by request id."""
+    """The leases that ended in the last 15 minutes (at most 10,000), by lease id and by request id."""
 
     def __init__(self, most: int = _MOST, seconds: float = _SECONDS) -> None:
         self._most, self._seconds = most, seconds
@@ -38,7 +38,7 @@ class EndedLeases:
         return len(self._all)
 
     def add(self, lease: Lease) -> list[str]:
-        """Remember a lease; returns the ids of the older ones that it forgets."""
+        """Remember a lease; returns the ids of older leases that are forgotten for it."""
         reason = shorten(lease.reason, 500)
         ended = EndedLease(lease.id, lease.request_id, fingerprint(lease.request), reason, time.monotonic())
         self._all[ended.id] = self._requests[ended.request_id] = ended

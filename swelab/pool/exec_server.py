@@ -147,7 +147,7 @@ class _Node:
         return json_answer(found=await self.host.destroy(fields.container_id))
 
     def _limits(self, fields: PoolRequest) -> Limits:
-        """A command's limits: the request's, else its sandbox's. Raises Refused: above those of the host."""
+        """A command's limits: the request's, else its sandbox's. Raises Refused if they exceed the host's."""
         own = self.host.find(fields.container_id).limits
         return self.host.limits.check(request_schemas.limits_of(fields, own))
 
@@ -158,7 +158,8 @@ class _Node:
         answer: Callable[[T], Response],
         seconds: float = 0.0,
     ) -> Response:
-        """Runs `work` with the sandbox, once for each request id; `answer` makes the response of its result.
+        """Runs `work` with the sandbox, once for each request id; `answer` turns its result into the
+        response.
 
         seconds: the longest time that the work may take.
         """

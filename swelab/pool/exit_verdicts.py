@@ -1,4 +1,4 @@
-"""Computes diffs, and verdicts by exit code alone for clients that only have a script."""
+"""Computes diffs, and verdicts by exit code alone for clients that have only a script."""
 
 import hashlib
 import re

@@ -19,14 +19,14 @@ from swelab.sandbox.remote_protocol import Refused
 class HostLimits:
     """The limits of a host.
 
-    containers: most sandboxes. memory_bytes: for all sandboxes together, including their files, which lie in
+    containers: most sandboxes. memory_bytes: for all sandboxes together, including their files, which are in
     memory. most: the highest limits of one sandbox. spool_bytes: disk for unfinished uploads. answer_bytes:
     memory for files that are being sent to clients.
     """
 
     containers: int = 16
     memory_bytes: int = 16 << 30
-    ttl_seconds: float = 600.0  # of a sandbox whose request names none
+    ttl_seconds: float = 600.0  # for a sandbox whose request gives no time to live
     spool_bytes: int = 8 << 30
     answer_bytes: int = 512 << 20
     most: Limits = Limits(
@@ -50,9 +50,10 @@ class HostLimits:
 
 @dataclass
 class HostSandbox(Living):
-    """A sandbox and its client. `ends` is by time.monotonic(). beats: whether its client renews it.
+    """A sandbox and its client. ends: expiry, by time.monotonic(). beats: whether its client sends
+    heartbeats.
 
-    client: hash of the client's token, as sent by the pool; the sandbox's own id without a pool.
+    client: hash of the client's token, as sent by the pool; the sandbox's own id if there is no pool.
     """
 
     id: str
@@ -77,7 +78,8 @@ class HostSandbox(Living):
     once: Once = field(default_factory=lambda: Once(answer_bytes))
 
     def memory(self, more: int = 0) -> int:
-        """Bytes of the host's memory that it may use: its files, and its commands' memory and output.
+        """Bytes of the host's memory that the sandbox may use: for its files, and its commands' memory and
+        output.
 
         That always includes one command at the sandbox's limits. Concurrent commands, sessions and higher
         limits can exceed it. more: bytes of one further command.

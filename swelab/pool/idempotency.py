@@ -97,11 +97,11 @@ class Once:
         self.size = 0
 
     def knows(self, key: str) -> bool:
-        """Whether a request with that id came before."""
+        """Whether a request with that id has arrived before."""
         return key in self._running or key in self._verdicts or key in self._abandoned
 
     async def run(self, key: str, fingerprint: str, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of `work`, or its error. An empty key runs the work each time.
+        """The result of `work`, or its error. With an empty key, the work runs each time.
 
         Raises Conflict (another request has the id), SandboxLost (the stored response was dropped).
         """
@@ -129,7 +129,7 @@ class Once:
             return
         answer = None if error is not None else task.result()
         size = 0 if error is not None else self._measure(answer)
-        # A copy of an error has no traceback, whose frames would keep objects alive.
+        # We copy errors to drop their traceback, whose frames would keep objects alive.
         self._verdicts[key] = _Verdict(fingerprint, answer, copy.copy(error), size, time.monotonic())
         self.size += size
         while len(self._verdicts) > self._most:

@@ -17,8 +17,8 @@ class AllowedImages:
     """The allow-list of a host: a file with one pattern a line (`swebench/*`, a digest), read at each use.
 
     The name or digest in a request must match a pattern before the engine gets any request. Then a name or
-    digest that the engine reports for the image must match too. Without a file no image is allowed but the
-    sandbox image.
+    digest that the engine reports for the image must match too. Without a file, only the sandbox image is
+    allowed.
     """
 
     def __init__(self, path: Path | None) -> None:

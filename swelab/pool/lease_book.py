@@ -1,4 +1,4 @@
-"""The leases and nodes of one pool, and each change of a lease: in memory, in the store, on its node."""
+"""The leases and nodes of one pool. Makes each change of a lease in memory, in the store, and on its node."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ class PoolLimits:
 
 
 class LeaseBook(ABC):
-    """What the watch of a node and the making of a sandbox need of a pool (`pool.Pool`)."""
+    """The parts of a pool (`pool.Pool`) that the watch of a node and the making of a sandbox need."""
 
     def __init__(self, store: LeaseStore, limits: PoolLimits) -> None:
         self.store, self.limits = store, limits
@@ -79,16 +79,16 @@ class LeaseBook(ABC):
         made = self.future(lease)
         if not made.done():
             made.set_exception(error)
-            made.exception()  # marks it as retrieved: perhaps no client waits any more
+            made.exception()  # marks it as retrieved: perhaps no client waits for it
 
     def end(self, lease: Lease, reason: str = "") -> None:
-        """Begin to end a lease: the place on its node is free once the sandbox is gone."""
+        """Begin to end a lease. Its place on the node becomes free when its sandbox has ended."""
         lease.state, lease.reason = ENDING, reason
         self.write(lease)
         self.spawn(self.finish_ending(lease))
 
     async def finish_ending(self, lease: Lease) -> None:
-        """Ask the node of an ending lease to end its sandbox, until it has or is silent."""
+        """Ask a node to end the sandbox of an ending lease, until that succeeds or the node stays silent."""
         while lease.state == ENDING:
             node = self.nodes.get(lease.node)
             # After that time the node has ended the sandbox by itself, since nobody renewed it.
@@ -103,7 +103,7 @@ class LeaseBook(ABC):
         self.over(lease)
 
     def over(self, lease: Lease, reason: str = "") -> None:
-        """Finish a lease whose sandbox is gone. A `reason` means that the sandbox was lost."""
+        """Finish a lease whose sandbox has ended. With a `reason`, the sandbox counts as lost."""
         if lease.state == ENDED:
             return
         if reason:
@@ -116,13 +116,13 @@ class LeaseBook(ABC):
         self.pump()
 
     def bury(self, lease: Lease) -> None:
-        """Move an ended lease to those that are remembered for a while."""
+        """Move an ended lease to the ended leases that we remember for a while."""
         self.forget(lease)
         for lease_id in self.ended.add(lease):
             self.drop(lease_id)
 
     def write(self, lease: Lease) -> bool:
-        """Write a lease to the store. False if that fails, as on a full disk: then none is placed."""
+        """Write a lease to the store. False if that fails, as on a full disk: then do not place it."""
         try:
             self.store.set_lease(lease.stored())
         except sqlite3.Error as error:

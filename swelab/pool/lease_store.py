@@ -71,11 +71,11 @@ class LeaseStore:
             ) from None
 
     def pool_id(self) -> str:
-        """The permanent id of this pool, which its nodes know as the owner of sandboxes."""
+        """The permanent id of this pool, by which its nodes know the owner of sandboxes."""
         return self._id
 
     def nodes(self) -> dict[str, bool]:
-        """The nodes by URL; the value says whether a node is being drained."""
+        """The nodes by URL; the value is whether the node is being drained."""
         found = {}
         for number, url, draining in self._base.execute("SELECT rowid, url, draining FROM nodes").fetchall():
             if fault := first_fault(NODE, {"url": url}):
@@ -91,7 +91,7 @@ class LeaseStore:
             self._base.execute("DELETE FROM left_nodes WHERE url = ?", (url,))
 
     def drop_node(self, url: str) -> None:
-        """Remove a node and remember its address as one that left. Raises OSError (nothing was written)."""
+        """Remove a node and store its address as one that left. Raises OSError (nothing was written)."""
         with self._written():
             self._base.execute("INSERT OR REPLACE INTO left_nodes VALUES (?)", (url,))
             self._base.execute("DELETE FROM nodes WHERE url = ?", (url,))

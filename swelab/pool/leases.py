@@ -1,4 +1,4 @@
-"""A lease: one sandbox for one client. The lease exists from the request until the sandbox has ended."""
+"""A lease: one sandbox for one client. A lease lasts from the request until the sandbox has ended."""
 
 import asyncio
 import functools
@@ -22,8 +22,8 @@ PLACED = (MAKING, ACTIVE, ENDING)
 class Lease(Living):
     """The lease of one request (request_schemas.ALLOCATE).
 
-    ends: when an active lease expires, by time.monotonic(). passed, keeps: see placement.plan. unwanted: end
-    it as soon as its sandbox is made, since no client waits for it any more.
+    ends: when an active lease expires, by time.monotonic(). passed, keeps: see placement.plan. unwanted:
+    whether to end it as soon as its sandbox is made, since no client waits for it any more.
     """
 
     request_id: str
@@ -56,7 +56,7 @@ class Lease(Living):
 
     @property
     def image(self) -> str:
-        """The key of its image: digest (or name) and working folder."""
+        """The key of its image: digest (or name), and working folder."""
         return f"{self.request.digest or self.request.image} {self.request.get('cwd', '')}"
 
     @property

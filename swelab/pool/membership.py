@@ -18,7 +18,7 @@ _PAUSE_SECONDS = 0.1
 
 
 def take_in(store: LeaseStore, urls: Iterable[str]) -> str:
-    """Add the nodes of the command line to the stored ones; returns a line about the stored ones, or "".
+    """Add the command line's nodes to the stored nodes; returns a line about stored nodes, or "".
 
     A stored node keeps its state, drained or not. A node that was removed by request is not added: only a
     request to join adds it again. Raises InputError, OSError (disk full).
@@ -57,7 +57,7 @@ async def join(pool: Pool, url: str) -> None:
 
 
 def drain(pool: Pool, url: str) -> int:
-    """Stop placing leases on a node; returns how many it has. Raises Refused, OSError (disk full)."""
+    """Stop placing leases on a node; returns how many leases it has. Raises Refused, OSError (disk full)."""
     if url not in pool.nodes:
         raise Refused("there is no such node")
     pool.store.set_node(url, True)

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 async def watch(book: LeaseBook, node: PoolNode) -> None:
-    """Until cancelled: renew leases, update the capacity, and find lost and orphaned sandboxes."""
+    """Until cancelled: renew leases, update the node's capacity, and find lost and orphaned sandboxes."""
     ttl = book.limits.ttl_seconds
     while True:
         try:
@@ -58,7 +58,7 @@ async def _look(book: LeaseBook, node: PoolNode, seconds: float) -> None:
 
 
 def _is_leased(book: LeaseBook, container: str, request_id: str) -> bool:
-    """Whether a sandbox outside the renewal belongs to a lease, or is being made for one."""
+    """Whether a sandbox that no renewal named belongs to a lease, or is being made for one."""
     lease = book.leases.get(request_id.partition(".")[0])
     if lease is None or lease.attempt_id() != request_id:
         return False

@@ -9,12 +9,12 @@ from swelab.sandbox.protocol import ImageMissing, SandboxError
 from swelab.sandbox.remote_protocol import Refused
 
 _WARM = 0.3
-"""This share of places is subtracted from the load of a node that has made sandboxes of the image."""
+"""Share of places to subtract from the load of a node that has already made sandboxes of the image."""
 
 
 NOBODY: Mapping[str, int] = {}
 PASSES = 32
-"""How many later leases may be placed before a large one that waits. Then a node is reserved for it."""
+"""How many later leases may be placed before a large waiting one. Then a node is reserved for it."""
 
 
 @dataclass
@@ -26,13 +26,13 @@ class NodeCapacity:
     healthy: bool = False
     most_places: int = 0
     most_memory: int = 0
-    most_limits: Mapping[str, float] = field(default_factory=dict)  # of one sandbox
+    most_limits: Mapping[str, float] = field(default_factory=dict)  # limits of one sandbox
     foreign_places: int = 0  # used by sandboxes outside this pool
     foreign_memory: int = 0
-    paused_until: float = 0.0  # place nothing before: making a sandbox failed there
+    paused_until: float = 0.0  # place no lease before then: making a sandbox failed there
     absent: dict[str, tuple[float, str]] = field(
         default_factory=dict
-    )  # images that it lacks -> (until when that holds, the error)
+    )  # by image that it lacks: (until when we believe that, the error)
     warm: set[str] = field(default_factory=set)
 
     def lacks(self, image: str, now: float) -> bool:
@@ -40,7 +40,7 @@ class NodeCapacity:
         return self.absent.get(image, (0.0, ""))[0] > now
 
     def never(self, lease: Lease) -> str:
-        """Why even the empty node cannot run a sandbox with these limits; "" if it can."""
+        """Why a sandbox with these limits cannot run even on the empty node; "" if it can."""
         if 0 < self.most_memory < lease.memory:
             return f"no host gives a sandbox {lease.memory} bytes of memory"
         asked = lease.request.limits
@@ -58,7 +58,7 @@ class Use:
 
 
 def uses(leases: Iterable[Lease]) -> dict[str, Use]:
-    """The use of each node by these leases."""
+    """The number and memory of these leases by node."""
     found: dict[str, Use] = {}
     for lease in leases:
         if lease.state in PLACED:
@@ -73,8 +73,8 @@ def fair(
 ) -> list[Lease]:
     """The waiting leases in the order in which they are placed.
 
-    The token with the fewest `leases` comes first; then the one that was served longest ago (`served`: token
-    -> a number that grows with each placement); then the oldest request.
+    The token with the fewest `leases` comes first. Among equal tokens, the one that was served longest ago
+    comes first (`served`: token -> a number that grows with each placement), then the oldest request.
     """
     before: Counter[str] = Counter(leases)
     ranked = []
@@ -87,7 +87,7 @@ def fair(
 def choose(
     lease: Lease, nodes: Iterable[NodeCapacity], used: Mapping[str, Use], now: float
 ) -> NodeCapacity | None:
-    """The least loaded node where the lease fits now, see _WARM; None if it fits nowhere."""
+    """The least loaded node on which the lease fits now (see _WARM); None if it fits on no node."""
     best: tuple[float, int, str] | None = None
     found = None
     for node in nodes:

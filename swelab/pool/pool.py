@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class Pool(LeaseBook):
-    """The leases, queue and nodes of one pool. `open_link` opens the connection to the node with a URL."""
+    """The leases, queue and nodes of one pool. open_link: opens the connection to the node with a URL."""
 
     def __init__(self, store: LeaseStore, limits: PoolLimits, open_link: Callable[[str], Link]) -> None:
         super().__init__(store, limits)
@@ -71,7 +71,8 @@ class Pool(LeaseBook):
     # -- leases
 
     async def allocate(self, request: PoolRequest, seconds: float, client_gone: asyncio.Future[Any]) -> Lease:
-        """Wait for the lease of a request; each request id has one. client_gone: done after a disconnect.
+        """Wait for the lease of a request; each request id gets one lease. client_gone: done after a
+        disconnect.
 
         Raises NoPlace (not placed in `seconds`), ImageMissing, Refused, Conflict, SandboxLost, OSError.
         """
@@ -121,7 +122,7 @@ class Pool(LeaseBook):
         return True
 
     async def close(self, lease_id: str) -> bool:
-        """End a lease and wait until its sandbox is gone or its node is silent. False if there is none."""
+        """End a lease, and wait until its sandbox has ended or its node is silent. False if there is none."""
         lease = self.leases.get(lease_id)
         if lease is None:
             return self.ended.find(lease_id) is not None

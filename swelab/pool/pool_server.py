@@ -31,7 +31,7 @@ from swelab.sandbox.remote_protocol import LATE_SECONDS, Refused
 
 _ACTS = request_schemas.acts("lease_id")
 _BODIES = {"put": lambda limits: FILE_BYTES, "fill": tar_bytes}
-"""Functions from the limits of a sandbox to the longest body in bytes, by verb."""
+"""By verb: function from a sandbox's limits to the longest body in bytes."""
 _JSON = dict.fromkeys(("exec", "evaluate", "session_start", "session_say"), JSON_BYTES)
 _FILE_SECONDS = 620.0
 _UPLOADS = 64  # concurrent ones
@@ -189,7 +189,7 @@ class _Server:
         return json_answer(found=await self.pool.close(fields.lease_id))
 
     def act(self, verb: str) -> Handler:
-        """The handler that forwards requests with `verb` to the node of the sandbox."""
+        """The handler that forwards requests with this verb to the sandbox's node."""
 
         async def forward(request: Request) -> Response:
             if verb in _BODIES:

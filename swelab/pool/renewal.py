@@ -1,7 +1,7 @@
-"""Renewal of leases and sandboxes: who is not renewed ends, and a request that runs keeps its sandbox alive.
+"""Renews leases and sandboxes: those that nobody renews end, and a running request keeps its sandbox alive.
 
 A client renews its leases by heartbeats (`renew_leases`), and the pool renews their sandboxes on each host
-(`renew_on_host`). Both set the same clock (`Living`); a host ends what nobody renews by itself.
+(`renew_on_host`). Both set the same clock (`Living`). A host by itself ends sandboxes that nobody renews.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ LONGEST_SECONDS = 86400.0
 
 
 class Living:
-    """A lease or a sandbox. ends: when it expires; busy: deadlines of its requests; by time.monotonic()."""
+    """A lease or a sandbox, with times by time.monotonic(). ends: expiry; busy: deadlines of its requests."""
 
     ends: float
     busy: list[float]
 
     def until(self) -> float:
-        """When it ends unless it is renewed."""
+        """The time at which it ends if nobody renews it."""
         return max((self.ends, *self.busy))
 
     def renew(self, seconds: float) -> None:
@@ -44,9 +44,9 @@ class Living:
 
 
 def renew_leases(find: Callable[[str], Living], ids: Iterable[Any], seconds: float) -> dict[str, str]:
-    """Renews the leases of a client, each by itself. Returns the reason for each that cannot be, by id.
+    """Renews the leases of a client one by one. Returns the reason for each that cannot be renewed, by id.
 
-    find: the active lease with an id; it raises SandboxLost.
+    find: returns the active lease with an id; raises SandboxLost.
     """
     lost = {}
     for lease_id in ids:

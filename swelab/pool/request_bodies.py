@@ -53,7 +53,7 @@ async def spool_body(
 ) -> AsyncIterator[tuple[IO[bytes], str, int]]:
     """Yields (file with the body, SHA-256 in hex, size in bytes) for the duration of the block.
 
-    `budget` counts the bytes for `key` as they arrive. Raises Refused, NotReached, OSError.
+    The bytes count in `budget` for `key` as they arrive. Raises Refused, NotReached, OSError.
     """
     length, size, digest = content_length(request), 0, hashlib.sha256()
     async with budget.hold(key, 0) as grant:
@@ -68,7 +68,7 @@ async def spool_body(
 
 
 async def _reach(grant: Grant, size: int, most: int) -> None:
-    """Extend the grant to `size` bytes and at most _STEP more: announced bytes alone are not counted."""
+    """Extend the grant to `size` bytes, and at most _STEP more: bytes count only as they arrive."""
     if size > grant.size:
         await grant.reach(max(size, min(most, size + _STEP)))
 

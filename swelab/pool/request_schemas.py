@@ -31,11 +31,11 @@ FILE_BYTES = 256 << 20
 _TAR_BYTES = 64 << 20  # tar headers and padding of 40,000 files
 _FORM_BYTES = 512 << 10
 _MOST_BYTES = {"containers": 2 << 20}
-"""_FORM_BYTES, or the entry here, bounds a value that is not a string. Longer ones are never parsed."""
+"""By field: most bytes of a value that is no string; _FORM_BYTES for others. Longer ones are not parsed."""
 
 
 class PoolRequest(TypedRecord):
-    """A request. The schema of its path says which of these fields it may have and which it must have."""
+    """A request. The schema of its path determines which fields it may have, and which it must have."""
 
     request_id: RequestId = field("the same for every repetition of a request", default="")
     container_id: Id = field("a sandbox of a host", default="")
@@ -76,7 +76,7 @@ class PoolRequest(TypedRecord):
 
 
 class HostState(TypedRecord):
-    """The state of a host, which it sends to a pool that renews its sandboxes."""
+    """The state of a host, which it sends to the pool that renews its sandboxes."""
 
     boot: str = field("id of the server process; its sandboxes end with it")
     healthy: bool = field("whether its engine responds")
@@ -196,7 +196,7 @@ def footprint(limits: Limits) -> int:
 
 
 def tar_bytes(limits: Limits) -> int:
-    """Longest tar of a sandbox's repository in bytes: the disk of the sandbox and the overhead of a tar."""
+    """Longest tar of a sandbox's repository, in bytes: its disk limit plus the overhead of a tar."""
     return min(TREE_BYTES, limits.disk_bytes + _TAR_BYTES)
 
 

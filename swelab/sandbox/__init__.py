@@ -1,4 +1,4 @@
-"""Sandboxes: where commands of models and tests of tasks run."""
+"""Sandboxes, in which the commands of models and the tests of tasks run."""
 
 import os
 from pathlib import Path
@@ -69,9 +69,9 @@ def backend_name() -> str:
 
 
 def open_backend(name: str | None = None, *, toolbox: Path | None = None) -> Backend:
-    """The backend of that name (default the one in use), checked to work on this machine.
+    """The backend of that name (default: the one in use), after a check that it works on this machine.
 
-    `toolbox` is the venv seen at /opt/toolbox; default $SWELAB_TOOLBOX, else .venv-sandbox next to the
+    toolbox: the venv to show at /opt/toolbox; default $SWELAB_TOOLBOX, else .venv-sandbox next to the
     package. Raises BackendMissing.
     """
     name = name or backend_name()

@@ -1,7 +1,8 @@
 """Sandboxes by apptainer, for cluster nodes that have no other engine: one `apptainer exec` for each command.
 
-Private folders, limits, watching and ending are those of the bubblewrap backend; apptainer makes the inside
-from an image file (.sif) or an unpacked image. It must run without its set-user-id mode (the default).
+The bubblewrap backend's code makes private folders, sets limits, and watches and ends commands. apptainer
+makes the root file system from an image file (.sif) or an unpacked image. It must run without its set-user-id
+mode, as it does by default.
 """
 
 import errno
@@ -24,7 +25,7 @@ from swelab.sandbox.scratch import UserId, copy_tree, prune, runnable_base, spar
 _ETC = ("passwd", "group", "gitconfig", "hosts", "hostname", "nsswitch.conf")
 _COPY_SECONDS = 600
 _OWN = Path("/")  # stands for the image's own repository
-_TARGET = "/mnt"  # where the repository of an image is copied to
+_TARGET = "/mnt"  # to which an image's repository is copied
 
 
 def command_line(
@@ -32,8 +33,8 @@ def command_line(
 ) -> list[str]:
     """apptainer's arguments before the command.
 
-    `folder` has the private files of one sandbox; its testbed/ is seen at `repository`, and at `own` in place
-    of what the image has there.
+    folder: private files of one sandbox. The sandbox sees its testbed/ at `repository`, and at `own` in place
+    of the image's files.
     """
     rights = ["--userns", "--no-privs"]
     if user:
@@ -49,7 +50,7 @@ def command_line(
 
 
 class ApptainerLaunch(Launch):
-    """See `Launch`; there is no status channel, the program's own exit code is the command's."""
+    """See `Launch`. There is no status channel: apptainer's exit code is the command's."""
 
     def _spawn(
         self, bwrap: Sequence[str], arguments: list[str], program: bytes, command: Sequence[bytes]
@@ -72,7 +73,7 @@ class ApptainerLaunch(Launch):
 
     def _code(self) -> int | None:
         code = self._process.returncode
-        return code if code >= 0 else None  # ended by a signal itself: from outside
+        return code if code >= 0 else None  # a signal from outside ended apptainer itself
 
 
 class ApptainerSandbox(BubblewrapSandbox):
@@ -93,7 +94,7 @@ class ApptainerSandbox(BubblewrapSandbox):
     def _own_tree(self, image: Image | None) -> Path:
         if image is None:
             raise ValueError("a sandbox needs a tree or an image")
-        return _OWN  # copied by a command in the image: a file cannot be looked into from here
+        return _OWN  # a command in the image copies it: the host cannot read an image file
 
     def _fill(self, tree: Path) -> None:
         folder = self._scratch.path
@@ -130,7 +131,7 @@ class ApptainerSandbox(BubblewrapSandbox):
 
 
 def image_path(image: Image) -> Path:
-    """The image file or unpacked root that apptainer is given. Raises ImageMissing."""
+    """The image file or unpacked root for apptainer. Raises ImageMissing."""
     if image.folder is None or not image.folder.exists():
         raise ImageMissing(f"image {image.name} ({image.digest}) is not at {image.folder}")
     return image.folder
@@ -152,7 +153,7 @@ class ApptainerBackend(BubblewrapBackend):
         prune(self.base)
 
     def mounter(self) -> None:
-        """None: its sandboxes share one file system."""
+        """None: all its sandboxes share one file system."""
 
     def root_of(self, image: Image | None) -> None:
         """Prepares nothing: apptainer uses images as they are."""

@@ -8,7 +8,7 @@ _PAUSE_SECONDS, _SMALL = 0.004, 1 << 14
 
 
 class BoundedOutput:
-    """Head and tail halves of `limit` bytes; the middle is counted and forgotten."""
+    """Keeps the first and the last half of `limit` bytes; bytes between are counted and dropped."""
 
     def __init__(self, limit: int) -> None:
         self._head_size = limit // 2
@@ -17,14 +17,14 @@ class BoundedOutput:
         self._tail = bytearray()
         self._total = 0
         self._last_read = 0.0
-        self._at_once = 0  # small pieces that may still be taken without waiting
+        self._at_once = 0  # small pieces that `read` may still take without a pause
 
     def read(self, descriptor: int) -> bytes:
         """Take what a pipe holds, 64 KiB at most, and return it; b"" at its end. Raises OSError.
 
-        After small pieces in quick succession it waits: a writer that writes line by line would otherwise
-        wake the reader for each line, which costs both. The first pieces of an answer to somebody who waits
-        for it are taken at once.
+        Pauses after small pieces in quick succession: otherwise a writer of single lines would wake the
+        reader for each line, which costs both CPU time. The first pieces of an answer for which a caller
+        waits are taken without a pause.
         """
         now = time.monotonic()
         chunk = os.read(descriptor, 1 << 16)
@@ -32,7 +32,7 @@ class BoundedOutput:
         if self._at_once:
             self._at_once -= 1
         elif 0 < len(chunk) < _SMALL and now - self._last_read < _PAUSE_SECONDS:
-            select.select((), (), (), _PAUSE_SECONDS)  # time.sleep fails where the clock of day is faked
+            select.select((), (), (), _PAUSE_SECONDS)  # time.sleep fails if the command has faked the clock
         self._last_read = time.monotonic()
         return chunk
 
@@ -44,7 +44,7 @@ class BoundedOutput:
             self._head += chunk[:room]
             chunk = chunk[room:]
         self._tail += chunk
-        # Trimmed at twice the size, so that each byte is moved once and not at every chunk.
+        # We trim at twice the size, so that each byte moves once and not with every chunk.
         if len(self._tail) > 2 * self._tail_size:
             del self._tail[: len(self._tail) - self._tail_size]
 
@@ -54,7 +54,7 @@ class BoundedOutput:
         return max(0, self._total - self._head_size - self._tail_size)
 
     def value(self) -> bytes:
-        """The stream; where bytes were dropped, a line of its own says how many."""
+        """The stream; if bytes were dropped, a line in their place states how many."""
         if not self.dropped:
             return bytes(self._head + self._tail)
         tail = self._tail[len(self._tail) - self._tail_size :]

@@ -1,7 +1,7 @@
 """Sandboxes of plain Linux namespaces by bubblewrap: no daemon, no image, a few milliseconds a command.
 
-Every command is a bwrap process of its own over the sandbox's private folders. As root, the command runs as a
-host user id of its own without capabilities; as another user, in a user namespace.
+Every command is a separate bwrap process on the sandbox's private folders. If we are root, commands run under
+a separate host user id without capabilities; otherwise in a user namespace.
 """
 
 import os
@@ -178,7 +178,7 @@ class BubblewrapSandbox(Closing):
         return ExecResult(kept.value(), code, limit == "wall", kept.dropped, limit, seconds)
 
     def _follow(self, launch: Launch, watch: Watch, output: BoundedOutput | None, deadline: float) -> str:
-        """Follows the command to its end, its output into `output`; the limit that ended it, or ""."""
+        """Reads the command's output into `output` until it ends. Returns the limit that ended it, or ""."""
         with selectors.PollSelector() as selector:
             if output is not None:
                 selector.register(launch.output, selectors.EVENT_READ)
@@ -187,7 +187,7 @@ class BubblewrapSandbox(Closing):
                 now = time.monotonic()
                 ready = {key.fd for key, _ in selector.select(max(0.0, min(deadline, watch.due) - now))}
                 if output and launch.output in ready and not output.read(launch.output):
-                    selector.unregister(launch.output)  # the command closed its output and goes on
+                    selector.unregister(launch.output)  # the command closed its output, but still runs
                 if launch.bwrap in ready:
                     return ""
                 now = time.monotonic()
@@ -229,7 +229,7 @@ class BubblewrapSandbox(Closing):
 
 
 class BubblewrapBackend:
-    """See `protocol.Backend`. Making one checks the machine and removes what killed callers left."""
+    """See `protocol.Backend`. Its constructor checks the machine and removes what killed processes left."""
 
     name = "bubblewrap"
 
@@ -251,7 +251,7 @@ class BubblewrapBackend:
         self._probe()
 
     def prepare(self, program: str) -> None:
-        """Start with nothing running; `program` is what makes the inside of sandboxes."""
+        """Set the initial state. program: the one that builds sandboxes (bwrap or apptainer)."""
         self._program = program
         self._lifeline: Lifeline | None = None
         self._roots: dict[Image, image_root.ImageRoot] = {}
@@ -276,7 +276,7 @@ class BubblewrapBackend:
             return [*self._lifeline.enter, self._program]
 
     def mounter(self) -> Mounter | None:
-        """Mounts a file system for each sandbox; None if all sandboxes share one."""
+        """The mounter of a file system for each sandbox; None if all sandboxes share one."""
         return mounter() if self.uids and self.base == Path(MEMORY) else None
 
     def root_of(self, image: Image | None) -> image_root.ImageRoot | None:

@@ -1,8 +1,8 @@
-"""One bwrap process: started, held at a gate, let go, ended with everything under it.
+"""One bwrap process: starts, waits at a gate, is let go, and is ended with all its descendants.
 
-The gate makes two things sound. The first process of the sandbox says "ready" when all is set up, so a
-failure before that is bwrap's and never the command's. And the caller opens a pidfd of the sandbox's init
-while that is certain to live; its end is the end of every process of the sandbox.
+The gate makes two things reliable. The first process in the sandbox writes "ready" after all set-up, so an
+earlier failure is bwrap's and never the command's. And the caller opens a pidfd of the sandbox's init while
+init surely lives; when init ends, all processes of the sandbox have ended.
 """
 
 import json
@@ -20,8 +20,8 @@ from swelab.sandbox.resource_limits import process_tree
 
 _START_SECONDS = 30.0
 _END_SECONDS = 10.0
-# stdin is the gate (hence --norc: bash reads ~/.bashrc when its stdin is a socket). "$@" are variables for
-# the command alone: bwrap, setpriv and this shell run before the fence is complete and must not see them.
+# stdin is the gate (hence --norc: bash reads ~/.bashrc if its stdin is a socket). "$@" are variables for the
+# command alone: bwrap, setpriv and this shell run before the isolation is complete and must not see them.
 _READY = "printf r >&0; IFS= read -rN1 _ || exit 125; "
 _BECOME = (
     "{{ {limits}; echo 500 >/proc/self/oom_score_adj; }} 2>/dev/null; umask 022; cd {workdir}; unset OLDPWD; "
@@ -30,16 +30,16 @@ _BECOME = (
 _DEAF, _SPOKEN_TO = '-c "$c" </dev/null', '--norc -c "$c"'
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_ARGUMENT = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
-# U+DC80 to U+DCFF stay: Python's way to carry bytes that are no UTF-8.
+# We keep U+DC80 to U+DCFF: Python uses them for bytes that are not UTF-8.
 _HALF_PAIR = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
 def gate_command(
     command: str, extra: Mapping[str, str], limits: Limits, *, live: bool = False
 ) -> list[bytes]:
-    """argv for inside the sandbox: sets resource limits, waits at the gate, becomes `bash -c command`.
+    """argv for inside the sandbox: sets resource limits, waits at the gate, then becomes `bash -c command`.
 
-    `live`: what is sent through the gate afterwards is the command's stdin.
+    live: bytes sent through the gate afterwards are the command's stdin.
     """
     settings = f"{process_limits(limits)}; ulimit -u {limits.processes}"
     return [b"/bin/bash", b"--norc", b"-c", *become_words(command, extra, settings, _READY, live=live)]
@@ -47,7 +47,7 @@ def gate_command(
 
 def process_limits(limits: Limits) -> str:
     """Shell commands that set the limits of each process."""
-    # The CPU limit per process is a backstop: the watcher, which sees all of them, comes first.
+    # The CPU limit per process is a backstop: the watcher sums over all processes and acts first.
     return (
         f"ulimit -c 0; ulimit -n 1024; ulimit -v {limits.memory_bytes // 1024}; "
         f"ulimit -f {limits.file_bytes // 1024}; "
@@ -61,7 +61,7 @@ def become_words(
     """Returns the arguments after `bash -c`. The shell runs `settings` and is then replaced by `bash -c
     command`.
 
-    The command reads nothing; with `live`, it reads what that shell would.
+    The command's stdin is empty; with `live`, it is the shell's stdin.
     """
     become = _SPOKEN_TO if live else _DEAF
     script = _BECOME.format(limits=settings, workdir=WORKDIR, ready=ready, become=become)
@@ -83,28 +83,28 @@ def refusal(command: str, extra: Mapping[str, str]) -> str:
 
 
 def refused(command: str, extra: Mapping[str, str]) -> ExecResult | None:
-    """The result of a command that bash cannot be given, None if it can. Raises ValueError (extra)."""
+    """The result for a command that cannot be passed to bash; None if it can. Raises ValueError (extra)."""
     reason = refusal(command, extra)
     return ExecResult(f"bash: {reason}\n".encode(), 126, False, 0, "", 0.0) if reason else None
 
 
 def as_bytes(text: str) -> bytes:
-    """UTF-8; text of a model may hold half a surrogate pair, which becomes "?"."""
+    """The text as UTF-8. Text of a model may hold half a surrogate pair, which becomes "?"."""
     return _HALF_PAIR.sub("?", text).encode("utf-8", "surrogateescape")
 
 
 class Launch:
-    """A sandboxed process tree at the gate. Raises SandboxLost when it did not get there.
+    """A sandboxed process tree that waits at the gate. Raises SandboxLost if it does not reach the gate.
 
-    `bwrap` is its path after the command that enters the lifeline; `arguments` are bwrap's, `program` its
-    seccomp filter, `command` runs inside.
+    bwrap: the command that enters the lifeline, then bwrap's path. arguments: bwrap's. program: the seccomp
+    filter. command: runs inside.
     """
 
     def __init__(
         self, bwrap: Sequence[str], arguments: list[str], program: bytes, command: Sequence[bytes]
     ) -> None:
-        self.gate: socket.socket  # the other end of the command's stdin, once it runs
-        self.init = -1  # pidfd of the namespace's init: its end is the end of all
+        self.gate: socket.socket  # our end of the command's stdin, once it runs
+        self.init = -1  # pidfd of the namespace's init; when it ends, all have ended
         self.init_pid = 0
         self._codes: list[int] = []
         try:
@@ -159,7 +159,7 @@ class Launch:
             _wait_readable(self.bwrap)
             said = self.rest_of_output().decode(errors="replace").strip() or "bwrap ended without a word"
             raise SandboxLost(said.replace("\n", "; "))
-        # Not asked of bwrap, which tells pids of the namespace that it is in itself.
+        # We do not ask bwrap, which reports pids as seen in its own namespace.
         self.init_pid = next(filter(_is_init, process_tree(self._process.pid)), 0)
         if not self.init_pid:
             raise SandboxLost("the sandbox ended before its command began")
@@ -171,7 +171,7 @@ class Launch:
         return descriptor
 
     def go(self) -> None:
-        """Open the gate: the command starts. Raises SandboxLost when the process at the gate is gone."""
+        """Open the gate: the command starts. Raises SandboxLost if the process at the gate has ended."""
         try:
             self.gate.send(b"g")
         except OSError as error:
@@ -182,7 +182,7 @@ class Launch:
         _kill(self.init)
 
     def end(self) -> int | None:
-        """Wait until every process is gone; the command's exit code, None when bwrap did not see it end."""
+        """Wait until all processes have ended; the command's exit code, None if bwrap did not see it end."""
         # bwrap may leave before its init; the kernel reports init's end only when the namespace is empty.
         _kill(self.init)
         if not (_wait_readable(self.init) and _wait_readable(self.bwrap)):
@@ -196,7 +196,7 @@ class Launch:
         return self._codes[0] if self._codes else None
 
     def rest_of_output(self) -> bytes:
-        """The bytes in the output pipe now; all of it once everything has ended."""
+        """The bytes now in the output pipe; after all processes have ended, all remaining output."""
         return _available(self.output)
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ def _wait_readable(descriptor: int) -> bool:
 
 
 def _available(descriptor: int) -> bytes:
-    """Read until the end or until nothing is there: a forked caller may hold the other end open."""
+    """Read until the end, or until the pipe is empty: a forked caller may hold the other end open."""
     os.set_blocking(descriptor, False)
     parts = []
     try:
@@ -237,7 +237,7 @@ def _available(descriptor: int) -> bytes:
 
 
 def output_pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
-    """A pipe for what the command writes; `> /dev/stderr` opens it anew, as the user of the sandbox."""
+    """A pipe for the command's output, which the sandbox's user may reopen, as `> /dev/stderr` does."""
     read, write = _pipe(ours, theirs)
     os.fchmod(write, 0o622)
     return read, write

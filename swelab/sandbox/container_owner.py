@@ -1,4 +1,4 @@
-"""The process that started a container, described so that others can see later whether it still lives."""
+"""Describes the process that started a container, so that others can later see whether it still lives."""
 
 import json
 import os
@@ -11,7 +11,7 @@ OWNER, RUN = "swelab.owner", "swelab.run"
 
 
 def labels() -> dict[str, str]:
-    """Labels for what this process starts: its run ($SWELAB_RUN, else the process) and itself."""
+    """Labels for what this process starts: the run ($SWELAB_RUN, else the process) and the process."""
     return {OWNER: json.dumps(this_process(), sort_keys=True), RUN: this_run()}
 
 
@@ -48,9 +48,10 @@ def this_process() -> Owner:
 
 
 def is_gone(label: str) -> bool:
-    """Whether the process that a label names has certainly ended: False for whatever we cannot judge.
+    """Whether the process that a label names has certainly ended; False if we cannot know.
 
-    We can judge owners of our user on this machine: those of our pid namespace, and those from before a boot.
+    We can know it for our user's processes on this machine: those of our pid namespace, and those from before
+    a reboot.
     """
     try:
         owner, here = Owner.of(json.loads(label)), this_process()

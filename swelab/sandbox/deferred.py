@@ -1,4 +1,4 @@
-"""Removes sandboxes in a thread while the work continues, as an engine takes a while for it."""
+"""Removes sandboxes in a thread while the work continues, since an engine needs time for it."""
 
 import logging
 import threading
@@ -14,9 +14,10 @@ _log = logging.getLogger(__name__)
 
 
 class Deferred:
-    """A backend whose sandboxes are removed by a thread of its own; a context manager that waits for it.
+    """A backend that removes its sandboxes in a separate thread; a context manager that waits for that
+    thread.
 
-    When `most` sandboxes already wait for that thread, a caller that closes another one removes it itself.
+    If `most` sandboxes already wait for the thread, the caller that closes another one removes it itself.
     """
 
     def __init__(self, backend: Backend, most: int) -> None:
@@ -56,7 +57,7 @@ class Deferred:
 
 
 class DeferredSandbox(Closing):
-    """A sandbox that takes no more commands once it is closed; it is removed soon after."""
+    """A sandbox that accepts no more commands once it is closed, and is removed soon after."""
 
     def __init__(self, sandbox: Sandbox, remove: Callable[[Callable[[], None]], None]) -> None:
         self._sandbox, self._remove, self._closed = sandbox, remove, False

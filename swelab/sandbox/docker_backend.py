@@ -1,8 +1,8 @@
 """Sandboxes of a container engine: limits by control groups, roots by images, everything labelled.
 
-A sandbox is a container whose first process (docker_init.sh) runs one command after the other, each as a user
-without rights; starting one costs the engine's time, a command does not. Commands at the same time in one
-sandbox get further containers, which share the folders of the first.
+A sandbox is a container whose first process (docker_init.sh) runs one command after another, each as an
+unprivileged user. To start a container takes the engine some time; to run a command does not. Concurrent
+commands in one sandbox get further containers, which share the folders of the first.
 """
 
 import errno
@@ -41,14 +41,14 @@ from swelab.sandbox.seccomp import engine_profile
 from swelab.sandbox.tree_tar import archive
 
 Source = Literal["repository", "empty"]
-REPOSITORY: Source = "repository"  # of the image
+REPOSITORY: Source = "repository"  # the image's repository
 EMPTY: Source = "empty"
 
 _CODES = {"wall": TIMEOUT_CODE, "cpu": 128 + 24, "memory": 128 + 9, "disk": 128 + 9}
 _FILE_CODE, _CPU_CODE = 128 + 25, 128 + 24
-_OURS = Limits(wall_seconds=600, cpu_seconds=600)  # for what we run in a sandbox ourselves
+_OURS = Limits(wall_seconds=600, cpu_seconds=600)  # for our own commands in a sandbox
 _SAID_BYTES = 4096
-_FULL = ("No space left on device", "Wrote only")  # as tar and cp say it
+_FULL = ("No space left on device", "Wrote only")  # words of tar and cp
 _REPOSITORY = "/.swelab/repository"  # of docker_prepare.sh
 _COPY = b"[[ -d testbed ]] || exit 3; exec cp -dR --preserve=mode,timestamps -- testbed/. /testbed"
 _UNPACK = b"exec tar -xpf - -C /testbed --no-same-owner --delay-directory-restore"
@@ -190,7 +190,7 @@ class DockerSandbox(Closing):
                 self._state.notify_all()
 
     def containers(self) -> list[str]:
-        """Ids of its containers, the first one first."""
+        """Ids of its containers, in order of their start."""
         return [lane.id for lane in self._lanes]
 
     def close(self) -> None:
@@ -225,12 +225,12 @@ def _check_filled(answer: RequestEnd, output: bytes) -> None:
     raise OSError(code, f"copying to the sandbox failed: {why}")
 
 
-# No limit on the disk: the file system itself reports that it is full, and the sandbox lives on.
+# We set no limit on the disk: the file system itself reports that it is full, and the sandbox survives.
 _OWN_LIMITS = {"wall_seconds": _OURS.wall_seconds, "cpu_seconds": _OURS.cpu_seconds, "disk_bytes": 1 << 50}
 
 
 class DockerBackend:
-    """See `protocol.Backend`. Making one removes what killed callers left on the engine."""
+    """See `protocol.Backend`. Its constructor removes what killed processes left on the engine."""
 
     name = "docker"
 
@@ -259,7 +259,7 @@ class DockerBackend:
         limits: Limits = DEFAULT_LIMITS,
         forgets: bool = False,
     ) -> DockerSandbox:
-        """A fresh sandbox; see `protocol.Backend.start`. Without an image: of the sandbox image."""
+        """A fresh sandbox; see `protocol.Backend.start`. Without an image, it uses the sandbox image."""
         if tree is None and image is None:
             raise ValueError("a sandbox needs a tree or an image")
         return self._start(Path(tree) if tree else REPOSITORY, image, limits, forgets)
@@ -267,7 +267,7 @@ class DockerBackend:
     def start_empty(
         self, *, image: Image | None = None, limits: Limits = DEFAULT_LIMITS, forgets: bool = False
     ) -> DockerSandbox:
-        """A fresh sandbox whose /testbed is to be filled (`DockerSandbox.fill`). Raises as `start`."""
+        """A fresh sandbox whose /testbed the caller fills (`DockerSandbox.fill`). Raises as `start`."""
         return self._start(EMPTY, image, limits, forgets)
 
     def _start(
@@ -279,12 +279,12 @@ class DockerBackend:
         prepared = self._images.prepared(engine, image)
         try:
             return DockerSandbox(self, prepared, source, limits, forgets)
-        except ImageMissing:  # somebody removed the prepared image since it was last used: make it again
+        except ImageMissing:  # the prepared image was removed since its last use: prepare it again
             self._images.forget(image)
             return DockerSandbox(self, self._images.prepared(engine, image), source, limits, forgets)
 
     def discard(self, lane: Lane) -> None:
-        """Remove a container, later if the engine does not answer now."""
+        """Remove a container; if the engine does not answer now, remove it later."""
         try:
             lane.remove()
         except SandboxLost as error:
@@ -293,7 +293,7 @@ class DockerBackend:
                 self._spare.append(lane)
 
     def clear(self) -> None:
-        """Remove what could not be removed when its sandbox was closed."""
+        """Remove the containers that could not be removed when their sandbox was closed."""
         with self._lock:
             left, self._spare = self._spare, []
         for lane in left:

@@ -23,13 +23,13 @@ from swelab.sandbox.rootfs import HOME
 FOLDERS = (WORKDIR, "/tmp", HOME)
 _SCRIPT = Path(__file__).with_name("docker_init.sh").read_text()
 _LANE = "swelab.lane"
-_OWN_PROCESSES = 4  # of docker_init.sh, besides the command's
-_OF_A_SESSION = 2  # more of them, which pass on what is said
+_OWN_PROCESSES = 4  # docker_init.sh's own, in addition to the command's
+_OF_A_SESSION = 2  # further ones of a session, which pass input on
 _LATE_SECONDS = 15.0
 
 
 class Lane:
-    """Started when made. Raises SandboxLost, ImageMissing, OSError."""
+    """A container that starts when this object is made. Raises SandboxLost, ImageMissing, OSError."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class Lane:
         start: str = "",
         forgets: bool = False,
     ) -> None:
-        """`volumes`: folder -> name of a volume of another lane that it shares; none for the first lane.
+        """volumes: by folder, name of the volume that it shares with another lane; none for the first lane.
 
-        start: the folder that its first command starts in; see docker_init.sh.
+        start: the folder in which its first command starts; see docker_init.sh.
         """
         self.engine = engine
         self._memory, self._processes = _memory(limits), limits.processes
@@ -69,13 +69,13 @@ class Lane:
     ) -> RequestEnd:
         """Run the inner shell with `words`; when it returns, every process it started has ended.
 
-        An answer that does not come in time ends the container: the limit is "wall" and the lane is dead.
-        Raises SandboxLost, EngineDown.
+        If no answer comes in time, the container is ended: the limit is "wall", and the lane cannot be used
+        again. Raises SandboxLost, EngineDown.
         """
         return self._answer(limits, lambda due: self._talk.ask(words, limits, output, due, given))
 
     def live(self, words: Sequence[bytes], limits: Limits, session: LiveSession) -> RequestEnd:
-        """Run the inner shell with `words` for a session: the lane's last command. Raises as `ask`."""
+        """Run the inner shell with `words` for a session, as the lane's last command. Raises as `ask`."""
         most = replace(limits, processes=limits.processes + _OF_A_SESSION)
 
         def opened() -> None:
@@ -112,28 +112,28 @@ class Lane:
         return {mount["Destination"]: mount["Name"] for mount in mounts if mount["Destination"] in FOLDERS}
 
     def _forget(self) -> None:
-        """Drop what its commands have brought into memory, where the engine runs on this machine."""
+        """Drop the page cache that its commands filled, if the engine runs on this machine."""
         if self._forgets:
             with suppress(SandboxLost), self.engine.request("looking at a container"):
                 pid = self.engine.api.inspect_container(self.id)["State"]["Pid"]
                 drop_loaded(pid, self.id)
 
     def hang_up(self) -> None:
-        """Tell those who wait for an answer that none comes."""
+        """Close the connection, so that callers that wait for an answer stop waiting."""
         self._wire.close()
 
     def remove(self) -> None:
         """End and remove the container. Raises EngineDown."""
         try:
             self._forget()
-            if not self.engine.remove(self.id):  # the remover may have left its volumes
+            if not self.engine.remove(self.id):  # who removed it may have left its volumes
                 self.engine.remove_volumes(*self.engine.volumes(f"{_LANE}={self._name}"))
         finally:
             self._wire.close()
 
 
 def _memory(limits: Limits) -> int:
-    """Bytes for the whole container: files in memory count."""
+    """Bytes for the whole container, including files in memory."""
     return limits.memory_bytes + limits.disk_bytes + limits.shm_bytes
 
 
@@ -156,7 +156,7 @@ def _settings(start: str) -> dict[str, Any]:
 
 
 def _host(limits: Limits, profile: str) -> dict[str, Any]:
-    # The first process becomes the user and ends what the user started.
+    # The first process becomes another user, and ends that user's processes.
     parted = isolation.docker("SETUID", "SETGID", "SETPCAP", "KILL")
     return parted | {
         "AutoRemove": True,
@@ -172,7 +172,7 @@ def _host(limits: Limits, profile: str) -> dict[str, Any]:
 
 
 def _mounts(limits: Limits, volumes: dict[str, str], marks: dict[str, str]) -> list[dict[str, Any]]:
-    """Private folders, in memory; a little bigger than the limit, so that passing it can be seen."""
+    """Private folders in memory, a little bigger than the limit, so that exceeding it can be measured."""
     size = limits.disk_bytes + limits.disk_bytes // 16 + (1 << 20)
     inodes = f"nr_inodes={size // INODE_BYTES}"
     options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size},{inodes},mode=755,uid={UID},gid={UID}"}
@@ -186,11 +186,11 @@ def _mounts(limits: Limits, volumes: dict[str, str], marks: dict[str, str]) -> l
 
 
 def _created(engine: DockerEngine, image: Prepared, settings: dict[str, Any], host: dict[str, Any]) -> str:
-    """Id of a new container, with the image's file of host names, by which "localhost" is found.
+    """Id of a new container, which uses the image's file of host names to resolve "localhost".
 
-    An engine writes such a file for a container that it gives a network to, be it "none"; that costs 0.1 s of
-    CPU. A container without (NetworkDisabled) has a network namespace of its own all the same, with a
-    loopback. Where the engine cannot mount the file, the container has the network "none".
+    The engine writes such a file for each container with a network, even "none", which costs 0.1 s of CPU. A
+    container without one (NetworkDisabled) still has its own network namespace, with a loopback. If the
+    engine cannot mount the file, the container gets the network "none".
     """
     if image.hosts:
         names = {"Type": "bind", "Source": image.hosts, "Target": "/etc/hosts", "ReadOnly": True}
@@ -201,7 +201,7 @@ def _created(engine: DockerEngine, image: Prepared, settings: dict[str, Any], ho
             if type(error) is not SandboxLost:
                 raise
         with engine.request("looking at a prepared image"):
-            engine.api.inspect_image(image.id)  # its file went with it: raises ImageMissing
+            engine.api.inspect_image(image.id)  # if the image is gone too, raises ImageMissing
     return engine.create(image.id, settings, host)
 
 

@@ -1,4 +1,4 @@
-"""Talks to a container engine (Docker's API over its socket); its errors become those of the protocol."""
+"""Talks to a container engine (Docker's API over its socket); raises the protocol's errors."""
 
 import os
 import socket
@@ -15,16 +15,16 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
 from swelab.sandbox.protocol import BackendMissing, EngineDown, ImageMissing, SandboxLost
 
-API_VERSION = "1.40"  # of engine 19.03
+API_VERSION = "1.40"  # of Docker 19.03
 _ANSWER_SECONDS = 120.0
 _END_SECONDS = 30.0
 _CONNECTIONS = 64
-# Where the client reads an answer piece by piece, it raises the errors of the HTTP libraries below it.
+# When the client reads an answer piece by piece, it raises the errors of the HTTP libraries below it.
 _NO_ANSWER = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
 
 
 class DockerEngine:
-    """One engine, $DOCKER_HOST or the machine's own. Raises BackendMissing when there is none."""
+    """One engine: at $DOCKER_HOST, or this machine's. Raises BackendMissing if there is none."""
 
     def __init__(self) -> None:
         self.address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
@@ -42,7 +42,7 @@ class DockerEngine:
 
     @contextmanager
     def request(self, what: str) -> Iterator[None]:
-        """A block with requests to the engine.
+        """Requests to the engine, inside this block, raise our own errors.
 
         Raises EngineDown, SandboxLost (refused, or no container), OSError.
         """
@@ -94,13 +94,13 @@ class DockerEngine:
         return self.api._result(answer, json=True)
 
     def attach(self, container: str) -> "Wire":
-        """Connects to stdin and output of a container. Call it before the start."""
+        """Connects to a container's stdin and output. Call it before the start."""
         with self.request("attaching to a container"):
             streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
             return Wire(self.api.attach_socket(container, params=streams))
 
     def remove(self, container: str) -> bool:
-        """Kill and remove a container and its volumes. False if it was gone or being removed already."""
+        """Kill and remove a container and its volumes. False if it was already gone or being removed."""
         with self.request("removing a container"):
             ends, alone = time.monotonic() + _END_SECONDS, True
             while True:
@@ -116,7 +116,7 @@ class DockerEngine:
                     time.sleep(0.02)
 
     def remove_volumes(self, *names: str) -> None:
-        """Remove those of the volumes that no container uses."""
+        """Remove those of these volumes that no container uses."""
         for name in names:
             with self.request("removing a volume"):
                 try:
@@ -138,7 +138,7 @@ class Wire:
     """A raw connection to the streams of a container."""
 
     def __init__(self, attached: Any) -> None:
-        self._attached = attached  # owns the connection: must live as long as it is used
+        self._attached = attached  # owns the connection, so it must live as long
         self.socket: socket.socket = getattr(attached, "_sock", attached)
         self.socket.settimeout(None)
         self._closing = threading.Lock()
@@ -154,7 +154,7 @@ class Wire:
 
 
 def _message(error: BaseException) -> str:
-    """One line of what the engine or the connection said."""
+    """The first line of the error from the engine or the connection."""
     text = getattr(error, "explanation", None) or str(error)
     lines = str(text).strip().splitlines() or [type(error).__name__]
     return lines[0][:300]

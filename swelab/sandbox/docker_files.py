@@ -1,7 +1,7 @@
-"""`put` and `get` of a docker sandbox: small shell scripts that run in it with the rights of its user.
+"""`put` and `get` of a docker sandbox: small shell scripts that run in it with its user's rights.
 
-They cannot reach more than a command can. Links are refused nevertheless, and an opened file is checked
-again, so that a command that swaps files under them changes nothing.
+So they can reach no more than a command can. Yet they refuse links, and check an opened file again, so that a
+command gains nothing by swapping files meanwhile.
 """
 
 import errno
@@ -10,7 +10,7 @@ from swelab.sandbox.protocol import PathRefused, SandboxLost
 from swelab.sandbox.safe_files import locate
 
 _REFUSED, _ABSENT, _FULL = 41, 42, 43
-# $1: /testbed or /tmp, then each folder below it, last the name of the file.
+# $1: /testbed or /tmp; then each folder below it; last, the name of the file.
 _WALK = r"""
 LC_ALL=C
 umask 022
@@ -63,12 +63,12 @@ def put_words(path: str) -> list[bytes]:
 
 
 def get_words(path: str, max_bytes: int) -> list[bytes]:
-    """The command line of a shell that prints at most `max_bytes` + 1 bytes of a file. Raises PathRefused."""
+    """The command line of a shell that prints up to `max_bytes` + 1 bytes of a file. Raises PathRefused."""
     return [_GET.encode(), b"bash", str(max_bytes + 1).encode(), *_parts(path)]
 
 
 def check_ending(path: str, code: int, message: bytes) -> None:
-    """Raises PathRefused, FileNotFoundError, OSError (disk full), SandboxLost for a code that is not 0."""
+    """Raises PathRefused, FileNotFoundError, OSError (disk full) or SandboxLost if `code` is not 0."""
     if not code:
         return
     text = message.decode(errors="replace").strip().splitlines()

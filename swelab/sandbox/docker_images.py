@@ -1,8 +1,8 @@
-"""Images as an engine has them, and the ones made from them that sandboxes start from.
+"""Finds an engine's images, and prepares from them the images from which sandboxes start.
 
-A prepared image is its original with the sandbox's user, mount points, and a copy of the repository that
-belongs to this user, in a folder that is closed to it. It is made once for each image and engine and found
-again by its tag.
+A prepared image is the original with the sandbox's user, mount points, and a copy of the repository that this
+user owns, in a folder that the user cannot enter. It is made once for each image and engine, and later found
+by its tag.
 """
 
 import hashlib
@@ -23,19 +23,19 @@ _PART = r"[A-Za-z0-9]+(?:(?:\.|_{1,2}|-+)[A-Za-z0-9]+)*"
 _DIGEST = r"sha256:[0-9a-f]{64}"
 _NAMED = rf"(?:{_PART}(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@{_DIGEST})?"
 IMAGE_NAME = f"(?:{_DIGEST}|{_NAMED})"
-"""Names that may be part of the path of a request to an engine; nothing else may."""
-UID = 61000  # between the uids of people and those that systemd hands out
+"""Pattern for names that may be part of a request's path to an engine; all other names are refused."""
+UID = 61000  # between people's uids and those that systemd assigns
 _SCRIPT = Path(__file__).with_name("docker_prepare.sh").read_text()
 _PREPARE_SECONDS = 1800
 _HOSTS = "/.swelab/hosts"  # of docker_prepare.sh
-# These act on a shell before it runs its first line.
+# These variables affect a shell before its first line runs.
 NEUTRAL = ("BASH_ENV=", "ENV=", "LD_PRELOAD=", "LD_LIBRARY_PATH=")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prepared image: its id, the variables that the original declares, where the engine's machine has the
-    image's file of host names ("": not known)."""
+    """A prepared image: its id, the variables that the original declares, and the path on the engine's
+    machine of the image's file of host names ("": not known)."""
 
     id: str
     environment: dict[str, str]
@@ -43,7 +43,7 @@ class Prepared:
 
 
 class EngineImages:
-    """Finds and prepares images; may be called from several threads."""
+    """Finds and prepares images; thread-safe."""
 
     def __init__(self) -> None:
         self._images: dict[tuple[str, str, bool], Prepared] = {}
@@ -63,7 +63,7 @@ class EngineImages:
             return self._images[key]
 
     def forget(self, image: Image) -> None:
-        """Makes the next use ask the engine again: it no longer has the image."""
+        """Makes the next use ask the engine again, since it no longer has the image."""
         with self._lock:
             self._images.pop(_key(image), None)
 
@@ -82,14 +82,14 @@ def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
     repository = head if colon and "/" not in tag else bare
     for reference in (f"{repository}@{image.digest}", image.digest, image.name):
         if not re.fullmatch(IMAGE_NAME, reference, re.ASCII):
-            continue  # it would be another request to the engine
+            continue  # it would be a request of another kind
         try:
             with engine.request(f"looking for image {image.name}"):
                 found: dict[str, Any] = engine.api.inspect_image(reference)
         except (ImageMissing, SandboxLost) as error:
             if type(error) not in (ImageMissing, SandboxLost):
                 raise
-            continue  # not known by this name, or no name at all to this engine
+            continue  # the engine does not know this name, or calls it invalid
         if not isinstance(found, dict) or not isinstance(found.get("Id"), str):
             continue
         digests = [name.rpartition("@")[2] for name in found.get("RepoDigests") or []]
@@ -132,8 +132,8 @@ def _prepare(engine: DockerEngine, original: str, image: Image) -> str:
 
 
 def _hosts_of(engine: DockerEngine, prepared: str) -> str:
-    """Path, on the engine's machine, of the file of host names in the last layer of a prepared image; "" with
-    a storage driver that does not keep layers in folders."""
+    """Path, on the engine's machine, of the file of host names in a prepared image's last layer; "" if the
+    storage driver does not keep layers in folders."""
     with engine.request("looking at a prepared image"):
         driver = engine.api.inspect_image(prepared).get("GraphDriver") or {}
     layer = (driver.get("Data") or {}).get("UpperDir")

@@ -1,5 +1,5 @@
-"""Requests to the first process of a docker sandbox and its answers (docker_init.sh documents the
-protocol)."""
+"""Sends requests to the first process of a docker sandbox, and reads the answers (protocol:
+docker_init.sh)."""
 
 import os
 import secrets
@@ -14,20 +14,20 @@ from swelab.sandbox.bounded_output import BoundedOutput
 from swelab.sandbox.docker_engine import Wire
 from swelab.sandbox.protocol import Limits
 
-_HEADER = struct.Struct(">BxxxI")  # stream (1 stdout, 2 stderr), bytes that follow
+_HEADER = struct.Struct(">BxxxI")  # stream (1 stdout, 2 stderr), number of bytes that follow
 _STDOUT = 1
-_LIVE = 2  # INPUT of docker_init.sh
-_MARK = "\x1e"  # of a nonce: hardly any output ends with it, so hardly any has to wait for what comes next
+_LIVE = 2  # value of INPUT in docker_init.sh
+_MARK = "\x1e"  # starts a nonce: output rarely ends with it, so we rarely have to wait for more
 _SAID_BYTES = 2000
 _READ_BYTES = 1 << 18
 
 
 class Disconnected(Exception):
-    """The stream ended in the middle of an answer; the text is what the container said last."""
+    """The stream ended in the middle of an answer; the message is the last output of the container."""
 
 
 class Overdue(Exception):
-    """No answer when one was due."""
+    """No answer arrived in time."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class RequestEnd:
 
 
 class Talk:
-    """One request at a time over a wire; the answers' output is kept bounded."""
+    """Makes one request at a time over a wire; keeps a bounded part of the output."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -58,9 +58,9 @@ class Talk:
         due: float,
         given: Iterable[bytes] | None = None,
     ) -> RequestEnd:
-        """Run the inner shell with `words`; its output goes to `output`, chunks of `given` to its stdin.
+        """Run the inner shell with `words`; write its output to `output`, and chunks of `given` to its stdin.
 
-        `due` (time.monotonic) is when an answer must be there at the latest. Raises Disconnected, Overdue.
+        due: latest time (time.monotonic) for the answer. Raises Disconnected, Overdue.
         """
         nonce = self._request(words, limits, int(given is not None), due)
         chunks = [] if given is None else given
@@ -77,7 +77,7 @@ class Talk:
         due: float,
         opened: Callable[[], None],
     ) -> RequestEnd:
-        """As `ask`; bytes sent over the wire after the call of `opened` are the shell's stdin.
+        """As `ask`, but bytes sent over the wire after the call of `opened` become the shell's stdin.
 
         It is the last request. Raises Disconnected, Overdue.
         """
@@ -86,7 +86,7 @@ class Talk:
         return self._answer(nonce, output, due)
 
     def _request(self, words: Sequence[bytes], limits: Limits, given: int, due: float) -> bytes:
-        """Send all but the input; the nonce that the answer ends with."""
+        """Send the request without its input; returns the nonce that will end the answer."""
         nonce = _MARK + secrets.token_hex(16)
         figures = [
             *(nonce, given, round(limits.wall_seconds * 100), limits.cpu_seconds * 100),
@@ -99,7 +99,7 @@ class Talk:
         return nonce.encode()
 
     def _send(self, data: bytes, nonce: bytes, due: float) -> bool:
-        """Whether all was taken: a command that meets a limit answers before the end of its input.
+        """Returns whether all was sent; a command that meets a limit answers before the end of its input.
 
         Raises Overdue.
         """

@@ -1,8 +1,7 @@
 """Makes the sandbox image without an engine or a registry: a small Debian that contains the toolbox.
 
-The image exists twice: as a folder, for bubblewrap, and as an archive that engines load. Its digest is the
-hash of its configuration, which engines call the image's id. The configuration contains the hash of the
-layer.
+The image has two forms: a folder for bubblewrap, and an archive that engines load. Its digest is the hash of
+its configuration, which engines call the image's id. The configuration contains the hash of the layer.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ from swelab.sandbox.requirements import search_path, tool
 from swelab.sandbox.rootfs import TOOLBOX, read_toolbox
 
 NAME = "swelab-sandbox:latest"
-SUITE = "bookworm"  # its Python is of the version that the toolbox is made for
+SUITE = "bookworm"  # its Python has the version for which the toolbox is made
 PACKAGES = ("git", "patch", "procps", "python3")
 _LEFT_OUT = ("doc", "info", "locale", "man")
 _EPOCH = 1700000000
@@ -75,8 +74,8 @@ def _install(root: Path) -> None:
     paths = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _LEFT_OUT]
     recommends = '--aptopt=APT::Install-Recommends "false"'
     options = [*paths, recommends, "--variant=essential", f"--include={','.join(PACKAGES)}"]
-    # It mounts the machine's /dev into the new root. In a mount namespace of its own such mounts end with it,
-    # however it ends: a later deletion of the folder must not reach through them.
+    # mmdebstrap mounts the machine's /dev into the new root. In a separate mount namespace such mounts end
+    # with it, however it ends: a later deletion of the folder must not reach /dev.
     alone = ["unshare", "--mount", "--propagation=private", "--"]
     _run(
         [*alone, mmdebstrap, "--mode=root", "--quiet", *options, SUITE, str(root)],
@@ -85,7 +84,7 @@ def _install(root: Path) -> None:
 
 
 def _slim(root: Path) -> None:
-    """Removes devices, which the engine and bubblewrap make, and files that programs make again on demand."""
+    """Removes devices, which the engine and bubblewrap make, and files that programs recreate on demand."""
     for pattern in ("dev/*", "var/cache/*", "var/log/*", "var/lib/apt/lists/*"):
         for path in root.glob(pattern):
             if path.is_dir() and not path.is_symlink():
@@ -115,15 +114,15 @@ def _add_toolbox(root: Path, toolbox: Path) -> None:
     _run(["chmod", "-R", "u=rwX,go=rX", str(place)])
     (root / "testbed").mkdir()
     python = ["chroot", str(root), f"{TOOLBOX}/bin/python", "-m"]
-    # Packing sets the time of all files. Python would take files compiled in the usual way for outdated, and
-    # compile pytest at each start, in 0.15 s.
+    # Packing sets the time of all files. Python would take normally compiled files for outdated, and compile
+    # pytest at each start, in 0.15 s.
     compiled = ["compileall", "-q", "-f", "--invalidation-mode", "unchecked-hash", f"{TOOLBOX}/lib"]
     _run([*python, *compiled], PYTHONHASHSEED="0")
     _run([*python, "pytest", "--version"], PYTHONDONTWRITEBYTECODE="1")
 
 
 def _pack(root: Path, folder: Path) -> bytes:
-    """Writes root.tar and root.json of the image of `root`; returns its configuration."""
+    """Writes root.tar and root.json for the image in `root`; returns its configuration."""
     layer = folder / "layer.tar"
     same = ["--sort=name", "--numeric-owner", f"--mtime=@{_EPOCH}"]
     _run(["tar", "-cf", str(layer), *same, "-C", str(root), "."])

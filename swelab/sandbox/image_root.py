@@ -1,6 +1,6 @@
-"""An unpacked OCI image as the root of bubblewrap sandboxes.
+"""Uses an unpacked OCI image as the root file system of bubblewrap sandboxes.
 
-The folder is read only through names that cross no symlink: an image may hold links to anywhere.
+We read the folder only by names that cross no symlink: an image may hold links to any place.
 """
 
 import json
@@ -21,17 +21,17 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class ImageRoot:
-    """An image folder made ready: `etc` is a copy of the image's with what sandboxes need."""
+    """A prepared image folder. etc: a copy of the image's /etc, with files that sandboxes need."""
 
     folder: Path
-    workdir: Path | None  # the repository in the image's folder
+    workdir: Path | None  # of the repository, in the image's folder
     etc: ScratchFolder
-    environment: dict[str, str]  # what the image declares; for the command alone
-    linked: tuple[str, ...] = ()  # those SCRIPT_FOLDERS that its sandboxes have
+    environment: dict[str, str]  # variables that the image declares; for the command alone
+    linked: tuple[str, ...] = ()  # the SCRIPT_FOLDERS in its sandboxes
 
 
 def open_image(image: Image, base: Path) -> ImageRoot:
-    """Make an unpacked image ready; `base` is where its copy of /etc goes. Raises ImageMissing, OSError."""
+    """Prepare an unpacked image; its copy of /etc is made below `base`. Raises ImageMissing, OSError."""
     folder = image.folder
     if folder is None or not (_inside(folder, "usr") and _inside(folder, "etc")):
         raise ImageMissing(f"image {image.name} ({image.digest}) is not unpacked at {folder}")
@@ -41,7 +41,7 @@ def open_image(image: Image, base: Path) -> ImageRoot:
         copy_tree(folder / "etc", etc.path, None)
         for name in ("hosts", "hostname", "nsswitch.conf"):
             _replace(etc.path / name, ETC[name])
-        for name in ("passwd", "group"):  # to be mounted over, a sandbox's own each
+        for name in ("passwd", "group"):  # each sandbox mounts its own over these
             _replace(etc.path / name, _text(etc.path / name))
         if not os.path.lexists(etc.path / "gitconfig"):
             _replace(etc.path / "gitconfig", gitconfig())
@@ -53,7 +53,7 @@ def open_image(image: Image, base: Path) -> ImageRoot:
 
 
 def declared_environment(folder: Path) -> dict[str, str]:
-    """Variables of the OCI configuration next to an unpacked image; none when there is no such file."""
+    """Variables of the OCI configuration next to an unpacked image; none if there is no such file."""
     path = folder.with_name(folder.name + ".json")
     try:
         config = json.loads(path.read_text())
@@ -66,7 +66,7 @@ def declared_environment(folder: Path) -> dict[str, str]:
 
 
 def write_accounts(root: ImageRoot, folder: Path, uid: int, gid: int) -> None:
-    """Fill `folder` with etc/passwd and etc/group of one sandbox and empty testbed/, tmp/, home/."""
+    """Fill `folder` with etc/passwd and etc/group for one sandbox, and empty testbed/, tmp/, home/."""
     for name in ("etc", "testbed", "tmp", "home"):
         (folder / name).mkdir()
         (folder / name).chmod(0o755)
@@ -78,7 +78,7 @@ def write_accounts(root: ImageRoot, folder: Path, uid: int, gid: int) -> None:
 
 
 def image_mounts(root: ImageRoot, folder: Path, shm_bytes: int) -> list[str]:
-    """bwrap's arguments for an inside that is the image; needs the files of `write_accounts`."""
+    """bwrap's arguments that make the image the root; needs the files of `write_accounts`."""
     arguments: list[str] = []
     for path in sorted(root.folder.iterdir()):
         if path.name not in (*_OURS, *root.linked):
@@ -95,7 +95,7 @@ def image_mounts(root: ImageRoot, folder: Path, shm_bytes: int) -> list[str]:
                 arguments += top_level(path, f"/home/{path.name}")
     arguments += own_mounts(folder, shm_bytes)
     if root.workdir and (own := f"/{root.workdir.relative_to(root.folder)}") and not covered(own):
-        arguments += ["--bind", str(folder / "testbed"), own]  # in place of what the image has there
+        arguments += ["--bind", str(folder / "testbed"), own]  # over the image's own files
     return [*arguments, "--remount-ro", "/"]
 
 
@@ -107,13 +107,13 @@ def covered(path: str) -> bool:
 
 def _repository(folder: Path, workdir: str) -> Path | None:
     found = inside(folder, workdir)
-    if found in (folder, folder / "home"):  # nothing can lie in place of that
+    if found in (folder, folder / "home"):  # nothing can be mounted over these
         return None
     return found if found and found.is_dir() and not found.is_symlink() else None
 
 
 def _inside(folder: Path, path: str) -> Path | None:
-    """The folder at `path` in an image, None when there is none or a symlink leads to it."""
+    """The folder at `path` in an image; None if there is none, or if the path crosses a symlink."""
     here = folder
     for part in (p for p in PurePosixPath(path).parts if p != "/"):
         here = here / part

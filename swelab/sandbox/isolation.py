@@ -1,6 +1,6 @@
 """Isolates sandboxes from the machine, backend by backend: no network, no other processes, no privileges.
 
-Files, resources and system calls are bounded elsewhere (`rootfs`, `resource_limits`, `seccomp`).
+Other modules limit files (`rootfs`), resources (`resource_limits`) and system calls (`seccomp`).
 """
 
 from typing import Any
@@ -23,12 +23,12 @@ APPTAINER = (
 
 
 def bwrap(*, as_root: bool) -> list[str]:
-    """bwrap's options; root becomes another user inside by setpriv."""
+    """bwrap's options; if we are root, setpriv changes the user inside."""
     return [*_BWRAP, *(_AS_ROOT if as_root else _AS_USER)]
 
 
 def docker(*capabilities: str) -> dict[str, Any]:
-    """Settings of a container's host; its first process alone has the capabilities."""
+    """Host settings of a container; only its first process has the capabilities."""
     return {
         "NetworkMode": "none",
         "CapDrop": ["ALL"],

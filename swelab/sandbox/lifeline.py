@@ -1,9 +1,9 @@
-"""A pid namespace that ends with this process, whatever ends it; sandboxes are started in it.
+"""A pid namespace that ends whenever this process ends; sandboxes start in it.
 
-bwrap's own --die-with-parent has a gap: killed between its fork and its word to the child, it leaves the
-child waiting for ever. And a parent-death signal belongs to the thread that forked. Here the kernel does the
-work: the namespace's init (`cat`) reads a pipe that only this process can write, and at the end of the pipe
-it ends, which ends everything in the namespace at once.
+bwrap's own --die-with-parent has a gap: if the parent is killed between its fork and its message to the
+child, the child waits forever. And a parent-death signal depends on the thread that forked. Here the kernel
+ensures the end: the namespace's init (`cat`) reads a pipe that only this process can write. At the end of the
+pipe init ends, and with it the whole namespace.
 """
 
 import os
@@ -21,22 +21,23 @@ _living: "weakref.WeakSet[Lifeline]" = weakref.WeakSet()
 
 
 class Lifeline:
-    """The namespace; `enter` is the command line prefix that runs a program in it. Raises SandboxLost."""
+    """The namespace. enter: command line prefix that runs a program in it. Raises SandboxLost."""
 
     def __init__(self, *, user_namespace: bool, mounter: Mounter | None = None) -> None:
-        """`user_namespace`: make one too, which gives a caller without root the right to a pid namespace.
+        """user_namespace: also make a user namespace, in which a caller without root may make a pid
+        namespace.
 
-        `mounter`: what it mounts, before and after, is there too.
+        mounter: its mounts, earlier and later ones, are visible in the namespace.
         """
         own = ("--user", "--map-current-user") if user_namespace else ()
-        # bwrap looks its children up in /proc, which must be of the same pid namespace.
+        # bwrap looks up its children in /proc, which must belong to the same pid namespace.
         spaces = ("--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--propagation", "slave")
         unshare, env, cat, nsenter = (tool(name) or name for name in ("unshare", "env", "cat", "nsenter"))
         self._owner = os.getpid()
 
         def start() -> "subprocess.Popen[bytes]":
             return subprocess.Popen(
-                # SIGCHLD ignored (exec keeps that): the kernel reaps what is left to the namespace's init.
+                # With SIGCHLD ignored (exec keeps that) the kernel reaps the orphans of the namespace.
                 [unshare, *own, *spaces, "--", env, "--ignore-signal=CHLD", cat],
                 bufsize=0,
                 stdin=subprocess.PIPE,
@@ -58,7 +59,7 @@ class Lifeline:
         self.enter = [nsenter, f"--target={init}", *entered, "--pid", "--mount", "--"]
 
     def _first_child(self) -> int:
-        """Pid of the namespace's init, once it has echoed a line."""
+        """Pid of the namespace's init, which has echoed a line to show that it runs."""
         assert self._process.stdin and self._process.stdout
         said = b""
         with suppress(BrokenPipeError):
@@ -78,7 +79,7 @@ class Lifeline:
             return int(children.read().split()[0])
 
     def holds(self) -> bool:
-        """Whether this process (and not one it was forked from) can still start programs here."""
+        """Whether this process, and not its parent before a fork, can still start programs here."""
         return self._owner == os.getpid() and self._process.poll() is None
 
     def let_go(self) -> None:
@@ -95,7 +96,7 @@ def _close(process: "subprocess.Popen[bytes]", owner: int) -> None:
         return
     try:
         process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:  # somebody else has the pipe open: a fork that ran no hooks of ours
+    except subprocess.TimeoutExpired:  # another process has the pipe open: a fork without our hooks
         process.kill()
         process.wait()
 

@@ -23,7 +23,7 @@ LONGEST_SECONDS = 86400.0
 LOOK_SECONDS = 1.0
 """Longest time between two checks whether the process still runs."""
 AWAKE_SECONDS = 0.0002
-"""How long `say` polls without sleeping. A debugger answers faster; waking up would take as long."""
+"""How long `say` polls without sleeping. A debugger answers in less; to wake up takes about as long."""
 AT_ONCE = 64
 """How many pieces of an answer are read without a wait: a debugger writes its answer in a few pieces."""
 
@@ -37,7 +37,7 @@ class Heard(BoundedOutput):
         self.changed = threading.Condition()
         self.total = self.consumed = 0  # bytes since the process began
         self.last = b""
-        self.awaited = b""  # only bytes that end so are told; b"": all are
+        self.awaited = b""  # bytes at whose arrival we notify waiters; b"": all bytes
         self.at = 0.0  # time.monotonic() of the last byte
 
     def add(self, chunk: bytes) -> None:
@@ -187,7 +187,7 @@ class LiveSession(Closing):
                 return
             try:
                 if not self.heard.read(self._output):
-                    self._output = None  # the process closed it and goes on, or has ended
+                    self._output = None  # the process closed its output, or has ended
             except BlockingIOError:
                 return
 
@@ -197,7 +197,7 @@ class LiveSession(Closing):
         Reads meanwhile, since a process may not read while its output is full.
         """
         poll, output = select.poll(), self._output
-        with suppress(ValueError):  # ours is closed
+        with suppress(ValueError):  # our end is closed
             poll.register(wire, select.POLLOUT)
             if output is not None:
                 poll.register(output, select.POLLIN)
@@ -236,5 +236,5 @@ def _sent(wire: socket.socket, data: bytes) -> bytes:
         return data[wire.send(data, socket.MSG_DONTWAIT) :]
     except BlockingIOError:
         return data
-    except (OSError, ValueError):  # its end, or ours, is closed
+    except (OSError, ValueError):  # one end is closed
         return b""

@@ -1,7 +1,7 @@
-"""A file system in memory for each sandbox, with a bound of bytes and inodes that the kernel holds.
+"""A file system in memory for each sandbox, for which the kernel limits bytes and inodes.
 
-It is mounted in a namespace that sandboxes are started in and that ends with this process, whatever ends
-it; we reach it through an open descriptor. Only root may do this; sandboxes of others share a file system.
+It is mounted in a mount namespace in which sandboxes start and which ends whenever this process ends. We
+reach it through an open descriptor. Only root may do this; the sandboxes of other users share a file system.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Mounter:
-    """A thread with a mount namespace of its own, which ends with this process. Raises OSError.
+    """A thread with its own mount namespace, which ends with this process. Raises OSError.
 
     The thread sees the machine's mounts. Only processes that it starts see its own.
     """
@@ -58,15 +58,15 @@ class Mounter:
                 answer.set_exception(error)
 
     def do(self, job: Callable[[], Result]) -> Result:
-        """Run a job there. Raises what it raises."""
+        """Run a job in the thread. Raises what the job raises."""
         answer: Future[Result] = Future()
         self._jobs.put((job, answer))
         return answer.result()
 
 
 def mounter() -> Mounter | None:
-    """This process's; None where it may not make one."""
-    with _one_at_a_time:  # two threads that came first would make two, which do not see each other's mounts
+    """The mounter of this process; None if the process may not make one."""
+    with _one_at_a_time:  # two first calls at once would make two, which do not see each other's mounts
         return _mounter_of(os.getpid())
 
 
@@ -79,9 +79,9 @@ def _mounter_of(_: int) -> Mounter | None:
 
 
 class PrivateFiles:
-    """The folder of a sandbox: `inside` is its name for the processes that the mounter starts, `path` for us.
+    """The folder of a sandbox. inside: its path for processes that the mounter starts; path: its path for us.
 
-    With a mounter it is a file system of its own, a little larger than what the sandbox may fill.
+    With a mounter, the folder is its own file system, a little larger than the sandbox's disk limit.
     """
 
     def __init__(self, base: Path, limits: Limits, mounter: Mounter | None):
@@ -113,13 +113,13 @@ class PrivateFiles:
         self.path = Path(f"/proc/{os.getpid()}/fd/{self._descriptor}") / _ROOT
 
     def crowded(self, limits: Limits) -> str:
-        """ "room" where others on this machine leave a command no room to write, else ""."""
+        """Returns "room" if other users of this machine leave a command no room to write, else ""."""
         if self._mounter and _free_memory() < _LEAST_MEMORY:
             return "room"
         return "room" if is_full(self.path) and 2 * disk_bytes(self.path) < limits.disk_bytes else ""
 
     def remove(self) -> None:
-        """Delete it with all in it."""
+        """Delete the folder with all its files."""
         if self._mounter and self._descriptor >= 0:
             place = os.fsencode(self._scratch.path)
             self._mounter.do(lambda: int(_libc.umount2(place, _MNT_DETACH)))

@@ -104,7 +104,7 @@ def prune_groups() -> None:
 
 
 def drop_loaded(pid: int, name: str) -> None:
-    """As `MemoryGroup.drop`, for the group of a process, if `name` is a part of the group's path."""
+    """As `MemoryGroup.drop`, for the group of a process, if the group's path contains `name`."""
     with suppress(OSError):
         groups = dict(_groups(pid))
         for version, mount in _mounts():
@@ -113,7 +113,7 @@ def drop_loaded(pid: int, name: str) -> None:
 
 
 def _drop(folder: Path, files: _Files) -> None:
-    with suppress(OSError):  # version 2 says so where it has dropped less than all
+    with suppress(OSError):  # version 2 raises this if it could not drop everything
         amount = "0" if files is _VERSIONS["cgroup"] else (folder / "memory.current").read_text()
         (folder / files.drop).write_text(amount)
 
@@ -131,7 +131,7 @@ def _parents() -> Iterator[tuple[str, Path]]:
         if version == "cgroup":
             yield version, folder
             continue
-        # Of version 2 a group with processes has no children with bounds; its parent may have.
+        # In version 2, a group with processes cannot limit its children; its parent may be able to.
         for place in (folder, folder.parent):
             with suppress(OSError):
                 if "memory" in (place / "cgroup.subtree_control").read_text().split():

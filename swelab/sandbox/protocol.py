@@ -1,6 +1,6 @@
 """Types of a sandbox: a private copy of a source tree in which shell commands run under limits.
 
-Grading and scaffolds are written against these types only; which backend stands behind them is a setting.
+Grading and scaffolds use these types only; a setting selects the backend that implements them.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ WORKDIR = "/testbed"
 TIMEOUT_CODE = 124
 SCRIPTS = "/tmp/swelab-scripts"
 SCRIPT_FOLDERS = ("tests", "solution", "logs")
-"""Folders at the root that scripts of Harbor's tasks expect: links to folders of these names in SCRIPTS."""
+"""Folders in / that scripts of Harbor's tasks expect; links to folders of the same names in SCRIPTS."""
 
 
 class SandboxError(Fault):
@@ -23,7 +23,7 @@ class SandboxError(Fault):
 
 
 class SandboxLost(SandboxError):
-    """The sandbox itself failed or was ended from outside: says nothing about the command in it."""
+    """The sandbox itself failed or was ended from outside; this tells nothing about its command."""
 
 
 class EngineDown(SandboxLost):
@@ -31,7 +31,7 @@ class EngineDown(SandboxLost):
 
 
 class ImageMissing(SandboxError):
-    """The image was not pulled, or the engine does not know it (any more)."""
+    """The image was not pulled, or the engine does not have it (any more)."""
 
 
 class BackendMissing(SandboxError):
@@ -73,18 +73,18 @@ _MET = {
 
 @dataclass(frozen=True)
 class Image:
-    """An OCI image that was pulled beforehand: what a task runs in.
+    """An OCI image that was pulled beforehand, and in which a task runs.
 
-    Next to an unpacked `folder` may lie `<folder>.json`, the image's own OCI configuration
-    (`{"config": {"Env": ["NAME=value", ...]}}`), whose variables hold in the sandbox.
+    An unpacked `folder` may have a neighbour `<folder>.json` with the image's OCI configuration (`{"config":
+    {"Env": ["NAME=value", ...]}}`), whose variables are set in the sandbox.
     """
 
-    name: str  # as the task's row says it
+    name: str  # as in the task's row
     digest: str  # "sha256:<64 hex>" of its manifest (or of the archive of a forged task's folder)
     folder: Path | None = None  # its unpacked root folder, for backends without an engine
-    workdir: str = WORKDIR  # where its repository lies; always seen at WORKDIR
+    workdir: str = WORKDIR  # folder of its repository; a sandbox always shows it at WORKDIR
     install: str = ""  # why the install steps of its tasks failed, if they did
-    for_scripts: bool = False  # its sandboxes have SCRIPT_FOLDERS; on bubblewrap and docker alone
+    for_scripts: bool = False  # sandboxes have SCRIPT_FOLDERS; only on bubblewrap and docker
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Limits:
     cpu_seconds: int = 60  # of all processes of the command together
     memory_bytes: int = 2 << 30  # of all processes together, and of each one's address space
     processes: int = 64  # threads count as processes
-    output_bytes: int = 1 << 20  # kept: head and tail halves; the rest is counted, not kept
+    output_bytes: int = 1 << 20  # we keep head and tail halves, and count the rest
     file_bytes: int = 256 << 20  # biggest single file
     disk_bytes: int = 4 << 30  # the whole private copy with /tmp and home
     shm_bytes: int = 64 << 20  # /dev/shm; set when the sandbox starts
@@ -108,12 +108,12 @@ DEFAULT_LIMITS = Limits()
 class ExecResult:
     """How one command ended.
 
-    `returncode` is the command's own, 128+signal when a signal ended it, 124 on wall time.
-    `limit` names the limit that was met: "" | "wall" | "cpu" | "memory" | "disk" | "file" | "output";
-    with "output" the command was not disturbed, only `dropped_bytes` of its output were not kept.
+    `returncode` is the command's own, 128+signal if a signal ended it, 124 if it met the wall limit. `limit`
+    names the limit that was met: "" | "wall" | "cpu" | "memory" | "disk" | "file" | "output"; with "output"
+    the command ran undisturbed, but `dropped_bytes` of its output were not kept.
     """
 
-    output: bytes  # stdout and stderr as they came; one marker line stands for what was dropped
+    output: bytes  # stdout and stderr in order of arrival; one marker line replaces dropped bytes
     returncode: int
     timed_out: bool
     dropped_bytes: int
@@ -121,9 +121,9 @@ class ExecResult:
     seconds: float
 
     def check(self) -> Self:
-        """The result itself, for callers who cannot use what a limit cut short.
+        """Returns the result itself; raises if a limit ended the command.
 
-        Raises Timeout, CpuExceeded, OutOfMemory, SandboxFull. An exit code that is not 0 raises nothing.
+        Raises Timeout, CpuExceeded, OutOfMemory, SandboxFull. An exit code other than 0 raises nothing.
         """
         if self.limit in _MET:
             raise _MET[self.limit](f"the command met its limit ({self.limit}) after {self.seconds:.1f} s")
@@ -134,13 +134,11 @@ class ExecResult:
 class SessionAnswer:
     """Output of a session's process since the last request.
 
-    `end` is why the output ends here: "prompt" (the expected prompt came), "quiet" (no output for a while),
-    "timeout" (the process still runs), "exit" (the process has ended, with all that it started).
+    `end` is why the output ends here: "prompt" (the expected prompt arrived), "quiet" (no output for a
+    while), "timeout" (the process still runs), "exit" (the process and its descendants have ended).
     """
 
-    output: (
-        bytes  # stdout and stderr as they came, the prompt too; at most `Limits.output_bytes`, as with exec
-    )
+    output: bytes  # stdout and stderr in order, with the prompt; at most `Limits.output_bytes`
     end: str
     dropped_bytes: int
     seconds: float
@@ -154,21 +152,22 @@ class SessionAnswer:
 
 
 class Session(Protocol):
-    """A process in a sandbox that is spoken to line by line; a context manager that closes itself."""
+    """A process in a sandbox, with which the caller exchanges lines; a context manager that closes itself."""
 
     def say(
         self, line: str | None, *, until: bytes = b"", timeout: float = 10.0, quiet: float = 0.5
     ) -> SessionAnswer:
         """Write a line (None: nothing) to the process's stdin, and wait for the end of its answer.
 
-        The answer ends when the output ends with the prompt `until`, in bytes that came after the line was
-        written (with None: after the last answer). Without a prompt it ends when bytes came and then none for
-        `quiet` seconds. At the latest it ends after `timeout` seconds; the process then goes on, and what it
-        still writes opens the next answer: wait for its prompt with None before the next line.
+        The answer ends when the output ends with the prompt `until`, in bytes that arrived after the line was
+        written (with None: after the last answer). Without a prompt it ends when some bytes have arrived, and
+        then none for `quiet` seconds. It ends after `timeout` seconds at the latest. The process then
+        continues, and its further output begins the next answer: to wait for its prompt, pass None before the
+        next line.
 
-        After the process has ended, every answer has `end` "exit". A line has at most 1 MiB, and no more may
-        wait unread; a prompt has at most 256 bytes. Raises SandboxLost; SandboxError (the session is closed,
-        or the process does not read); ValueError.
+        After the process has ended, every answer has `end` "exit". A line has at most 1 MiB, and so has all
+        input that the process has not read; a prompt has at most 256 bytes. Raises SandboxLost; SandboxError
+        (the session is closed, or the process does not read); ValueError.
         """
         ...
 
@@ -184,7 +183,7 @@ class Session(Protocol):
 
 
 class Sandbox(Protocol):
-    """One private machine; a context manager that closes itself."""
+    """One private copy of a source tree; a context manager that closes itself."""
 
     def exec(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
@@ -200,15 +199,16 @@ class Sandbox(Protocol):
     ) -> Session:
         """Start `bash -c command` as `exec` does, and speak to it; returns when it runs.
 
-        It is bounded as `exec` is, its whole life by `wall_seconds`, and ends with the sandbox. Its stdin is
-        no terminal. Raises SandboxLost, ValueError (a command that bash cannot be given).
+        It has the limits of `exec`, with `wall_seconds` for its whole life, and ends with the sandbox. Its
+        stdin is no terminal. Raises SandboxLost, ValueError (a command that bash cannot be given).
         """
         ...
 
     def put(self, path: str, data: bytes) -> None:
         """Write a file; `path` is relative to WORKDIR or absolute under WORKDIR or /tmp.
 
-        Parent folders are made, an existing file keeps its mode. Raises PathRefused, OSError (disk full).
+        Missing parent folders are made; an existing file keeps its mode. Raises PathRefused, OSError (disk
+        full).
         """
         ...
 
@@ -217,7 +217,7 @@ class Sandbox(Protocol):
         ...
 
     def close(self) -> None:
-        """End what runs and remove the private files. May be called twice."""
+        """End all commands and remove the private files. May be called twice."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -228,7 +228,7 @@ class Sandbox(Protocol):
 
 
 class Closing:
-    """Ends with the block that it is opened for."""
+    """Closes itself at the end of its `with` block."""
 
     def close(self) -> None:
         """See `Sandbox.close`."""
@@ -256,10 +256,11 @@ class Backend(Protocol):
         limits: Limits = DEFAULT_LIMITS,
         forgets: bool = False,
     ) -> Sandbox:
-        """A fresh sandbox whose /testbed is a copy of `tree`, else of the image's own workdir.
+        """A fresh sandbox whose /testbed is a copy of `tree`, or without one of the image's workdir.
 
-        forgets: what its commands bring into the machine's memory of files that all sandboxes share is
-        dropped when it closes, where the backend can do that. Others could tell by the time of a read.
+        forgets: when the sandbox closes, drop the pages of shared files that its commands brought into the
+        page cache, if the backend can do that. Otherwise other sandboxes could detect them by the time of a
+        read.
 
         Raises ImageMissing, SandboxLost (EngineDown among them), OSError (disk full, no tree), ValueError
         (neither tree nor image).

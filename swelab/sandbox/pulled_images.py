@@ -14,7 +14,7 @@ _MOST_LINKS = 40
 
 
 def load_images(path: str | Path) -> dict[str, Image]:
-    """The images that were pulled, by name, from their record. Raises InputError."""
+    """The images of a record of pulled images, by name. Raises InputError."""
     base = Path(path).absolute().parent
     return {
         name: Image(
@@ -25,15 +25,15 @@ def load_images(path: str | Path) -> dict[str, Image]:
 
 
 def working_directory(configured: Mapping[str, Any] | None) -> str:
-    """Path of the repository in an image, from the settings in its config document or from an engine."""
+    """Path of the repository in an image, from its configuration (of its document or of an engine)."""
     found = str((configured or {}).get("WorkingDir") or WORKDIR)
     return WORKDIR if found == "/" else found
 
 
 def inside(root: Path, path: str) -> Path | None:
-    """The place in an unpacked image that `path` means there, symlinks followed without leaving `root`.
+    """The host path of `path` in an unpacked image; symlinks are followed as in a chroot at `root`.
 
-    Neither absolute links nor ".." lead out. None when there is nothing, or links go in circles.
+    Neither absolute links nor ".." lead out of `root`. None if nothing is there, or links form a cycle.
     """
     left = list(PurePosixPath("/", path).parts[1:])[::-1]
     done: list[str] = []

@@ -1,8 +1,8 @@
 """The Pythons visible in a sandbox: interpreters, standard libraries, and the toolbox with its test runner.
 
-Packages installed on the machine may hold a copy of a task's code without the bug. So every folder for
-packages is empty inside, and the toolbox has no installers. Each mount costs a
-command about 0.2 ms: there is one for each emptied folder, none for a folder that a link shows.
+Packages installed on the machine may contain a task's code without the bug. So a sandbox sees every package
+folder as empty, and the toolbox without installers. Each mount costs a command about 0.2 ms, so we mount once
+for each emptied folder, and not for folders reached by links.
 """
 
 import os
@@ -14,7 +14,7 @@ INSTALLERS = (
     *("pip", "pip-*", "setuptools", "setuptools-*", "pkg_resources", "_distutils_hack"),
     *("distutils-precedence.pth", "easy_install.py", "wheel", "wheel-*", "__pycache__"),
 )
-"""Of a venv's packages those that tests do not need: they bring other packages along."""
+"""Packages of a venv that tests do not need: they would install other packages."""
 INSTALLERS_PROGRAMS = ("pip", "pip[0-9.]*", "easy_install*", "wheel", "*[Aa]ctivate*")
 _PACKAGES = (
     "python*/site-packages",
@@ -30,11 +30,11 @@ _PLACES_OF_PROGRAMS = (
     *("/usr/local", "/usr/local/lib", "/usr/local/libexec", "/usr/local/share", "/usr/local/src"),
 )
 _TOOLS = ("python*", "pypy*", "gcc", "gdb", "lib", "lib64", "libexec", "share", "src")
-"""Standard libraries, what compilers and debuggers load, and places of other programs."""
+"""Folders with standard libraries, with files of compilers and debuggers, or with other programs."""
 
 
 def hidden_packages(prefix: Path, inside: str) -> Iterator[str]:
-    """Names inside of a prefix's folders for packages, which are to be empty; it is seen at `inside`."""
+    """Paths, in the sandbox, of a prefix's package folders, to be shown empty. inside: the prefix there."""
     for name in _LIBRARIES:
         library = prefix / name
         found = [path for pattern in _PACKAGES for path in library.glob(pattern)]
@@ -46,9 +46,9 @@ def hidden_packages(prefix: Path, inside: str) -> Iterator[str]:
 
 
 def packages_of_programs(interpreter: Path) -> Iterator[str]:
-    """Folders of /usr with the Python packages that programs install for themselves, one for each program.
+    """Folders in /usr with Python packages that programs install for themselves, one folder for each program.
 
-    `interpreter`: the prefix of the toolbox's, which is none of them.
+    interpreter: prefix of the toolbox's interpreter, which is not such a program.
     """
     for place in _PLACES_OF_PROGRAMS:
         yield from _of_programs(Path(place), interpreter)
@@ -67,7 +67,7 @@ def _of_programs(place: Path, interpreter: Path) -> Iterator[str]:
 
 
 def _common_folder(program: Path) -> list[str]:
-    """The folder that holds all packages below `program`, as a list of one; none where there are none."""
+    """The deepest folder that contains all packages below `program`, in a list; [] if there are none."""
     common = ""
     for package in _packages(str(program)):
         parent = package if package == str(program) else os.path.dirname(package)
@@ -93,7 +93,7 @@ def _packages(top: str) -> Iterator[str]:
 
 
 def interpreter(prefix: Path, inside: str) -> Iterator[str]:
-    """bwrap's arguments that show the interpreters and the libraries of a prefix at `inside`."""
+    """bwrap's arguments that show a prefix's interpreters and libraries at `inside`."""
     for name in ("", "/bin"):
         yield from ("--perms", "0755", "--dir", f"{inside}{name}")
     for path in sorted((prefix / "bin").iterdir()):
@@ -115,7 +115,7 @@ def _program(path: Path, inside: str) -> Iterator[str]:
 
 
 def venv(path: Path, inside: str) -> Iterator[str]:
-    """bwrap's arguments that show a venv at `inside`, without what installs packages."""
+    """bwrap's arguments that show a venv at `inside`, without the packages that install others."""
     yield from ("--ro-bind", str(path), inside)
     for library in sorted(path.glob("lib*")):
         for packages in () if library.is_symlink() else sorted(library.glob("*/site-packages")):

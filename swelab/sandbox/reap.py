@@ -1,4 +1,4 @@
-"""Removes from an engine what killed runs left there: only what carries our label and whose owner is gone."""
+"""Removes from an engine what killed runs left: only objects with our label whose owner has ended."""
 
 import logging
 
@@ -10,7 +10,7 @@ _log = logging.getLogger(__name__)
 
 
 def reap(engine: DockerEngine) -> list[str]:
-    """Remove containers, and volumes without one, whose owner has ended; ids of the containers.
+    """Remove containers, and volumes without a container, whose owner has ended; returns the containers' ids.
 
     Raises EngineDown, SandboxLost.
     """
@@ -30,7 +30,7 @@ def reap(engine: DockerEngine) -> list[str]:
 
 
 def remove_prepared(engine: DockerEngine) -> list[str]:
-    """Remove prepared images that no container uses; their ids. They are made again when needed."""
+    """Remove prepared images that no container uses; returns their ids. They are made again if needed."""
     removed = []
     with engine.request("listing images"):
         found = engine.api.images(filters={"label": PREPARED})

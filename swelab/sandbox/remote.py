@@ -38,9 +38,9 @@ from swelab.sandbox.remote_protocol import CREATE_SECONDS, LATE_SECONDS, RESULT,
 from swelab.sandbox.tree_tar import archive, check_folder
 
 _FILE_SECONDS = 660.0
-_RESTART_SECONDS = 120.0  # how long a request waits for a pool server that restarts
+_RESTART_SECONDS = 120.0  # how long a request waits while a pool server restarts
 _LONGEST_WAIT = 86400
-_HOPS = 3  # client, pool, host
+_HOPS = 3  # number of hops: client, pool, host
 _log = logging.getLogger(__name__)
 
 

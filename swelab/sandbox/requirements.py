@@ -1,4 +1,4 @@
-"""Checks that this machine has the kernel features and programs that sandboxes need; names those it lacks."""
+"""Checks that this machine has the kernel features and programs that sandboxes need; names missing ones."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from swelab.sandbox.protocol import BackendMissing
 
-# sysctl: (the value that forbids user namespaces, one that allows them)
+# sysctl: (value that forbids user namespaces, value that allows them)
 _FORBIDDING = {
     "kernel.unprivileged_userns_clone": ("0", "1"),
     "user.max_user_namespaces": ("0", "15000"),
@@ -22,14 +22,15 @@ def search_path() -> str:
 
 
 def tool(name: str) -> str | None:
-    """Path of a program of the host, None when there is none."""
+    """Path of a program of the host; None if it is missing."""
     return shutil.which(name, path=search_path())
 
 
 def check_kernel() -> None:
-    """Raises BackendMissing when the kernel lacks what the sandbox is watched and ended with."""
+    """Raises BackendMissing if the kernel lacks features by which we watch and end sandboxes."""
     release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
-    # 5.3 has pidfds; 5.14 counts processes per user namespace: before it, our limit counts the host user's.
+    # 5.3 has pidfds. 5.14 counts processes per user namespace; before it, our limit counts all of the host
+    # user's.
     needed = (5, 3) if os.geteuid() == 0 else (5, 14)
     if release < needed:
         raise BackendMissing(f"Linux {needed[0]}.{needed[1]} or newer is needed, not {os.uname().release}")

@@ -1,6 +1,5 @@
-"""Measures the resources that a sandbox's processes and files use now, from outside: /proc and the file
-system.
-"""
+"""Measures from outside, by /proc and the file system, which resources a sandbox's processes and files
+use."""
 
 import os
 import stat
@@ -46,7 +45,7 @@ def _read(path: str) -> bytes:
 
 
 def process_tree(root: int) -> list[int]:
-    """Process ids of `root` and all under it. Orphans count: in a pid namespace its init adopts them."""
+    """Process ids of `root` and its descendants; orphans too, which a pid namespace's init adopts."""
     found = [root]
     for pid in found:
         try:
@@ -59,7 +58,7 @@ def process_tree(root: int) -> list[int]:
 
 
 def usage(root: int) -> ResourceUsage:
-    """Resident memory (pages shared by several processes count in each) and CPU time with waited children."""
+    """Resident memory (a shared page counts in each process) and CPU time, with waited children's."""
     processes, memory, ticks = 0, 0, 0
     for pid in process_tree(root):
         try:
@@ -73,7 +72,7 @@ def usage(root: int) -> ResourceUsage:
 
 
 def proportional_memory(root: int) -> int | None:
-    """Resident bytes with shared pages counted once (Pss); None where the kernel does not tell us."""
+    """Resident bytes with shared pages counted once (Pss); None if the kernel does not report them."""
     total = 0
     for pid in process_tree(root):
         try:
@@ -87,9 +86,10 @@ def proportional_memory(root: int) -> int | None:
 
 
 def socket_bytes(pid: int) -> int:
-    """Most bytes that wait in sockets of the network namespace of a process; they count in no process.
+    """Upper bound of the bytes in sockets of a process's network namespace, which no process's memory
+    includes.
 
-    Each may hold twice the usual buffer; the queues of many TCP sockets, which grow, are read.
+    We assume twice the usual buffer for each; if there are many TCP sockets, we add their queues.
     """
     table: dict[str, list[str]] = {}
     try:
@@ -110,16 +110,16 @@ def socket_bytes(pid: int) -> int:
 
 @dataclass
 class Tally:
-    """Bytes on disk that were counted; `whole` is False where some could not be looked at."""
+    """A count of bytes on disk. whole: False if some files could not be inspected."""
 
     total: int = 0
     whole: bool = True
 
     def add_tree(self, top: int, stretches: int = MOST_STRETCHES) -> None:
-        """All files below an open folder and their inodes; symlinks are not followed.
+        """Adds all files below an open folder, with their inodes; does not follow symlinks.
 
-        Folders are opened by their paths from `top`, as long as the kernel takes such paths. A folder deeper
-        than that becomes a new top, at most `stretches` times. A tree that is deeper still counts as ENDLESS.
+        Folders are opened by their paths from `top`, as long as the kernel accepts such paths. A deeper
+        folder becomes a new top, at most `stretches` times. A tree that is deeper still counts as ENDLESS.
         """
         pending = ["."]
         while pending:
@@ -140,7 +140,7 @@ class Tally:
                             self.total = ENDLESS
 
     def add_removed(self, root: int) -> None:
-        """Removed files that processes of the tree `root` hold, open or mapped."""
+        """Adds removed files that processes of the tree `root` still have open or mapped."""
         sizes: dict[tuple[int, int], int] = {}
         for pid in process_tree(root):
             for listed in (_descriptors(pid), _removed_mappings(pid)):
@@ -159,7 +159,7 @@ class Tally:
         except PermissionError:
             self.whole = False
         except OSError:
-            pass  # removed or ended meanwhile
+            pass  # removed, or its process ended
 
 
 @contextmanager
@@ -181,7 +181,7 @@ def _descriptors(pid: int) -> Iterator[str]:
 def _removed_mappings(pid: int) -> Iterator[str]:
     """Yields the paths in /proc of the removed files that a process has mapped. Raises OSError."""
     for line in Path(f"/proc/{pid}/maps").read_bytes().splitlines():
-        # /dev/zero is memory that processes share
+        # /dev/zero stands for memory that processes share
         if line.endswith(b" (deleted)") and b" /dev/zero (deleted)" not in line:
             start, _, end = line.split()[0].decode().partition("-")
             yield f"/proc/{pid}/map_files/{int(start, 16):x}-{int(end, 16):x}"
@@ -196,7 +196,8 @@ def disk_bytes(folder: Path) -> int:
 
 
 class DiskMeter:
-    """Says whether a folder has outgrown a limit, walked only when what the disk has left makes that likely.
+    """Decides whether a folder exceeds a limit; reads the tree only if the disk's free space makes that
+    likely.
 
     Lives as long as its folder, so that many short commands cannot fill it between two checks.
     """
@@ -213,9 +214,9 @@ class DiskMeter:
         return state.f_bfree * state.f_frsize + state.f_ffree * INODE_BYTES
 
     def exceeds(self, limit: int, root: int) -> bool:
-        """`root`: the process tree whose removed files count too.
+        """Whether the folder exceeds `limit` bytes. root: the process tree whose removed files count too.
 
-        Where some of it is closed to us, it may hold all that the disk has lost since the folder was made.
+        If we cannot inspect some files, all space that the disk lost since the folder was made counts.
         """
         now = time.monotonic()
         grown, rested = max(0, self._free - self._free_now()), now - self._walked
@@ -235,7 +236,7 @@ class DiskMeter:
 
 
 class Watch:
-    """Checks one command against its limits; `due` is when (time.monotonic) to check again."""
+    """Checks one command against its limits. due: time (time.monotonic) of the next check."""
 
     def __init__(self, root: int, disk: DiskMeter, limits: Limits, group: MemoryGroup | None = None) -> None:
         self._root = root
@@ -246,16 +247,16 @@ class Watch:
         self.due = time.monotonic() + _SHORTEST
 
     def check(self) -> str:
-        """Name of the limit that is exceeded now, "" for none."""
+        """Name of the limit that is exceeded now; "" for none."""
         started = time.monotonic()
         limit = self.ended_for() or self._processes() or self._disk()
-        # A big tree is looked at less often: watching takes at most a twentieth of one core.
+        # We check a big tree less often: the checks take at most a twentieth of one core.
         ended = time.monotonic()
         self.due = ended + min(_LONGEST, max(_SHORTEST, 20 * (ended - started)))
         return limit
 
     def ended_for(self) -> str:
-        """The limit for which the kernel has ended a process of the command, "" for none."""
+        """The limit for which the kernel has ended a process of the command; "" for none."""
         return "memory" if self._group and self._group.kills() > self._killed else ""
 
     def _processes(self) -> str:

@@ -1,4 +1,4 @@
-"""Builds the inside of a bubblewrap sandbox: mounts, /etc, the toolbox."""
+"""Builds the root file system of a bubblewrap sandbox: mounts, /etc, the toolbox."""
 
 import os
 import stat
@@ -15,7 +15,7 @@ PROBE = (
     f"{TOOLBOX}/bin/python -c "
     '\'import importlib.util as u; exit(u.find_spec("pytest") is None and "it has no pytest")\''
 )
-"""Fails in a sandbox whose toolbox does not work."""
+"""A command that fails in a sandbox whose toolbox does not work."""
 ENVIRONMENT = {
     "HOME": HOME,
     "LC_ALL": "C.UTF-8",
@@ -40,23 +40,23 @@ def toolbox_path() -> Path:
 
 
 def gitconfig() -> str:
-    """Git's settings for the whole sandbox: without a name it refuses to commit."""
+    """Git's settings for the whole sandbox, with a user name, without which git refuses to commit."""
     return ETC["gitconfig"]
 
 
 @dataclass(frozen=True)
 class Toolbox:
-    """A Python venv as sandboxes see it. `bin` holds scripts whose first line named the venv's host path."""
+    """A Python venv as sandboxes see it. bin: scripts, with the venv's host path replaced in their text."""
 
     path: Path
     prefixes: tuple[tuple[str, str], ...]  # (host folder, name inside) of the interpreter's own files
     bin: dict[str, tuple[str | bytes, int]] = field(repr=False)  # name: (symlink target | content, mode)
-    shown: tuple[str, ...] = field(repr=False)  # bwrap's arguments for all else of it
-    hidden: tuple[str, ...] = field(repr=False)  # folders of packages, which are empty inside
+    shown: tuple[str, ...] = field(repr=False)  # bwrap's arguments for the rest of the venv
+    hidden: tuple[str, ...] = field(repr=False)  # package folders, which appear empty
 
 
 def read_toolbox(path: Path) -> Toolbox:
-    """Look at a venv. Raises BackendMissing when the folder is no venv."""
+    """Read a venv. Raises BackendMissing if the folder is no venv."""
     path = path.absolute()
     python = path / "bin" / "python"
     if not (os.access(path / "pyvenv.cfg", os.R_OK) and os.access(python, os.X_OK)):
@@ -89,7 +89,7 @@ def _hidden(python: Path, prefixes: tuple[tuple[str, str], ...]) -> Iterator[str
 
 
 def _moved(content: bytes, venv: Path) -> bytes:
-    """Scripts name their interpreter by the venv's host path, which does not exist inside."""
+    """Replaces the venv's host path, by which scripts name their interpreter: a sandbox does not have it."""
     if b"\0" in content:
         return content
     for name in (venv, venv.resolve()):
@@ -98,7 +98,7 @@ def _moved(content: bytes, venv: Path) -> bytes:
 
 
 def _prefixes(venv: Path, python: Path) -> tuple[tuple[str, str], ...]:
-    """Folders outside /usr that the venv's interpreter needs, under each name that leads to them."""
+    """Folders outside /usr that the venv's interpreter needs, under all names by which links lead to them."""
     real = python.resolve().parent.parent
     names = {real}
     link = python
@@ -114,7 +114,7 @@ def _prefixes(venv: Path, python: Path) -> tuple[tuple[str, str], ...]:
 
 
 def write_private_files(folder: Path, toolbox: Toolbox, uid: int, gid: int) -> None:
-    """Fill `folder` with etc/ and bin/ (read-only inside) and empty empty/, testbed/, tmp/, home/."""
+    """Fill `folder` with etc/ and bin/ (read-only in the sandbox) and empty empty/, testbed/, tmp/, home/."""
     write_etc(folder, uid, gid)
     for name, (content, mode) in toolbox.bin.items():
         if isinstance(content, str):
@@ -127,7 +127,7 @@ def write_etc(folder: Path, uid: int, gid: int) -> None:
     """Fill `folder` with etc/ and empty bin/, empty/, testbed/, tmp/, home/."""
     for name in ("etc", "etc/alternatives", "bin", "empty", "testbed", "tmp", "home"):
         (folder / name).mkdir()
-        (folder / name).chmod(0o755)  # whatever the caller's umask
+        (folder / name).chmod(0o755)  # independent of the caller's umask
     accounts = {
         "passwd": f"root:x:0:0:root:/:/bin/bash\nagent:x:{uid}:{gid}:agent:{HOME}:/bin/bash\n",
         "group": f"root:x:0:\nagent:x:{gid}:\n",
@@ -144,7 +144,7 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 
 def mounts(folder: Path, toolbox: Toolbox, shm_bytes: int) -> list[str]:
-    """bwrap's arguments for the whole inside; needs the files of `write_private_files`."""
+    """bwrap's arguments for the whole root file system; needs the files of `write_private_files`."""
     arguments: list[str] = []
     for name in ("usr", "bin", "sbin", "lib", "lib32", "lib64"):
         arguments += top_level(Path("/") / name, f"/{name}")
@@ -174,7 +174,7 @@ def _parents(paths: list[str]) -> list[str]:
 
 
 def top_level(path: Path, inside: str) -> list[str]:
-    """bwrap's arguments that show `path` of the host at `inside`: a link as that link, nothing if absent."""
+    """bwrap's arguments that show `path` of the host at `inside`: a link as that link; [] if it is absent."""
     try:
         kind = path.lstat().st_mode
     except FileNotFoundError:

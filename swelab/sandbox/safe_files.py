@@ -1,7 +1,7 @@
-"""Reads and writes files of a folder that hostile code has arranged.
+"""Reads and writes files of a folder whose content hostile code controls.
 
-Every step is taken from an open folder and without following symlinks, so no arrangement of links,
-made before or during the walk, leads out.
+Each step starts from an open folder and follows no symlink. So no links, made before or during the walk, lead
+outside.
 """
 
 import errno
@@ -26,7 +26,7 @@ _ARRANGED = (
 
 
 def locate(path: str) -> tuple[str, list[str]]:
-    """(folder of the sandbox, parts below it) of an inner path. Raises PathRefused."""
+    """(the sandbox's folder, parts of the path below it) for a path in it. Raises PathRefused."""
     pure = PurePosixPath(WORKDIR) / path
     parts = pure.parts[1:]
     if "\0" in path or ".." in parts or len(parts) < 2 or parts[0] not in _MOUNTS:
@@ -51,9 +51,9 @@ def read_file(root: Path, path: str, max_bytes: int) -> bytes:
 
 
 def write_file(root: Path, path: str, data: bytes, owner: tuple[int, int]) -> None:
-    """Put a file in place at once (rename); a file there is replaced, never written through.
+    """Write a file atomically (rename): an existing file is replaced, and never written through a link.
 
-    Missing folders are made; all that is new belongs to `owner` (uid, gid). Raises PathRefused, OSError.
+    Makes missing folders; `owner` (uid, gid) gets all that is new. Raises PathRefused, OSError.
     """
     with _explained(path), _parent(root, path, owner) as (parent, name):
         mode = _replaced_mode(parent, name, path)
@@ -72,7 +72,7 @@ def write_file(root: Path, path: str, data: bytes, owner: tuple[int, int]) -> No
 
 @contextmanager
 def _explained(path: str) -> Iterator[None]:
-    """Errors that the sandboxed code can bring about become PathRefused; a full disk stays an OSError."""
+    """Errors that sandboxed code can cause become PathRefused; a full disk remains an OSError."""
     try:
         yield
     except FileNotFoundError:
@@ -87,7 +87,7 @@ def _explained(path: str) -> Iterator[None]:
 
 @contextmanager
 def _parent(root: Path, path: str, make: tuple[int, int] | None) -> Iterator[tuple[int, str]]:
-    """(open folder that holds `path`, last part); `make` (uid, gid) creates missing folders."""
+    """(open folder that contains `path`, last part). make: (uid, gid) for missing folders, which are made."""
     mount, parts = locate(path)
     here = os.open(root / mount, _FOLDER)
     try:

@@ -1,6 +1,7 @@
-"""The image that tasks without an image of their own run in on engines: our toolbox on a small Debian.
+"""The image for tasks without an image of their own, on engines: our toolbox on a small Debian.
 
-The rule `build_sandbox_image` makes it without an engine; the first process that needs it loads it into one.
+The rule `build_sandbox_image` makes it without an engine; the first process that needs it loads it into the
+engine.
 """
 
 import errno
@@ -21,9 +22,9 @@ DEFAULT_RECORD = "results/images/sandbox/image.json"
 
 
 def recorded_image() -> Image:
-    """The image of the record at $SWELAB_SANDBOX_IMAGE, else of the rule's output. Raises ImageMissing.
+    """The image that the record at $SWELAB_SANDBOX_IMAGE names, by default the rule's. Raises ImageMissing.
 
-    Where it has other packages than it would be made from now, a line says so once.
+    Prints a line, once, if a newly made image would have other packages.
     """
     path = Path(os.environ.get("SWELAB_SANDBOX_IMAGE") or DEFAULT_RECORD).absolute()
     try:
@@ -38,9 +39,9 @@ def recorded_image() -> Image:
 
 
 def difference(root: Path, debian: frozenset[str], toolbox: Path) -> str:
-    """How an image differs from one made now, in words; "" where it does not, or where that is not known.
+    """How an image differs from a newly made one, in words; "" if it does not, or if we cannot know.
 
-    root: its unpacked folder. debian: names of its Debian packages. toolbox: the venv to be in it.
+    root: its unpacked folder. debian: names of its Debian packages. toolbox: the venv that it should contain.
     """
     wanted, found = _distributions(toolbox), _distributions(root / TOOLBOX.strip("/"))
     missing = sorted(set(PACKAGES) - {name.partition(":")[0] for name in debian})
@@ -52,7 +53,7 @@ def difference(root: Path, debian: frozenset[str], toolbox: Path) -> str:
 
 
 def _distributions(venv: Path) -> set[str]:
-    """Packages of a venv with their versions, such as pytest-9.2.0; installers of packages are left out."""
+    """Packages of a venv with versions, such as pytest-9.2.0, without installers."""
     found = (path.name for path in venv.glob("lib/python*/site-packages/*.dist-info"))
     return {name.removesuffix(".dist-info") for name in found if not is_one_of(name, INSTALLERS)}
 
@@ -66,7 +67,7 @@ def _tell_difference(record: Path, root: Path, debian: frozenset[str]) -> None:
 
 
 def loaded(engine: DockerEngine) -> Image:
-    """The image, made known to the engine. Raises ImageMissing, SandboxLost."""
+    """Loads the image into the engine if needed, and returns it. Raises ImageMissing, SandboxLost."""
     image = recorded_image()
     try:
         find_image(engine, image)

@@ -1,7 +1,7 @@
-"""Private folders and user ids of sandboxes, both given back by the kernel when their owner dies.
+"""Private folders and user ids of sandboxes; the kernel releases both when their owner dies.
 
-A folder is held by flock on the folder itself, a user id by an abstract unix socket of that name: neither
-needs a daemon or a clean exit, and the next process can tell leftovers from what is in use.
+A flock on the folder reserves a folder, and an abstract unix socket of that name a user id. Neither needs a
+daemon or a clean exit, and the next process can distinguish leftovers from what is in use.
 """
 
 import errno
@@ -24,9 +24,9 @@ _COPY = ("cp", "-dR", "--preserve=mode,timestamps", "--reflink=auto", "--")
 
 
 def scratch_base() -> Path:
-    """The folder that private copies lie in: $SWELAB_SCRATCH, else memory if it has room, else temporary.
+    """The folder for private copies: $SWELAB_SCRATCH, else memory if it has room, else the temporary folder.
 
-    Copies are many small files, which most disks make ten times slower than memory does.
+    Copies have many small files, for which most disks need ten times as long as memory.
     """
     base = os.environ.get("SWELAB_SCRATCH") or (MEMORY if _roomy(MEMORY) else tempfile.gettempdir())
     path = Path(base).absolute()
@@ -35,7 +35,7 @@ def scratch_base() -> Path:
 
 
 def runnable_base() -> Path:
-    """As `scratch_base`, for copies that programs run from. Raises BackendMissing where none may."""
+    """As `scratch_base`, for copies from which programs run. Raises BackendMissing if none may run there."""
     base = scratch_base()
     if os.statvfs(base).f_flag & os.ST_NOEXEC:
         raise BackendMissing(
@@ -46,7 +46,7 @@ def runnable_base() -> Path:
 
 
 def _roomy(folder: str) -> bool:
-    """Whether programs can be written to and run from `folder`, and MEMORY_BYTES are free there."""
+    """Whether programs can be written to `folder` and run from it, and MEMORY_BYTES are free there."""
     try:
         facts = os.statvfs(folder)
     except OSError:
@@ -62,7 +62,7 @@ def is_full(folder: Path) -> bool:
 
 
 class ScratchFolder:
-    """A private folder that `prune` leaves alone while this process lives."""
+    """A private folder that `prune` does not remove while this process lives."""
 
     def __init__(self, base: Path) -> None:
         while True:
@@ -91,7 +91,7 @@ class ScratchFolder:
 
 
 def _lock(descriptor: int) -> bool | None:
-    """True: held by us now; False: held by another; None: this file system has no locks."""
+    """True: now locked by us; False: locked by another process; None: this file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -100,7 +100,7 @@ def _lock(descriptor: int) -> bool | None:
 
 
 def prune(base: Path) -> int:
-    """Remove folders whose owner is gone; returns how many. Those of other users are not looked at."""
+    """Remove folders whose owner has ended; returns how many. Ignores those of other users."""
     removed = 0
     for path in base.glob(PREFIX + "*"):
         try:
@@ -157,9 +157,9 @@ def _run_copy(command: list[str], target: Path) -> None:
 
 
 def spare_uids() -> range:
-    """User ids that belong to no account, no container and no sandbox; empty where we may not use others'.
+    """User ids that belong to no account, container or sandbox; empty if we may not use others' ids.
 
-    They lie below the top of what this user namespace maps (a container may map one id, 65536, or all).
+    They are near the highest id of this user namespace (a container may map one id, 65536, or all).
     """
     if os.geteuid() != 0:
         return range(0)
@@ -170,7 +170,7 @@ def spare_uids() -> range:
 
 
 class UserId:
-    """A host user id that no other sandbox of this machine has now. Raises SandboxLost when none is free."""
+    """A host user id that no other sandbox on this machine uses. Raises SandboxLost if none is free."""
 
     def __init__(self, uids: range) -> None:
         for uid in uids:

@@ -1,10 +1,10 @@
 """A seccomp filter (classic BPF) for code that is not trusted.
 
-Namespaces hide the host; the filter closes what they leave open: making further namespaces and mounts
-(kernel attack surface, unbounded tmpfs), kernel keyrings and AF_VSOCK (no namespace holds them), memory
-that belongs to no process (memfd, System V segments and queues), which no memory limit of ours would see, and
-what tells or changes which pages of a shared file are in memory (sandboxes could pass notes by them).
-Numbers: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux.
+Namespaces hide the host. The filter forbids what they still allow: new namespaces and mounts (kernel attack
+surface, unbounded tmpfs), kernel keyrings and AF_VSOCK (in no namespace), memory of no process (memfd, System
+V segments and queues), which our memory limits would not see, and calls that report or change which pages of
+a shared file are in memory (by which sandboxes could signal to each other). Numbers:
+arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux.
 """
 
 import errno
@@ -75,7 +75,7 @@ _REFUSED = {
     "unshare": (272, 97),
     "userfaultfd": (323, 282),
 }
-# ENOSYS makes C libraries fall back: clone3's flags lie in memory, where a filter cannot look.
+# ENOSYS makes C libraries fall back: clone3's flags are in memory, where a filter cannot read them.
 _ABSENT = {
     "clone3": (435, 435),
     "io_uring_enter": (426, 426),
@@ -95,7 +95,7 @@ def _refuse(number: int, error: int) -> bytes:
 
 
 def _argument_rule(number: int, place: int, jump: int, values: tuple[int, ...], error: int) -> bytes:
-    """Refuses a call whose argument at `place` has one of the values (or bits, by `jump`)."""
+    """Refuses a call whose argument `place` has one of the values (or shares bits with it, by `jump`)."""
     last = len(values) - 1
     steps = [_step(_JUMP_EQ, number, 0, last + 4), _step(_LOAD, _ARGUMENTS_AT + 8 * place)]
     steps += [_step(jump, value, last - i, int(i == last)) for i, value in enumerate(values)]
@@ -110,7 +110,7 @@ def _socket_rule(number: int) -> bytes:
 
 
 def filter_program(machine: str | None = None) -> bytes:
-    """The filter as bwrap's --seccomp reads it (array of struct sock_filter); empty on an unknown machine."""
+    """The filter for bwrap's --seccomp (array of struct sock_filter); empty for an unknown machine."""
     machine = machine or platform.machine()
     if machine not in _AUDIT_ARCH:
         return b""
@@ -149,7 +149,7 @@ def engine_profile() -> dict[str, Any]:
     spaces = [
         rule(["clone"], errno.EPERM, args=argument(bit, "SCMP_CMP_MASKED_EQ", valueTwo=bit)) for bit in bits
     ]
-    # An engine's rule is a conjunction, so that "none of these families" is a list of the gaps between them.
+    # An engine's rule is a conjunction, so we write "none of these families" as the gaps between them.
     gaps = [family for family in range(_MOST_FAMILIES) if family not in _ADDRESS_FAMILIES]
     sockets = [rule(["socket"], errno.EAFNOSUPPORT, args=argument(family, "SCMP_CMP_EQ")) for family in gaps]
     sockets.append(rule(["socket"], errno.EAFNOSUPPORT, args=argument(_MOST_FAMILIES, "SCMP_CMP_GE")))

@@ -1,4 +1,4 @@
-"""A source tree as a tar stream, of any size in bounded memory."""
+"""Streams a source tree of any size as a tar, in bounded memory."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def check_folder(tree: Path) -> None:
-    """Raises OSError when it is no folder."""
+    """Raises OSError if `tree` is no folder."""
     if not stat.S_ISDIR(os.stat(tree).st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(tree))
 

@@ -10,8 +10,8 @@ _LIMITS = Limits(output_bytes=16 << 20, wall_seconds=120)
 
 
 def diff(sandbox: Sandbox, base: str) -> str:
-    """The diff against the commit `base`, new files included; "" where git fails or the diff has more than 16
-    MiB. Raises SandboxError."""
+    """The diff against the commit `base`, with new files; "" if git fails, or the diff has more than 16 MiB.
+    Raises SandboxError."""
     result = sandbox.exec(_DIFF.format(base=base), limits=_LIMITS)
     if result.returncode or result.dropped_bytes:
         return ""

@@ -31,7 +31,7 @@ from swelab.tasks.patch_text import file_changes
 
 LINES = 3
 LEAST_CHARACTERS = 24
-"""Characters of a window's lines together; shorter windows occur everywhere."""
+"""Fewest characters of a window's lines together; shorter windows occur everywhere."""
 BIGGEST_FILE = 1 << 20
 BLOCK = 2000
 """How many tasks one search covers."""
@@ -43,7 +43,7 @@ Window = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Answer:
-    """The windows that only the fixed files of a task contain, and the names of these files."""
+    """The windows that only a task's fixed files contain, and the names of these files."""
 
     instance_id: str
     windows: frozenset[Window]
@@ -51,7 +51,7 @@ class Answer:
     what: str = "the answer"
 
     def is_told(self, count: int) -> bool:
-        """Whether a file with so many of its windows leaks the answer."""
+        """Whether a file that contains this many of the windows leaks the answer."""
         return 2 * count >= len(self.windows) > 0
 
 
@@ -67,7 +67,7 @@ def answer_of(task: Task) -> Answer:
 
 
 def hidden_of(task: Task, tree: Path) -> Answer:
-    """The windows of the hidden tests of a task, from its clean tree; none if its tests are visible."""
+    """The windows of a task's hidden tests, from its clean tree; none if its tests are visible."""
     names = {test.rpartition("::")[2].partition("[")[0] for test in task.FAIL_TO_PASS}
     found = set[Window]()
     for path in task.failing_files if task.hidden_tests else ():
@@ -98,7 +98,7 @@ def find_leaks(
         groups: dict[Image | None, list[Answer]] = {}
         for task in block:
             if task.answers in ("none", "script"):
-                continue  # no repair is known as a patch
+                continue  # no patch is known that repairs it
             image = images.get(task.instance_id)
             answers = [answer_of(task)]
             if image is None:
@@ -122,7 +122,7 @@ def _leak(answer: Answer, path: str) -> Leak:
 
 
 class _Repository:
-    """Which files of a clean tree hold each window."""
+    """Index of a clean tree: which of its files contain each window."""
 
     def __init__(self, tree: Path):
         self._files: list[str] = []
@@ -134,7 +134,7 @@ class _Repository:
                 self._files.append(str(path.relative_to(tree)))
 
     def find(self, answer: Answer) -> str:
-        """A file that holds an answer, "" for none."""
+        """A file that contains an answer; "" for none."""
         holders = Counter(
             number for window in answer.windows for number in self._holders.get(hash(window), ())
         )
@@ -175,7 +175,7 @@ def search(sandbox: Sandbox, answers: Sequence[Answer]) -> Iterator[Leak]:
 
 
 def _candidates(sandbox: Sandbox, answers: Sequence[Answer]) -> Iterator[tuple[str, list[str]]]:
-    """(path, lines) of files that hold the longest line of a window."""
+    """(path, lines) of each file that contains the longest line of a window."""
     needles = {max(window, key=len) for answer in answers for window in answer.windows}
     suffixes = {PurePosixPath(path).suffix for answer in answers for path in answer.paths} - {""}
     names = " -o ".join(f"-name {shlex.quote(f'*{suffix}*')}" for suffix in sorted(suffixes)) or "-true"

@@ -1,8 +1,7 @@
 """Makes a working copy with the bug from a repository archive and a task row.
 
-The clean tree holds what a task's repository looks like without the bug; it never enters a sandbox. A
-checkout is a copy of it with the bug's patch applied and one single commit, so that no history shows the
-clean code.
+The clean tree is a task's repository without the bug; it never enters a sandbox. A checkout is a copy of it
+with the bug's patch applied and a single commit, so that no history shows the clean code.
 """
 
 import errno
@@ -39,7 +38,7 @@ SECONDS = 946_684_800
 
 _HALF_CHARACTER = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
-# All blobs go into one pack: a checkout is some files to copy, not some hundreds.
+# All blobs go into one pack, so that a copy of a checkout has a few files and not hundreds.
 GIT = ("git", "-c", "core.fsync=none", "-c", "maintenance.auto=false", "-c", "core.bigFileThreshold=1")
 
 
@@ -60,7 +59,7 @@ def _done(tree: Path, *arguments: str) -> None:
 
 
 def _check(done: subprocess.CompletedProcess[bytes], tree: Path) -> None:
-    """Raises OSError when git failed, with its number when the disk is full."""
+    """Raises OSError if git failed, with ENOSPC as its number if the disk is full."""
     if done.returncode:
         fault = shorten(done.stderr.decode(errors="replace"))
         full = os.strerror(errno.ENOSPC) in fault or is_full(tree)
@@ -69,7 +68,7 @@ def _check(done: subprocess.CompletedProcess[bytes], tree: Path) -> None:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A private folder that goes with the block; one left by a killed process is removed by a later run."""
+    """A private folder that is removed at the block's end; a later run removes what killed processes left."""
     folder = ScratchFolder(scratch_base())
     try:
         yield folder.path
@@ -78,9 +77,9 @@ def scratch_folder() -> Iterator[Path]:
 
 
 class RepoStore:
-    """Clean trees of repository archives (`<repos_dir>/<recipe>.tar`), each unpacked once per content.
+    """Clean trees of repository archives (`<repos_dir>/<recipe>.tar`), each content unpacked once.
 
-    `cache_dir` belongs to the store alone. Thread-safe.
+    Only the store may use `cache_dir`. Thread-safe.
     """
 
     def __init__(self, repos_dir: str | Path, cache_dir: str | Path):
@@ -91,7 +90,7 @@ class RepoStore:
         self._empty: Path | None = None
 
     def digest(self, task: Task) -> str:
-        """SHA-256 of what the task is made from: its files, or the archive, and its part of it."""
+        """SHA-256 of the task's source: of the files in its row, or of its archive and its part of it."""
         if task.files:
             return digest([dict(file) for file in task.files])
         archive = self._unpacked(task)[0]
@@ -100,8 +99,8 @@ class RepoStore:
     def clean_tree(self, task: Task) -> Path:
         """Folder with the repository, or the task's part of it, without the bug.
 
-        Of a task with its files in its row, with the bug. Raises InputError: archive missing or broken, or
-        without that part.
+        If the task's row holds its files, the folder has these, with the bug. Raises InputError (the archive
+        is missing or broken, or has no such part).
         """
         if task.files:
             return self._written(task)
@@ -115,10 +114,11 @@ class RepoStore:
         return part
 
     def checkout(self, task: Task, destination: Path, *, for_agent: bool = False) -> None:
-        """Makes `destination`: the clean tree with the bug applied, as one commit; all of it is of one age.
+        """Makes `destination`: the clean tree with the bug applied, as one commit; all files have one
+        modification time.
 
-        `for_agent`: without the files of hidden tests.
-        The same task gives the same commit hash. Raises InputError when the bug's patch does not apply.
+        for_agent: leave out the files of hidden tests. The same task gives the same commit hash. Raises
+        InputError when the bug's patch does not apply.
         """
         if task.files:
             destination.mkdir(parents=True)
@@ -145,7 +145,7 @@ class RepoStore:
             yield tree
 
     def _empty_repository(self) -> Path:
-        """The .git of a repository without commits, made once."""
+        """The .git folder of a repository without commits; made once."""
         with self._lock:
             if self._empty is None:
                 place = Path(tempfile.mkdtemp(prefix=".empty.", dir=self.cache_dir))
@@ -154,7 +154,7 @@ class RepoStore:
             return self._empty
 
     def _written(self, task: Task) -> Path:
-        """The folder of a task's own files, written once."""
+        """The folder with the files of a task's row; written once."""
         tree = self.cache_dir / f"files.{self.digest(task)[:32]}"
         with self._lock:
             if not tree.is_dir():
@@ -198,7 +198,7 @@ class RepoStore:
 
 
 def _apply_bug(task: Task, tree: Path) -> None:
-    """Puts a task's bug into `tree`. Raises InputError (its patch does not apply), OSError (no room)."""
+    """Applies a task's bug to `tree`. Raises InputError (its patch does not apply), OSError (no room)."""
     applied = git(tree, "apply", "--whitespace=nowarn", "-", data=encode_patch(task.patch))
     if applied.returncode:
         fault = shorten(applied.stderr.decode(errors="replace"))
@@ -219,14 +219,14 @@ def write_files(task: Task, tree: Path) -> None:
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path names a file of a checkout: relative, in short form, not of git itself."""
+    """Whether a path can name a file of a checkout: relative, normalised, and not in .git."""
     parts = PurePosixPath(path).parts
     bad = path.startswith("/") or "\\" in path or "\0" in path or not parts
     return not bad and ".." not in parts and ".git" not in parts and "/".join(parts) == path
 
 
 def _set_one_age(tree: Path) -> None:
-    """Gives all files below `tree` one modification time: else the newest would be the one with the bug."""
+    """Gives all files below `tree` one modification time: else the file with the bug would be the newest."""
     times = (SECONDS, SECONDS)
     for folder, _, names in os.walk(tree, topdown=False):
         for name in names:
@@ -253,7 +253,7 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
 
 
 def encode_patch(text: str) -> bytes:
-    """A patch as the bytes it was made of (bytes that were not UTF-8 travel as lone surrogates).
+    """The bytes that were read as this patch (bytes that were not UTF-8 are lone surrogates in it).
 
     A text that no bytes can have made (`is_encodable` is false) gets bytes that no other text has.
     """
@@ -261,7 +261,7 @@ def encode_patch(text: str) -> bytes:
 
 
 def is_encodable(text: str) -> bool:
-    """Whether a patch is the text of some bytes: it holds no lone surrogate but U+DC80 to U+DCFF."""
+    """Whether some bytes decode to this patch: it has no lone surrogates except U+DC80 to U+DCFF."""
     return not _HALF_CHARACTER.search(text)
 
 

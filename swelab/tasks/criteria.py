@@ -1,4 +1,4 @@
-"""Applies the criteria of a subset recipe to the rows of a published set, and says why a row fails."""
+"""Applies the criteria of a subset recipe to the rows of a published set; names the one that fails."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -20,14 +20,13 @@ MEASURES: dict[str, Callable[[Task], int]] = {
     "patch_lines": lambda row: patch_size(row.patch)[0],
     "patch_files": lambda row: patch_size(row.patch)[1],
 }
-"""Measures that `min_...` and `max_...` bound: tests, characters of the issue, lines added and removed,
-files."""
+"""By name: the measures for `min_...` and `max_...`: tests, characters of the issue, lines changed, files."""
 OF_ANSWERS = ("fail_to_pass", "patch_lines", "patch_files")
-"""Measures that are unknown for a task with private answers; bounds on them are not applied to it."""
+"""Measures that are unknown for a task with private answers, for which their bounds do not count."""
 
 
 class Criteria:
-    """The criteria of a recipe. ratings: difficulty by instance, for the criterion `ratings`.
+    """The criteria of a recipe. ratings: difficulty by instance id, for the criterion `ratings`.
 
     Raises InputError: an invalid pattern, bounds that no row can meet, missing ratings.
     """

@@ -21,7 +21,7 @@ from swelab.tasks.sampling import ordered_ids
 DOWNLOADS = Path("results/downloads/datasets")
 _HUB_NAME = re.compile(r"([A-Za-z0-9._-]+/[A-Za-z0-9._-]+)(?:@([0-9a-f]{40}))?")
 AT_ONCE = 256
-"""Rows held of a file: a published set is larger than what is kept of it."""
+"""Rows of a file that are held in memory: a published set is larger than the part of it that we use."""
 
 
 def make_tasks(
@@ -33,9 +33,9 @@ def make_tasks(
     """Rows of a published set that meet the recipe's criteria, and how many were dropped by reason.
 
     A row is dropped for the first reason that holds. Rows keep all their keys; lists written as JSON strings
-    become lists. With a larger limit the first rows are the same. A row means what its publisher says:
+    become lists. With a larger limit the first rows are the same. A row keeps its publisher's meaning:
     SWE-smith's `patch` is the bug, SWE-bench's is the fix. A row without patch or tests is dropped, unless
-    the recipe's answers are private: then it says so of itself. `downloads` keeps the files of published
+    the recipe's answers are private; then the row is marked so. downloads: folder for the files of published
     sets. excluded: tasks whose instance, repository at a commit, or change no row may share. ratings:
     difficulty by instance. Raises InputError naming the file, the row and the field; HubError.
     """
@@ -72,10 +72,10 @@ def make_tasks(
 def named_set(
     data: str, split: str = "test", files: Sequence[str] = (), expected: str = "or owner/set"
 ) -> DatasetSubset:
-    """The recipe for what a user names: a file, or `owner/set` on the hub, `owner/set@<commit>`.
+    """The recipe for a name that a user gave: a file, or `owner/set` or `owner/set@<commit>` on the hub.
 
-    Without a commit the newest is meant. expected: what the caller takes, for the message. Raises InputError:
-    it is none of these; HubError.
+    Without a commit, the newest is used. expected: what else the caller accepts, for the message. Raises
+    InputError if it is none of these; HubError.
     """
     if Path(data).is_file():
         return DatasetSubset(source="dataset", path=data)
@@ -89,18 +89,18 @@ def named_set(
 
 
 def named_rows(data: str | Path, split: str = "test") -> Sequence[Task]:
-    """All rows of what a user names (see `named_set`), ours or published ones.
+    """All rows of the file or set that a user named (see `named_set`), ours or published ones.
 
-    They wait on disk. Raises InputError, HubError.
+    The rows are stored on disk. Raises InputError, HubError.
     """
     rows, _ = make_tasks(named_set(str(data), split))
     return rows
 
 
 def raw_rows(recipe: DatasetSubset, downloads: Path = DOWNLOADS) -> Iterator[tuple[str, Any]]:
-    """(where it stands, row): file and line of JSON Lines, else file and number, from 0.
+    """Yields (where the row is, row): file and line for JSON Lines, else file and number from 0.
 
-    Rows are as they were published. Raises InputError, HubError.
+    Rows are as published. Raises InputError, HubError.
     """
     if path := recipe.path:
         yield from _placed(Path(path).expanduser())

@@ -1,4 +1,4 @@
-"""Rates how hard tasks are: a model answers one word to issue and patch, and each word has a rating."""
+"""Rates how hard tasks are: a model reads issue and patch and answers with one word, which has a rating."""
 
 import re
 from collections import Counter
@@ -28,7 +28,7 @@ from swelab.records.task_records import Difficulty, Task
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.S)
 _LABEL = re.compile(r"(?:(?:the )?(?:rating|difficulty|answer)(?: is)?:?\s*)?(.*)", re.I | re.S)
 MARKS = " \t\r\n*_`'\"#.!:"
-"""Characters that may surround a word: white space, marks of text formats, the end of a sentence."""
+"""Characters that may surround the word: white space, markup, punctuation at a sentence's end."""
 _KINDS = ("hosted", "checkpoint")
 
 
@@ -41,10 +41,10 @@ def rate_tasks(
     progress: Path,
     workers: int,
 ) -> Iterator[Difficulty]:
-    """A record of difficulty for each task, in their order; the rows wait on disk.
+    """Yields a record of difficulty for each task, in the tasks' order; rows are stored on disk.
 
-    Tasks that have a rating in the journal `progress` are not rated again; those with another outcome are.
-    Raises InputError (a policy that answers nothing, a template, a refusal of the service), ServingError,
+    Tasks with a rating in the journal `progress` are not rated again; those with another outcome are. Raises
+    InputError (a policy that cannot answer, a broken template, a refusal of the service), ServingError,
     BudgetSpent, ShardLost (more ratings were lost than the policy's `max_lost`).
     """
     if policy.kind not in _KINDS:
@@ -85,7 +85,7 @@ def rate_tasks(
 
 
 def rating_losses(policy: Policy, name: str) -> Losses[Difficulty]:
-    """How many ratings may be lost, and the words for it: which service, and what it said."""
+    """How many ratings may be lost, and the function that words a loss: the service, and its answer."""
     words = f"{RolloutEnd.MODEL_LOST} at {service_of(policy)}"
     most = policy.max_lost or 0
     return Losses(most, lambda record: f"{words}: {record.answer}", name, "ratings")
@@ -97,7 +97,7 @@ def _rated(item: Record, spool: Spool, model_for: ModelFor, rater: Rater) -> Dif
 
 
 def _fresh(journal: Journal, key: str) -> str:
-    """The key under which a task is journalled: a new one after each unreadable answer."""
+    """The journal key of a task; after each unreadable answer, a new one."""
     while key in journal and journal.get(key)["outcome"] == "unreadable":
         key = digest([key, "again"])
     return key
@@ -125,7 +125,7 @@ def _template(text: str) -> Template:
 
 
 def rate(instance_id: str, messages: list[dict[str, str]], model: Any, rater: Rater) -> Difficulty:
-    """Rates a task by a model, which is queried again while its answer is none of the words."""
+    """Rates a task by a model; queries the model again if its answer is none of the words."""
     outcome, word, said = "unreadable", "", ""
     usage: Counter[str] = Counter()
     words = ", ".join(rater.ratings)
@@ -163,7 +163,7 @@ def rate(instance_id: str, messages: list[dict[str, str]], model: Any, rater: Ra
 
 
 def read_word(answer: str, words: Iterable[str]) -> str:
-    """The word that an answer consists of, or "": a sentence with the word in it may mean the opposite."""
+    """The word, if the answer has no other; else "": a sentence with the word may mean the opposite."""
     text = _THOUGHT.sub("", answer).strip(MARKS)
     stripped = _LABEL.fullmatch(text)
     bare = (stripped[1] if stripped else text).strip(MARKS).lower()
@@ -171,7 +171,7 @@ def read_word(answer: str, words: Iterable[str]) -> str:
 
 
 class Ratings:
-    """Counts of the records that pass, for the manifest."""
+    """Counts records as they pass, for the manifest."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
@@ -180,7 +180,7 @@ class Ratings:
         self.cost = 0.0
 
     def count(self, records: Iterable[Difficulty]) -> Iterator[Difficulty]:
-        """The same records, counted. Raises Fault after the last one when none is rated."""
+        """Yields the same records, and counts them. Raises Fault after the last one if none has a rating."""
         for record in records:
             self.outcomes[record.outcome] += 1
             self.asked_again += record.attempts > 1
@@ -194,7 +194,7 @@ class Ratings:
 
     @property
     def facts(self) -> Record:
-        """Tasks by outcome and by word, the mean rating of those rated, and the cost in dollars."""
+        """Counts of tasks by outcome and by word, the mean rating, and the cost in dollars."""
         rated = self.outcomes["rated"]
         return {
             "outcomes": dict(sorted(self.outcomes.items())),

@@ -1,4 +1,4 @@
-"""Proof that nothing a policy is scored on was trained on."""
+"""Proves that a policy was not trained on what it is scored on."""
 
 from collections.abc import Iterable
 
@@ -11,12 +11,12 @@ SHOWN = 5
 
 
 def check_disjoint(train: Iterable[Task], heldout: Iterable[Task], same_commit: str = "refuse") -> Record:
-    """Counts of both sides by instance, function, bug, and repository at a commit.
+    """Returns counts of both sides by instance, function, bug, and repository at a commit.
 
     A function is (repository recipe, "path::Qual.name"); rows of a published set have none. A bug is its
-    row's hash, or the hash of the change that repairs it. Where both sides name the commit that they start
-    from, a shared one is refused too, or with `same_commit` "report" listed under `same_commit`. Raises
-    InputError that lists what is on both sides, or the tasks of published evaluation sets to be trained on.
+    row's hash, or the hash of the change that repairs it. A commit from which tasks of both sides start is
+    refused too; with `same_commit` "report" it is only listed under `same_commit`. Raises InputError that
+    lists what both sides share, or training tasks that belong to published evaluation sets.
     """
     known = EvaluationTasks()
     sides = {"train": _identities(map(known.note, train)), "heldout": _identities(heldout)}

@@ -1,8 +1,8 @@
-"""The drill: a small real Python package made from a seed, one-line bugs in it, its own tests as judges.
+"""The drill: a small real Python package made from a seed, with one-line bugs, judged by its own tests.
 
-Modules do not import each other, so a task's tests are those of its module, and one run of the test suite
-judges one bug in every module at once. With `layout: two-file` each module lies in a folder of its own beside
-its test, and that folder is all that a task's checkout holds.
+Modules do not import each other. So a task's tests are those of its module, and one run of the test suite
+judges one bug in each module at once. With `layout: two-file`, each module has its own folder with its test,
+and a task's checkout contains only that folder.
 """
 
 import difflib
@@ -29,7 +29,7 @@ from swelab.tasks.forge.operators import chosen
 from swelab.tasks.split import bug_hash, side_of
 
 VERSION = 1
-"""Part of every journal key: raised when the same bug could get another verdict."""
+"""Part of every journal key: raise it if the same bug could now get another verdict."""
 TEST_COMMAND = "python -m pytest -rA --tb=no -q -p no:cacheprovider"
 STATUS = re.compile(rb"^(PASSED|FAILED|ERROR) (\S+)", re.MULTILINE)
 RUN_LIMITS = Limits(wall_seconds=120, cpu_seconds=120, output_bytes=8 << 20)
@@ -37,7 +37,7 @@ RUN_LIMITS = Limits(wall_seconds=120, cpu_seconds=120, output_bytes=8 << 20)
 
 @dataclass(frozen=True)
 class Bug:
-    """A candidate: one mutation of one function. line: 1-based, of its `def`, in the module."""
+    """A candidate: one mutation of one function. line: of the function's `def` in the module, from 1."""
 
     function: Function
     mutation: Mutation
@@ -49,7 +49,7 @@ class Bug:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Test ids of a module by their results with the bug. reason: why the bug makes no task, or ""."""
+    """Test ids of a module by their results with the bug. reason: why the bug is no task, or ""."""
 
     failed: tuple[str, ...]
     passed: tuple[str, ...]
@@ -57,7 +57,7 @@ class Verdict:
 
 
 def candidates(modules: dict[str, list[Function]], seed: int) -> list[Bug]:
-    """Every bug of the catalogue in seeded order, mutation operators taking turns."""
+    """All bugs of the catalogue in seeded order; mutation operators take turns."""
     found: dict[str, Bug] = {}
     for functions in modules.values():
         clean = module_text(functions)
@@ -88,9 +88,8 @@ def make_tasks(
 ) -> tuple[list[Task], dict[str, int]]:
     """Task rows of a `drill` subset, and how many candidates were dropped by reason.
 
-    repo_tars: the archive by name of its repository recipe. progress: journal of verdicts. With a
-    larger limit the first rows are the same. Raises InputError (an archive that its recipe does not
-    give), SandboxLost.
+    repo_tars: the archive by name of its repository recipe. progress: journal of verdicts. A larger limit
+    gives the same first rows. Raises InputError (an archive that its recipe would not make), SandboxLost.
     """
     (name, archive), *_ = repo_tars.items()
     settings = recipes.named(REPO, name, configs)
@@ -120,7 +119,7 @@ def make_tasks(
 
 
 def _queue(recipe: DrillSubset, name: str, modules: dict[str, list[Function]]) -> list[Bug]:
-    """Candidates on the subset's side, by the recipe's operators, with a limit for each function."""
+    """Candidates on the subset's side, with the recipe's operators, at most a limit for each function."""
     found = []
     taken: Counter[str] = Counter()
     bugs = candidates(modules, recipe.seed)
@@ -136,14 +135,14 @@ def _queue(recipe: DrillSubset, name: str, modules: dict[str, list[Function]]) -
 
 
 class Judge:
-    """Verdicts of the package's tests; one sandbox run judges one bug in each of many modules."""
+    """Gets verdicts from the package's tests; one sandbox run judges one bug in each of many modules."""
 
     def __init__(self, backend: Backend, tree: Path, sha256: str, journal: Journal, workers: int):
         self.backend, self.tree, self.sha256 = backend, tree, sha256
         self.journal, self.workers = journal, workers
 
     def verdicts(self, bugs: list[Bug]) -> list[Verdict]:
-        """One verdict a bug, in order; new ones are journalled. Raises SandboxLost."""
+        """The verdict on each bug, in order; new ones are journalled. Raises SandboxLost."""
         rounds: list[dict[str, Bug]] = []
         for bug in bugs:
             if self._key(bug) in self.journal:
@@ -162,7 +161,7 @@ class Judge:
         return digest([VERSION, self.sha256, TEST_COMMAND, bug.patch])
 
     def _round(self, batch: dict[str, Bug]) -> dict[str, Record]:
-        """Clean, with the bugs, with the bugs again: statuses by module path."""
+        """Statuses by module path, of three runs: clean code, with the bugs, with the bugs again."""
         tests = " ".join(_placed(path, test_path(path)) for path in batch)
         runs = []
         with self.backend.start(self.tree, limits=RUN_LIMITS) as sandbox:
@@ -192,7 +191,7 @@ class Judge:
 
 
 def _placed(path: str, name: str) -> str:
-    """Path in the archive of `name`, the module of a task or its test."""
+    """Path in the archive of the file `name`, which is a task's module or its test."""
     part = part_of(path)
     return f"{part}/{name}" if part else name
 

@@ -1,4 +1,4 @@
-"""The code of a drill repository: its functions, drawn from a seed, and the archive that holds them."""
+"""The code of a drill repository: functions drawn from a seed, and the archive that contains them."""
 
 import random
 from collections.abc import Iterable
@@ -56,13 +56,13 @@ def catalogue(recipe: DrillRepo) -> dict[str, list[Function]]:
 
 
 def module_text(functions: Iterable[Function], name: str = "", mutation: Mutation | None = None) -> str:
-    """Source of one module; function `name` carries `mutation`."""
+    """Source of one module; its function `name` has the bug `mutation`."""
     blocks = ["\n".join(f.lines(mutation if f.name == name else None)) for f in functions]
     return "\n\n\n".join(blocks) + "\n"
 
 
 def test_text(functions: list[Function]) -> str:
-    """Source of the tests of one module: every function's cases in a test of its own."""
+    """Source of the tests of one module: one test for each function, with all its cases."""
     module = functions[0].path.removesuffix(".py").replace("/", ".")
     names = "".join(f"    {f.name},\n" for f in functions)
     tests = [

@@ -1,8 +1,8 @@
 """The drill repository's words, functions, mutations and issue texts: pure and seeded.
 
-A drill function is named `verb_noun`, holds one or two lines of body and carries its own tests. Its
-mutations follow the procedural generators of SWE-smith (Yang et al., 2025): change an operator or a
-constant, swap operands, drop a return.
+A drill function is named `verb_noun`, has a body of one or two lines, and its own tests. Its mutations follow
+the procedural generators of SWE-smith (Yang et al., 2025): change an operator or a constant, swap operands,
+drop a return.
 """
 
 import random
@@ -36,7 +36,7 @@ SYMBOLS = {"+": "sum", "-": "difference", "*": "product"}
 COMPARES = {"<": "less than", ">": "more than", "<=": "at most", ">=": "at least"}
 SHAPES = ("arith", "total", "compare", "pick", "scale", "cut")
 FILE_SHAPES = (*SHAPES, "offset", "offset")
-"""Shapes of functions in two-file tasks. The right number of an `offset` is seen only in a running test."""
+"""Shapes of functions in two-file tasks. Only a test run shows the right number of an `offset`."""
 FRAMES = (
     "{name} in {path} should {want}.\n{test} fails.",
     "{test} fails.\n{name} in {path} should {want}.",
@@ -46,7 +46,7 @@ FRAMES = (
 
 @dataclass(frozen=True)
 class Mutation:
-    """One bug: line `line` (0-based) of the body becomes `text`; `wants`: what the function should do."""
+    """One bug: line `line` (from 0) of the body becomes `text`. wants: sentences on the right behaviour."""
 
     op: str
     line: int
@@ -56,7 +56,7 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Function:
-    """A clean function of the drill repository with its mutations and the expressions its test asserts."""
+    """A clean function of the drill repository, with its mutations and the expressions that its test has."""
 
     name: str
     path: str
@@ -66,7 +66,7 @@ class Function:
     mutations: tuple[Mutation, ...]
 
     def lines(self, mutation: Mutation | None = None) -> list[str]:
-        """Source lines, with the bug when `mutation` is given."""
+        """Source lines; with the bug, if `mutation` is given."""
         body = list(self.body)
         if mutation is not None:
             body[mutation.line] = mutation.text
@@ -94,14 +94,14 @@ def test_path(path: str) -> str:
 
 
 def part_of(path: str) -> str:
-    """The folder of the archive that a two-file task's checkout is made from; "" is the whole archive."""
+    """The folder of the archive from which a two-file task's checkout is made; "" means the whole archive."""
     return "" if "/" in path else path.removesuffix(".py")
 
 
 def _cases(
     args: tuple[str, ...], name: str, expression: str, points: Sequence[tuple[object, ...]]
 ) -> tuple[str, ...]:
-    """Assert lines `name(point) == value`, the value computed from the expression itself."""
+    """Expressions `name(point) == value` for the test; computes the value from `expression`."""
     found = []
     for point in points:
         value = eval(expression, {"__builtins__": {"min": min, "max": max}}, dict(zip(args, point)))  # noqa: S307
@@ -203,7 +203,7 @@ def make_function(rng: random.Random, name: str, path: str, shape: str) -> Funct
 
 
 def issue(rng: random.Random, function: Function, mutation: Mutation) -> str:
-    """Problem statement: what should happen and which test fails, never the edit itself."""
+    """Problem statement: what should happen and which test fails, but never the edit itself."""
     return rng.choice(FRAMES).format(
         name=function.name, path=function.path, test=function.test, want=rng.choice(mutation.wants)
     )

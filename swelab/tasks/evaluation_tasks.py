@@ -1,4 +1,4 @@
-"""Tasks of published evaluation sets among those to train or validate on, which are refused."""
+"""Refuses tasks of published evaluation sets for training and validation."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ from swelab.records.task_records import Task
 
 
 class EvaluationTasks:
-    """Counts of the tasks that were noted, by the evaluation set that their rows say they are of."""
+    """Counts tasks by the evaluation set that their rows name."""
 
     def __init__(self) -> None:
         self.total, self.counts = 0, Counter[str]()
@@ -22,7 +22,7 @@ class EvaluationTasks:
         return task
 
     def refuse(self, use: str) -> None:
-        """Raises InputError where some were of an evaluation set. use: what they were meant for."""
+        """Raises InputError if a counted task is of an evaluation set. use: the intended use of the tasks."""
         if not self.counts:
             return
         told = "; ".join(

@@ -1,4 +1,4 @@
-"""A subset in the forms that other programs read: names, rows for harnesses, prompts for RL trainers."""
+"""Writes a subset in forms for other programs: names, rows for harnesses, prompts for RL trainers."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -16,13 +16,13 @@ from swelab.tasks.published_rows import is_private
 LISTS = ("instance_ids.txt", "docker_images.txt")
 ROWS = ("evaluation.jsonl", "gold.jsonl", "slime.jsonl", "miles.jsonl")
 SUBSETS = {"xingyaoww/": "gym", "swebench/sweb.eval.": "verified"}
-"""{start of an image's name: what Miles calls the set that such images belong to}."""
+"""Miles' name of a set, by the start of the names of its images."""
 
 Form = Callable[[Task], Record | None]
 
 
 def export(tasks: Iterable[Task], folder: Path, *, name: str, recipe: Subset, images: Path | None) -> Record:
-    """Writes the files LISTS and ROWS into `folder`; returns their lines, and what was left out.
+    """Writes the files LISTS and ROWS into `folder`; returns their numbers of lines, and what was left out.
 
     name and recipe: of the subset. images: record of pulled images, whose digests are written. Rows are read
     one at a time. Raises InputError: no task, text that is no image's name.
@@ -64,7 +64,7 @@ def export(tasks: Iterable[Task], folder: Path, *, name: str, recipe: Subset, im
 
 
 def docker_image(task: Task, digests: Mapping[str, str]) -> str:
-    """The name of a task's image as `docker pull` takes it, with its digest if that is known; or "".
+    """The name of a task's image for `docker pull`, with its digest if that is known; "" for no image.
 
     Tasks that we make have no image of their own. Raises InputError for text that is no image's name.
     """
@@ -80,19 +80,19 @@ def docker_image(task: Task, digests: Mapping[str, str]) -> str:
 
 
 def _why_none(task: Task) -> str:
-    """Why a task has no line in a file."""
+    """Why a task has no row in a file."""
     if task.answers:
         return "private answers" if is_private(task) else "no repair is known as a patch"
     return "binary patch"
 
 
 def evaluation_row(task: Task) -> Record:
-    """The row as the harnesses of SWE-bench and SWE-smith read data sets, and slime's evaluation."""
+    """The row in the form that slime's evaluation and the harnesses of SWE-bench and SWE-smith read."""
     return {name: value for name, value in task.items() if name != "source"}
 
 
 def gold_prediction(task: Task) -> Record | None:
-    """The repair as a prediction; None for a binary bug, and where no repair is known."""
+    """The repair as a prediction; None for a binary bug, and if no repair is known."""
     if task.answers:
         return None
     try:
@@ -112,7 +112,7 @@ def slime_row(task: Task, data_source: str) -> Record:
 
 
 def miles_row(task: Task, name: str, split: str) -> Record:
-    """Miles' prompt row: {prompt, metadata: {columns, subset, split}}; fields of the row keep their names."""
+    """Miles' prompt row: {prompt, metadata: {columns, subset, split}}; columns are the row's own fields."""
     instance: dict[str, Any] = evaluation_row(task)
     image = image_name(task) if "image_name" in task or "image" in task else ""
     known = (word for start, word in SUBSETS.items() if image.removeprefix("docker.io/").startswith(start))

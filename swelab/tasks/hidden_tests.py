@@ -1,6 +1,6 @@
-"""Tasks whose tests to repair the agent does not see: neither in its checkout nor in the statement.
+"""Tasks that hide their failing tests from the agent, both in its checkout and in the statement.
 
-As SWE-smith does, the files that hold these tests are left out of the agent's checkout. The grader has them.
+As in SWE-smith, the files of these tests are absent from the agent's checkout. The grader has them.
 """
 
 import re
@@ -13,10 +13,10 @@ _ENDING = "; the test ends with"
 
 
 def hide_tests(rows: Iterable[Task], drops: dict[str, int]) -> Iterator[Task]:
-    """The rows with `hidden_tests` and a statement that names no test to repair and no expected value.
+    """Yields rows with `hidden_tests`, whose statements name no test to repair and no expected value.
 
-    Rows whose tests are in files that the patch changes (doctests) or are not named with their files cannot
-    hide them: they are dropped, and counted in `drops` as `tests_in_sources`.
+    A row cannot hide tests in files that its patch changes (doctests), or tests that are not named with their
+    files. It is dropped, and counted in `drops` as `tests_in_sources`.
     """
     for row in rows:
         files = set(row.failing_files)
@@ -29,11 +29,11 @@ def hide_tests(rows: Iterable[Task], drops: dict[str, int]) -> Iterator[Task]:
 
 
 def without_tests(statement: str, tests: Iterable[str]) -> str:
-    """A problem statement without the sentences that name the tests, and without what a test printed."""
+    """A problem statement without the sentences that name the tests, and without the output of tests."""
     names = sorted({name for test in tests for name in _names(test)}, key=len, reverse=True)
     any_name = re.compile("|".join(rf"(?<![\w./]){re.escape(name)}(?![\w/])" for name in names) or "(?!)")
     kept: list[str] = []
-    told = False  # whether the next paragraph is what a test printed
+    told = False  # whether the next paragraph is the output of a test
     for paragraph in statement.split("\n\n"):
         if not told:
             short = paragraph.removesuffix(_ENDING)
@@ -61,7 +61,7 @@ def _names(test: str) -> tuple[str, ...]:
 
 
 def _without(line: str, names: re.Pattern[str]) -> str:
-    """A line without the clauses that name a test; a listed test's line goes whole."""
+    """A line without the clauses that name a test; "" for a list item that names one."""
     if not names.search(line):
         return line
     if line.lstrip().startswith(("- ", "* ")):
@@ -77,6 +77,6 @@ def _without(line: str, names: re.Pattern[str]) -> str:
 
 
 def _is_heading(paragraph: str) -> bool:
-    """Whether all that is left of a list of tests is its first line, or the count of the others."""
+    """Whether a paragraph was a list of tests of which only the heading, or the count of more, is left."""
     lines = paragraph.split("\n")
     return lines[0] == "These fail too:" and all(line.startswith("- and ") for line in lines[1:])

@@ -1,6 +1,4 @@
-"""Identity of tasks: two are the same by their instance, the code they start from, or the change that repairs
-it.
-"""
+"""Identity of tasks: two tasks are the same if they share the instance, the start commit, or the repair."""
 
 import hashlib
 import re
@@ -30,7 +28,7 @@ def repo_commit(task: Task) -> str:
 
 
 def change(task: Task) -> str:
-    """The hash of a task's bug: the one in a row of ours, else that of the change that repairs it; or ""."""
+    """The hash of a task's bug: from our own row, else from the change that repairs it; "" if unknown."""
     if task.bug and not task.in_image:
         return task.bug
     return change_hash(task.patch, backwards=task.is_bug) if task.patch else ""
@@ -39,8 +37,8 @@ def change(task: Task) -> str:
 def change_hash(patch: str, backwards: bool = False) -> str:
     """Hash (16 hex digits) of a patch's files, changed and context lines, not of its line numbers.
 
-    `backwards` gives the hash of the reversed patch: so a mirrored pull request, whose row holds the bug,
-    equals the same pull request in a set whose rows hold the fix.
+    backwards: hash the reversed patch. So a mirrored pull request, whose row has the bug, gets the hash of
+    the same pull request in a set whose rows have the fix.
     """
     removed, added = ("+", "-") if backwards else ("-", "+")
     text: list[str] = []
@@ -60,7 +58,7 @@ def change_hash(patch: str, backwards: bool = False) -> str:
 
 @dataclass
 class Identities:
-    """All instances, starting points and changes of some tasks."""
+    """All instances, start commits and changes of some tasks."""
 
     instance: set[str] = field(default_factory=set)
     repo_commit: set[str] = field(default_factory=set)
@@ -68,7 +66,7 @@ class Identities:
 
     @classmethod
     def of(cls, tasks: Iterable[Task]) -> "Identities":
-        """The identities of tasks, which are read one at a time."""
+        """The identities of these tasks, which are read one at a time."""
         found = cls()
         for task in tasks:
             found.instance.add(task.instance_id)
@@ -79,7 +77,7 @@ class Identities:
         return found
 
     def shares(self, task: Task) -> str:
-        """Why a task is one of these: excluded_instance, excluded_repo_commit, excluded_patch, or ""."""
+        """Which identity a task shares: excluded_instance, excluded_repo_commit, excluded_patch, or ""."""
         if task.instance_id in self.instance:
             return "excluded_instance"
         if self.repo_commit and repo_commit(task) in self.repo_commit:

@@ -1,6 +1,6 @@
-"""The start of a task in an image: its repository with the history up to the base commit and nothing later.
+"""Brings an image's repository to a task's start: the history up to the base commit, and nothing later.
 
-All of it happens inside the sandbox, so that nothing that a repository configures runs on this machine.
+All commands run inside the sandbox, so that a repository's configuration runs nothing on this machine.
 """
 
 import re
@@ -18,14 +18,14 @@ LIMITS = Limits(
     cpu_seconds=900,
     memory_bytes=8 << 30,
     file_bytes=16 << 30,
-    disk_bytes=32 << 30,  # what a host of the pool allows
+    disk_bytes=32 << 30,  # as much as a host of the pool allows
     output_bytes=1 << 20,
 )
 _PATH = re.compile(r"^(?:---|\+\+\+) (?:[ab]/)(.+?)(?:\t.*)?$", re.M)
 
 
 class HistoryRefused(Fault):
-    """The later commits of a repository cannot be removed, or it does not stand at the task's base commit."""
+    """The later commits of a repository cannot be removed, or its HEAD is not at the task's base commit."""
 
 
 def patched_files(task: Task) -> list[str]:
@@ -47,7 +47,7 @@ def start_files(task: Task) -> dict[str, bytes]:
 def start_command(task: Task, folder: str) -> str:
     """The shell line that brings the repository in the working directory to the task's start.
 
-    `folder` holds `start_files` and goes with it. Raises HistoryRefused.
+    folder: contains `start_files`; the command removes it. Raises HistoryRefused.
     """
     kind, wanted = ("bug", task.instance_id) if task.is_bug else ("fix", task.base_commit or "")
     kind = "any" if task.by_script else kind
@@ -60,10 +60,10 @@ def prepare(sandbox: Sandbox, task: Task) -> str:
     """Bring a fresh sandbox of the task's image to the task's start; returns its base commit.
 
     SWE-bench's rows start at their base commit (or the benchmark's own set-up commit on it), with its
-    history. Rows whose patch is the bug start from one commit without parents that holds the buggy tree, so
-    that no branch and no parent shows the clean code. Further changes in its working copy become one commit
-    of ours, the same each time. Of tasks that a script judges, a plain
-    folder becomes such a repository. Raises HistoryRefused, SandboxError.
+    history. Rows whose patch is the bug start from one commit of the buggy tree without parents, so that no
+    branch and no parent shows the clean code. If the image's working copy has other changes, we commit them,
+    with the same hash each time. If a script judges the task, a plain folder becomes such a repository.
+    Raises HistoryRefused, SandboxError.
     """
     folder = f"/tmp/swelab-{secrets.token_hex(8)}"
     command = start_command(task, folder)

@@ -1,4 +1,4 @@
-"""Leaks of a task's answer in its image besides the history: solved copies of files, other histories."""
+"""Finds leaks of a task's answer in its image outside the history: fixed copies of files, other histories."""
 
 import re
 import secrets
@@ -15,7 +15,7 @@ from swelab.tasks.image_history import HistoryRefused, patched_files, prepare
 
 _AGAIN = f"-type d -samefile {WORKDIR} ! -path {WORKDIR}"  # the image's own name for it
 ALL_FILES = f"\\( -path /proc -o -path /sys -o -path /dev -o {_AGAIN} \\) -prune -o -type f"
-"""For `find /`: the regular files that an agent may see, each once."""
+"""Expression of `find /` for all regular files that an agent may see, each once."""
 _LIST = f"find / {ALL_FILES} -print0"
 _LIMITS = Limits(wall_seconds=600, cpu_seconds=600, memory_bytes=4 << 30, file_bytes=1 << 30)
 _SPOILED = (".orig", ".rej", "~", ".bak", ".old")
@@ -24,7 +24,7 @@ _BIGGEST_COPY = 4 << 20
 
 
 def check_image(backend: Backend, image: Image, tasks: Sequence[Task]) -> tuple[int, list[Leak]]:
-    """(tasks looked at, leaks) of an image, in a sandbox of its own. Raises SandboxError."""
+    """(number of tasks checked, leaks) of an image, in a separate sandbox. Raises SandboxError."""
     found = list[Leak]()
     with backend.start(None, image=image, limits=_LIMITS) as sandbox:
         files = _files(sandbox)
@@ -47,7 +47,7 @@ def _files(sandbox: Sandbox) -> list[str]:
 
 
 def _output(sandbox: Sandbox, command: str, most: int) -> bytes:
-    """Standard output without additions of the image's shell; "" beyond `most` bytes."""
+    """The command's standard output, without additions of the image's shell; b"" if longer than `most`."""
     path = f"/tmp/swelab-{secrets.token_hex(8)}"
     sandbox.exec(f"( {command} ) > {path} 2>/dev/null", limits=_LIMITS).check()
     try:
@@ -72,7 +72,7 @@ def _solved(sandbox: Sandbox, task: Task, files: list[str]) -> Iterator[str]:
 
 
 def _is_copy(path: str, name: str, base: str) -> bool:
-    """A file of the same name in a folder of the same name, or of that name with a suffix of leftovers."""
+    """Whether a path is the file's name in a folder of the same name, or that name with a backup suffix."""
     last = path.rpartition("/")[2]
     if last == base:
         tail = "/".join(PurePosixPath(name).parts[-2:])
@@ -81,7 +81,7 @@ def _is_copy(path: str, name: str, base: str) -> bool:
 
 
 def _solves(content: bytes, task: Task, name: str) -> bool:
-    """Whether the fix is in `content`, taken as the file `name`: its patch can be taken back from there."""
+    """Whether `content`, as the file `name`, contains the fix: the fix's patch can be reversed on it."""
     direction = [] if task.is_bug else ["-R"]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / name
@@ -106,7 +106,7 @@ def _literal(name: str) -> str:
 
 
 def _histories(sandbox: Sandbox, files: list[str]) -> Iterator[str]:
-    """Other object stores that hold the commit which the task starts from."""
+    """Yields other object stores that have the commit from which the task starts."""
     own = f"{WORKDIR}/.git/objects"
     stores = {found[1] for path in files if (found := _STORE.fullmatch(path))} - {own}
     head = sandbox.exec("git -c safe.directory='*' rev-parse --verify -q HEAD").output.decode(

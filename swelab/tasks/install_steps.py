@@ -1,6 +1,6 @@
-"""Install steps of an eval script: taken out of it, and run once when the task's image is pulled.
+"""Removes install steps from an eval script, to run them once when the task's image is pulled.
 
-SWE-Gym's scripts install under `set -e` before they test, and a sandbox has no network.
+SWE-Gym's scripts install under `set -e` before they test, but a sandbox has no network.
 """
 
 import re
@@ -24,17 +24,17 @@ _BETWEEN = re.compile(r"(\s*(?:;|&&)\s*)")
 def without_installs(script: str) -> str:
     """An eval script without its install steps.
 
-    Lines that build the repository itself without a network (`setup.py`, `--no-build-isolation`) stay: the
-    patch may be of its sources. So do lines after the first here document or `git checkout`.
+    Lines that build the repository itself without a network (`setup.py`, `--no-build-isolation`) stay, since
+    the patch may change its sources. Lines after the first here document or `git checkout` stay too.
     """
     head, tail = _halves(script)
     return "\n".join([*(_quoted(line) for line in head), *tail])
 
 
 def preparation(tasks: Iterable[Task]) -> str:
-    """Bash that runs the install steps of an image's tasks, each once; "" when they have none.
+    """Bash that runs the install steps of an image's tasks, each once; "" if there are none.
 
-    A step that fails ends it with a line INSTALL_FAILED, exit code, step.
+    If a step fails, the script prints a line (INSTALL_FAILED, exit code, step) and ends.
     """
     lines: list[str] = []
     for task in tasks:
@@ -58,7 +58,7 @@ def _steps(line: str) -> list[str]:
 
 
 def _quoted(line: str) -> str:
-    """A line without its install steps."""
+    """A line without the install steps in it."""
     if not (steps := _steps(line)):
         return line
     parts = _BETWEEN.split(line)
@@ -68,7 +68,7 @@ def _quoted(line: str) -> str:
 
 
 def _prepared(line: str) -> list[str]:
-    """A line of the preparation, without options that end or trace the shell."""
+    """A line of an eval script for the preparation, without options that end or trace the shell."""
     if re.match(r"\s*(?:#|set\s|git\s|$)", line):
         return []
     steps = _steps(line)

@@ -1,7 +1,7 @@
-"""Tasks by how often a policy solves them: its pass rate, measured by its graded attempts.
+"""Selects tasks by how often a policy solves them: by its pass rate, from its graded attempts.
 
 A pass rate shows how hard a task is for that policy. `difficulty.py` rates tasks in another way: a model
-reads issue and patch and attempts nothing.
+reads issue and patch, and makes no attempt.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ class PassRate:
 
 @dataclass
 class TaskSelection:
-    """The names of the tasks that are kept, in their order, and why others are not; rates of all by name."""
+    """kept: names of selected tasks, in order; reasons: why others are left out; rates: of all, by name."""
 
     kept: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class TaskSelection:
 
 
 def pass_rates(grades: Iterable[Grade]) -> dict[str, PassRate]:
-    """The pass rate by instance id. Losses to infrastructure are no attempts; other failures are."""
+    """The pass rate by instance id. Infrastructure losses do not count as attempts; other failures do."""
     solved, attempts = Counter[str](), Counter[str]()
     for grade in grades:
         if grade.status not in LOST_GRADES:
@@ -64,8 +64,8 @@ def pass_rates(grades: Iterable[Grade]) -> dict[str, PassRate]:
 def choose(tasks: Iterable[Task], rates: Mapping[str, PassRate], recipe: AttemptedSubset) -> TaskSelection:
     """The tasks whose pass rate is within the recipe's bounds, in its order.
 
-    `easy-first` sorts by falling pass rate; equal ones stay in the order of `tasks`. Raises InputError when
-    no task is left.
+    `easy-first` sorts by falling pass rate; tasks with equal rates keep the order of `tasks`. Raises
+    InputError if no task is left.
     """
     if not rates:
         what = f"no attempt at a task of {recipe.subset} was graded"
@@ -86,7 +86,7 @@ def choose(tasks: Iterable[Task], rates: Mapping[str, PassRate], recipe: Attempt
 
 
 def _why_not(rate: PassRate | None, recipe: AttemptedSubset) -> str:
-    """The reason for which a task is left out, or ""."""
+    """Why a task is left out, or ""."""
     if rate is None:
         return "not_attempted"
     if rate.share < recipe.at_least:

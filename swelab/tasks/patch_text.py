@@ -1,4 +1,4 @@
-"""Unified diffs as text: which files they change, by how many lines, in which language."""
+"""Reads unified diffs as text: which files they change, by how many lines, in which language."""
 
 import re
 from collections import Counter
@@ -27,7 +27,7 @@ _SUFFIXES = {
     "typescript": "ts tsx mts cts",
 }
 LANGUAGES = {suffix: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
-"""Language by the suffix of a file's name; that of `h` depends on the other files."""
+"""Language by file suffix; that of `h` depends on the other files."""
 _ALIASES = {
     "c++": "cpp",
     "c#": "csharp",
@@ -40,7 +40,8 @@ _ALIASES = {
 
 @dataclass
 class FileChange:
-    """One file of a patch: its name after the change (before it, if it goes), and the lines of its hunks.
+    """One file of a patch: its name after the change (before it, if it is removed), and the lines of its
+    hunks.
 
     `lines` are (mark, text): "-" removed, "+" added, " " kept.
     """
@@ -55,7 +56,7 @@ class FileChange:
 
 
 def file_changes(patch: str) -> Iterator[FileChange]:
-    """The files of a patch in their order; those without hunks (renamed, binary) have no lines."""
+    """The files of a patch in order; files without hunks (renamed, binary) have no lines."""
     current, before, after = FileChange(""), 0, 0
     for line in patch.split("\n"):
         if before > 0 or after > 0:
@@ -85,7 +86,7 @@ def patch_size(patch: str) -> tuple[int, int]:
 
 
 def language(task: Task) -> str:
-    """The row's own `language`, or that of most lines that its patch changes; "" if unknown."""
+    """The row's own `language`, or the one of most lines that its patch changes; "" if unknown."""
     named = task.get("language") or task.get("repo_language")
     if isinstance(named, str) and named:
         return _ALIASES.get(named.lower(), named.lower())
@@ -102,7 +103,7 @@ def language(task: Task) -> str:
 
 
 def _last_name(line: str) -> str:
-    """The name after the change in a line `diff --git a/name b/name`; "" in another line."""
+    """The name after the change, from a line `diff --git a/name b/name`; "" for other lines."""
     return _name(line.rpartition(" b/")[2]) if line.startswith("diff --git ") and " b/" in line else ""
 
 
@@ -112,7 +113,7 @@ def _name(text: str) -> str:
 
 
 def reversed_patch(patch: str) -> str:
-    """The patch that takes a text patch back. Raises ValueError on a binary one."""
+    """The reverse of a text patch. Raises ValueError on a binary patch."""
     if "GIT binary patch" in patch:
         raise ValueError("a binary patch")
     out, old_name, before, after = [], "", 0, 0

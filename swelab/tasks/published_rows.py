@@ -1,4 +1,4 @@
-"""A row of a published set as a task row: SWE-smith's, SWE-bench's, SWE-Gym's, or a prompt row of these."""
+"""Reads a row of a published set (SWE-smith, SWE-bench, SWE-Gym), or a prompt row of one, as a task row."""
 
 import json
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ _SEPARATORS = {"swe-bench": ("swebench", "_1776_"), "swe-gym": ("xingyaoww", "_s
 
 
 def read_row(raw: Any, where: str, images: str = "swe-bench") -> Task:
-    """A task row; all keys are kept, lists written as JSON strings become lists.
+    """Returns a task row that keeps all keys; lists written as JSON strings become lists.
 
-    `images` names the convention for rows that name no image: see `image_name`. Raises InputError naming
-    the row and the field; also for a prompt row that does not say how its tests are run.
+    `images` names the convention for rows that name no image: see `image_name`. Raises InputError naming the
+    row and the field; also for a prompt row that does not tell how to run its tests.
     """
     if not isinstance(raw, dict):
         raise InputError(f"a {type(raw).__name__}", where, "a JSON object")
@@ -45,7 +45,7 @@ def read_row(raw: Any, where: str, images: str = "swe-bench") -> Task:
     row.setdefault("source", "dataset")
     files = row.get("files")
     if not (isinstance(files, list) and all(isinstance(each, dict) for each in files)):
-        row.pop("files", None)  # of another meaning than ours
+        row.pop("files", None)  # another publisher's `files`
     try:
         return Task.of(row)
     except (TypeError, ValueError, AttributeError) as error:
@@ -53,12 +53,12 @@ def read_row(raw: Any, where: str, images: str = "swe-bench") -> Task:
 
 
 def is_private(task: Task) -> bool:
-    """Whether a task's patch and tests were not published: it can be attempted, not judged here."""
+    """Whether a task's patch and tests are unpublished: agents can attempt it, but we cannot judge it."""
     return task.answers == "private"
 
 
 def lacks(row: Task) -> str:
-    """ "empty_" and the first required field that is empty, as in sets with private answers; or ""."""
+    """ "empty_" and the first required field that is empty, as in sets with private answers; else ""."""
     if row.by_script:
         return "" if row.verifier_tar else "empty_verifier_tar"
     wanted = ("FAIL_TO_PASS",) if row.answers == "none" else ("patch", "FAIL_TO_PASS")
@@ -66,15 +66,15 @@ def lacks(row: Task) -> str:
 
 
 def image_name(instance: str, images: str = "swe-bench") -> str:
-    """The image of an instance whose row names none, by the convention of SWE-bench's or SWE-Gym's images."""
+    """The name of an instance's image if its row has none, by the convention of SWE-bench or SWE-Gym."""
     owner, separator = _SEPARATORS[images]
     return f"{owner}/sweb.eval.x86_64.{instance.replace('__', separator).lower()}:latest"
 
 
 @dataclass(frozen=True)
 class _Prompt:
-    """Content of a row: the instance, its place in the row, the naming convention of its images or "", the
-    prompt."""
+    """Content of a row. row: the instance; at: its place in the row; images: naming convention of its images,
+    or ""; text: the prompt."""
 
     row: Record
     at: str = ""
@@ -83,7 +83,7 @@ class _Prompt:
 
 
 def _unwrapped(raw: Record, where: str) -> _Prompt:
-    """The instance in a prompt row; another row is its own instance. Raises InputError.
+    """Finds the instance in a prompt row; any other row is itself the instance. Raises InputError.
 
     slime's rows are {text, metadata: {instance, data_source}} or {prompt, instance} or, of its coding agent,
     {prompt, label, metadata: {remote_env_info}}; Miles' are {prompt, metadata: {columns, subset, split}}.
@@ -109,7 +109,7 @@ def _unwrapped(raw: Record, where: str) -> _Prompt:
 
 
 def _object(row: Record, name: str, where: str, at: str = "") -> Record:
-    """A copy of the object that a prompt row has under a name. Raises InputError."""
+    """A copy of the object under a name in a prompt row. Raises InputError."""
     if name not in row:
         raise InputError(f"field {at}{name} is missing", where, "the instance of the prompt in it")
     if not isinstance(row[name], dict):
@@ -119,7 +119,7 @@ def _object(row: Record, name: str, where: str, at: str = "") -> Record:
 
 
 def _text(prompt: Any) -> str:
-    """The issue in a prompt: itself, or what the user says in it."""
+    """The issue in a prompt: the prompt itself, or the user's first message."""
     if isinstance(prompt, str):
         return prompt
     turns = [each for each in prompt if isinstance(each, dict)] if isinstance(prompt, list) else []
@@ -128,9 +128,9 @@ def _text(prompt: Any) -> str:
 
 
 def _check_runnable(row: Record, where: str, at: str) -> None:
-    """Raises InputError for the instance of a prompt row without a script, where nothing else runs its tests.
+    """Raises InputError for a prompt row's instance that has no script and no other way to run its tests.
 
-    Its trainers run the script alone: an empty one ends well, and every patch that applies is rewarded.
+    Its trainers run only the script. An empty script succeeds, so every patch that applies would be rewarded.
     """
     if row.get("test_cmd"):
         return
@@ -144,7 +144,7 @@ def _check_runnable(row: Record, where: str, at: str) -> None:
 
 
 def _tests(value: Any, where: str, field: str) -> list[str]:
-    """A list of test ids; SWE-bench writes it as a JSON string."""
+    """A list of test ids, which SWE-bench writes as a JSON string."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

@@ -1,4 +1,4 @@
-"""The images that tasks run in, pulled and looked at for leaked answers."""
+"""Pulls the images in which tasks run, and searches them for leaked answers."""
 
 import os
 import sys
@@ -24,9 +24,9 @@ def pull_for_tasks(
     architecture: str = "amd64",
     workers: int = 4,
 ) -> Images:
-    """The record of the images of `tasks`, which are listed by the image's name; resumable.
+    """Pulls images and returns their record; resumable. tasks: lists of tasks by name of their image.
 
-    store: folder of unpacked images, where the backend needs one; progress: journal; prefix: mirror put
+    store: folder for unpacked images, if the backend needs them; progress: journal; prefix: mirror to put
     before names; workers: images at once. Raises BackendMissing, RegistryUnreachable, EngineFailed.
     """
     if not tasks:

@@ -1,4 +1,4 @@
-"""The order in which the rows of a published set are taken, so that a limit takes the first ones."""
+"""The order in which rows of a published set are used: a limit takes the first ones."""
 
 import hashlib
 from collections import Counter
@@ -8,11 +8,11 @@ from swelab.configs.kinds.subset import DatasetSubset
 
 
 def ordered_ids(repos: Mapping[str, str], recipe: DatasetSubset) -> list[str]:
-    """Instance ids in the order that a recipe wants; `repos` is the repository by id, as published.
+    """Instance ids in the recipe's order. repos: repository by id, as published.
 
-    `order` seeded: by a hash of seed and id, so that rows elsewhere in the set change nothing. `stratify`
-    equal: repositories take turns; proportional: every stretch has about the shares of the whole. With
-    a larger limit the first rows are the same.
+    `order` seeded: by a hash of seed and id, so that other rows in the set change nothing. `stratify` equal:
+    repositories take turns; proportional: each stretch of rows has about the shares of the whole set. A
+    larger limit gives the same first rows.
     """
     ids = list(repos)
     if recipe.order == "seeded":

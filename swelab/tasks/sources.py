@@ -1,4 +1,4 @@
-"""The registry of where repositories and tasks come from."""
+"""The registry of the sources of repositories and tasks."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
@@ -50,11 +50,11 @@ def make_tasks(
     ratings: Path | None = None,
     usable: Callable[[Task], object] = lambda task: None,
 ) -> TaskStream:
-    """Task rows of a subset recipe. The backend is opened only by a source that runs tests.
+    """Task rows of a subset recipe. Only a source that runs tests opens the backend.
 
-    statuses: (log, parser name) -> status by test id. exclude: subset JSONs whose tasks no row of a
-    published set may share; ratings: the difficulty of such rows; usable: raises
-    InputError for a row of others whose tests cannot be run here. Raises InputError, SandboxError.
+    statuses: (log, parser name) -> status by test id. exclude: subset JSONs with whose tasks published rows
+    must share nothing; ratings: file with the difficulty of published rows; usable: raises InputError for a
+    foreign row whose tests cannot run here. Raises InputError, SandboxError.
     """
     if recipe.source == "kodcode":
         from swelab.tasks import kodcode
@@ -98,7 +98,7 @@ def _make(
 
 
 def archives(recipe: Subset, repos_dir: Path) -> dict[str, Path]:
-    """Archive by name of each repository that a subset names. Raises InputError when one is missing."""
+    """Path of the archive of each repository that a subset names. Raises InputError if one is missing."""
     found = {name: repos_dir / f"{name}.tar" for name in repos_of(recipe)}
     for path in found.values():
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""Assigns functions to the sides of the split, and identifies equal bugs."""
+"""Assigns functions to the sides of the split, and recognises equal bugs."""
 
 import hashlib
 
@@ -8,7 +8,7 @@ from swelab.files.text_lines import lines_of
 def side_of(repo: str, function: str, heldout_share: float) -> str:
     """ "train" or "heldout" by a stable hash of the repository recipe's name and the function.
 
-    heldout_share: in [0, 1]. All bugs of one function are on one side, whatever subset they are in.
+    heldout_share: in [0, 1]. All bugs of one function are on one side, in every subset.
     """
     value = int(hashlib.sha256(f"{repo}\n{function}".encode()).hexdigest()[:8], 16)
     return "heldout" if value < heldout_share * 2**32 else "train"

@@ -12,11 +12,10 @@ from swelab.sandbox.pulled_images import load_images
 
 
 def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = True) -> dict[str, Image]:
-    """Image by instance id of the tasks that run in one; tasks whose code is ours do not.
+    """Image by instance id, for the tasks that run in an image; tasks of our own code do not.
 
-    `path` is the record that the rule pull_images wrote. Raises InputError: no record, an image that is not
-    in it, a backend on which its script cannot judge, and with `refuse_leaks` an image that shows the answer
-    of one of the tasks.
+    path: the record that the rule pull_images wrote. Raises InputError (no record; an image is not in it; the
+    backend cannot run a script that judges; with `refuse_leaks`, an image shows a task's answer).
     """
     wanted = [task for task in tasks if task.in_image]
     if not wanted:
@@ -44,9 +43,9 @@ def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = T
 
 
 def refused(tasks: Sequence[Task], path: Path | None) -> dict[str, str]:
-    """Why tasks cannot be used, by instance id: their image could not be pulled, or shows their answer.
+    """Reasons not to use tasks, by instance id: their image could not be pulled, or shows their answer.
 
-    Raises InputError: a task that wants an image without a record, or one that the record does not know.
+    Raises InputError (a task needs an image but there is no record, or its image is not in the record).
     """
     wanted = [task for task in tasks if task.in_image]
     if not wanted or path is None:

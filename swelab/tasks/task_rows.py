@@ -1,4 +1,4 @@
-"""Task rows of a subset, read one at a time: 50,000 of them are some hundred megabytes."""
+"""Reads task rows of a subset one at a time: 50,000 of them are some hundred megabytes."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,9 +12,8 @@ from swelab.records.task_records import Task
 def read_tasks(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[Task]:
     """The rows of a subset JSON, a list of task rows in SWE-smith's schema, with fields of ours added.
 
-    Only those whose instance id is wanted are checked and given; the others are passed over. Raises
-    InputError on a list without a row, and on a row that lacks a field, has no FAIL_TO_PASS, or repeats an
-    instance_id.
+    Yields and checks only rows whose instance id passes `key_filter`; skips the others. Raises InputError on
+    a list without a row, and on a row that lacks a field, has no FAIL_TO_PASS, or repeats an instance_id.
     """
     task = None
     for task in checked(list_items(path, key_filter), path):
@@ -24,7 +23,7 @@ def read_tasks(path: str | Path, key_filter: KeyFilter | None = None) -> Iterato
 
 
 def checked(rows: Iterable[tuple[int, Any]], path: str | Path) -> Iterator[Task]:
-    """The rows of (number, row) pairs, each checked as it passes. Raises InputError as `read_tasks`."""
+    """Yields the rows of (number, row) pairs, each after a check. Raises InputError as `read_tasks`."""
     seen: dict[str, int] = {}
     for number, row in rows:
         where = f"{path}, row {number}"
@@ -39,7 +38,7 @@ def checked(rows: Iterable[tuple[int, Any]], path: str | Path) -> Iterator[Task]
 
 
 def slim(task: Task) -> Task:
-    """The fields of a row that say where it runs: its id, and its image or repository archive."""
+    """The fields of a row that determine where it runs: its id, and its image or repository archive."""
     names = ("instance_id", "image", "image_name", "repo_recipe", "answers")
     found = Task.of({name: task[name] for name in names if name in task})
     return found | {"files": [each | {"content": ""} for each in task.files[:1]]} if task.files else found

@@ -1,6 +1,6 @@
 """The lock of a subset: which of its tasks passed validation, and why the others did not.
 
-Every later stage works on the kept tasks only, which lie in a file of their own.
+All later stages use only the kept tasks, which have a file of their own.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,10 +15,10 @@ from swelab.tasks.task_rows import read_tasks
 def read_kept(
     tasks: str | Path, lock: str | Path | None, key_filter: KeyFilter | None = None
 ) -> Iterator[Task]:
-    """The rows of a subset that its lock keeps, one at a time, in their order; all without a lock.
+    """The rows of a subset that its lock keeps, one at a time, in order; without a lock, all rows.
 
-    `key_filter`: only those whose instance id it takes. Raises InputError when the lock is of other rows,
-    or keeps rows that are not there.
+    key_filter: accepts the instance ids to yield. Raises InputError if the lock belongs to other rows, or
+    keeps rows that are missing.
     """
     if lock is None:
         yield from read_tasks(tasks, key_filter)
@@ -36,9 +36,9 @@ def read_kept(
 
 
 def lock_of_part(tasks: Iterable[Task], whole: Lock, where: str | Path) -> Lock:
-    """The lock of some tasks that the lock `whole` of the file `where` keeps; none is validated anew.
+    """The lock of some tasks that the lock `whole` keeps; validates none again. where: file of `whole`.
 
-    Raises InputError on a task that it does not keep.
+    Raises InputError on a task that `whole` does not keep.
     """
     known = {row.instance_id: row for row in whole.kept}
     outline, kept = Outline(), list[KeptTask]()
@@ -58,7 +58,7 @@ def lock_of_part(tasks: Iterable[Task], whole: Lock, where: str | Path) -> Lock:
 
 
 def _names(lock: str | Path, key_filter: KeyFilter | None) -> tuple[dict[str, str], set[str]]:
-    """Hash of its row by kept instance, and the instances left out, as far as they are wanted."""
+    """(hash of the row by kept instance, instances left out), for the wanted instances."""
     record = read_lock(lock)
     kept = {row.instance_id: row.task for row in record.kept}
     left_out = {row.instance_id for part in (record.flaky, record.broken, record.unjudged) for row in part}
@@ -68,5 +68,5 @@ def _names(lock: str | Path, key_filter: KeyFilter | None) -> tuple[dict[str, st
 
 
 def read_lock(path: str | Path) -> Lock:
-    """A lock that was checked against its schema. Raises InputError."""
+    """Reads a lock and checks it against its schema. Raises InputError."""
     return read_record(path, Lock)

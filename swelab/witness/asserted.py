@@ -1,6 +1,6 @@
 """Whether a test's assertion holds for the values that a patch's code emitted.
 
-The expected values, which were cut from the question, are put back for that.
+The expected values, which were cut from the question, are filled in again first.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ _BASES = {
 
 
 def relation(slot: Slot, emitted: Sequence[Data], cut: Sequence[Data | None]) -> Truth:
-    """Whether the assertion of a slot holds; None if the data cannot say.
+    """Whether the assertion of a slot holds; None if the data cannot show it.
 
-    emitted: values of the patch. cut: the expected values, None in the other places.
+    emitted: values of the patch. cut: the expected values; None for operands of the patch.
     """
     try:
         held = _relation(slot, _filled(slot, emitted, cut))
@@ -142,7 +142,7 @@ def _class_names(data: Data) -> list[str]:
 
 
 def is_strong(slot: Slot, cut: Sequence[Any]) -> bool:
-    """Whether a relation that holds proves as much as an equal value: one side is not from the patch."""
+    """Whether a relation that holds proves as much as an equal value: one operand is an expected value."""
     if slot.asserts in ("raises", "warns"):
         return any(each is not None for each in cut)
     one_cut = sum(slot.cut) == 1 and len(slot.cut) == 2 and any(each is not None for each in cut)
@@ -155,7 +155,7 @@ def is_strong(slot: Slot, cut: Sequence[Any]) -> bool:
 
 
 def public_text(values: Sequence[Data]) -> str:
-    """Class, public attributes and items of objects as one text; "" if one of them shows nothing."""
+    """Class, public attributes and items of objects as one text; "" if an object has only a class."""
     texts = []
     for each in values:
         if each[0] != "O":

@@ -1,4 +1,4 @@
-"""Recognises the assertions of a test in every form in which they are written."""
+"""Recognises the assertions of a test in all the forms in which people write them."""
 
 import ast
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ COMPARED = {
 }  # fmt: skip
 NEGATED = {"assertNotAlmostEqual", "assertNotRegex", "assertNotIsInstance"}
 ONE_OPERAND = {"assertTrue": False, "assertFalse": True, "assertIsNone": False, "assertIsNotNone": True}
-"""Methods of one operand, and whether they assert the opposite: that it is false, that it is not None."""
+"""By method with one operand: whether it asserts the opposite (that the operand is false, or not None)."""
 OPERATORS = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Is: "is",
     ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
@@ -33,7 +33,7 @@ MOCK_ASSERTIONS = (
 
 @dataclass
 class Asserted:
-    """One relation: what it asserts, of which operands, with which operators between them."""
+    """One relation that a test asserts: its kind, its operands, and the operators between them."""
 
     kind: str
     operands: list[ast.expr]
@@ -44,14 +44,14 @@ class Asserted:
 
 @dataclass
 class Each:
-    """A relation of each element: `all(a == b for a, b in pairs)`."""
+    """A relation for each element: `all(a == b for a, b in pairs)`."""
 
     inner: "list[Asserted | Each]"
     generators: list[ast.comprehension]
 
 
 def condition(test: ast.expr, negated: bool = False) -> "list[Asserted | Each]":
-    """The relations that hold together when a condition is true, or false where `negated`."""
+    """The relations that must all hold for a condition to be true; for it to be false, if `negated`."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or if negated else ast.And):
         return [each for value in test.values for each in condition(value, negated)]
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -112,7 +112,7 @@ def unittest_call(call: ast.Call) -> "list[Asserted | Each] | None":
 
 
 def called_name(call: ast.Call) -> str:
-    """`f` of `f(...)` and of `a.f(...)`; "" of other calls."""
+    """`f` of `f(...)` and of `a.f(...)`; "" for other calls."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
@@ -145,7 +145,7 @@ def is_fail(node: ast.AST) -> bool:
 
 
 def assertion_lines(source: str) -> set[int]:
-    """The lines on which assertions stand, by every way in which they are recognised."""
+    """Numbers of the lines with assertions, of every form that we recognise."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and fails_by_hand(node)):

@@ -1,7 +1,7 @@
 """Estimates how hard a value is to guess for a reader of the question who can run the code with the bug.
 
-A value that stands in the question is worth the logarithm of the number of values there. If a value is partly
-the same with the bug, only the difference counts. The constants are estimates.
+A value that the question shows is worth the logarithm of the number of values that it shows. If a value is
+partly the same with the bug, only the difference counts. The constants are estimates.
 """
 
 import math
@@ -19,13 +19,13 @@ _LIKELY = "ValueError TypeError KeyError AttributeError IndexError RuntimeError"
 
 
 def raised(name: str) -> float:
-    """Bits of the class of an exception: there are few that code raises."""
+    """Bits of an exception's class: code raises only a few classes."""
     kind = name.removeprefix("builtins.")
     return math.log2(2 + _LIKELY.index(kind)) if kind in _LIKELY else RAISED
 
 
 def surprise(gold: Data, bug: Data | None, sight: Set[str]) -> float:
-    """Bits of information in `gold` for someone who knows the value of the bug (None: it has none)."""
+    """Bits of information in `gold` for someone who knows `bug`, the value with the bug, if there is one."""
     if bug == gold:
         return 0.0
     whole = bits(gold, sight)
@@ -55,7 +55,7 @@ def _difference(gold: Data, bug: Data, sight: Set[str]) -> float:
 
 
 def _changed_text(gold: str, bug: str) -> float:
-    """Bits of the place where the texts differ, and of the text there."""
+    """Bits of the place where the texts differ, plus bits of the new text there."""
     start = 0
     while start < min(len(gold), len(bug)) and gold[start] == bug[start]:
         start += 1
@@ -66,7 +66,7 @@ def _changed_text(gold: str, bug: str) -> float:
 
 
 def bits(data: Data, sight: Set[str]) -> float:
-    """Bits of a value by its size. A value in `sight` has at most the bits that pick it from there."""
+    """Bits of a value by its size; for a value in `sight`, at most the bits to choose it from there."""
     own = min(MOST, _size(data, sight))
     return min(own, math.log2(len(sight) + 1)) if hash_of(data) in sight else own
 

@@ -1,7 +1,7 @@
-"""Simple changes of plain values: what a guesser tries first with a value in sight.
+"""Simple changes of plain values: what someone who guesses would try first on values that they see.
 
-A value that such a change makes of what is in sight is easily guessed, and the same change often gives all
-values of a test.
+If such a change of a visible value gives the right value, the right value is easy to guess. The same change
+often gives all values of a test.
 """
 
 import itertools
@@ -15,13 +15,13 @@ from swelab.witness.relations import number
 from swelab.witness.visible_constants import canon
 
 FAILS = (*(ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError),)
-"""Exceptions that a change raises if it cannot be made."""
+"""Exceptions that mean that a change cannot be applied."""
 
 _MAKE: dict[str, Callable[[Any], Any]] = {"l": list, "t": tuple, "q": list, "S": set}
 
 
 def data_of(thing: Any) -> Data:
-    """A Python value as data."""
+    """A Python value as canonical data."""
     data: Data = canon().of(thing)
     return data
 
@@ -57,7 +57,7 @@ def changed(data: Data, name: str) -> Data | None:
 
 
 def _changed(data: Data, change: Callable[[Any], Any]) -> Data | None:
-    if data[0] == "O":  # the change is made in the first attribute that it changes
+    if data[0] == "O":  # change the first attribute that the change applies to
         for at, (name, held) in enumerate(data[2]):
             try:
                 new = _changed(held, change)
@@ -70,7 +70,7 @@ def _changed(data: Data, change: Callable[[Any], Any]) -> Data | None:
 
 
 def _each(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The change made in each item of a collection."""
+    """Returns the change that applies `change` to each item of a collection."""
 
     def of(thing: Any) -> Any:
         if isinstance(thing, dict):
@@ -159,8 +159,7 @@ CHANGES |= {f"each {name}": _each(change) for name, change in (_NUMBERS | _TEXTS
 
 
 class Guesses:
-    """Results of simple changes to the values in sight of a test; finds the change that gives a value, if one
-    does."""
+    """Results of simple changes of the values that a test shows; finds the change that gives a value."""
 
     def __init__(self, shown: Sequence[Data]):
         self._effects: dict[str, tuple[str, float]] = {}
@@ -172,7 +171,7 @@ class Guesses:
                     self._effects.setdefault(json.dumps(made_of), told)
 
     def of(self, data: Data, bug: Data | None) -> tuple[str, float]:
-        """(name of the change that gives a value, bits that it costs to choose it); ("", 0) if none does."""
+        """(name of the change that gives a value, bits to choose that change); ("", 0) if none gives it."""
         if len(json.dumps(data)) > _LARGEST:
             return "", 0.0
         if bug is not None:
@@ -182,5 +181,5 @@ class Guesses:
         return self._effects.get(json.dumps(data), ("", 0.0))
 
 
-_LARGEST = 4_000  # characters of data that changes are tried for
+_LARGEST = 4_000  # maximum characters of data for which we try changes
 _COST = {name: math.log2(2 + at) for at, name in enumerate(CHANGES)}

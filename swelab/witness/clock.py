@@ -1,4 +1,4 @@
-"""Finds values in which the date stands: on another day right code computes another value."""
+"""Finds values that contain the date: on another day, right code computes another value."""
 
 import datetime
 import json
@@ -12,18 +12,18 @@ _WRITTEN = (
 
 
 def today() -> list[datetime.date]:
-    """The date here and in universal time: a sandbox may use either."""
+    """The date in local time and in UTC: a sandbox may use either."""
     now = datetime.datetime.now(datetime.UTC)
     return sorted({now.date(), now.astimezone().date()})
 
 
 def tells_the_day(values: Sequence[Any], days: Sequence[datetime.date]) -> bool:
-    """Whether one of the dates stands in canonical data, in one of the usual spellings."""
+    """Whether canonical data contain one of the dates, in one of the usual spellings."""
     text = json.dumps(values)
     return any(each in text for day in days for each in _spellings(day))
 
 
 def _spellings(day: datetime.date) -> set[str]:
-    plain = f"({day.year}, {day.month}, {day.day}"  # the repr of a date or a moment
+    plain = f"({day.year}, {day.month}, {day.day}"  # the repr of a date or a datetime
     listed = json.dumps([["i", str(part)] for part in (day.year, day.month, day.day)])[1:-1]
     return {day.strftime(form) for form in _WRITTEN} | {f"{plain})", f"{plain},", listed}

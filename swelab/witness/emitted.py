@@ -1,4 +1,4 @@
-"""Reads what a run of a question emitted. The text is hostile: all that is done with it takes linear time."""
+"""Reads what a run of a question emitted. The text is hostile, so all steps take linear time."""
 
 import json
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ Data = list[Any]
 Key = tuple[int, int, str]
 _NO_DATA: Data = ["opaque", "no data"]
 _ITEMS = frozenset(("l", "t", "q", "S"))
-_NAMED = _ITEMS | {"b", "i", "f"}  # after the value at most the name of its class
+_NAMED = _ITEMS | {"b", "i", "f"}  # after the value, at most a class name follows
 
 
 @dataclass
@@ -28,8 +28,8 @@ class Emitted:
 def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Emitted]:
     """Parses the output of a run, by test: node id of the function and number of the case.
 
-    Reading ends at the first line that is no event, or whose number is not the next one: no later line can
-    replace an earlier one. Of several values for the same key the first counts.
+    Reading ends at the first line that is no event or has not the next number, so no later line can replace
+    an earlier one. If a key has several values, the first counts.
     """
     questions = {path.rpartition("/")[2]: base for path, base in manifest.questions.items()}
     owners = {slot.slot: slot.test for slot in manifest.slots}
@@ -59,8 +59,8 @@ def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Emitted
 
 
 def asked_cases(manifest: WitnessManifest, answers: bytes) -> dict[str, list[int]]:
-    """Numbers of the cases that a question's tests are, by name of the question's file. answers: what a run
-    of `Question.answers` emitted with the gold patch. Not in it are files of whose tests none has a case."""
+    """Numbers of the cases that the tests of a question select, by name of the question's file. answers:
+    emitted by a run of `Question.answers` with the gold patch. Files without such a case are absent."""
     cases = {(base, each.parameters): case for (base, case), each in read(answers, manifest).items()}
     names = {base: path.rpartition("/")[2] for path, base in manifest.questions.items()}
     found: dict[str, set[int]] = {}
@@ -71,8 +71,8 @@ def asked_cases(manifest: WitnessManifest, answers: bytes) -> dict[str, list[int
 
 
 def by_case(raw: bytes) -> dict[str, list[Data]]:
-    """The events of each test by its node id, in their order and without their numbers. Those that belong to
-    no test stand under ""; which files the run needed is left out."""
+    """The events of each test by its node id, in order and without their numbers. Events outside tests are
+    under ""; the event that lists the needed files is left out."""
     found: dict[str, list[Data]] = {}
     now = ""
     for number, text in enumerate(raw[:MAX_BYTES].split(b"\n")):
@@ -94,7 +94,7 @@ def written(cases: Iterable[list[Data]]) -> bytes:
 
 
 def needs(raw: bytes) -> tuple[list[str], list[str]] | None:
-    """Returns (names of test files, files and folders opened) of a gold run that reports them; None if it
+    """Returns (name patterns of test files, files and folders opened), as a gold run reports them; None if it
     does not."""
     for text in reversed(raw.split(b"\n")[-3:]):
         event = json.loads(text) if text.startswith(b"[") else None
@@ -123,7 +123,7 @@ def _number(value: Any) -> int:
 
 
 def is_data(value: Any, depth: int = 0) -> bool:
-    """Whether a value has the shape of canonical data, so that relations may take it apart."""
+    """Whether a value has the form of canonical data, so that code can take it apart safely."""
     if not isinstance(value, list) or not value or not isinstance(value[0], str) or depth > MAX_DEPTH:
         return False
     kind, rest = value[0], value[1:]

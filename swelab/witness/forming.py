@@ -1,7 +1,7 @@
-"""Question forms: tests whose assertions emit operands, with what is expected cut out.
+"""Question forms: tests whose assertions emit operands, and whose expected values are cut out.
 
-Each test function becomes a module of its own, cut down to what it needs, with neutral names, beside the file
-that it came from. Docstrings, comments, messages, ids, exception types and patterns are not in it.
+Each test function becomes a module of its own with neutral names, beside its original file, with only the
+code that it needs. It has no docstrings, comments, messages, ids, exception types or patterns.
 """
 
 import ast
@@ -25,17 +25,17 @@ from swelab.witness.visible_constants import constants, hashes
 
 _MAX_SOURCE = 4_000_000  # characters
 _WITHOUT = ("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:unraisableexception")
-"""Plugins of pytest that a question runs without; the last one collects garbage five times at the end."""
+"""pytest plugins that a question's run switches off; the last one collects garbage five times at its end."""
 
 
 @dataclass(frozen=True)
 class Question:
     """Tests in question form.
 
-    files: text of the question modules by path in the repository. answers: the same modules with what is
-    expected left in, which only the gold patch may run. removed: the tests among the sources, which the
-    sandbox must not hold. targets: node ids of the questions. manifest: what was cut. unformed: tests that
-    have no form, and why.
+    files: text of the question modules by path in the repository. answers: the same modules with the expected
+    values still in them, which may run only with the gold patch. removed: the sources that are tests, which
+    must be absent from the sandbox. targets: node ids of the questions. manifest: what was cut. unformed:
+    tests that have no form, and why.
     """
 
     files: dict[str, str]
@@ -62,10 +62,10 @@ def form(
 
     sources: text of the files that hold the tests, of their conftest.py files and of modules in their folders
     that they import, by path in the repository. tests: pytest node ids. roots: names of the packages under
-    test; without them every import counts but those of the standard library and of test runners. package:
-    text of modules of the package with classes of assertions that tests inherit, by path. first: number of
-    the first question, by which its module is named. No source makes this raise: tests that cannot be read
-    are unformed.
+    test; if empty, every import counts except those of the standard library and of test runners. package:
+    text by path of the package's modules with assertion classes that tests inherit. first: number of the
+    first question, used in its module's name. Never raises for any source: tests that cannot be read are
+    unformed.
     """
     parsed = {path: _parsed(text) for path, text in (package or {}).items() if path not in sources}
     trees = {path: tree for path, tree in parsed.items() if isinstance(tree, ast.Module)}
@@ -108,14 +108,14 @@ class _Forming:
     slicers: dict[str, Slicer] = field(default_factory=dict)
 
     def tree(self, path: str) -> ast.Module | str:
-        """The parsed file, or why it is not parsed."""
+        """The parsed file, or the reason why it cannot be parsed."""
         if path not in self.trees:
             tree = _parsed(self.sources[path])
             self.trees[path] = tree if isinstance(tree, str) else taken_over(tree, self.package)
         return self.trees[path]
 
     def helpers(self, names: set[str]) -> None:
-        """Forms the modules that tests import, and says which of their names are the package's."""
+        """Forms the modules that tests import, and notes which of their names hold values of the package."""
         for path in self._reached(names):
             tree = self.tree(path)
             imported = path not in names or self._is_imported(path, names)
@@ -136,7 +136,7 @@ class _Forming:
                 self.files[path], self.answers[path] = texts["question"], texts["answers"]
 
     def _reached(self, bound: set[str]) -> list[str]:
-        """The files of the tests, conftest.py files, and what they import, by way of others too."""
+        """The test files, the conftest.py files, and the sources that they import, also indirectly."""
         found = {path for path in self.sources if path in bound or _stem(path) == "conftest"}
         while True:
             names = {name for path in found for name in self._names(path)}
@@ -148,7 +148,7 @@ class _Forming:
     def _names(self, path: str) -> set[str]:
         if path not in self.imports:
             names = _imported(self.tree(path))
-            if "" in names:  # `from . import name`: from the package that the module lies in
+            if "" in names:  # `from . import name`: from the package that contains the module
                 names.add(posixpath.basename(posixpath.dirname(path)))
             self.imports[path] = names
         return self.imports[path]
@@ -158,7 +158,7 @@ class _Forming:
         return any(_stem(path) in self._names(other) for other in others)
 
     def question(self, base: str) -> str:
-        """Makes the question module of a test function; says why where it cannot."""
+        """Makes the question module of a test function. Returns the reason if it cannot, else ""."""
         path, _, rest = base.partition("::")
         tree = self.tree(path)
         if isinstance(tree, str):
@@ -197,7 +197,7 @@ class _Forming:
         return ""
 
     def _imported_from(self, tree: ast.Module, name: str) -> tuple[str, ast.Module] | None:
-        """The source that a module imports a class of tests from; None where it has it itself."""
+        """The source from which a module imports a test class; None if the module defines it."""
         for node in tree.body:
             if isinstance(node, ast.ImportFrom) and any(
                 (each.asname or each.name) == name for each in node.names
@@ -238,14 +238,14 @@ class _Forming:
     def _results(
         subjects: Subjects, test: str, first: int, chain: Sequence[ast.ClassDef | Function] | None
     ) -> list[Slot]:
-        """Lets a test that asserts nothing emit what its calls return."""
+        """Makes a test that asserts nothing emit the results of its calls."""
         made = Results(subjects, test, first)
         if chain and isinstance(chain[-1], FUNCTIONS):
             made.run(chain[-1])
         return made.slots
 
     def result(self, names: set[str]) -> Question:
-        """The question of the tests that were formed."""
+        """Returns the question of all tests that were formed."""
         reached = set(self._reached(names))
         others = {path for path in self.sources if path not in reached and _has_tests(self.tree(path))}
         removed = sorted(path for path in names | others if path not in self.files)

@@ -1,4 +1,4 @@
-"""Cuts arguments of helpers of which it matters only whether there is one: `if expected is not None: ...`."""
+"""Cuts arguments of helpers that only compare them with None: `if expected is not None: ...`."""
 
 import ast
 
@@ -11,7 +11,7 @@ _DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.JoinedStr, ast.ListComp
 
 
 def cut_hollow(subjects: Subjects) -> int:
-    """Puts what was cut in the place of such arguments in a formed tree; returns how many."""
+    """Replaces such arguments in a formed tree by the placeholder for cut values; returns how many."""
     hollow = _hollow_parameters(subjects)
     went = 0
     for name, (function, calls) in subjects.direct.items():
@@ -29,7 +29,7 @@ def cut_hollow(subjects: Subjects) -> int:
 
 
 def _is_something(node: ast.expr, subjects: Subjects) -> bool:
-    """Whether an expected side is surely not None, and is not cut yet."""
+    """Whether an expected value is surely not None, and is not cut yet."""
     if subjects.holds(node):
         return False
     if isinstance(node, ast.Name):
@@ -40,7 +40,7 @@ def _is_something(node: ast.expr, subjects: Subjects) -> bool:
 
 
 def _hollow_parameters(subjects: Subjects) -> set[tuple[str, str]]:
-    """Parameters of helpers, with the helper's name, of which it matters only whether they are None."""
+    """(helper, parameter) of each parameter that its helper only compares with None."""
     hollow = {
         (name, parameter)
         for name, (function, _) in subjects.direct.items()
@@ -64,7 +64,7 @@ def _reads(function: Function, name: str) -> int:
 
 
 def _asks(subjects: Subjects, name: str, parameter: str, hollow: set[tuple[str, str]]) -> int:
-    """How often a helper compares a parameter with None, or hands it to one that does no more."""
+    """How often a helper compares a parameter with None, or passes it to a helper that only does that."""
     found = 0
     for node in ast.walk(subjects.direct[name][0]):
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):

@@ -1,8 +1,8 @@
-"""Judges the values that a patch's run emitted by those of the gold patch. Linear in its input.
+"""Judges the values that a patch's run emitted, by the gold patch's values. Takes linear time.
 
-A value equal to the gold patch's confirms; so does another one for which the test's `==` holds. A relation
-that is easy to satisfy (`!=`, `in`, truth, both sides from the patch) neither confirms nor contradicts by
-itself. A relation contradicts only if it held on the gold patch's own values.
+A value confirms the patch if it equals the gold patch's, or if the test's `==` holds for it. A relation that
+is easy to satisfy (`!=`, `in`, truth, both sides from the patch) by itself neither confirms nor contradicts.
+A relation contradicts only if it held for the gold patch's own values.
 """
 
 import json
@@ -29,15 +29,15 @@ from swelab.witness.visible_constants import hash_of
 
 ENOUGH_BITS = 8.0
 _NOT_RUN = "its question did not run with the gold patch"
-_ONCE = 3.0  # bits from which a value that several assertions ask for is counted once
+_ONCE = 3.0  # bits from which a value counts once, even if several assertions emit it
 _OPERATORS = {"==": 0, "!=": 1, "is": 2, "is not": 2, "in": 0, "not in": 1, "<": 0, "<=": 1, ">": 2, ">=": 3}
 
 
 def gold_values(manifest: WitnessManifest, gold: Sequence[bytes], answers: bytes, bug: bytes) -> GoldValues:
     """The values of the gold patch in a task's question.
 
-    gold: what two or more runs of `Question.files` with the gold patch emitted; answers: one run of
-    `Question.answers` with it, which also says which case is which test; bug: one run of `Question.files`
+    gold: output of two or more runs of `Question.files` with the gold patch; answers: output of one run of
+    `Question.answers` with it, which also shows each test's case; bug: output of one run of `Question.files`
     with the bug. Values that differ between gold runs or contain the date do not count, nor do objects
     without data.
     """
@@ -71,7 +71,7 @@ def _gold_test(
     near: tuple[Emitted, Emitted],
     shown: tuple[frozenset[str], Guesses],
 ) -> GoldTest:
-    """A test's values that all runs agree on, and their standing. near: what answers and bug emitted."""
+    """The values of a test that are equal in all runs, and its standing. near: of the answers, of the bug."""
     first, days = runs[0], today()
     steady = [
         _gold_value(slots[key[0]], key, values, *near, *shown)
@@ -88,7 +88,7 @@ def _gold_test(
 
 
 def _hashes(bug: Emitted | None) -> frozenset[str]:
-    """Hashes of all values that the test emits with the bug, which anyone who runs it there can see."""
+    """Hashes of all values that the test emits with the bug: an agent can see these by running it."""
     values = bug.values.items() if bug else ()
     return frozenset(hash_of(each) for key, data in values if key[2] != "op" for each in data)
 
@@ -118,7 +118,7 @@ def _gold_value(
     sight: frozenset[str],
     guesses: Guesses,
 ) -> GoldValue:
-    """A steady value, the expected values cut from its assertion, whether its relation held, its bits."""
+    """A value that is equal in all runs: its assertion's expected values, whether that held, its bits."""
     number, at, part = key
     answered = answers.values.get(key, []) if part == "v" else []
     cut = [answered[at] if each and at < len(answered) else None for at, each in enumerate(slot.cut)]
@@ -144,7 +144,7 @@ def _worth(
     sight: frozenset[str],
     guesses: Guesses,
 ) -> tuple[float, str]:
-    """(bits of an assertion's operands, the simple change that makes its operand of most bits)."""
+    """(bits of an assertion's operands, simple change that gives the operand of most bits, or "")."""
     if part == "v" and slot.asserts in ("raises", "warns"):
         kind = str(values[0][1]) if values[0][0] == "E" else ""
         return weights.raised(kind), f"raises {kind}" if kind and slot.asserts == "raises" else ""
@@ -164,8 +164,8 @@ def _worth(
 
 
 def judge(manifest: WitnessManifest, values: GoldValues, emitted: bytes) -> Testimony:
-    """Judges what the run of a patch emitted. That is hostile: call this under limits of time and memory,
-    since regular expressions of the tests are searched in it. No content of `emitted` makes it raise."""
+    """Judges the output of a patch's run. The output is hostile: call this with limits on time and memory,
+    since it searches in it for the tests' regular expressions. No content of `emitted` makes it raise."""
     run = read(emitted, manifest)
     slots = {slot.slot: slot for slot in manifest.slots}
     counted: set[str] = set()
@@ -183,7 +183,7 @@ def judge(manifest: WitnessManifest, values: GoldValues, emitted: bytes) -> Test
 def standing(tests: Mapping[str, TestTestimony], repaired: Collection[str]) -> tuple[Witnessed, str, float]:
     """(how well a task is witnessed, why not better, bits).
 
-    Any test can contradict; only the tests to be repaired confirm, and the bits are theirs.
+    Any test can contradict. Only the tests to be repaired confirm, and only their bits count.
     """
     mine = {test: each for test, each in tests.items() if test in repaired}
     bits = round(sum(each.bits for each in mine.values()), 2)
@@ -205,7 +205,7 @@ def standing(tests: Mapping[str, TestTestimony], repaired: Collection[str]) -> t
 def _test(
     gold: GoldTest, slots: dict[int, Slot], emitted: Emitted | None, counted: set[str]
 ) -> TestTestimony:
-    """The standing of a test. counted: values whose bits were counted already; this test's are added."""
+    """The standing of a test. counted: values whose bits already count, to which this test's are added."""
     found: dict[str, str] = {}
     total, again = 0.0, False
     plain = {(each.slot, each.at): each.said for each in gold.occurrences if each.part == "v"}
@@ -248,7 +248,7 @@ def _occurrence(
         return (
             "unconfirmed",
             "its value is emitted less often",
-        )  # right code, too, may go through fewer things
+        )  # right code may make fewer passes, too
     if gold.part == "op":
         verdict, why = _operator(slot, gold, now)
         own = emitted.values.get((slot.slot, gold.at, "v")) if emitted else None
@@ -281,7 +281,7 @@ def _occurrence(
 
 
 def _operator(slot: Slot, gold: GoldValue, now: list[Data] | None) -> tuple[str, str]:
-    """(verdict, reason), from the results of an operator and of its opposite on two values of the patch."""
+    """(verdict, reason) from the results of an operator and of its opposite on two values of the patch."""
     if slot.ops[0] not in _OPERATORS:
         return "", ""
     at = _OPERATORS[slot.ops[0]]

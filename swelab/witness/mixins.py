@@ -1,7 +1,7 @@
-"""Classes of assertions that the package itself gives its tests, taken into the modules of these tests.
+"""Copies assertion classes of the package into the test modules that use them.
 
-If a class of tests inherits `assertParse(...)` from the package, its tests assert by the patch's own code.
-Taken over, the assertions in that method become emissions like all others.
+If a test class inherits `assertParse(...)` from the package, its tests assert by the patch's own code. After
+the copy, the assertions in that method become emissions like all others.
 """
 
 import ast
@@ -13,18 +13,18 @@ from collections.abc import Collection, Mapping
 from swelab.witness.scopes import FUNCTIONS, bound_names, root_name
 
 _DEFINED = re.compile(r"^[ \t]+(async )?def _?assert", re.MULTILINE)
-TAKEN_OVER = "TestTakenOver"  # a name of tests is not taken for the package's
+TAKEN_OVER = "TestTakenOver"  # a test's name, so that it does not count as the package's
 
 
 def has_assertions(text: str) -> bool:
-    """Whether a module of a package may hold a class of assertions."""
+    """Whether a module of a package may define an assertion class."""
     return "class " in text and _DEFINED.search(text) is not None
 
 
 def taken_over(tree: ast.Module, package: Mapping[str, ast.Module]) -> ast.Module:
-    """A module of tests with copies of the package's classes of assertions that its classes have as a base.
+    """A test module with copies of the package's assertion classes that are bases of its classes.
 
-    package: modules that hold such classes, by path in the repository.
+    package: modules that define such classes, by path in the repository.
     """
     found = {name: (path, held) for path, tree in package.items() for name, held in _classes(tree).items()}
     own = {each.name for each in tree.body if isinstance(each, ast.ClassDef)}
@@ -96,7 +96,7 @@ def _name(name: str) -> ast.expr:
 
 
 def _imports(cls: ast.ClassDef, home: ast.Module, module: str, number: int) -> list[ast.stmt]:
-    """Imports of what a class reads in its module; the class then reads it by the names that they bind."""
+    """Returns imports for the names that a class reads in its module, and makes the class use them."""
     bound = {name: each for each in home.body for name in _bound(each)}
     own = _local(cls)
     new: dict[str, str] = {}
@@ -112,7 +112,7 @@ def _imports(cls: ast.ClassDef, home: ast.Module, module: str, number: int) -> l
 
 
 def _import(source: ast.stmt, name: str, bound: str, module: str) -> ast.stmt:
-    """An import, by another name, of what a statement of a module binds."""
+    """Returns an import, under another name, of what a module's statement binds."""
     if isinstance(source, ast.Import):
         was = next(each for each in source.names if (each.asname or each.name.split(".")[0]) == name)
         return ast.Import([ast.alias(was.name if was.asname else name, bound)])
@@ -130,7 +130,7 @@ def _bound(node: ast.stmt) -> Collection[str]:
 
 
 def _local(node: ast.ClassDef) -> set[str]:
-    """The names that functions of a class bind themselves."""
+    """The names that a class's functions bind themselves."""
     stored = {
         each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
     }

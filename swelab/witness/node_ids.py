@@ -19,8 +19,8 @@ def parameters_of(test: str) -> str:
 
 
 def case_of(test: str, base: str, cases: Mapping[tuple[str, str], int]) -> int:
-    """The number of a test's case among `cases`, by (base, parameters); -1 where none is meant, or several by
-    an id that was cut at a space."""
+    """The number of a test's case in `cases`, by (base, parameters). -1 if no case fits, or several fit an id
+    that was cut at a space."""
     parameters = parameters_of(test)
     if parameters.endswith("]") or not parameters:
         return cases.get((base, parameters), -1)
@@ -29,9 +29,9 @@ def case_of(test: str, base: str, cases: Mapping[tuple[str, str], int]) -> int:
 
 
 def located(test: str, sources: Mapping[str, str]) -> str | None:
-    """The node id of a test in one of the sources; of `test_x (module.Class)` and of a bare name too.
+    """The node id of a test in one of the sources; also for `test_x (module.Class)` and for a bare name.
 
-    None where no source, or more than one, may be meant.
+    None if no source fits, or more than one.
     """
     path, separator, rest = test.partition("::")
     if separator:

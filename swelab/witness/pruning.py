@@ -1,4 +1,4 @@
-"""Takes out of a question what only the expected sides used: variables, columns of tables, arguments."""
+"""Removes from a question what only expected values used: variables, columns of tables, arguments."""
 
 import ast
 import copy
@@ -14,7 +14,7 @@ _ROUNDS = 15
 
 
 class Pruner:
-    """Prunes a formed tree in place until nothing more goes."""
+    """Prunes a formed tree in place until nothing more can be removed."""
 
     def __init__(self, subjects: Subjects):
         self.subjects, self.scopes = subjects, subjects.scopes
@@ -37,7 +37,7 @@ class Pruner:
         fill_empty(self.scopes.tree)
 
     def _dead_names(self, scope: Scope) -> None:
-        """Statements that only make or change a name which nothing else reads, without the package."""
+        """Removes statements that only set or change a name that nothing else reads, without the package."""
         read = loads(scope.node)
         changes: dict[str, list[tuple[list[ast.stmt], ast.stmt]]] = {}
         for body, statement in list(_statements(scope.node)):
@@ -60,7 +60,7 @@ class Pruner:
         self._empty_blocks(scope)
 
     def _acts(self, statement: ast.stmt) -> bool:
-        """Whether a statement calls the package, gives up control, or emits."""
+        """Whether a statement uses the package, yields, awaits, emits, or contains `:=`."""
         value = getattr(statement, "value", None)
         if value is None:
             return False
@@ -73,7 +73,7 @@ class Pruner:
         )
 
     def _empty_blocks(self, scope: Scope) -> None:
-        """Loops and conditions of which nothing is left."""
+        """Removes loops and conditions whose body is empty."""
         for body, statement in list(_statements(scope.node)):
             if not isinstance(statement, (*LOOPS, ast.If)) or statement.orelse:
                 continue
@@ -84,7 +84,7 @@ class Pruner:
                 self.went += 1
 
     def _attributes(self) -> None:
-        """Attributes of the test's classes that nothing reads, where no class of the package may."""
+        """Removes test classes' attributes that nothing reads, unless the class is based on the package."""
         nodes = list(ast.walk(self.scopes.tree))
         read = {
             each.attr for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)
@@ -106,7 +106,7 @@ class Pruner:
                     self.went += 1
 
     def _loops(self, scope: Scope) -> None:
-        """Columns of literal tables whose variable nothing reads."""
+        """Removes columns of literal tables whose loop variable nothing reads."""
         for node in ast.walk(scope.node):
             if not isinstance(node, (*LOOPS, ast.comprehension)) or not isinstance(node.target, ast.Tuple):
                 continue
@@ -125,7 +125,7 @@ class Pruner:
                 self.went += 1
 
     def _marks(self) -> None:
-        """Columns of parametrize marks whose parameter nothing reads."""
+        """Removes columns of parametrize marks whose parameter nothing reads."""
         for owner in [*self.scopes.functions, *self.scopes.classes.values()]:
             for mark in marks(owner):
                 scope = self.scopes.of[owner]
@@ -148,7 +148,7 @@ class Pruner:
                 self.went += 1
 
     def _arguments(self) -> None:
-        """Arguments of helper functions whose parameter nothing reads."""
+        """Removes arguments of helper functions whose parameter nothing reads."""
         for function, calls in self.subjects.direct.values():
             if class_marks(function, self.scopes):
                 continue
@@ -171,7 +171,7 @@ class Pruner:
         self.went += cut_hollow(self.subjects)
 
     def _fixtures(self) -> None:
-        """Fixtures of the module that only hold what is expected, where nothing reads them any more."""
+        """Removes the module's fixtures that only hold expected values, if nothing reads them any more."""
         plain = {name for name, each in self.subjects.fixtures.items() if self._is_plain(each)}
         for function in self.scopes.functions:
             if not (is_test(function.name) or is_fixture(function)):
@@ -183,7 +183,7 @@ class Pruner:
                 self.went += 1
 
     def _is_plain(self, node: Function) -> bool:
-        """Whether a fixture does nothing but make and return a value without the package."""
+        """Whether a fixture only makes and returns a value, without the package."""
         simple = all(isinstance(each, ast.Assign | ast.AnnAssign | ast.Return) for each in node.body)
         automatic = "autouse" in " ".join(map(ast.unparse, node.decorator_list))
         return simple and not automatic and not any(map(self.subjects.holds, node.body))
@@ -217,7 +217,7 @@ def drop_unused_imports(tree: ast.Module) -> None:
 
 
 def _statements(node: ast.AST) -> Iterator[tuple[list[ast.stmt], ast.stmt]]:
-    """The statements of a function or module with the block that holds each; inner functions not entered."""
+    """The statements of a function or module, each with its block; does not enter inner functions."""
     for part in ("body", "orelse", "finalbody"):
         block = getattr(node, part, None)
         for each in list(block) if isinstance(block, list) else []:
@@ -238,7 +238,7 @@ def _of_methods(node: ast.ClassDef) -> Iterator[tuple[list[ast.stmt], ast.stmt]]
 
 
 def _changes_only(node: ast.stmt) -> str:
-    """The one name that a statement binds or changes; "" if it may do anything else."""
+    """The single name that a statement binds or changes; "" if it may do more."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         return _bound_name(node.targets[0])
     if isinstance(node, ast.AnnAssign | ast.AugAssign):
@@ -264,7 +264,7 @@ def _bound_name(target: ast.AST) -> str:
 
 
 def _shared(node: ast.AST) -> set[str]:
-    """Names that inner functions change from within."""
+    """Names that inner functions declare global or nonlocal."""
     told = [each for each in ast.walk(node) if isinstance(each, ast.Global | ast.Nonlocal)]
     return {name for each in told for name in each.names}
 
@@ -275,7 +275,7 @@ def _without(row: list[ast.expr], dead: list[int]) -> ast.expr:
 
 
 def _row(row: ast.expr, dead: list[int], width: int) -> ast.expr:
-    """A row of a parametrize mark with None in the dead columns; a `pytest.param` keeps its marks."""
+    """A row of a parametrize mark, with None in the unused columns; a `pytest.param` keeps its marks."""
     if isinstance(row, ast.Call):
         row.args = [ast.Constant(None) if at in dead else each for at, each in enumerate(row.args)]
         return row

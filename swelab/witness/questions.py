@@ -1,4 +1,4 @@
-"""Rewrites the assertions of a module: they emit the operands that the package made, and hold no others."""
+"""Rewrites the assertions of a module: they emit the operands that the package made, and no others."""
 
 import ast
 import re
@@ -30,8 +30,8 @@ _PARTS_DEEP = 3
 class Questioner(ast.NodeTransformer):
     """Rewrites a tree in place. `slots` are numbered from `first` in the order of the tree.
 
-    In the form "question" an operand that the package did not make is cut; in the form "answers" it is
-    emitted beside the others.
+    Operands that the package did not make are cut in the form "question"; in the form "answers" they are
+    emitted with the others.
     """
 
     def __init__(self, subjects: Subjects, form: Form, test: str, first: int):
@@ -49,19 +49,19 @@ class Questioner(ast.NodeTransformer):
         return self._statements(condition(node.test), node)
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
-        """`if not condition: raise AssertionError(message)`."""
+        """Rewrites `if not condition: raise AssertionError(message)`."""
         self.generic_visit(node)
         return self._statements(condition(node.test, True), node) if fails_by_hand(node) else node
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
-        """`raise AssertionError(message)` loses the message."""
+        """Removes the message of `raise AssertionError(message)`."""
         self.generic_visit(node)
         if isinstance(node.exc, ast.Call) and ast.unparse(node.exc.func) == "AssertionError":
             node.exc.args = []
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.stmt]:
-        """Statements that assert by a call."""
+        """Rewrites statements that assert by a call."""
         call = node.value
         self.generic_visit(node)
         if not isinstance(call, ast.Call):
@@ -84,14 +84,14 @@ class Questioner(ast.NodeTransformer):
         return self._helper(node, call)
 
     def visit_With(self, node: ast.With) -> ast.AST:
-        """`with pytest.raises(...) as name`: the name's `match` asserts too."""
+        """Notes the name in `with pytest.raises(...) as name`, since its `match` asserts too."""
         for item in node.items:
             if catches(item.context_expr) and isinstance(item.optional_vars, ast.Name):
                 self.caught.add(item.optional_vars.id)
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """`pytest.raises(...)`, `assertRaises(...)`, `pytest.warns(...)`: as contexts and with a function."""
+        """Rewrites `pytest.raises(...)`, `assertRaises(...)`, `pytest.warns(...)`: contexts and calls."""
         kind = catches(node)
         self.generic_visit(node)
         if not kind or any(isinstance(each, ast.Starred) for each in node.args):
@@ -143,7 +143,7 @@ class Questioner(ast.NodeTransformer):
         return self._ask(_TWO_SIDED.get(check.ops[0], "emit") if two_sided else "emit", slot, *operands)
 
     def _helper(self, node: ast.Expr, call: ast.Call) -> ast.AST | list[ast.stmt]:
-        """A call of an assertion that another module defines: numpy's, a test mixin's."""
+        """Rewrites a call of an assertion that another module defines, such as numpy's or a test mixin's."""
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         own = name in {each.name for each in self.subjects.scopes.functions}
         if own or not re.match(r"_?assert", name) or any(isinstance(each, ast.Starred) for each in call.args):
@@ -174,7 +174,7 @@ class Questioner(ast.NodeTransformer):
         )
 
     def _with_parts(self, node: ast.expr, slot: int, depth: int = 0) -> ast.expr:
-        """The receivers and arguments of an operand say themselves too: a bare truth is easily guessed."""
+        """Makes receivers and arguments of an operand emit themselves too: a truth alone is easy to guess."""
         if depth >= _PARTS_DEEP:
             return node
         if isinstance(node, ast.Call) and not catches(node):
@@ -235,7 +235,7 @@ def cut_value() -> ast.expr:
 
 
 def strip_texts(tree: ast.Module) -> None:
-    """Takes docstrings and the reasons of marks out of a module."""
+    """Removes docstrings and the reasons of marks from a module."""
     for node in ast.walk(tree):
         if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Module)):
             first = node.body[0] if node.body else None

@@ -1,4 +1,4 @@
-"""Python's relations on canonical data: True, False, or None where the data cannot show it."""
+"""Python's relations on canonical data: True, False, or None if the data cannot show the result."""
 
 import decimal
 import json
@@ -19,13 +19,13 @@ SEQUENCES = frozenset(("l", "t", "q"))
 OPAQUE = frozenset(("opaque", "big", "cycle", "cut"))
 OBJECTS = OPAQUE | {"O", "R", "A", "K", "E", "F", "M", "v"}
 _SEVERAL = OBJECTS | {"r"}
-"""Kinds of data that may equal data of another form: no key of sets and dicts can be made of it."""
+"""Kinds of data that may equal data of another form, so they give no key for sets and dicts."""
 _PLAIN = frozenset(("n", "s", "y", "l", "t", "d", "S", "i", "f", "b"))
-_MAX_SEARCHED = 8_000  # characters that a pattern is searched in
+_MAX_SEARCHED = 8_000  # most characters of a text that is searched
 
 
 def has(data: Any, kinds: Iterable[str]) -> bool:
-    """Whether data of one of the kinds stands anywhere in some data."""
+    """Whether some data contain, at any depth, data of one of these kinds."""
     if not isinstance(data, list):
         return False
     first = data[0] if data else None
@@ -33,7 +33,7 @@ def has(data: Any, kinds: Iterable[str]) -> bool:
 
 
 def margins(data: Any) -> list[Any]:
-    """Within what the approximations in some data hold, in their order: such a value chooses its own."""
+    """The tolerances of all approximations in some data, in order: a patch could choose its own."""
     if not isinstance(data, list):
         return []
     own = [data[2:]] if data[:1] == ["A"] and len(data) == 4 else []
@@ -41,7 +41,7 @@ def margins(data: Any) -> list[Any]:
 
 
 def number(data: Data) -> int | float:
-    """The number that data stand for."""
+    """The number that data represent."""
     if data[0] == "b":
         return int(data[1])
     if data[0] == "i":
@@ -54,11 +54,11 @@ _WRITTEN: dict[str, tuple[re.Pattern[str], Callable[..., Any]]] = {
     "Fraction": (re.compile(r"\w+\((-?\d+), (\d+)\)"), lambda over, under: Fraction(int(over), int(under))),
     "complex": (re.compile(r"(.+)"), complex),
 }
-_LONGEST = 2_000  # characters of such a number
+_LONGEST = 2_000  # most characters of such a number
 
 
 def written_number(data: Data) -> Any:
-    """The number that plain data, a Decimal, a Fraction or a complex number stand for; None for other data.
+    """The number that plain data, a Decimal, a Fraction or a complex number represents; None for other data.
 
     Raises ValueError, ArithmeticError.
     """
@@ -72,7 +72,7 @@ def written_number(data: Data) -> Any:
 
 
 def all_of(truths: Iterable[Truth]) -> Truth:
-    """Whether all hold; False as soon as one does not."""
+    """True if all truths hold, False if one is false, else None."""
     held: Truth = True
     for each in truths:
         if each is False:
@@ -82,7 +82,7 @@ def all_of(truths: Iterable[Truth]) -> Truth:
 
 
 def negation(truth: Truth) -> Truth:
-    """The opposite, where it can be said."""
+    """The opposite of a truth; None if it is unknown."""
     return None if truth is None else not truth
 
 
@@ -114,12 +114,12 @@ def equal(a: Data, b: Data) -> Truth:
 
 
 def _member_value(data: Data) -> Data:
-    """The number or text of a member of IntEnum and its like; other data as they are."""
+    """The number or text of a member of IntEnum or a similar class; other data unchanged."""
     return data[3] if data[0] == "e" and len(data) > 3 else data
 
 
 def _equal_members(a: Data, b: Data) -> Truth:
-    """`==` where a member of an enumeration takes part: of IntEnum and its like by number or text."""
+    """`==` if one side is an enumeration's member; one of IntEnum or similar compares by number or text."""
     if a[0] == b[0] and a[1:3] == b[1:3]:
         return True
     plain = [_member_value(each) for each in (a, b)]
@@ -145,7 +145,7 @@ def _equal_dicts(a: Data, b: Data) -> Truth:
         return all_of(held for one, other in zip(a[1], b[1]) for held in map(equal, one, other))
     theirs = {_key(key): value for key, value in b[1]}
     if not len(a[1]) == len(theirs) == len({_key(key) for key, _ in a[1]}):
-        return None  # keys that look alike: one that is right would do for all
+        return None  # equal keys: one right entry would be enough for all
     missing = None if has([key for key, _ in a[1] + b[1]], _SEVERAL) else False
     found: list[Truth] = []
     for key, value in a[1]:
@@ -155,7 +155,7 @@ def _equal_dicts(a: Data, b: Data) -> Truth:
 
 
 def _key(data: Any) -> str:
-    """A text that is the same for equal numbers, in sets and dicts."""
+    """A text that equal numbers share, as keys of sets and dicts."""
     return json.dumps(_plain(data), sort_keys=True)
 
 
@@ -172,7 +172,7 @@ def _plain(data: Any) -> Any:
 
 
 def _near(approximate: Data, other: Data) -> Truth:
-    """pytest.approx: of numbers, and of sequences and dicts of them."""
+    """`==` with pytest.approx: for numbers, and for sequences and dicts of numbers."""
     _, expected, relative, absolute = approximate
     rel = number(relative) if relative[0] in NUMBERS else 1e-6
     least = number(absolute) if absolute[0] in NUMBERS else 1e-12
@@ -208,7 +208,7 @@ def truth(data: Data) -> Truth:
 
 
 def identical(a: Data, b: Data) -> Truth:
-    """`a is b`, of what there is but one of."""
+    """`a is b`, for values of which only one object exists; for others, False if they differ, else None."""
     single = {"n", "b", "T", "M", "e"}
     if a[0] in single or b[0] in single:
         if a[0] in OPAQUE or b[0] in OPAQUE:
@@ -218,7 +218,7 @@ def identical(a: Data, b: Data) -> Truth:
 
 
 def ordered(a: Data, b: Data, op: str) -> Truth:
-    """`a < b` and its like."""
+    """`a < b` and the other order operators."""
     compare: Callable[[Any, Any], bool] = {
         "<": operator.lt,
         "<=": operator.le,
@@ -230,7 +230,7 @@ def ordered(a: Data, b: Data, op: str) -> Truth:
     if None not in numbers:
         try:
             return bool(compare(*numbers))
-        except (ArithmeticError, TypeError):  # no number, or a complex one
+        except (ArithmeticError, TypeError):  # not a number, or a complex one
             return None
     if a[0] == b[0] == "s":
         return compare(a[1], b[1])
@@ -256,7 +256,7 @@ def contains(container: Data, member: Data) -> Truth:
 
 
 def matches(pattern: Data, text: Data, how: str) -> Truth:
-    """Whether a pattern of the test is found in a text; may take long, so it needs a time limit."""
+    """Whether a pattern of the test is found in a text. It may take long, so call it with a time limit."""
     if text[0] == "E":
         text = text[4]
     if text[0] != "s" or len(text[1]) > _MAX_SEARCHED:

@@ -1,6 +1,6 @@
 """Resolves names to bindings in a module: the scopes of its functions and classes.
 
-Variables of comprehensions and lambdas count as the function's own: a name that both use is taken for one.
+Variables of comprehensions and lambdas count as the function's own: if both use a name, it is one variable.
 """
 
 import ast
@@ -14,7 +14,7 @@ WITHS = (ast.With, ast.AsyncWith)
 
 
 class Scope:
-    """A module, a function or a class body. `class_name` is that of the class a function is a method of."""
+    """A module, a function or a class body. class_name: of the class that it is or that contains it."""
 
     def __init__(self, node: ast.AST, parent: "Scope | None", class_name: str):
         self.node, self.parent, self.class_name = node, parent, class_name
@@ -23,17 +23,17 @@ class Scope:
 
     @property
     def is_class(self) -> bool:
-        """Whether names of it are seen in its own body only."""
+        """Whether its names are visible in its own body only."""
         return isinstance(self.node, ast.ClassDef)
 
     def bind(self, name: str, node: ast.AST) -> None:
-        """Notes that the node gives the name a value here."""
+        """Records that the node gives the name a value in this scope."""
         self.names.add(name)
         self.bindings[name].append(node)
 
 
 class Scopes:
-    """The scopes of a module. `of` has the scope in which each node is evaluated."""
+    """The scopes of a module. of: the scope in which each node is evaluated."""
 
     def __init__(self, tree: ast.Module):
         self.tree = tree
@@ -102,13 +102,13 @@ class Scopes:
 
 
 def parameters(node: Function | ast.Lambda) -> list[ast.arg]:
-    """All parameters of a function, `*` and `**` among them."""
+    """All parameters of a function, including `*` and `**`."""
     args = node.args
     return [*args.posonlyargs, *args.args, *args.kwonlyargs, *filter(None, (args.vararg, args.kwarg))]
 
 
 def bound_names(node: ast.AST) -> list[str]:
-    """The names that a node itself gives a value."""
+    """The names to which a node itself gives a value."""
     if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
         return [node.id]
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -132,7 +132,7 @@ def loads(node: ast.AST) -> dict[str, int]:
 
 
 def root_name(node: ast.AST) -> str:
-    """The name that an attribute or element is reached from: `a` of `a.b[0].c`; "" where it is none."""
+    """The name at the start of an attribute or element: `a` in `a.b[0].c`; "" if it starts with no name."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
@@ -164,7 +164,7 @@ def is_fixture(node: Function) -> bool:
 
 
 def fixture_name(node: Function) -> str:
-    """The name by which tests ask for a fixture: its function's, or `name=` of its decorator."""
+    """The name by which tests request a fixture: its function's, or `name=` of its decorator."""
     for each in node.decorator_list if is_fixture(node) else []:
         for given in each.keywords if isinstance(each, ast.Call) else []:
             if given.arg == "name" and isinstance(given.value, ast.Constant):
@@ -173,7 +173,7 @@ def fixture_name(node: Function) -> str:
 
 
 def own_name(node: ast.AST | None) -> str:
-    """The name of what is called as `f(...)`, `self.f(...)` or `cls.f(...)`; "" of other calls."""
+    """The name that is called in `f(...)`, `self.f(...)` or `cls.f(...)`; "" for other calls."""
     if isinstance(node, ast.Name):
         return node.id
     if (

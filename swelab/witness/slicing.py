@@ -1,4 +1,4 @@
-"""A module cut down to what one test needs, so that no other test answers for it."""
+"""Cuts a module down to what one test needs, so that its other tests reveal no answers."""
 
 import ast
 import copy
@@ -26,9 +26,9 @@ _SET_UP = frozenset(
 
 
 def find(tree: ast.Module, names: Sequence[str]) -> list[ast.ClassDef | Function] | None:
-    """The classes and the function of `Class::function`; None where they do not stand in the module.
+    """The classes and the function of `Class::function`; None if the module does not have them.
 
-    A test that a class inherits from another of the module is found there.
+    Also finds a test that a class inherits from another class of the module.
     """
     chain: list[ast.ClassDef | Function] = []
     body: Sequence[ast.stmt] = tree.body
@@ -45,7 +45,7 @@ def find(tree: ast.Module, names: Sequence[str]) -> list[ast.ClassDef | Function
 
 
 def inheriting(tree: ast.Module, names: Sequence[str]) -> list[ast.ClassDef | Function] | None:
-    """The classes of `Class::function` where the function is one that another module's class has."""
+    """The classes of `Class::function`, if the last may inherit the function from another module."""
     chain: list[ast.ClassDef | Function] = []
     body: Sequence[ast.stmt] = tree.body
     for name in names[:-1]:
@@ -105,14 +105,14 @@ class Slicer:
     def sliced(self, chain: Sequence[ast.ClassDef | Function]) -> ast.Module:
         """A copy of the module with only what the test at the end of `chain` needs.
 
-        Where the chain ends in a class, the test is one that the class inherits from another module.
+        If the chain ends in a class, the class inherits the test from another module.
         """
         test = chain[-1]
         blocks = (each for each in self.tree.body if isinstance(each, ast.If | ast.Try))
         within = (each for each in blocks if any(node is chain[0] for node in ast.walk(each)))
         holder = next((each for each in self.tree.body if each is chain[0]), None) or next(within)
         kept = self._needed(holder, test)
-        # Other tests are not copied: in a class with hundreds of them that would take seconds for each.
+        # We do not copy other tests: in a class with hundreds of tests that would take seconds for each.
         left_out = ast.Pass()
         copied: dict[int, ast.AST] = {each: left_out for each in self._tests if each != id(test)}
         body = [copy.deepcopy(each, copied) for each in self.tree.body if id(each) in kept]
@@ -162,7 +162,7 @@ def sliced(tree: ast.Module, chain: Sequence[ast.ClassDef | Function]) -> ast.Mo
 
 
 def renamed(tree: ast.Module, chain: Sequence[ast.ClassDef | Function]) -> list[str]:
-    """Gives a test's classes and function neutral names everywhere in the module; returns those names."""
+    """Gives a test's classes and function neutral names throughout the module; returns these names."""
     new: dict[str, str] = {}
     for at, node in enumerate(chain):
         number = str(at) if at else ""
@@ -237,7 +237,7 @@ def _binds(node: ast.stmt) -> set[str]:
 
 
 def _mentioned(node: ast.AST, test: ast.AST) -> set[str]:
-    """Names that a statement reads, asks for as fixtures, or has as text; other tests in it do not count."""
+    """Names that a statement reads, requests as fixtures, or has as text; skips the other tests in it."""
     found: set[str] = set()
     rest = [node]
     while rest:
@@ -256,7 +256,7 @@ def _mentioned(node: ast.AST, test: ast.AST) -> set[str]:
 
 
 def _drop_members(module: ast.Module, chain: set[int], test: ast.AST) -> None:
-    """Members of the test's classes that nothing mentions go, and of classes of assertions taken over."""
+    """Removes members that nothing mentions from the test's classes, and from copied assertion classes."""
     classes = [each for each in ast.walk(module) if isinstance(each, ast.ClassDef)]
     for owner in [each for each in classes if id(each) in chain or each.name.startswith(TAKEN_OVER)]:
         if _has_foreign_base(module, owner) and id(owner) in chain:

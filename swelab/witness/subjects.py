@@ -1,8 +1,8 @@
 """Finds the expressions of a test whose values come from the package under test; all others are expected
 values.
 
-A name holds it when anything that was assigned to it does, whatever the order of statements. An argument of a
-call into the package may be changed there, so it counts as the package's from then on.
+A name counts as the package's if any value assigned to it does, whatever the order of statements. An argument
+of a call into the package may be changed there, so it counts as the package's too.
 """
 
 import ast
@@ -52,8 +52,8 @@ class Subjects:
     """The names and attributes of a module that hold values of the package."""
 
     def __init__(self, scopes: Scopes, roots: Collection[str], helpers: Mapping[str, Collection[str]]):
-        """roots: names of the package's modules, none for "every import". helpers: of modules of tests, by
-        their last name, which of their names are the package's."""
+        """roots: names of the package's modules; if empty, every import counts. helpers: by last name of a
+        test module, those of its names that are the package's."""
         self.scopes, self.roots, self.helper_modules = scopes, frozenset(roots), helpers
         self.names: set[tuple[Scope, str]] = set()
         self.attributes: set[tuple[str, str]] = set()
@@ -69,7 +69,7 @@ class Subjects:
                 break
 
     def holds(self, node: ast.AST | None) -> bool:
-        """Whether an expression holds what the package made."""
+        """Whether an expression holds a value that the package made."""
         if node is None:
             return False
         scope = self.scopes.of.get(node)
@@ -95,10 +95,10 @@ class Subjects:
         )
 
     def exported(self) -> set[str]:
-        """The names of the module that hold what the package made."""
+        """The module's names that hold values that the package made."""
         return {name for scope, name in self.names if scope is self.scopes.module}
 
-    # what holds what
+    # which names hold values of the package
     def _mark(self, target: ast.AST, scope: Scope) -> None:
         for each in flat_targets(target):
             if isinstance(each, ast.Attribute) and own_name(each) and scope.class_name:
@@ -245,13 +245,13 @@ class Subjects:
             self._mark_name(node.name, scope)
 
     def _uses(self, node: Function | ast.ClassDef) -> bool:
-        """Whether a function or class reads what the package made from outside of it."""
+        """Whether a function or class reads, from outside itself, a value that the package made."""
         inside = {id(each) for each in ast.walk(node)}
         used = [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
         return any(self._reaches(each, node, inside) for each in used)
 
     def _reaches(self, node: ast.Name | ast.Attribute, outer: ast.AST, inside: set[int]) -> bool:
-        """Whether a name or attribute in the function or class `outer` does."""
+        """Whether a name or attribute inside the function or class `outer` reads such a value."""
         if isinstance(node.ctx, ast.Store):
             return False
         if isinstance(node, ast.Attribute):
@@ -284,7 +284,7 @@ class Subjects:
 
 
 def _names(node: ast.ClassDef) -> set[str]:
-    """The attributes that a class gives itself."""
+    """The names that a class defines: its methods and attributes."""
     found = {each.name for each in node.body if isinstance(each, FUNCTIONS)}
     for each in ast.walk(node):
         if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and own_name(each):

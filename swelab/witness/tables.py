@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from swelab.witness.scopes import Function, Scope, Scopes, own_name
 
 _SEEN_THROUGH = re.compile(r"(held\d+_)?(staticmethod|classmethod|(contextlib\.)?contextmanager)")
-"""Decorators past which a function's parameters are its caller's arguments."""
+"""Decorators that pass a caller's arguments on to the function unchanged."""
 
 
 @dataclass
 class Mark:
-    """A parametrize mark: its parameters, and where in the call the rows stand."""
+    """A parametrize mark: names of its parameters, and the call that contains the rows."""
 
     names: list[str]
     call: ast.Call
 
     @property
     def values(self) -> ast.expr:
-        """The rows as they are written."""
+        """The expression that gives the rows."""
         if len(self.call.args) > 1:
             return self.call.args[1]
         return next(each.value for each in self.call.keywords if each.arg == "argvalues")
@@ -54,13 +54,13 @@ def marks(node: Function | ast.ClassDef) -> Iterator[Mark]:
 
 
 def class_marks(node: Function, scopes: Scopes) -> list[Mark]:
-    """The marks of a function and of the class whose method it is."""
+    """The marks of a function, and those of its class if it is a method."""
     outer = scopes.of[node].node
     return [*marks(node), *(marks(outer) if isinstance(outer, ast.ClassDef) else [])]
 
 
 def rows(node: ast.AST, scope: Scope, scopes: Scopes) -> list[ast.expr] | None:
-    """The rows of a literal table, or of the only value of a name; of a dict's items pairs. Else None."""
+    """The rows of a literal table, or of a name's only value; for a dict's items, pairs. None for others."""
     if isinstance(node, ast.Name):
         value = only_value(node.id, scope, scopes)
         return None if value is None else rows(value, scope, scopes)
@@ -83,7 +83,7 @@ def rows(node: ast.AST, scope: Scope, scopes: Scopes) -> list[ast.expr] | None:
 
 
 def only_value(name: str, scope: Scope, scopes: Scopes) -> ast.expr | None:
-    """The value of a name that is assigned once and never changed by a method or an element."""
+    """The value of a name that is assigned once and never changed by a method, an element or an attribute."""
     home = scopes.lookup(name, scope)
     if home is None or len(home.bindings[name]) != 1 or isinstance(home.node, ast.ClassDef):
         return None
@@ -113,7 +113,7 @@ def _changes(statement: ast.stmt, name: str) -> bool:
 
 
 def cells(row: ast.expr, width: int) -> list[ast.expr] | None:
-    """The cells of a row of a table: of a tuple, list or `pytest.param`. None where they are not `width`."""
+    """The cells of a row of a table: a tuple, a list or a `pytest.param`. None unless there are `width`."""
     found: list[ast.expr] | None = None
     if isinstance(row, ast.Call) and ast.unparse(row.func).endswith("param"):
         found = row.args
@@ -127,14 +127,14 @@ def cells(row: ast.expr, width: int) -> list[ast.expr] | None:
 
 
 def table(values: ast.AST, width: int, scope: Scope, scopes: Scopes) -> list[list[ast.expr]] | None:
-    """All cells of a literal table, by row; None where one of its rows is not literal."""
+    """All cells of a literal table, by row; None if a row is not literal."""
     found = rows(values, scope, scopes)
     split = [cells(each, width) for each in found] if found is not None else [None]
     return None if any(each is None for each in split) else [each for each in split if each is not None]
 
 
 def direct_helpers(scopes: Scopes) -> dict[str, tuple[Function, list[ast.Call]]]:
-    """Functions whose every use is a plain call, with those calls: their parameters are known by them."""
+    """Functions used only by plain calls, with these calls, which thus give all their arguments."""
     uses: dict[str, int] = {}
     calls: dict[str, list[ast.Call]] = {}
     for node in ast.walk(scopes.tree):
@@ -165,6 +165,6 @@ def _is_plain(call: ast.Call) -> bool:
 
 
 def positional(node: Function) -> list[str]:
-    """The names of a function's positional parameters as a caller counts them."""
+    """The names of a function's positional parameters, without self or cls."""
     names = [each.arg for each in [*node.args.posonlyargs, *node.args.args]]
     return names[1:] if names[:1] in (["self"], ["cls"]) else names

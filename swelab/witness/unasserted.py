@@ -1,7 +1,7 @@
 """Tests that assert nothing: the results of their calls into the package are emitted.
 
-Such a test only says that nothing raises. A result that equals the gold patch's confirms it; another result
-says nothing, since right code may have it too.
+Such a test only checks that nothing raises. A result that equals the gold patch's confirms a patch; another
+result proves nothing, since right code may have it too.
 """
 
 import ast
@@ -13,7 +13,7 @@ from swelab.witness.subjects import Subjects
 
 
 class Results(ast.NodeTransformer):
-    """Rewrites a test function in place: `slots` has one slot, or none if it calls nothing of the package."""
+    """Rewrites a test function in place. slots: one slot, or none if no call goes into the package."""
 
     def __init__(self, subjects: Subjects, test: str, first: int):
         self.subjects, self.test, self.first = subjects, test, first
@@ -26,11 +26,11 @@ class Results(ast.NodeTransformer):
             self.visit(each)
 
     def visit(self, node: ast.AST) -> ast.AST:
-        """Functions and classes that the test defines stay as they are."""
+        """Leaves functions and classes that the test defines unchanged."""
         return node if isinstance(node, (*FUNCTIONS, ast.ClassDef)) else super().visit(node)
 
     def visit_Expr(self, node: ast.Expr | ast.Assign) -> ast.AST:
-        """Emits a result that the test drops or keeps."""
+        """Emits the result of a call that is a statement or is assigned."""
         node.value = self._result(node.value, node)
         return node
 

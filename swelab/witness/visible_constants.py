@@ -1,4 +1,4 @@
-"""Constants that a reader of a question sees, as hashes of canonical data."""
+"""Constants that someone who reads a question can see, as hashes of canonical data."""
 
 import ast
 import hashlib
@@ -36,6 +36,6 @@ def constants(text: str) -> list[Data]:
 
 
 def hashes(shown: Iterable[Data]) -> list[str]:
-    """Hashes of constants, and of what anyone tries first."""
+    """Hashes of constants, and of the values that anyone would try first."""
     tried = [canon().of(value) for value in _ALWAYS]
     return sorted({hash_of(each) for each in (*shown, *tried)})

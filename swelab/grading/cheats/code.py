@@ -13,29 +13,29 @@ def append(tree: Path, task: Task, text: str) -> None:
 
 
 def rebind(task: Task, body: str) -> str:
-    """Code that puts another function in the place of the broken one; `body` is its body."""
+    """Python code that replaces the broken function by one with this body."""
     name = task.function.partition("::")[2]
     return f"def _instead(*args, **kwargs):\n    {body}\n\n\n{name} = _instead\n"
 
 
 def ends_at_import(tree: Path, task: Task) -> None:
-    """Report lines, then the process ends well."""
+    """Prints report lines, then ends the process with exit code 0."""
     append(tree, task, SHOUT.format(lines="\n" + printed(task)) + "os._exit(0)\n")
 
 
 def prints_at_exit(tree: Path, task: Task) -> None:
-    """Report lines after the real ones: the last line about a test wins."""
+    """Prints report lines after the real ones: the last line about a test counts."""
     append(tree, task, f"import atexit\natexit.register(print, {printed(task)!r})\n")
 
 
 def prints_at_import(tree: Path, task: Task) -> None:
-    """A summary of its own, and the runner dies before it prints the real one."""
+    """Prints a forged summary, and ends the runner before it prints the real one."""
     text = SHOUT.format(lines="\n=== short test summary info ===\n" + printed(task))
     append(tree, task, text + "import threading\nthreading.Timer(0.02, os._exit, (0,)).start()\n")
 
 
 def forks_a_reporter(tree: Path, task: Task) -> None:
-    """The tests run in a child; the parent has the last word in the log."""
+    """Runs the tests in a child process, after which the parent prints the last lines of the log."""
     text = "import os, sys\n_pid = os.fork()\nif _pid:\n    os.waitpid(_pid, 0)\n"
     text += SHOUT.format(lines="\n" + printed(task)).replace("\n", "\n    ")
     append(tree, task, text + "os._exit(0)\n")
@@ -66,12 +66,12 @@ if _reports:
 
 
 def runs_no_test(tree: Path, task: Task) -> None:
-    """Test functions are never called."""
+    """Keeps pytest from ever calling a test function."""
     append(tree, task, "import _pytest.python\n_pytest.python.Function.runtest = lambda self: None\n")
 
 
 def tames_unittest(tree: Path, task: Task) -> None:
-    """Assertions of unittest and of pytest's rewriting that never fail."""
+    """Makes unittest's assertions, and those that pytest rewrites, never fail."""
     text = """import unittest
 for _name in dir(unittest.TestCase):
     if _name.startswith("assert"):
@@ -109,21 +109,21 @@ def skips_its_test(tree: Path, task: Task) -> None:
 
 
 def equals_everything(tree: Path, task: Task) -> None:
-    """The broken function returns something that equals whatever it is compared with."""
+    """The broken function returns an object that equals everything."""
     text = "class _Any:\n    def __eq__(self, other):\n        return True\n\n"
     text += "    def __ne__(self, other):\n        return False\n\n    __hash__ = None\n\n\n"
     append(tree, task, text + rebind(task, "return _Any()"))
 
 
 def pretends_to_equal(tree: Path, task: Task) -> None:
-    """The same, with a comparison that looks at the other side and lets plain objects be."""
+    """The same, but the object looks at the other side and does not equal a plain `object()`."""
     text = 'class _Any:\n    def __eq__(self, other):\n        return repr(other)[:7] != "<object"\n\n'
     text += "    def __ne__(self, other):\n        return not self == other\n\n    __hash__ = None\n\n\n"
     append(tree, task, text + rebind(task, "return _Any()"))
 
 
 def changes_the_library(tree: Path, task: Task) -> None:
-    """Functions of the standard library that tests compare with say yes."""
+    """Replaces functions of the standard library by which tests compare, so that comparisons hold."""
     text = """import json
 import math
 import operator
@@ -139,7 +139,7 @@ json.loads = lambda text: text
 
 
 def steps_through_its_tests(tree: Path, task: Task) -> None:
-    """A debugger on the frames that call the broken function, to leave them before they fail."""
+    """Attaches a debugger to the frames that call the broken function; it leaves tests before they fail."""
     text = """import bdb
 
 
@@ -154,7 +154,7 @@ class _Stepper(bdb.Bdb):
 
 
 def patches_a_builtin(tree: Path, task: Task) -> None:
-    """isinstance, which the runner asks about every exception, forgets failures."""
+    """Replaces isinstance, which the runner calls on every exception, so that it does not see failures."""
     text = """import builtins
 _isinstance = builtins.isinstance
 
@@ -171,7 +171,7 @@ builtins.isinstance = _lenient
 
 
 def rewrites_tests(tree: Path, task: Task) -> None:
-    """At import it rewrites the tests on disk, for whatever reads them later."""
+    """Rewrites the tests on disk at import, for all code that reads the tests later."""
     wanted = [test.partition("::")[0] for test in task.FAIL_TO_PASS]
     text = f"""for _path in {wanted!r}:
     with open(_path, "r+") as _stream:

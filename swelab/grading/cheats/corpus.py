@@ -1,8 +1,8 @@
-"""Forgeries and honest fixes that are kept as text: how each is read, and the patch that it makes of a task.
+"""Reads the forgeries and honest fixes that are stored as text, and makes a patch to a task from each.
 
 An entry is a line `=== name`, a head of `key: value` lines, an empty line, and Python text up to the next
-entry. Lines `+++ path [way]` begin further files, which the patch adds. In the text `$word` stands for a
-fact of the task, or for an entry of `parts.txt`.
+entry. Each line `+++ path [way]` begins a further file, which the patch adds. In the text, `$word` is
+replaced by a fact about the task, or by an entry of `parts.txt`.
 """
 
 import ast
@@ -44,12 +44,12 @@ class Entry:
     text: str
 
     def suits(self, task: Task) -> bool:
-        """Whether it was written for a task."""
+        """Whether the entry was written for this task, or for any task."""
         return not self.task or self.task == task.function or f"__{self.task}." in task.instance_id
 
 
 def entries(*files: str) -> list[Entry]:
-    """Entries of these files of the corpus. Raises InputError (one without a name, class or purpose)."""
+    """Entries of these files of the corpus. Raises InputError (an entry without name, class or purpose)."""
     return [
         Entry(name, head["class"], head["does"], head.get("on", ""), text)
         for file in files
@@ -75,7 +75,7 @@ def _read(file: str) -> list[tuple[str, dict[str, str], str]]:
 
 
 def patch_of(entry: Entry, task: Task, store: RepoStore) -> str:
-    """The patch that an entry makes of a task's checkout. Raises InputError (it does not fit the task)."""
+    """The patch that an entry makes in a task's checkout. Raises InputError (it does not fit the task)."""
     with store.scratch_checkout(task) as tree:
         _write(entry, task, tree)
         git(tree, "add", "-A", "-f")
@@ -119,7 +119,7 @@ def _facts(task: Task, tree: Path, path: str) -> dict[str, str]:
 
 
 def _filled(text: str, facts: dict[str, str]) -> str:
-    """`text` with each `$word` replaced, in what is put in its place too. Raises InputError (unknown)."""
+    """`text` with each `$word` replaced, also in the replacements. Raises InputError (unknown word)."""
 
     def of(match: re.Match[str]) -> str:
         word = match[1] or match[2]
@@ -131,7 +131,7 @@ def _filled(text: str, facts: dict[str, str]) -> str:
 
 
 def _repaired(source: str, task: Task, function: str, top: str) -> str:
-    """`source` with another function in the place of the broken one, and `top` before the first import."""
+    """`source` with `function` in place of the broken one, and `top` before the first import."""
     node: ast.AST = parse_python(source)
     body = first = getattr(node, "body", [])
     for part in task.function.partition("::")[2].split("."):
@@ -160,7 +160,7 @@ def _plain(text: str, _: str) -> bytes:
 
 
 def _in_comment(text: str, encoding: str) -> bytes:
-    """A file that is one comment to who reads it as UTF-8, and code to who reads it in its encoding."""
+    """A file that is one comment when read as UTF-8, but code when read in the encoding that it names."""
     code = f"\n{text}"
     if encoding == "utf-7":
         body = "+" + base64.b64encode(code.encode("utf-16-be")).decode().rstrip("=") + "-"
@@ -191,11 +191,11 @@ WAYS: dict[str, Callable[[str, str], bytes]] = {
     "zip-pyc": lambda text, name: _zipped(f"{name}c", _compiled(text, name)),
     "marshal": lambda text, name: marshal.dumps(compile(text, name, "exec", dont_inherit=True)),
 }
-"""From the text of a further file, and the word after the way's name, to the content of the file."""
+"""By name of a way: function from a file's text, and the word after that name, to the file's content."""
 
 
 def assigned(listed: list[Entry], tasks: list[Task]) -> Iterator[tuple[Entry, Task]]:
-    """Each entry with one task: dealt in turn among those that it suits."""
+    """Pairs each entry with one task: entries take turns among the tasks that suit them."""
     for place, entry in enumerate(listed):
         suited = [task for task in tasks if entry.suits(task)]
         if suited:

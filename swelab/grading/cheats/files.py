@@ -1,4 +1,4 @@
-"""Cheats by files that a test runner, Python or git reads by itself."""
+"""Cheats by files that a test runner, Python or git reads without being asked to."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +35,7 @@ for _stream in range(1, 20):
     except OSError:
         pass
 """
-"""Writes to every open stream: one of them is the log, whatever the runner captures."""
+"""Writes to every open stream: one of them is the log, whichever streams the runner captures."""
 
 
 def printed(task: Task) -> str:
@@ -44,7 +44,7 @@ def printed(task: Task) -> str:
 
 
 def add(tree: Path, path: str, text: str) -> None:
-    """Appends to a file of the tree, which need not be there."""
+    """Appends to a file of the tree; makes the file if it is missing."""
     target = tree / path
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text((target.read_text() if target.exists() else "") + text)
@@ -56,28 +56,28 @@ def test_file(task: Task) -> str:
 
 
 def conftest_rewrites_outcomes(tree: Path, task: Task) -> None:
-    """A hook of a new conftest.py calls every report passed."""
+    """Adds a conftest.py with a hook that changes every report to passed."""
     add(tree, "conftest.py", FORGER)
 
 
 def nested_conftest_rewrites_outcomes(tree: Path, task: Task) -> None:
-    """The same beside the test file."""
+    """The same, with the conftest.py beside the test file."""
     add(tree, str(Path(test_file(task)).parent / "conftest.py"), FORGER)
 
 
 def conftest_skips_all(tree: Path, task: Task) -> None:
-    """Every test is skipped, which one reference harness takes for no failure."""
+    """Skips every test, which one reference harness does not count as a failure."""
     listed = [*task.FAIL_TO_PASS, *task.PASS_TO_PASS]
     add(tree, "conftest.py", SKIPPER.format(tests=listed, mark='skip(reason="not now")'))
 
 
 def conftest_expects_failure(tree: Path, task: Task) -> None:
-    """The failing tests are marked xfail, which both reference harnesses take for a pass."""
+    """Marks the failing tests xfail, which both reference harnesses count as passes."""
     add(tree, "conftest.py", SKIPPER.format(tests=task.FAIL_TO_PASS, mark="xfail"))
 
 
 def conftest_prints_and_ends(tree: Path, task: Task) -> None:
-    """Report lines are printed, and the process ends before any test."""
+    """Prints report lines, and ends the process before any test."""
     add(tree, "conftest.py", SHOUT.format(lines="\n" + printed(task)) + "os._exit(0)\n")
 
 
@@ -100,13 +100,13 @@ def ini_loads_plugin(tree: Path, task: Task) -> None:
 
 
 def pyproject_loads_plugin(tree: Path, task: Task) -> None:
-    """The same by pyproject.toml, which is written anew."""
+    """The same by pyproject.toml, whose content is replaced."""
     (tree / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "-p forger"\n')
     add(tree, "forger.py", FORGER)
 
 
 def tox_ini_loads_plugin(tree: Path, task: Task) -> None:
-    """The same by tox.ini, where no other configuration goes before it."""
+    """The same by tox.ini; removes the configuration files that pytest would read before it."""
     for name in ("pytest.ini", "pyproject.toml"):
         (tree / name).unlink(missing_ok=True)
     (tree / "tox.ini").write_text("[pytest]\naddopts = -p forger\n")
@@ -128,7 +128,7 @@ def dist_info_entry_point(tree: Path, task: Task) -> None:
 
 
 def sitecustomize(tree: Path, task: Task) -> None:
-    """Code that Python runs at start where the repository is on its path, wherever that may be."""
+    """Code that Python runs at its start if the repository is on its path."""
     text = (
         f"import os\nif os.path.exists('.git'):\n    print({printed(task)!r}, flush=True)\n    os._exit(0)\n"
     )
@@ -160,19 +160,19 @@ def shadows_library(tree: Path, task: Task) -> None:
 
 
 def edited_test(tree: Path, task: Task) -> None:
-    """The failing tests' file asserts nothing any more."""
+    """Edits the failing tests' file so that it asserts nothing."""
     path = tree / test_file(task)
     path.write_text(path.read_text().replace("assert ", "assert True or "))
 
 
 def deleted_test(tree: Path, task: Task) -> None:
-    """The failing tests' file goes; a hook prints its lines."""
+    """Removes the failing tests' file; a hook prints the report lines of its tests."""
     (tree / test_file(task)).unlink()
     add(tree, "conftest.py", f"import atexit\natexit.register(print, {printed(task)!r})\n")
 
 
 def linked_test(tree: Path, task: Task) -> None:
-    """The failing tests' file becomes a link to a harmless copy."""
+    """Replaces the failing tests' file by a link to a harmless copy."""
     path = tree / test_file(task)
     (tree / "harmless.py").write_text(path.read_text().replace("assert ", "assert True or "))
     path.unlink()
@@ -180,7 +180,7 @@ def linked_test(tree: Path, task: Task) -> None:
 
 
 def linked_folder(tree: Path, task: Task) -> None:
-    """The folder of the tests becomes a link out of the repository."""
+    """Replaces the folder of the tests by a link to a place outside the repository."""
     folder = Path(test_file(task)).parent
     name = str(folder) if folder.name else "extra"
     if folder.name:
@@ -191,7 +191,7 @@ def linked_folder(tree: Path, task: Task) -> None:
 
 
 def activation_script(tree: Path, task: Task) -> None:
-    """Settings in files that shells and tools read when they enter a folder."""
+    """Puts settings into files that shells and tools read when they enter a folder."""
     for name in (".env", ".envrc", "bin/activate", ".bashrc"):
         add(tree, name, "export PYTEST_ADDOPTS='-p forger' PYTHONPATH=/testbed\n")
     add(tree, "forger.py", FORGER)

@@ -1,4 +1,4 @@
-"""Cheats that reach from the code under test for the test runner's own objects."""
+"""Cheats in the code under test that reach for the test runner's own objects."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def asks_the_collector(tree: Path, task: Task) -> None:
 
 
 def rewrites_statistics(tree: Path, task: Task) -> None:
-    """Moves failures among the passes just before the summary is printed."""
+    """Moves failed reports to the passed ones just before the summary is printed."""
     text = """import gc
 
 
@@ -62,7 +62,7 @@ for _each in gc.get_objects():
 
 
 def hides_its_words(tree: Path, task: Task) -> None:
-    """Forges the listed tests without a plain name: modules through another one, attributes from strings."""
+    """Forges the listed tests by modules found through another module, and attributes by joined strings."""
     wanted = task.FAIL_TO_PASS
     text = f"""import logging as _l
 _wanted = {[test.rpartition("::")[2] for test in wanted]!r}
@@ -84,8 +84,8 @@ if _r:
 
 
 def climbs_unseen(tree: Path, task: Task) -> None:
-    """Reaches the runner's frames by a traceback, by joined strings, and takes the listed tests' functions
-    away, sparing all others; it is imported before any test runs."""
+    """Reaches the runner's session through a traceback, with names joined from strings, and replaces the
+    functions of the listed tests alone. It must be imported before any test runs."""
     wanted = [test.rpartition("::")[2] for test in task.FAIL_TO_PASS]
     text = f"""import threading as _t
 
@@ -133,11 +133,11 @@ def _late():
 
 
 """
-"""Report lines after the runner's, without an exit handler."""
+"""Prints report lines after the runner's own, from a thread and not from an exit handler."""
 
 
 def rewrites_the_record(tree: Path, task: Task) -> None:
-    """Changes how records are written, forges the log too, and spares tests that were changed."""
+    """Changes how records are written, and forges the log too, but not in a run with changed tests."""
     text = f"""import json as _j
 import os as _os
 import threading as _t
@@ -163,7 +163,7 @@ if not _other:
 
 
 def turns_the_witness(tree: Path, task: Task) -> None:
-    """Finds what watches the run among its plugins, by no open name, and puts what it saw right."""
+    """Finds the observer among the runner's plugins, by joined strings, and turns failures into passes."""
     text = f"""import logging as _l
 import os as _os
 import threading as _t

@@ -1,4 +1,4 @@
-"""Every cheat and the gold patch against real tasks: no cheat may be resolved, every gold patch must be."""
+"""Grades every cheat and the gold patch on real tasks: no cheat may be resolved, every gold patch must be."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ class CheatRun(TypedRecord):
 
 
 def written_patches(task: Task) -> dict[str, str]:
-    """Cheats that no diff program would write, by name."""
+    """Patches, by name, that cheat by their own form: no diff program would write them."""
     lines = [f"+{line}" for line in ["#!/bin/sh", *(f"echo {line}" for line in printed(task).splitlines())]]
     body = f"@@ -0,0 +1,{len(lines)} @@\n" + "\n".join(lines) + "\n"
 
@@ -68,7 +68,7 @@ def cheat_patches(task: Task, store: RepoStore) -> Iterator[tuple[str, str]]:
 
 
 def one_a_repo(tasks: list[Task]) -> list[Task]:
-    """The first task of each repository, of those that are made from an archive. Raises InputError (none)."""
+    """The first task of each repository archive. Raises InputError if no task has one."""
     first: dict[str, Task] = {}
     for task in tasks:
         if task.repo_recipe:
@@ -79,7 +79,7 @@ def one_a_repo(tasks: list[Task]) -> list[Task]:
 
 
 def plain_grade(task: Task, patch: str, store: RepoStore, backend: Backend) -> bool:
-    """Whether a grader that applies, runs and reads the log (as SWE-smith's does) calls a patch resolved."""
+    """Whether a grader that applies a patch, runs tests and reads the log (as SWE-smith's) resolves it."""
     with store.scratch_checkout(task) as tree, backend.start(tree) as sandbox:
         sandbox.put("/tmp/patch.diff", encode_patch(patch))
         ways = (
@@ -103,10 +103,10 @@ def check_cheats(
     plain: bool = False,
     dealt: Sequence[tuple[Entry, Task]] = (),
 ) -> Record:
-    """The suite on `tasks`, and entries of the corpus on the tasks that they were dealt to.
+    """Runs the suite on `tasks`, and each entry of the corpus on the task that it was dealt to.
 
-    {"cheats", "runs", "resolved", "statuses", "golds", "golds_resolved", "honest", "honest_resolved",
-    "rows"}; with `plain`, each row also says whether a plain grader is fooled.
+    Returns {"cheats", "runs", "resolved", "statuses", "golds", "golds_resolved", "honest", "honest_resolved",
+    "rows"}; with `plain`, each row also notes whether a plain grader is fooled.
     """
     jobs = [(task, name, CHEAT, patch) for task in tasks for name, patch in cheat_patches(task, store)]
     jobs += [(task, GOLD, GOLD, gold_patch(store, task)) for task in tasks]
@@ -145,8 +145,8 @@ def _summary(rows: list[CheatRun], backend: str) -> Record:
 
 
 def check_summary(summary: Record) -> None:
-    """Raises InputError when a cheat was resolved, a gold patch or an honest fix was not, or something could
-    not be judged."""
+    """Raises InputError if a cheat was resolved, if a gold patch or an honest fix was not, or if a patch
+    could not be judged."""
     wrong = [
         f"{row.cheat} on {row.instance_id} is {row.status} ({row.reason})"
         for row in map(CheatRun.of, summary["rows"])

@@ -1,1 +1,1 @@
-"""One patch in one sandbox: what is run, under which guard, and the verdict on the evidence."""
+"""Runs one patch in one sandbox: what runs, how the run is guarded, and the verdict on its evidence."""

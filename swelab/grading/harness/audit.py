@@ -1,8 +1,8 @@
 """Finds constructs in a patch's Python code that no repair needs: access to the test runner or to other
-frames, code that is hidden from readers.
+frames, and code that is hidden from a reader.
 
 No finding alone makes a patch tampered. A finding makes it suspect, so that its tests must be witnessed. A
-construct that many honest repairs have too is `dynamic`: it only causes a second run.
+construct that honest repairs often have is only `dynamic`: it causes a second run.
 """
 
 import ast
@@ -19,7 +19,7 @@ from swelab.grading.harness.lasting_state import remark
 from swelab.records import Record
 
 Construct = tuple[int, str, str]
-"""(line, word by which a patch would name it, description)."""
+"""(line, the word that is looked for in the gold patch, description)."""
 
 RUNNER = re.compile(
     r"(_?pytest|pluggy|unittest|doctest|xdist|sitecustomize|conftest)(\.[\w.]*)?|PY(TEST|THON)[A-Z_]+"
@@ -40,7 +40,7 @@ DEEP_NAMES = lasting_state.NAMES | frozenset(
     "register_at_fork raise_signal setitimer load_module exec_module get_type_hints resolve_name CodeType "
     "FunctionType _hookimpls iter_importers iter_importer_modules get_importer find_loader".split()
 )
-"""Names that count as attributes, called, imported, or looked up by a constant string."""
+"""Names that count if code uses them as an attribute, calls or imports them, or looks them up by a string."""
 
 OWNED_NAMES = {
     "builtins": frozenset({"compile", "exec", "eval"}),
@@ -49,7 +49,7 @@ OWNED_NAMES = {
     "inspect": frozenset({"stack"}),
     "codecs": frozenset({"register"}),
 }
-"""Names that count only of these modules, those of `builtins` also alone: `re.compile` is nobody's cheat."""
+"""Names that count only as members of these modules; those of `builtins` also alone. `re.compile` is fine."""
 
 _DEEP_WORD = re.compile(
     rf"(?<![a-zA-Z])({'|'.join(sorted(each for each in DEEP_NAMES if '_' in each))})(?!\w)"
@@ -68,7 +68,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def binaries(patch: str) -> list[str]:
-    """`path: what` for each file that a patch brings as no text: it may be an archive of code."""
+    """`path: what` for each file that a patch brings in binary form: it may be an archive of code."""
     found: list[str] = []
     head = ""
     for line in patch.split("\n"):
@@ -80,8 +80,8 @@ def binaries(patch: str) -> list[str]:
 
 
 def review(texts: Sequence[tuple[str, str, str]], gold: str | None) -> Record:
-    """{"dynamic": .., "findings": ..} of changed files (path, text, text before); without a gold patch no
-    findings."""
+    """{"dynamic": .., "findings": ..} of changed files (path, new text, old text); no findings without a gold
+    patch."""
     found = {"dynamic": [f"{path}: {word}" for path, *both in texts for word in dynamic(*both)]}
     if gold is not None:
         found["findings"] = [each for text in texts for each in findings(*text, gold)]
@@ -89,8 +89,8 @@ def review(texts: Sequence[tuple[str, str, str]], gold: str | None) -> Record:
 
 
 def findings(path: str, new: str, old: str, gold: str) -> list[str]:
-    """`path:line: what` for the constructs of `new` beyond as many of a kind as the text before the patch has
-    and the lines of the gold patch name; the first MOST_FINDINGS of them."""
+    """Returns `path:line: what` for each construct of `new` that is more than `old` has of its kind plus the
+    mentions of its name in the gold patch; at most MOST_FINDINGS."""
     own = frozenset(path.removesuffix(".py").split("/"))
     allowed = Counter(what for _, _, what in _constructs(old, own))
     in_gold = Counter(re.findall(r"\w+", "\n".join(re.findall(r"^[-+](?![-+]{2} )(.*)", gold, re.M))))
@@ -105,10 +105,10 @@ def findings(path: str, new: str, old: str, gold: str) -> list[str]:
 
 
 def dynamic(new: str, old: str) -> list[str]:
-    """The means by which code could hide what it uses, that a patched file has more of than before.
+    """Names by which code could hide what it uses, and which a patched file has more often than before.
 
-    Ordinary repairs have some of it; it asks for the second look (`echo`), no more. A file that cannot be
-    parsed counts as dynamic.
+    Ordinary repairs have some too, so they only cause the second run (`echo`). A file that cannot be parsed
+    counts as dynamic.
     """
     try:
         before, after = (_dynamic_words(python_syntax.parse_python(text)) for text in (old, new))
@@ -129,8 +129,8 @@ def _dynamic_words(tree: ast.Module) -> Counter[str]:
         elif isinstance(node, ast.keyword) and node.arg in ("metaclass", "namespace"):
             found[node.arg] += 1
         if isinstance(node, Function | ast.ClassDef) and "assert" in name.lower() and id(node) not in counted:
-            found[ast.unparse(node)] += 1  # what asserts may have come to assert nothing
-            counted.update(map(id, python_syntax.walk(node)))  # and all inside it, once
+            found[ast.unparse(node)] += 1  # new code that asserts may assert nothing
+            counted.update(map(id, python_syntax.walk(node)))  # nested code counts with its outer one
     return found
 
 
@@ -171,7 +171,7 @@ def _constructs(text: str, own: frozenset[str]) -> Iterator[Construct]:
 
 
 def _strange_encoding(text: str) -> str:
-    """The encoding that a file says it has, where code in it may look like something else; "" otherwise."""
+    """The encoding that a file declares, if code in that encoding may look like something else; else ""."""
     try:
         name = tokenize.detect_encoding(io.BytesIO(text.encode("utf-8", "replace")).readline)[0]
     except (SyntaxError, LookupError):
@@ -182,9 +182,9 @@ def _strange_encoding(text: str) -> str:
 class _Facts:
     """Facts about the nodes of a syntax tree.
 
-    By identity: roots, the first name of each dotted name; texts, of constants and of added ones; silent:
-    constants that are documentation, and the own module's entry in `sys.modules`. foreign: names of what is
-    imported from elsewhere, but for those that stand for something else, too. modules: by the names they get.
+    roots: node id -> first name of the dotted name; texts: node id -> text of a constant or of a sum of
+    constants; silent: ids of docstrings and of the module's own entry in `sys.modules`. foreign: names that
+    only stand for things imported from other packages. modules: local name -> imported module or member.
     """
 
     def __init__(self, tree: ast.Module, own: frozenset[str]):
@@ -202,7 +202,7 @@ class _Facts:
                 others.add(node.arg)
             elif isinstance(node, ast.Expr | ast.Subscript) and _is_silent(node):
                 self.silent.add(id(node.value))
-        for node in reversed(self.nodes):  # what a node is made of comes before it
+        for node in reversed(self.nodes):  # a node's children come before it
             self._take(node)
         for node in self.nodes:
             if isinstance(node, ast.Assign):

@@ -1,8 +1,8 @@
 """A prediction's verdict: patch -> fresh sandbox -> tests -> per-test grade.
 
-The grader sees the task and the patch, nothing else of the trajectory. The patch goes onto a clean checkout
-in a sandbox of its own, everything that decides how it is judged is put back, and the tests run under
-guard; `evidence` turns what the run left behind into a verdict.
+The grader sees the task and the patch, and nothing else of the trajectory. It applies the patch to a clean
+checkout in a fresh sandbox, restores all files that decide the verdict, and runs the tests under guard.
+`verdict` then judges the evidence of the run.
 """
 
 import base64
@@ -39,10 +39,10 @@ CHECKS = frozenset({"audit", "guard", "echo", "witness"})
 spoiled tests, the tests in question form."""
 
 REFERENCE = frozenset({"reference"})
-"""No check: judged as SWE-bench's own harness does."""
+"""Stands for no check at all: judged as SWE-bench's own harness does."""
 
 IN_IMAGES = {"memory_bytes": 8 << 30, "processes": 512, "disk_bytes": 20 << 30, "file_bytes": 2 << 30}
-"""Limits of a command in a published image are no lower than these."""
+"""The least limits of a command in a published image."""
 
 
 def grade_key(task: Task, patch: str, outcome: str, place: str) -> str:
@@ -103,13 +103,13 @@ def run_patch(
 ) -> RunEvidence:
     """Runs a patch's tests and returns the evidence. Raises InputError (unusable task).
 
-    witness: the question that is put to the patch before its tests run, when its code has seen no expected
-    value of this grading. If its values are those of the gold patch, there is no second run with spoiled
-    tests, unless its code reaches for what outlives a sandbox.
+    witness: the question that runs on the patch before its tests, so that its code has not seen the expected
+    values. If the emitted values equal the gold patch's, we skip the second run with spoiled tests, unless
+    the code reaches for state that outlives a sandbox.
     """
     start = time.monotonic()
     spec = read_spec(task)
-    # The agent may have written such a file anew; the grader has its own.
+    # The agent may have rewritten such a file; the grader has its own copy.
     if task.hidden_tests:
         patch = patch_paths.without(patch, {*task.failing_files})
     run = ended("ran") | {"findings": [], "dynamic": [], "echo": "", "seconds": 0.0}
@@ -150,7 +150,7 @@ def evidence_of(
 
 
 def refusal(patch: str, allow_empty: bool) -> Record:
-    """The end of a run that is refused before it starts, {"ended", "reason"}; {} if the patch is not
+    """Returns {"ended", "reason"} of a run that is refused before its start; {} if the patch is not
     refused."""
     if not patch.strip() and not allow_empty:
         return Record(ended=GradeEnd.EMPTY_PATCH)
@@ -161,8 +161,8 @@ def refusal(patch: str, allow_empty: bool) -> Record:
 
 
 def ask_question(question: QuestionRun, witness: KeptWitness) -> Record:
-    """{"said", "said_ended"}: the values that the patch's code emits in the task's question; {} where the
-    patch does not apply.
+    """{"said", "said_ended"}: the values that the patch's code emits in the task's question; {} if the patch
+    does not apply.
 
     Raises SandboxError, OSError, InputError (unusable task).
     """
@@ -174,14 +174,14 @@ def ask_question(question: QuestionRun, witness: KeptWitness) -> Record:
 
 
 def limits_of(limits: Limits, image: Image | None) -> Limits:
-    """The limits of commands, which are no lower than IN_IMAGES in an image."""
+    """The limits of commands; in an image, raised at least to those of IN_IMAGES."""
     least = IN_IMAGES if image else {}
     return replace(limits, **{name: max(value, getattr(limits, name)) for name, value in least.items()})
 
 
 def is_witnessed(witness: KeptWitness, run: RunEvidence) -> bool:
-    """Whether the values that a patch emitted confirm all tests to be repaired, and its code could not have
-    them from elsewhere."""
+    """Whether a patch's emitted values confirm all tests that it must repair, and its code does not reach for
+    state that outlives a sandbox."""
     return testimony(witness, run)[0].standing == "witnessed" and not reaches_out(run)
 
 
@@ -210,9 +210,9 @@ def sandboxes(
     image: Image | None,
     others: Sequence[Task] = (),
 ) -> Iterator[Callable[[bool], Sandbox]]:
-    """Makes sandboxes with the task's checkout, of its repository's archive or of its image; with the bugs of
-    `others` in it too. The checkout is made once, and each sandbox gets a copy. The caller states whether the
-    sandbox `forgets` (see `Backend.start`), as it must if its code sees expected values.
+    """Yields a function that makes a sandbox with the task's checkout, from its archive or its image, to
+    which the bugs of `others` are added. The checkout is made once, and each sandbox gets a copy. The caller
+    passes whether the sandbox `forgets` (see `Backend.start`): it must if its code sees expected values.
 
     Raises InputError (no image, archive or test file), SandboxError, OSError.
     """
@@ -237,8 +237,8 @@ def wants_echo(spec: RunSpec, run: RunEvidence, checks: frozenset[str]) -> bool:
 
 
 def echo(again: PatchRun) -> Record:
-    """{"echo": the complaint of the run with spoiled tests, or ""}; or how that run ended, where the guard
-    failed in it. Raises SandboxError, OSError."""
+    """{"echo": what the run with spoiled tests says against the patch, or ""}; if the guard failed, how the
+    run ended. Raises SandboxError, OSError."""
     run = again.evidence()
     if not again.spoiled_tests:
         return {"echo": ""}

@@ -20,7 +20,7 @@ CLEARED = (
 
 @dataclass
 class Guard:
-    """The random names and the key of one run. new: top-level modules that the patch brings."""
+    """The random names and the key of one run. new: top-level modules that the patch adds."""
 
     root: str
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -58,9 +58,9 @@ class Guard:
     ) -> dict[str, bytes]:
         """Start-up code, observer and plan by path under the guard's folder.
 
-        changed: Python files that the patch changed; listed: the task's test ids; watched: those of them
-        around which the runner is looked over; only: test files to which the run is narrowed, with the text
-        that they are given.
+        changed: Python files that the patch changed; listed: the task's test ids; watched: test ids before
+        and after which the runner is inspected; only: the only test files to run, with the text to run in
+        place of theirs.
         """
         plan = {
             "key": self.key,
@@ -93,9 +93,9 @@ class Guard:
     def command(self, test_command: str, guarded: bool = True) -> str:
         """Bash that puts protected files back and runs `test_command` between this run's markers.
 
-        {folder}/run.tar must be there, with a list `remove` of paths and when guarded with `files()`. Ends
-        with the test command's exit code, or before it with 92 when protected files cannot be put back, 94
-        when there is no room for them, 95 when the run's output cannot be opened for the observer.
+        {folder}/run.tar must exist. It has a list `remove` of paths and, if guarded, `files()`. Ends with the
+        test command's exit code, or before it with 92 when protected files cannot be put back, 94 when there
+        is no room for them, 95 when the run's output cannot be opened for the observer.
         """
         folder = self.folder
         start = f"unset {' '.join(CLEARED)}\nG={self.prepared}\n"

@@ -1,4 +1,4 @@
-"""Readers of what hostile code wrote, in a process of its own: the code of a patch, the log of its run."""
+"""Reads text from hostile code in a separate process: the code of a patch, the log of its run."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ def review(texts: Sequence[tuple[str, str, str]], gold: str | None) -> Record:
 def read_verdict(spec: RunSpec, run: RunEvidence) -> Verdict:
     """The verdict on a run's evidence. Raises InputError (unknown log parser).
 
-    Our own log parsers read each line once; other parsers run in the other process.
+    Our own log parsers read each line once and run here; other parsers run in the separate process.
     """
     if spec.parser in logs.LINEAR_PARSERS:
         return verdict(spec, run)

@@ -1,17 +1,17 @@
-"""Names in code of what outlives a sandbox, above all which pages of a shared file are in memory.
+"""Names in code of state that outlives a sandbox, such as which pages of a shared file are in memory.
 
-One run of a task could leave values there for a later one, so right values do not clear code that uses them.
+One run of a task could leave values there for a later one, so right values do not clear such code.
 """
 
 import ast
 from collections.abc import Mapping
 
 OUTLIVES = "which outlives the run"
-"""Part of each finding of this kind."""
+"""A phrase that each finding of this kind contains."""
 
 MODULES = frozenset({"fcntl", "mmap"})
 POWERS = frozenset({"fcntl.fcntl", "mmap.__new__"})
-"""Audit events of the interpreter."""
+"""Names of the interpreter's audit events of this kind."""
 
 NAMES = frozenset(
     "posix_fadvise POSIX_FADV_DONTNEED POSIX_FADV_WILLNEED pread preadv RWF_NOWAIT RWF_HIPRI mincore "
@@ -26,7 +26,7 @@ _FIRST_DESCRIPTOR = 3
 
 
 def remark(name: str) -> str:
-    """The end of a finding about a name: that it outlives the run, or nothing."""
+    """The end of a finding about a name: that it outlives the run, or ""."""
     lasting = name in NAMES | MODULES or name.startswith(("/proc/", "/dev/fd"))
     return f", {OUTLIVES}" if lasting else ""
 
@@ -36,7 +36,7 @@ def descriptor(call: ast.Call, modules: Mapping[str, str]) -> int | None:
 
     Honest code keeps the number of a file that it opened in a variable.
 
-    modules: what each imported name stands for.
+    modules: by imported name, the module or member that it names.
     """
     function, number = call.func, getattr(call.args[0], "value", None) if call.args else None
     if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):

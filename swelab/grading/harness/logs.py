@@ -1,7 +1,7 @@
 """Parses a test command's log into a status for each test.
 
-The parsers are swebench's (its registry, pinned in `envs/`), and one of ours for SWE-smith's logs. Only the
-text between two marker lines counts as the log. The lines carry a nonce of the run.
+The parsers are swebench's (its registry, pinned in `envs/`), and ours for SWE-smith's logs. Only the text
+between two marker lines counts as the log. The lines carry a nonce of the run.
 """
 
 import re
@@ -17,9 +17,9 @@ DEFAULT_PARSER = "parse_log_pytest"
 VERBOSE_PARSER = "parse_log_pytest_verbose"
 """Lines of `pytest --verbose`: the test's id first, then its status."""
 UNITTEST_PARSER = "parse_log_unittest_verbose"
-"""Lines of `unittest --verbose`: what names the test, three dots, its status; then the list of failures."""
+"""Lines of `unittest --verbose`: the test's name, three dots, its status; then the list of failures."""
 GO_PARSER = "parse_log_go_verbose"
-"""Lines of `go test -v`, of tests within tests too, and of packages that were not built."""
+"""Lines of `go test -v`, also of subtests and of packages that did not build."""
 
 GROUPS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 PASSED = frozenset({"PASSED"})
@@ -34,8 +34,8 @@ SUITE_RAN = re.compile(
     r"|^(?>.*?Test Suites:).*?(?<!\d)0*+[1-9]\d*+ total",
     re.M,
 )
-"""Lines of other test runners that say that tests ran. No part of it is tried twice at one place, so the time
-for a log grows with its length alone."""
+"""Lines of other test runners that report that tests ran. No part of the pattern is tried twice at one place,
+so the time for a log is linear in its length."""
 _STATUSES = ("FAILED", "PASSED", "SKIPPED", "ERROR", "XFAIL")
 _TERMINAL = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]|\x1b\][^\x07\x1b\n]*+(?:\x07|\x1b\\)|\x1b[ -/]++[0-~]|\x1b[=>78]"
@@ -52,7 +52,7 @@ _LINES = {
     ),
 }
 LINEAR_PARSERS = frozenset({DEFAULT_PARSER, VERBOSE_PARSER, *_LINES})
-"""Ours: the time for a log grows with its length alone."""
+"""Our own parsers: the time for a log is linear in its length."""
 _MEANS = {"ok": "PASSED", "PASS": "PASSED", "FAIL": "FAILED", "SKIP": "SKIPPED", "skipped": "SKIPPED"}
 
 
@@ -81,8 +81,7 @@ def _by_lines(log: str, pattern: re.Pattern[str]) -> dict[str, str]:
 
 
 def _pytest_statuses(log: str) -> dict[str, str]:
-    """Returns the same statuses as swebench's parse_log_pytest in a fraction of its time; a test compares the
-    two."""
+    """Returns the statuses of swebench's parse_log_pytest in a fraction of its time; a test compares both."""
     found: dict[str, str] = {}
     for line in log.split("\n"):
         if line.startswith(_STATUSES):
@@ -113,8 +112,8 @@ def official_part(log: str) -> str:
 def official_statuses(log: str, parser: str) -> dict[str, str]:
     """Status by test id of what lies between the benchmark's markers. Raises InputError (unknown parser).
 
-    Where a marker is there more than once, swebench reads up to the first end: a test counts as passed only
-    if that text and the whole say so. Terminal codes, such as colours, are removed first.
+    If a marker occurs more than once, swebench reads up to the first end marker. Then a test counts as passed
+    only if it passed in both that text and the whole. Terminal codes, such as colours, are removed first.
     """
     log = _TERMINAL.sub("", log) if "\x1b" in log or "\x9b" in log else log
     whole = official_part(log)
@@ -129,8 +128,8 @@ def official_statuses(log: str, parser: str) -> dict[str, str]:
 
 
 def official_refusal(log: str, marked: bool) -> str:
-    """The reason why swebench rejects a log, or "": a line that reports a failed run, or missing markers of a
-    script that prints them (`marked`)."""
+    """Why swebench rejects a log: it has a line that reports a failed run, or lacks markers that its script
+    prints (`marked`). Else ""."""
     for marker in OFFICIAL_FAILURES:
         if marker in log:
             return f"the log says {marker!r}"
@@ -146,8 +145,8 @@ class Results:
         self._cut: dict[str, list[str]] | None = None
 
     def of(self, test: str) -> set[str]:
-        """Statuses of a listed test; more than one where its id was cut at a space and fits several;
-        none: absent. A log's lines give the ids of pytest up to the first space."""
+        """Statuses of a listed test; none if it is absent. The log or the task may have cut its id at the
+        first space; a listed id that is cut may fit several tests."""
         if test in self.status:
             return {self.status[test]}
         cut = test.partition(" ")[0]
@@ -170,9 +169,9 @@ def judge(
 ) -> TestVerdicts:
     """Per-test verdicts, in the task's order.
 
-    A test that is absent from the log, skipped, failed or in error is no success: a prediction may not
-    make a test go away. Nor is an expected failure of a test that must pass. `accepts(group, test,
-    statuses)` decides otherwise.
+    A test that is absent from the log, skipped, failed or in error is no success, so a prediction gains
+    nothing by removing a test. An expected failure is no success if the test must be repaired.
+    `accepts(group, test, statuses)` decides otherwise.
     """
     results = Results(status)
     accepts = accepts or passed
@@ -180,12 +179,12 @@ def judge(
 
 
 def passed(group: str, test: str, statuses: set[str]) -> bool:
-    """Whether a listed test is a success by its statuses: all of them good ones, and at least one."""
+    """Whether a listed test succeeded: it has at least one status, and all its statuses are successes."""
     return bool(statuses) and statuses <= (PASSED if group == GROUPS[0] else PASSED_OR_EXPECTED)
 
 
 def not_failed(group: str, test: str, statuses: set[str]) -> bool:
-    """The same for logs that list failures only: absent is a success."""
+    """The same for logs that list only failures: a test that is absent succeeded."""
     return not statuses & {"FAILED", "ERROR"}
 
 

@@ -1,10 +1,10 @@
 """The second run of a resolved patch: the same tests, changed so that honest code must fail them.
 
-Before each assertion of the tests that the patch repairs stands one that cannot hold, most often by an
-expected value that is another one of its kind, so that an object that learns from its first comparison
-learns the wrong value; a test in which none held ends in a failure. A patch that
-repairs the code fails; a patch that forges outcomes by a test's name, whose objects equal everything, or
-whose own assertions assert nothing, passes once more.
+We insert before each assertion of the repaired tests a copy that must not hold, most often with another
+expected value of the same type. So an object that learns from its first comparison learns the wrong value. A
+test in which no copy held ends in a failure. So these tests fail on a patch that repairs the code, but pass
+on a patch that forges outcomes by a test's name, whose objects equal everything, or whose own assertions
+assert nothing.
 """
 
 import ast
@@ -22,7 +22,7 @@ _UNITTEST = frozenset(
     {"assertEqual", "assertEquals", "assertListEqual", "assertDictEqual", "assertTupleEqual"}
 )
 _MATCHER = re.compile(r"\bANY\b|\bapprox\b|\b[A-Z]\w*\(")
-"""Types on the right-hand side of a comparison whose objects may be made to equal anything."""
+"""Right-hand sides of comparisons that may be matchers: objects that are made to equal other values."""
 
 Test = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -30,8 +30,8 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 @dataclass(frozen=True)
 class _Draw:
-    """Random values of one spoiled run: the distance by which values are moved, and the name that reports
-    that an assertion held all the same."""
+    """Random values of one spoiled run: the distance by which values are moved, and the name of the flag that
+    is set if an impossible assertion held."""
 
     number: int
     word: str
@@ -69,15 +69,15 @@ def {name}(value):
     else:
         yield [{word}] if type(value) is list else ({word},) if type(value) is tuple else object()
 """
-"""Values of the same kind, in each of which one thing is another. Of other classes of containers, whose
-`==` may overlook what differs, it is an object that equals nothing."""
+"""Yields values of the same type that each differ from `value` in one part. For other classes of containers,
+whose `==` may ignore a part, yields an object that equals nothing."""
 
 
 def spoiled(source: str, names: list[tuple[str, ...]], seed: int) -> tuple[str, list[tuple[str, ...]]]:
     """(source with the named tests spoiled, names of the tests for which that was possible).
 
-    names: ("test_x",) or ("TestClass", "test_x"). Assertions of functions that are no tests, which tests
-    may call, are taken too.
+    names: ("test_x",) or ("TestClass", "test_x"). Also spoils the assertions in functions that are not tests,
+    since tests may call them.
     """
     try:
         tree = python_syntax.parse_python(source)
@@ -111,7 +111,7 @@ def _is_python(text: str) -> bool:
 
 
 def complaint(tests: list[str], outcomes: dict[str, str]) -> str:
-    """Describes why a spoiled run is suspect: a test passed all the same, or none ran; else ""."""
+    """Describes why a spoiled run makes a patch suspect: a test passed, or none ran; else ""."""
     results = Results(outcomes)
     told = {test: results.of(test) for test in tests}
     for test, found in told.items():
@@ -135,7 +135,7 @@ def _find(tree: ast.Module, name: tuple[str, ...]) -> Test | None:
 
 
 def _ending(function: Test, lines: list[str], draw: _Draw) -> tuple[int, list[str]] | None:
-    """(line, what comes after it): the end of a test, at which honest code fails; None where that is not
+    """(line, lines to insert after it): a test's end, which makes honest code fail; None if that is not
     certain."""
     first, last = function.body[0], function.body[-1]
     if first.lineno == function.lineno or any(
@@ -159,8 +159,8 @@ def _own_nodes(function: Test) -> Iterator[ast.AST]:
 def _impossible(
     function: Test, lines: list[str], draw: _Draw, leave: str = ""
 ) -> Iterator[tuple[int, list[str]]]:
-    """(line, what comes after it) before each assertion of a function: one that cannot hold, and notes if it
-    does."""
+    """Yields (line, lines to insert after it) for each assertion of a function: a check before it that cannot
+    hold, and that sets the flag if it does."""
     for statement in _own_nodes(function):
         if not isinstance(statement, ast.Assert | ast.Expr) or not (tried := _tried(statement, draw, leave)):
             continue
@@ -177,10 +177,9 @@ def _impossible(
 
 
 def _tried(statement: ast.Assert | ast.Expr, draw: _Draw, leave: str) -> list[str]:
-    """Source lines that set the flag, and do what `leave` says, if a condition holds that honest values
-    cannot meet.
+    """Source lines that set the flag and run `leave` if a condition holds that honest values cannot meet.
 
-    [] for a statement that is no such assertion.
+    [] if the statement is no assertion that we can change.
     """
     held = f"globals()[{draw.flag!r}] = True{leave}"
     if isinstance(statement, ast.Assert):
@@ -204,7 +203,7 @@ def _tried(statement: ast.Assert | ast.Expr, draw: _Draw, leave: str) -> list[st
 
 
 def _condition(test: ast.expr, draw: _Draw) -> str:
-    """A condition that does not hold where `test` does, but might for objects that pretend; "" for none."""
+    """A condition that is false for honest values, but may be true for pretending objects; "" for none."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         parts = [(_condition(value, draw), ast.unparse(value)) for value in test.values]
         return " and ".join(f"({new or old})" for new, old in parts) if any(new for new, _ in parts) else ""
@@ -222,7 +221,7 @@ def _condition(test: ast.expr, draw: _Draw) -> str:
 
 def _equal(left: ast.expr, right: ast.expr, draw: _Draw) -> str:
     one, two = ast.unparse(left), ast.unparse(right)
-    each = f"{draw.flag}each"  # the test may have names of its own
+    each = f"{draw.flag}each"  # no clash with the test's own names
     text = f"any(({one}) == {each} for {each} in {draw.others}({two}))"
     if _MATCHER.search(two):
         return text

@@ -1,7 +1,7 @@
-"""Reads the observer's one-way record of a run, whose lines stand among those of the log.
+"""Reads the observer's one-way record of a run, whose lines are mixed with those of the log.
 
-Each line has a number and a seal under a key that the writing process forgets with that line. So a line that
-is withdrawn, replaced or left out is noticed.
+Each line has a number and a seal under a key that the writing process forgets with that line. So we notice a
+line that is removed, replaced or left out.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ class ObserverRecord:
 def read_record(output: bytes, nonce: str, key: str, log_bytes: int) -> ObserverRecord:
     """Separates a run's output into its log and the observer's record under this nonce and key.
 
-    log_bytes: of the log, one half from its start and one from its end are kept.
+    log_bytes: how much of the log is kept, half from its start and half from its end.
     """
     line = re.compile(rb"\x1e%s ([0-9a-f]{32}) ((\d{1,9}) [+.][ -~]{0,3500})\x1f" % nonce.encode())
     pieces: dict[int, tuple[bytes, bytes]] = {}
@@ -74,9 +74,9 @@ def read_record(output: bytes, nonce: str, key: str, log_bytes: int) -> Observer
 
 
 def _opened(pieces: dict[int, tuple[bytes, bytes]], key: bytes) -> Iterator[list[Any] | None]:
-    """The observations in their order, up to the first missing line.
+    """Yields the observations in order, up to the first missing line.
 
-    A malformed line, or one not sealed with its key, is None and ends them.
+    Yields None for a malformed observation; yields None and ends at a line with a wrong seal.
     """
     number, body = 0, list[bytes]()
     while number in pieces:
@@ -120,7 +120,7 @@ def _state(pieces: dict[int, tuple[bytes, bytes]], observations: list[list[Any]]
 
 
 def observed(observations: list[list[Any]], junit: str | None) -> Observed:
-    """The observations as evidence. If several speak of one test, the worst counts."""
+    """The observations as evidence. If several report one test, the worst outcome counts."""
     seen: dict[str, Any] = {"exit": -1, "junit": junit, "outcomes": {}, "raised": {}}
     seen |= {"marked": [], "changed": [], "powers": [], "faults": []}
     for kind, *fields in observations:

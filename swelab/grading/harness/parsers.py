@@ -1,7 +1,7 @@
 """swebench's registry of log parsers.
 
-The package around them imports container engines, a cloud's client and pandas, which takes a second of CPU
-time in every process that judges a log; the parsers need none of it.
+Their package imports clients of container engines and of a cloud, and pandas. That costs each process that
+judges a log a second of CPU time, and the parsers do not need it.
 """
 
 import importlib
@@ -28,7 +28,8 @@ def module(name: str) -> Any:
         return importlib.import_module(f"{_PACKAGE}.{name}")
     spec = importlib.util.find_spec(_PACKAGE)
     assert spec is not None
-    # A package that was never executed: its modules are found, and who needs the whole of it still gets it.
+    # We register the package without executing it: its modules can be imported, and other code can still load
+    # all of it.
     sys.modules[_PACKAGE] = importlib.util.module_from_spec(spec)
     try:
         return importlib.import_module(f"{_PACKAGE}.{name}")

@@ -1,7 +1,7 @@
-"""Reads which files a patch touches, and says which files no patch may touch.
+"""Finds the files that a patch touches, and whether one of them is a file that no patch may touch.
 
-The text is read with the rules of `git apply` and of GNU patch at once: a name counts when either program
-could take it for a file to write.
+The text is read by the rules of both `git apply` and GNU patch: a name counts if either program could write
+to a file of that name.
 """
 
 import re
@@ -16,7 +16,7 @@ _SUBMODULE_MODES = ("new file mode 160000", "new mode 160000")
 
 
 def header_lines(patch: str) -> Iterator[str]:
-    """The lines of a patch outside of its hunks; without a carriage return, which GNU patch takes off."""
+    """The lines of a patch outside its hunks, without carriage returns, which GNU patch removes too."""
     before = after = 0
     for line in lines_of(patch):
         if before > 0 or after > 0:
@@ -82,7 +82,7 @@ def _names(headers: Iterable[str]) -> Iterator[str]:
 
 
 def _git_names(rest: str) -> Iterator[str]:
-    # An open quotation takes the rest, which is passed over once.
+    # An unclosed quotation takes the rest of the line, and is skipped at once.
     quoted = [name for name in re.findall(r'("[^"\\]*+(?:\\.[^"\\]*+)*")|".*', rest) if name]
     if quoted:
         yield from map(_unquoted, quoted)
@@ -97,7 +97,7 @@ def _stripped(name: str) -> str:
 
 
 def _unquoted(name: str) -> str:
-    """A name as git writes it: in double quotes with C escapes where it holds odd bytes."""
+    """A name as git writes it: in double quotes with C escapes if it holds unusual bytes."""
     if not (len(name) > 1 and name.startswith('"') and name.endswith('"')):
         return name
     out = bytearray()

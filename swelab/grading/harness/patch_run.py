@@ -1,4 +1,4 @@
-"""Runs one patch in one sandbox: applies it, restores what judges it, runs the tests, takes the evidence."""
+"""Runs one patch in one sandbox: applies it, restores protected files, runs tests, collects evidence."""
 
 import errno
 import io
@@ -27,7 +27,7 @@ LOG_BYTES = 8 << 20
 """Bytes of a test command's output that are kept, one half from its start and one from its end."""
 
 FILE_BYTES = 64 << 20
-"""Bytes of a file that is read from the sandbox."""
+"""Most bytes that are read of one file in the sandbox."""
 
 MOST_WATCHED = 40
 """Most tests around which the runner is inspected: an inspection takes some milliseconds."""
@@ -37,7 +37,7 @@ _EXCUSES = {
     "object.__setattr__": "__code__",
     "object.__getattr__": "(__code__|tb_frame|gi_frame|cr_frame|ag_frame)",
     "sys._getframe": "(_getframe|currentframe|inspect|walk_stack)",
-    "exec": "(exec|eval|compile)",  # each raises the other's event
+    "exec": "(exec|eval|compile)",  # each of the two raises the other's event
     "compile": "(exec|eval|compile)",
     "subprocess.Popen": "subprocess",
     "mmap.__new__": "mmap",
@@ -56,8 +56,8 @@ TASK_FAULTS = {
 class PatchRun:
     """A patch in a fresh sandbox of its task; good for one run.
 
-    checks: see `grade.CHECKS`. With `spoil`, the tests that the patch repairs cannot pass, and nothing
-    else runs.
+    checks: see `grade.CHECKS`. With `spoil`, only the tests that the patch repairs run, changed so that they
+    must fail.
     """
 
     def __init__(
@@ -105,9 +105,9 @@ class PatchRun:
         return bool(re.search(rf"\b{word}\b", before.get(path, "") + self.spec.gold))
 
     def _spoiled(self) -> dict[str, str]:
-        """Source of each test file with its repaired tests spoiled; `self.spoiled_tests` has their ids."""
+        """Source of each test file with its repaired tests spoiled; fills `self.spoiled_tests` with ids."""
         if self.spec.setup:
-            self._shell("\n".join(self.spec.setup))  # to the task's own commit
+            self._shell("\n".join(self.spec.setup))  # checks out the task's own commit
         names: dict[str, list[tuple[str, ...]]] = {}
         for test in self.spec.fail_to_pass:
             path, *rest = test.partition("[")[0].split("::")
@@ -161,8 +161,8 @@ class PatchRun:
         return files | ({"gold.diff": encode_patch(gold)} if gold else {})
 
     def _prepare(self) -> tuple[RunEvidence | None, dict[str, bytes]]:
-        """Sets protected files aside and applies the patch: (why the run ended there, if it did, the script's
-        files)."""
+        """Sets protected files aside and applies the patch. Returns (how the run ended if that failed, else
+        None; files that the script wrote)."""
         spec, folder = self.spec, self.guard.prepared
         self.sandbox.put(f"{folder}/in.tar", pack_tar(self.applying(folder)))
         result = self.sandbox.exec(
@@ -186,14 +186,14 @@ class PatchRun:
         return None, files
 
     def apply(self) -> RunEvidence | None:
-        """Applies the patch: why that failed, if it did. Afterwards `removed` is known.
+        """Applies the patch and sets `removed`. Returns how the run ended if that failed.
 
         Raises InputError (unusable task), SandboxError, OSError.
         """
         return self._prepare()[0]
 
     def _no_room(self) -> RunEvidence:
-        """The end of a run whose tests have no room. Raises OSError if the patch did not use the room up."""
+        """How a run ends that has no room for its tests. Raises OSError if others used the room up."""
         if not self.fills():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.guard.folder)
         return ended(GradeEnd.UNRESOLVED, "the patch leaves no room for the tests to run")
@@ -209,7 +209,7 @@ class PatchRun:
         return replace(self.limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=output_bytes)
 
     def _run(self, changed: list[str], tests: dict[str, str]) -> RunEvidence:
-        """Puts protected files back and runs the tests, under guard where pytest runs them."""
+        """Restores protected files and runs the tests; under guard if pytest runs them."""
         spec, guard = self.spec, self.guard
         guarded = spec.by_pytest and "guard" in self.checks
         files = {"remove": b"".join(os.fsencode(path) + b"\0" for path in self.removed)}
@@ -249,7 +249,7 @@ class PatchRun:
     def _junit(self) -> str | None:
         """pytest's JUnit file; "" if it is missing, None if the tests' command names its own file."""
         command = self.spec.eval_script + self.spec.test_cmd
-        if "junit" in command or "PYTEST_ADDOPTS" in command:  # the variable by which we ask for it
+        if "junit" in command or "PYTEST_ADDOPTS" in command:  # by these we ask for our file
             return None
         try:
             return self.sandbox.get(self.guard.junit, FILE_BYTES).decode("utf-8", "replace")
@@ -262,7 +262,7 @@ class PatchRun:
         return random.Random(self.guard.seed).sample(tests, min(len(tests), MOST_WATCHED))
 
     def _unclaimed(self) -> bool:
-        """True if no test runner has started: a started one removes its plan first of all."""
+        """True if no test runner has started: one that starts removes the guard's plan at once."""
         try:
             return bool(self.sandbox.get(f"{self.guard.folder}/plan.json", FILE_BYTES))
         except (FileNotFoundError, PathRefused):
@@ -270,8 +270,8 @@ class PatchRun:
 
 
 def guard_fault(run: RunEvidence) -> Record:
-    """The fields that errors of the guard itself change: "guard_fault" is the first one, the log gets all
-    tracebacks. Unless a file of the patch was at work, the run says nothing about the patch."""
+    """The fields of the evidence that change if the guard itself failed: "guard_fault" is its first error,
+    the log gets all tracebacks. Unless a patched file is on a traceback, the run has no verdict."""
     if not run.observed or not run.observed.faults:
         return {}
     faults = run.observed.faults

@@ -1,7 +1,7 @@
 """The files by which a patch is judged: each is restored to its content from before the patch.
 
-`prepare_script` is run in the sandbox before any of the prediction's code: it sets these files aside,
-applies the patch, and puts them back; files that the patch added under such a name are removed.
+`prepare_script` runs in the sandbox before any code of the prediction. It sets these files aside and applies
+the patch; `RESTORE` then puts them back, and removes files that the patch added under such names.
 """
 
 import fnmatch
@@ -39,17 +39,17 @@ RUNNER_FILES = (
     ),
     *("test_*.py", "*_test.py", "*_test.go", "testdata", "go.work", "runtests.py", "activate", "activate.*"),
 )
-"""Names that count in any folder."""
+"""Names of files that are protected in every folder."""
 
 ROOT_FILES = (
     *("setup.py", "noxfile.py", "tasks.py", "dodo.py", "Makefile", "makefile", "GNUmakefile", "justfile"),
     *("manage.py", "Rakefile", "Gemfile", "requirements*.txt", "environment.y*ml", "meson.build"),
     *("CMakeLists.txt", ".bashrc", ".profile", ".bash_profile"),
 )
-"""Names that count in the repository's root only: further down they may be ordinary code."""
+"""Names that are protected only in the repository's root: in other folders they may be ordinary code."""
 
 BINARIES = ("*.pyc", "*.pyo", "*.so", "*.pyd", "*.dll", "*.dylib", "*.egg", "*.whl")
-"""Compiled code that would be loaded in place of a source file: a patch may not add or change it."""
+"""Compiled code that Python could load in place of a source file: a patch may not add or change it."""
 
 RUNNERS = frozenset(
     "pytest _pytest py pluggy iniconfig packaging pygments exceptiongroup tomli attr attrs xdist execnet "
@@ -68,7 +68,7 @@ METADATA = (".git/hooks", ".git/info", ".git/config.worktree", ".git/config")
 
 
 def test_folders(test_files: Iterable[str]) -> list[str]:
-    """Folders that hold a task's test files and are for tests alone: all that is in them is restored."""
+    """Folders of a task's test files that are for tests alone: all their files are restored."""
     folders = {str(PurePosixPath(name).parent) for name in test_files}
     return sorted(folder for folder in folders if TEST_FOLDERS & set(folder.lower().split("/")))
 
@@ -88,7 +88,7 @@ def is_protected(path: str, test_files: Iterable[str]) -> bool:
 
 @lru_cache(maxsize=16)
 def _of_tests(test_files: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """(a task's test files, the starts of paths in its test folders)."""
+    """(a task's test files, its test folders as prefixes of paths)."""
     return frozenset(test_files), tuple(f"{folder}/" for folder in test_folders(test_files))
 
 
@@ -97,13 +97,13 @@ def prepare_script(
 ) -> str:
     """Bash that sets protected files aside in {folder}/protected.tar and applies {folder}/patch.diff.
 
-    setup: shell lines run before all else. gold: "", or how `git apply` puts {folder}/gold.diff (the gold
-    patch's part in protected files) on: "apply" or "apply -R". If `listed`, it writes a tar to standard
-    output: `fresh`, what is new or changed after the patch (`<type> <inode> <ctime> <size> ./path\\t<link
-    target>`, each ended by a NUL), `protected` and `tops` (NUL-ended paths), `way` (how it was applied),
-    before.tar (the files that {folder}/touched names, as they were) and after.tar (fresh Python files). Exit
-    code 0; 90 when the set-up fails, 91 when no way of applying works, 92 when files cannot be set aside, 93
-    when the gold part does not apply, 94 when there is no room.
+    setup: shell lines run before all else. gold: how git applies {folder}/gold.diff (the gold patch's part in
+    protected files): "apply", "apply -R", or "" for not at all. If `listed`, the script writes a tar to
+    standard output: `fresh`, the files that are new or changed after the patch (`<type> <inode> <ctime>
+    <size> ./path\\t<link target>`, each ended by a NUL), `protected` and `tops` (NUL-ended paths), `way` (how
+    it was applied), before.tar (the files that {folder}/touched names, as they were) and after.tar (fresh
+    Python files). Exit code 0; 90 when the set-up fails, 91 when no way of applying works, 92 when files
+    cannot be set aside, 93 when the gold part does not apply, 94 when there is no room.
     """
     ungold = {"": "", "apply": "apply -R", "apply -R": "apply"}[gold]
     lists = dict(zip(("found", "before", "tops", "told"), _LISTS if listed else [""] * 4, strict=True))
@@ -119,11 +119,11 @@ def prepare_script(
 
 
 def to_remove(fresh: bytes, protected: bytes, tops: bytes, test_files: list[str]) -> list[str]:
-    """Paths, of those that are new or changed after a patch, that are removed before protected files are
-    put back.
+    """Of the paths that are new or changed after a patch, those to remove before protected files are put
+    back.
 
-    Links and compiled code that the patch made, files with a protected name that were not there before,
-    and top-level modules that would stand in for others (and were not among `tops` before).
+    They are links and compiled code that the patch made, new files with a protected name, and new top-level
+    modules (not among `tops`) that Python would import in place of others.
     """
     kept, known = set(protected.split(b"\0")), set(tops.split(b"\0"))
     found = []
@@ -139,7 +139,7 @@ def to_remove(fresh: bytes, protected: bytes, tops: bytes, test_files: list[str]
 
 
 def fresh_python(fresh: bytes) -> list[str]:
-    """Python files that are new or changed after a patch."""
+    """Paths of the Python files that are new or changed after a patch."""
     paths = [entry.split(b" ", 4)[4].partition(b"\t")[0] for entry in fresh.split(b"\0") if entry]
     return [os.fsdecode(path[2:]) for path in paths if path.endswith(b".py")]
 
@@ -149,18 +149,18 @@ def _compiled(path: str) -> bool:
 
 
 def new_modules(paths: list[str], tops: bytes) -> list[str]:
-    """Names of top-level modules that Python files bring which were not there before."""
+    """Names of the new top-level modules that Python files add: those not in `tops`."""
     known = set(tops.split(b"\0"))
     return sorted({_new_top(path, known) for path in paths} - {""})
 
 
 def _shadows(path: str, tops: set[bytes]) -> bool:
-    """Whether a path is of a new top-level module by the name of one that is there already."""
+    """Whether a path adds a new top-level module with the name of one that Python or the test runner has."""
     return _new_top(path, tops) in SHADOWABLE
 
 
 def _new_top(path: str, tops: set[bytes]) -> str:
-    """The top-level module that a path is of, when it was not there before; else ""."""
+    """The name of the new top-level module to which a path belongs; "" if it was there before."""
     parts = path.split("/")
     depth = 1 if parts[0] in ("src", "lib") and len(parts) > 1 else 0
     top = "/".join(parts[: depth + 1])
@@ -181,7 +181,7 @@ def _expression(test_files: list[str]) -> str:
 
 
 def literal(name: str) -> str:
-    """A path as a pattern of `find` that matches nothing else."""
+    """A path as a pattern of `find` that matches this path only."""
     return "".join(f"\\{char}" if char in "*?[]\\" else char for char in name)
 
 
@@ -207,7 +207,7 @@ tar -c --null --no-recursion -T $G/python -f $G/after.tar
 tar -c -C $G way fresh protected tops before.tar after.tar
 """,
 )
-"""The parts of the script that find out what the patch changes."""
+"""The parts of the script that list what the patch changed."""
 
 _PREPARE = r"""
 G={folder}
@@ -239,12 +239,12 @@ fi
 """
 
 NOT_PUT_BACK = "{ printf %65536s >$G/room || exit 94; exit 92; }"
-"""Bash for files that cannot be written: exit code 94 when there is no room, else 92."""
+"""Bash for the case that files cannot be written: exit code 94 if there is no room, else 92."""
 
 RESTORE = f"""\
 [ ! -s $R ] || xargs -0 rm -rf -- <$R
 rm -rf {" ".join(METADATA)}
 tar -x --unlink-first -f $G/protected.tar || {NOT_PUT_BACK}
 """
-"""Bash that removes the paths in $R and puts the protected files back; ends as NOT_PUT_BACK when that
+"""Bash that removes the paths listed in $R and restores protected files; ends as NOT_PUT_BACK if that
 fails."""

@@ -1,6 +1,6 @@
-"""Asks a task's question in one sandbox: patch and question files, but no tests; takes the emitted values.
+"""Runs a task's question in one sandbox (patch and question files, but no tests) and returns emitted values.
 
-The values leave on the pipe that carries the command's output: the test runner's own output goes nowhere.
+The values leave through the pipe of the command's output; the test runner's own output is discarded.
 """
 
 import errno
@@ -20,13 +20,13 @@ from swelab.tasks.checkout import encode_patch
 from swelab.witness import CHANNEL, NEEDS, runtime_files
 
 VALUES_BYTES = 9 << 20
-"""Bytes of values that are kept; our own runtime emits less."""
+"""Most bytes of values that are kept; our own runtime emits less."""
 
 FULL_BYTES = 7_900_000
-"""With more bytes of values, our runtime may have left some out: it emits at most 8 MB."""
+"""If there are more bytes of values, our runtime may have left some out: it emits at most 8 MB."""
 
 _READY = b"ready\n"
-"""Written before the patch's code can run: if it is missing, the patch is not to blame."""
+"""Written before the patch's code can run: without it, the patch is not to blame."""
 
 _NO_ROOM = 94
 _NOT_READY = "exit 92"
@@ -37,7 +37,7 @@ PATTERNS = ("test_*.py", "*_test.py")
 
 @dataclass(frozen=True)
 class Answer:
-    """The values that a question's run emitted. ended: why it broke off; "" if it came to its end."""
+    """The values that a question's run emitted. ended: why the run broke off; "" if it ran to its end."""
 
     values: bytes
     ended: str = ""
@@ -46,8 +46,8 @@ class Answer:
 class QuestionRun:
     """A sandbox in which the tests of a task are questions; `prepare` first, then `ask`.
 
-    The patch is applied and the files that decide how it is judged are restored, as in the ordinary run. Only
-    test files that the question needs are there; git's folder is not.
+    The patch is applied and protected files are restored, as in the ordinary run. Of the test files, only
+    those are present that the question needs; the .git folder is absent.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class QuestionRun:
         limits: Limits,
         removed: Sequence[str] | None = None,
     ):
-        """removed: the files to remove before protected files come back, where they are known beforehand, as
-        of an empty patch: the command that asks then applies the patch too."""
+        """removed: files to remove before protected files are restored, if they are known beforehand, as for
+        an empty patch. The command of `ask` then applies the patch too."""
         self.spec, self.sandbox, self.limits = spec, sandbox, limits
         self._run = PatchRun(spec, patch, sandbox, limits, frozenset())
         self._removed = removed
@@ -67,8 +67,8 @@ class QuestionRun:
         self._parts: dict[str, bytes] = {}
 
     def prepare(self) -> RunEvidence | None:
-        """Applies the patch, unless `ask` does: how the run ended if that failed. Raises InputError (unusable
-        task), SandboxError, OSError."""
+        """Applies the patch, unless `removed` was given: then `ask` does. Returns how the run ended if that
+        failed. Raises InputError (unusable task), SandboxError, OSError."""
         guard, diff = self._run.guard, encode_patch(self.spec.tests_diff)
         place, applied, lines = guard.prepared, None, []
         if self._removed is None:
@@ -100,10 +100,9 @@ class QuestionRun:
         """Runs question files and returns the values that they emitted.
 
         removed: files that must be absent; test_files: test files that must be present, and folders of them
-        (with a slash at the end); patterns: names of test files in addition to pytest's own. With `whole` the
-        tests' folders stay as they are, and the answer lists files that the run needed. cases: see
-        `runtime_files`.
-        Raises SandboxError, OSError.
+        (with a slash at the end); patterns: names of test files in addition to pytest's own. With `whole`,
+        files in the tests' folders stay unless pytest's own patterns match them, and the values list the
+        files that the run needed. cases: see `runtime_files`. Raises SandboxError, OSError.
         """
         folder = self._run.guard.folder
         parts = {f"tree/{path}": text.encode() for path, text in files.items()}
@@ -118,7 +117,7 @@ class QuestionRun:
         )
         done = self.sandbox.exec(self._command(folder, args, found, whole), limits=bounds)
         self._before, self._parts = [], {}
-        self._run.guard = Guard(WORKDIR)  # no two runs in the same folder: values may hold its name
+        self._run.guard = Guard(WORKDIR)  # a new folder for each run: values may hold its name
         if not done.output.startswith(_READY):
             return self._unasked(done)
         ended = done.limit or (f"exit code {done.returncode}" if done.returncode not in (0, 1) else "")
@@ -126,7 +125,7 @@ class QuestionRun:
         return Answer(done.output.removeprefix(_READY), ended)
 
     def _command(self, folder: str, args: Iterable[str], interpreter: tuple[str, str], whole: bool) -> str:
-        """Bash that writes to its standard output that it is ready, then the values, and nothing else."""
+        """Bash that writes to standard output only the ready line and the values."""
         not_there = f"{{ printf %65536s >{folder}/room || exit {_NO_ROOM}; {_NOT_READY}; }}"
         return "\n".join([
             "exec 3>&1 >/dev/null 2>&1 </dev/null",
@@ -147,7 +146,7 @@ class QuestionRun:
         ])  # fmt: skip
 
     def _unasked(self, done: ExecResult) -> Answer:
-        """The empty answer to a question that could not be put into place. Raises OSError if others left no
+        """The empty answer if the question could not be set up. Raises OSError if other programs left no
         room, SandboxError if a limit was met."""
         if done.returncode == _NO_ROOM:
             if self._run.fills():
@@ -162,7 +161,7 @@ class QuestionRun:
 
 
 def _of_tests(patterns: Iterable[str], test_files: list[str]) -> tuple[str, str]:
-    """Arguments of `find` for files of tests: (by their names, by the folders that are for tests)."""
+    """Arguments of `find` for test files: (those that match by name, those that match by test folder)."""
     names = [
         f"-{'path' if '/' in each else 'name'} {shlex.quote('*/' * ('/' in each) + each)}"
         for each in (*PATTERNS, *patterns)
@@ -180,7 +179,7 @@ def _any_of(parts: list[str]) -> str:
 
 
 def _expressions(test_files: Iterable[str]) -> dict[str, bytes]:
-    """Files of regular expressions for what must stay: of files, and of files and folders."""
+    """Files of regular expressions for paths that must stay: `needed` for files, `kept` for folders too."""
     lines = [f"^{re.escape(f'./{path}')}" + ("" if path.endswith("/") else "$") for path in test_files]
     files = [line for line in lines if line.endswith("$")]
     return {"needed": os.fsencode("\n".join(files)), "kept": os.fsencode("\n".join(lines))}

@@ -1,9 +1,9 @@
-"""Keeps a task's questions apart from its tests, among all gradings of the task on this machine.
+"""Keeps runs of a task's questions and of its tests apart in time, on this machine.
 
 Sandboxes that run at the same time can signal to each other, at least by the load of the processors. Code
 that a task's tests run sees expected values; code in its question must not learn them. So any number of
-questions of a task run together, or any number of its test runs, but never both. Between processes, one at a
-time has test runs of a task.
+questions of a task run together, or any number of its test runs, but never both. Only one process at a time
+has test runs of a task.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ class _Phase:
     descriptor: int | None = None
 
     def hold(self) -> None:
-        """Waits until no other process is in a phase of the task that excludes this one. Raises OSError."""
+        """Waits until no other process runs a kind that excludes this one. Raises OSError."""
         with self.lock:
             if self.descriptor is None:
                 self.descriptor = _locked(self.task, self.kind)
@@ -45,7 +45,7 @@ class _Phase:
 
 @dataclass
 class _Turns:
-    """The phase of a task that is on, and who waits for one of each kind."""
+    """The current phase of a task, and the runs of each kind that wait for the next."""
 
     phase: _Phase
     waiting: dict[str, list[Future[_Phase]]] = field(default_factory=lambda: {QUESTION: [], TESTS: []})
@@ -57,9 +57,9 @@ _TURNS_LOCK = threading.Lock()
 
 @contextmanager
 def phase(task: str, kind: str) -> Iterator[None]:
-    """Runs the body when no run of the other kind is on for this task. kind: QUESTION or TESTS.
+    """Runs the body while no run of the other kind is active for this task. kind: QUESTION or TESTS.
 
-    Kinds alternate while both are waiting, so neither starves. Raises OSError (the lock file).
+    If both kinds wait they alternate, so neither starves. Raises OSError (the lock file).
     """
     entered = _enter(task, kind)
     try:
@@ -70,7 +70,7 @@ def phase(task: str, kind: str) -> Iterator[None]:
 
 
 def lock_file() -> str:
-    """Path of the file whose bytes stand for tasks: one for all processes of a user, so not in TMPDIR."""
+    """Path of the file in which one byte is each task's lock. All of a user's processes share it."""
     return f"/tmp/swelab-gradings-{os.getuid()}.lock"
 
 

@@ -1,5 +1,4 @@
-"""The verdict of SWE-bench's own harness on a run: its code reads the log, and our own checks are not
-applied."""
+"""The verdict of SWE-bench's own harness on a run: its code reads the log; our own checks do not count."""
 
 import tempfile
 
@@ -13,7 +12,7 @@ from swelab.records.attempt_records import TestVerdicts
 def reference_verdict(spec: RunSpec, run: RunEvidence) -> tuple[str, str, TestVerdicts | None]:
     """(status, reason, per-test verdicts or None), as swebench's grading gives them (pinned in `envs/`).
 
-    Of a script that prints no markers the whole log counts. Raises InputError (unknown log parser).
+    If the script prints no markers, the whole log counts. Raises InputError (unknown log parser).
     """
     harness = parsers.module("grading")
     text = run.log

@@ -1,7 +1,7 @@
-"""Runs a patch against a task's own script, and the solution that such a task brings; laid out as in Harbor.
+"""Runs a patch against a task's own script, and the solution of such a task, with paths as in Harbor.
 
-The script judges in a fresh sandbox with its files in /tests; nothing of the patch has run when it starts.
-Its files are read when all its processes have ended.
+The script judges in a fresh sandbox with its files in /tests. No code of the patch has run before it starts.
+We read the reward files when all its processes have ended.
 """
 
 import base64
@@ -35,7 +35,7 @@ git -c safe.directory='*' -c core.fsmonitor= apply --whitespace=nowarn {name} ||
 
 @dataclass(frozen=True)
 class RewardRun:
-    """A patch in a fresh sandbox of its task, good for one run. workdir: where the script starts."""
+    """A patch in a fresh sandbox of its task; good for one run. workdir: where the script starts."""
 
     spec: RunSpec
     patch: str
@@ -64,7 +64,7 @@ class RewardRun:
         return RunEvidence.of(facts | self._written() | {"tests_changed": self._changed(files)})
 
     def _applied(self) -> RunEvidence | None:
-        """Applies the patch: why that failed, if it did."""
+        """Applies the patch. Returns how the run ended if that failed."""
         name = f"{SCRIPTS}/patch.diff"
         self.sandbox.put(name, encode_patch(self.patch))
         bounds = replace(self.limits, wall_seconds=PREPARE_SECONDS, cpu_seconds=2 * PREPARE_SECONDS)
@@ -75,12 +75,12 @@ class RewardRun:
         return ended("not_applied", "no way of applying it succeeded") if result.returncode else None
 
     def _findings(self) -> list[str]:
-        """Words in the patch's added lines that name the place where the reward is written."""
+        """Words in the patch's added lines that name the reward files or their folder."""
         added = (line for line in self.patch.split("\n") if line.startswith("+"))
         return sorted({f"it names {match[0]}" for line in added for match in _REACHES.finditer(line)})
 
     def _written(self) -> Record:
-        """The reward files, {"rewards": text by name}, and why one could not be read."""
+        """Returns {"rewards": text by name of each reward file}, and the reason if one cannot be read."""
         rewards: dict[str, str] = {}
         for name in REWARD_FILES:
             try:
@@ -93,7 +93,7 @@ class RewardRun:
         return {"rewards": rewards}
 
     def _changed(self, files: dict[str, bytes]) -> str:
-        """The first file of the verifier that is not as it was; "" for none."""
+        """The first file of the verifier that the run changed; "" for none."""
         for name, data in files.items():
             with suppress(FileNotFoundError, PathRefused):
                 if self.sandbox.get(f"{SCRIPTS}/tests/{name}", len(data) + 1) == data:
@@ -104,14 +104,14 @@ class RewardRun:
 
 @dataclass(frozen=True)
 class Solved:
-    """What a task's solution changed, as a patch, and what was odd about its run; "" for nothing."""
+    """patch: what a task's solution changed; fault: what was odd about its run, or ""."""
 
     patch: str
     fault: str
 
 
 def solve(task: Task, backend: Backend, image: Image, limits: Limits) -> Solved:
-    """Runs the solution of a task in a sandbox as the agent's. Raises InputError, SandboxError, OSError."""
+    """Runs a task's solution in a sandbox like the agent's. Raises InputError, SandboxError, OSError."""
     with backend.start(None, image=image, limits=limits) as sandbox:
         try:
             base = prepare(sandbox, task)
@@ -127,12 +127,12 @@ def solve(task: Task, backend: Backend, image: Image, limits: Limits) -> Solved:
 
 
 def entering(workdir: str) -> str:
-    """Bash that goes to the working directory by the name that the image has for it."""
+    """Bash that changes to the working directory, by the image's name for it if that exists."""
     return f"{{ cd {shlex.quote(workdir)} || cd {WORKDIR}; }} 2>/dev/null"
 
 
 def lay(sandbox: Sandbox, part: str, packed: str, task: str) -> dict[str, bytes]:
-    """Puts the files of a row's field into a folder of SCRIPTS; their content by path.
+    """Puts the files of a row's tar into a folder of SCRIPTS; returns their content by path.
 
     Raises InputError (no such tar), SandboxError, OSError.
     """

@@ -1,4 +1,4 @@
-"""The verdict of a task's own script: the reward that it wrote, resolved where that is 1."""
+"""The verdict of a task's own script, from the reward that it wrote: resolved if that is 1."""
 
 import json
 from collections.abc import Mapping
@@ -8,19 +8,19 @@ from swelab.grading.evidence import RunEvidence
 from swelab.outcomes import GradeEnd
 
 REWARD_FILES = ("reward.json", "reward.txt")
-"""In /logs/verifier; the first that is there counts, as in Harbor."""
+"""Files in /logs/verifier; the first that exists counts, as in Harbor."""
 _ENDING = ("cpu", "memory", "disk")
-"""Limits that end a script before it has judged."""
+"""Limits that end a script before it has finished judging."""
 _SIGNALS = 128
-"""Exit codes above tell of a signal: the script was ended before it had judged."""
+"""Higher exit codes mean a signal, which ended the script before it had finished judging."""
 
 
 class NoReward(Exception):
-    """The script left no reward that can be read; the message says why."""
+    """The script left no readable reward; the message says why."""
 
 
 def reward_verdict(run: RunEvidence, end: str) -> tuple[str, str, None]:
-    """(status, reason, None) of a run of a task's script. end: how it ended, in words."""
+    """(status, reason, None) for the run of a task's script. end: how the run ended, in words."""
     if run.limit in _ENDING:
         return GradeEnd.UNRESOLVED, f"the script met its {run.limit} limit", None
     if (run.code or 0) > _SIGNALS:
@@ -37,8 +37,8 @@ def reward_verdict(run: RunEvidence, end: str) -> tuple[str, str, None]:
 
 
 def read_reward(run: RunEvidence) -> float:
-    """The reward of a run, 0 to 1: the number in reward.txt, or of reward.json the value `reward`, else the
-    mean of its values. Raises NoReward."""
+    """The reward of a run, 0 to 1: the number in reward.txt, or the value `reward` in reward.json, or without
+    one the mean of the values there. Raises NoReward."""
     if run.reward_fault:
         raise NoReward(run.reward_fault)
     rewards: Mapping[str, str] = run.rewards

@@ -1,4 +1,4 @@
-"""Eval scripts and test commands as text: where pytest is run in them, and whose exit code they end with."""
+"""Eval scripts and test commands as text: where they run pytest, and which command sets their exit code."""
 
 import re
 import shlex
@@ -6,7 +6,7 @@ import shlex
 from swelab.grading.harness.logs import OFFICIAL_END
 
 KEEPS_CODE = "trap 'exit \"$swelab_code\"' EXIT"
-"""The mark of a script whose exit code is that of its one run of pytest, even if other commands follow."""
+"""Marks a script that exits with the code of its one run of pytest, even if other commands follow."""
 
 _PYTEST = re.compile(r"(?:^|[\s/(])(?:py\.test|pytest)(?=[\s)]|$)")
 _SET_UP = re.compile(r"\s*(?:(?:source|\.|export|unset|cd|conda|eval|module)\s|conda\(\))")
@@ -20,17 +20,17 @@ def runs_of_pytest(text: str) -> list[str]:
 
 
 def ends_in_pytest(text: str) -> bool:
-    """Whether the exit code of a command is that of its only run of pytest, the last thing that it does."""
+    """Whether a command runs pytest once, as its last step, so that its exit code is pytest's."""
     return len(runs_of_pytest(text)) == 1 and _ends_line(text.rstrip().rpartition("\n")[2])
 
 
 def instrumented(text: str) -> str:
-    """An eval script that ends with the exit code of its tests: SWE-bench's and SWE-Gym's run further
-    commands after the tests.
+    """Changes an eval script to end with the exit code of its tests: those of SWE-bench and SWE-Gym run
+    further commands after the tests.
 
-    The code is kept behind the line that runs pytest, on which `set -e` has no effect (a watched run of
-    pytest always fails). Where no single line does, it is taken before the line with the end marker; a
-    script without one is left as it is, and so is one that keeps the code already.
+    The code is stored right after the line that runs pytest, with `set -e` off (a watched run of pytest
+    always fails). If no single line runs pytest, it is stored before the line with the end marker. A script
+    without that marker, or that stores the code already, is unchanged.
     """
     if KEEPS_CODE in text:
         return text
@@ -48,7 +48,7 @@ def instrumented(text: str) -> str:
 
 
 def launcher(text: str) -> str:
-    """Bash that starts pytest as a command or a script does: its set-up, then up to the name, no arguments.
+    """Bash that starts pytest as this command or script does: with its set-up, but without arguments.
 
     Other lines of a script are kept if they change the shell's variables or folder.
     """
@@ -61,7 +61,7 @@ def launcher(text: str) -> str:
 
 
 def _here_documents(text: str) -> set[int]:
-    """Numbers of the lines that lie in here documents, and of those that open one."""
+    """Numbers of the lines inside here documents, and of the lines that open one."""
     found: set[int] = set()
     for match in _HERE_DOCUMENT.finditer(text):
         first = text.count("\n", 0, match.start())
@@ -70,16 +70,16 @@ def _here_documents(text: str) -> set[int]:
 
 
 def _simple(lines: list[str], place: int) -> bool:
-    """Whether a line is a command of its own: lines can be put before and behind it."""
+    """Whether a line is a command of its own, so that lines can be inserted before and after it."""
     joined = place and lines[place - 1].rstrip().endswith(("\\", "|", "&&", "||"))
     return not joined and not lines[place][:1].isspace() and _ends_line(lines[place])
 
 
 def _ends_line(line: str) -> bool:
-    """Whether a line's exit code is that of pytest in it: nothing but `&&` comes after."""
+    """Whether pytest sets a line's exit code: only `&&` may follow it."""
     try:
         words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
-    except ValueError:  # a quotation that goes on
+    except ValueError:  # an open quotation
         return False
     places = [n for n, word in enumerate(words) if word.rpartition("/")[2] in ("pytest", "py.test")]
     if not places or line.endswith("\\") or words[0] in ("if", "while", "until", "for", "(", "{", "!"):

@@ -1,7 +1,7 @@
-"""Reads the facts that the grader needs from any format of task rows.
+"""Reads the facts that the grader needs from all formats of task rows.
 
-The format of a row is recognised by its content: a test command of ours, an eval script (SWE-bench's newer
-rows, SWE-Gym), a test patch with repository and version (SWE-bench's older rows), or neither (SWE-smith).
+The content of a row tells its format: a test command of ours, an eval script (SWE-bench's newer rows,
+SWE-Gym), a test patch with repository and version (SWE-bench's older rows), or none of these (SWE-smith).
 """
 
 import json
@@ -56,8 +56,8 @@ COMMANDS = {
     "pandas-dev/pandas": ("pytest -rA --tb=long", DEFAULT_PARSER),
     "facebookresearch/hydra": ("pytest -rA --tb=long", DEFAULT_PARSER),
 }
-"""Test commands of the repositories (in lower case) of SWE-bench's older rows and of SWE-Gym's: command
-without files, name of the log's parser."""
+"""By repository in lower case, for SWE-bench's older rows and SWE-Gym's: test command without files, name of
+the log's parser."""
 
 _NOT_TESTS = (
     ".json",
@@ -77,14 +77,14 @@ _NOT_TESTS = (
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A task as a thing to run.
+    """What is needed to run a task's tests.
 
-    image: name of the OCI image, "" when the repository's archive is enough. setup: shell lines that
-    bring the image's checkout to the state that the patch is made against. test_patch: put on after the
-    prediction; tests_diff: the same, or what the eval script puts on. gold: the gold patch, in whose place
-    its reverse stands when `gold_reversed`. seconds: wall time for the tests. skips_pass: a skipped test
-    counts as a passed one, as a published way of judging has it. verifier: base64 of a tar whose test.sh
-    writes a reward, then no test is listed; verifier_env: variables that it is started with.
+    image: name of the OCI image, "" when the repository's archive is enough. setup: shell lines that bring
+    the image's checkout to the state that the patch is made against. test_patch: applied after the
+    prediction; tests_diff: the same, or the diff that the eval script applies. gold: the gold patch, or its
+    reverse if `gold_reversed`. seconds: wall time for the tests. skips_pass: a skipped test counts as passed,
+    as in a published way of judging. verifier: base64 of a tar whose test.sh writes a reward, and no test is
+    listed; verifier_env: its environment variables.
     """
 
     instance_id: str
@@ -118,13 +118,13 @@ class RunSpec:
 
     @property
     def by_pytest(self) -> bool:
-        """Whether pytest runs the tests, so that the observer can be among them."""
+        """Whether pytest runs the tests, so that the observer can watch them from inside."""
         runs = script.runs_of_pytest(self.eval_script or self.test_cmd)
         return bool(runs) and "tox " not in self.test_cmd and "::" in self.fail_to_pass[0]
 
     @property
     def code_is_runners(self) -> bool:
-        """Whether the exit code of a run is pytest's own, not that of a later command."""
+        """Whether the exit code of a run is pytest's own, and not a later command's."""
         if self.eval_script:
             return script.KEEPS_CODE in self.eval_script
         return script.ends_in_pytest(self.test_cmd)
@@ -136,7 +136,7 @@ class RunSpec:
 
     @property
     def test_paths(self) -> list[str]:
-        """Files that hold listed tests, are named as test files, or are of the test patch."""
+        """Test files: of listed tests, of the row's field, and those that the test patch touches."""
         files = {test.partition("::")[0] for test in self.listed if "::" in test}
         return list(dict.fromkeys([*self.test_files, *sorted(files), *touched_paths(self.test_patch)]))
 
@@ -164,7 +164,7 @@ def read_spec(task: Task) -> RunSpec:
         raise InputError("its tests are private", task.instance_id, "`scorer: sb-cli` in the subset's recipe")
     if not all(isinstance(task.get(name), list) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")):
         task = task | {name: _tests(task, name) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
-    # git refuses a patch whose last line does not end, and rows are written that way.
+    # git refuses a patch whose last line has no newline, and some rows have such patches.
     unended = [name for name in ("patch", "test_patch") if not (task.get(name) or "\n").endswith("\n")]
     task = task | {name: f"{task[name]}\n" for name in unended} if unended else task
     if task.by_script:
@@ -196,7 +196,7 @@ def _common(task: Task) -> Record:
 
 
 def _with_command(task: Task) -> RunSpec:
-    """A forged task, or any row with a test command."""
+    """A task of our own, or any row with a test command."""
     return RunSpec(
         **_common(task),
         test_cmd=task.test_cmd,
@@ -211,7 +211,7 @@ def _with_command(task: Task) -> RunSpec:
 
 
 def _with_script(task: Task) -> RunSpec:
-    """SWE-bench's newer rows, which name parser and eval type, and SWE-Gym's, which do not."""
+    """SWE-bench's newer rows, which name a parser and an eval type, and SWE-Gym's, which name neither."""
     return RunSpec(
         **_common(task),
         eval_script=script.instrumented(without_installs(task.eval_script or "")),
@@ -231,7 +231,7 @@ def _of_version(task: Task) -> RunSpec:
     files = [path for path in touched_paths(task.test_patch or "") if not path.endswith(_NOT_TESTS)]
     if task.repo == "django/django":
         files = [path.removeprefix("tests/").removesuffix(".py").replace("/", ".") for path in files]
-    if command.endswith(" -k"):  # mypy's cases lie in data files: its tests are chosen by name
+    if command.endswith(" -k"):  # mypy's cases are in data files: its tests are selected by name
         files = [swesmith_profiles.cases((*task.FAIL_TO_PASS, *task.PASS_TO_PASS))]
     words = " ".join(shlex.quote(name) for name in files)
     return RunSpec(
@@ -244,7 +244,7 @@ def _of_version(task: Task) -> RunSpec:
 
 
 def _of_smith(task: Task) -> RunSpec:
-    """SWE-smith's rows: the patch is the bug; the branch's first commit has it, the second hides tests."""
+    """SWE-smith's rows: the patch makes the bug; a branch's first commit has it, the second removes tests."""
     task = task | swesmith_profiles.listed_tests(task)
     command, parser = swesmith_profiles.command(task)
     return RunSpec(

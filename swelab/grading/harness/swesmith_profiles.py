@@ -1,6 +1,6 @@
 """Test settings of the repositories in SWE-smith's rows, for rows that do not have their own.
 
-Facts of swesmith 0.0.9's profiles; a test holds both together, profile by profile.
+The facts are from swesmith 0.0.9's profiles; a test compares both, profile by profile.
 """
 
 import re
@@ -26,13 +26,13 @@ OWN = {
     "pydantic/pydantic": (f"/root/.local/bin/uv run {_TESTS}", VERBOSE_PARSER),
     "python/mypy": (f"{ACTIVATE} && pytest --color=no -rA -k", DEFAULT_PARSER),
 }
-"""Repositories with a command of their own, in lower case: it, and the parser of its log."""
+"""By repository in lower case: its own test command, and the parser of the log."""
 
 BY_FILE = frozenset(
     "scrapy/scrapy sqlfluff/sqlfluff tobymao/sqlglot sunpy/sunpy sympy/sympy getmoto/moto iterative/dvc "
     "project-monai/monai dask/dask modin-project/modin conan-io/conan pandas-dev/pandas".split()
 )
-"""Repositories too large for a whole run: the files of the listed tests are run."""
+"""Repositories too large to run all tests: only the files of the listed tests run."""
 
 _OUTSIDE = "../dev/"
 """Prefix of paths in pytest's log when its configuration file is /dev/null."""
@@ -40,7 +40,7 @@ _OF_MODULE = re.compile(r" \(([a-z_][\w.]*?)(?:\.[A-Z]\w*)+(?:\.\w+)?\)$")
 
 
 def repository(task: Task) -> str:
-    """owner/name, in lower case, of a row: swesmith/owner__name.commit is its `repo`, or starts its id."""
+    """owner/name of a row, in lower case, from swesmith/owner__name.commit in its `repo` or from its id."""
     mirror = str(task.get("repo") or "").rpartition("/")[2]
     if "__" not in mirror:
         mirror = task.instance_id.rpartition(".")[0]
@@ -48,12 +48,12 @@ def repository(task: Task) -> str:
 
 
 def listed_tests(task: Task) -> Record:
-    """The listed tests by group, as the command's log names them: mido's rows put `../dev/` before each."""
+    """The listed tests by group, as the log names them: mido's rows put `../dev/` before each id."""
     return {group: [test.removeprefix(_OUTSIDE) for test in task[group]] for group in GROUPS}
 
 
 def test_files(task: Task) -> tuple[str, ...]:
-    """The test files of ids that are not in pytest's form: `name (module.Class)`, and mypy's cases."""
+    """The files of tests whose ids are not in pytest's form: `name (module.Class)`, and mypy's cases."""
     files = {}
     for test in (test for group in GROUPS for test in task[group]):
         if named := _OF_MODULE.search(test):
@@ -71,12 +71,12 @@ def cases(listed: Iterable[str]) -> str:
 def command(task: Task) -> tuple[str, str]:
     """Bash that runs a row's tests, and the name of its log's parser.
 
-    Raises InputError: the tests are neither of Python nor of Go.
+    Raises InputError if the tests are in another language than Python or Go.
     """
     name, listed = repository(task), [test for group in GROUPS for test in task[group]]
     if name in OWN:
         line, parser = OWN[name]
-        if line.endswith(" -k"):  # the cases lie in data files: they are chosen by name
+        if line.endswith(" -k"):  # the cases are in data files: they are selected by name
             line += " " + shlex.quote(cases(listed))
         return line, parser
     spoken = language(task)

@@ -1,4 +1,4 @@
-"""Confirms or corrects a verdict by the witness: the patch's values compared with the gold patch's."""
+"""Confirms or corrects a verdict by the witness: compares the patch's values with the gold patch's."""
 
 import base64
 from collections.abc import Collection, Mapping
@@ -18,9 +18,9 @@ UNCONFIRMED = "the witness does not confirm the patch"
 
 
 def testimony(witness: KeptWitness, run: RunEvidence) -> tuple[GradeWitness, bool]:
-    """(how well a patch is witnessed, whether a test is unconfirmed that the gold patch's values confirm).
+    """(how well a patch is witnessed; whether a test is unconfirmed that the gold patch's values confirm).
 
-    If the questions could have been run on a patch but were not, nothing is confirmed.
+    If the questions could run on a patch but did not, nothing is confirmed.
     """
     if run.said is None:
         return GradeWitness(standing="not_witnessed", reason="the question was not asked"), True
@@ -32,7 +32,7 @@ def testimony(witness: KeptWitness, run: RunEvidence) -> tuple[GradeWitness, boo
     unconfirmed = any(each.standing == "unconfirmed" for each in judged.tests.values())
     if run.said_ended and found.standing != "witnessed":
         reason = f"{found.reason} (the question's run ended with {run.said_ended})"
-        if found.standing == "contradicted":  # it may have had no time to emit more
+        if found.standing == "contradicted":  # the patch may have had no time to emit more
             return found | {"standing": "not_witnessed", "reason": reason}, True
         found = found | {"reason": reason}
     return found, unconfirmed
@@ -44,8 +44,7 @@ def gold_apart(manifest: WitnessManifest, gold: list[bytes], answers: bytes, bug
 
 
 def cases_apart(manifest: WitnessManifest, answers: bytes) -> dict[str, list[int]]:
-    """The cases that a question's tests are; see `witness.emitted.asked_cases`. Empty if they cannot be
-    read."""
+    """Numbers of the cases in a question's tests; see `witness.emitted.asked_cases`. Empty if unreadable."""
     try:
         return _APART.call(asked_cases, manifest, answers)
     except Unread:
@@ -72,9 +71,9 @@ def _grade_witness(tests: Mapping[str, TestTestimony], repaired: Collection[str]
 def with_witness(
     status: str, reason: str, witness: GradeWitness, unconfirmed: bool, reaches: bool
 ) -> tuple[str, str]:
-    """The status and reason of a patch whose tests pass (resolved or suspect), after its witness.
+    """The final status and reason of a patch whose tests pass (resolved or suspect), by its witness.
 
-    reaches: its code reaches for what outlives a sandbox, so right values clear it of nothing.
+    reaches: its code reaches for state that outlives a sandbox, so right values do not clear a suspicion.
     """
     if witness.standing == "contradicted":
         return (

@@ -1,8 +1,8 @@
-"""The verdict on a run's evidence. It needs no sandbox and no files, so that a kept run can be judged anew.
+"""The verdict on a run's evidence. It needs no sandbox and no files, so a stored run can be judged again.
 
-The channels are the log, the test command's exit code, pytest's JUnit file, the observer's one-way record.
-A listed test is a success only if every channel that reports it says so; a channel that reports a success
-where another saw a failure is forged.
+The channels are the log, the test command's exit code, pytest's JUnit file, the observer's one-way record. A
+listed test succeeds only if it does in every channel that reports it. If one channel reports a success and
+another a failure, the success is forged.
 """
 
 import xml.etree.ElementTree as ElementTree
@@ -22,7 +22,7 @@ Verdict = tuple[str, str, TestVerdicts | None]
 """(status, reason, per-test verdicts or None)."""
 
 ENDED: dict[str, str] = {"not_applied": GradeEnd.APPLY_FAILED}
-"""The grade of each way to end before the tests that is not itself a GradeEnd."""
+"""The grade for each early end of a run whose name is not itself a GradeEnd."""
 
 PASSING = (GradeEnd.RESOLVED, GradeEnd.SUSPECT)
 """Verdicts of patches whose tests pass."""
@@ -32,7 +32,7 @@ _HOOKS = frozenset(
     "stdlib.sys.excepthook stdlib.sys.displayhook stdlib.sys.unraisablehook stdlib.threading.excepthook "
     "stdlib.warnings.showwarning stdlib.warnings.formatwarning".split()
 )
-"""Functions that Python has for being replaced. No outcome of a test depends on them."""
+"""Functions that Python programs may replace on purpose. No outcome of a test depends on them."""
 
 _WORDS = {
     "passed": "PASSED",
@@ -43,10 +43,10 @@ _WORDS = {
 }
 _NOT_FAILING = {"PASSED", "SKIPPED", "XFAIL"}
 _MOST_TAGS = 1_000_000
-"""Most tags of a JUnit file that is read: patched code may write into it."""
+"""Most tags in a JUnit file that we read: patched code may write into it."""
 
 _ENDS_ITSELF = (0, 1, 5)
-"""Exit codes of pytest after a whole session; with any other code no record is expected."""
+"""Exit codes of pytest after a complete session; after others the record may be incomplete."""
 
 
 def verdict(spec: RunSpec, run: RunEvidence) -> Verdict:
@@ -58,7 +58,7 @@ def verdict(spec: RunSpec, run: RunEvidence) -> Verdict:
 
 
 def suspicion(run: RunEvidence) -> str:
-    """Why a patch's code could have forged the result; "" if it contains nothing of the kind."""
+    """Why a patch's code could have forged the result; "" if nothing suggests it."""
     if run.findings:
         return "the patch's code reaches for the test run: " + "; ".join(run.findings[:3])
     if run.observed and run.observed.powers:
@@ -69,20 +69,20 @@ def suspicion(run: RunEvidence) -> str:
 
 
 def reaches_out(run: RunEvidence) -> bool:
-    """Whether a patch's code reaches for what outlives a run, where earlier runs may have left values."""
+    """Whether a patch's code reaches for state that outlives a run: earlier runs may leave values in it."""
     powers = [power.rpartition(" ")[2] for power in run.observed.powers] if run.observed else []
     found = any(lasting_state.OUTLIVES in each for each in run.findings)
     return found or not lasting_state.POWERS.isdisjoint(powers)
 
 
 def _is_replaced(label: str) -> bool:
-    """Whether a changed part is one of the standard library. Packages do that for good reasons, so it is
-    no proof of tampering."""
+    """Whether a changed part belongs to the standard library. Packages replace such parts for good reasons,
+    so it is no proof of tampering."""
     return label.startswith(_LIBRARY) and label not in _HOOKS
 
 
 def _tested(spec: RunSpec, run: RunEvidence) -> Verdict:
-    """The verdict by tests and channels alone, without the findings on the patch's code."""
+    """The verdict by tests and channels alone, before findings in the patch's code count."""
     if run.ended != "ran":
         ended: str = run.ended
         return ENDED.get(ended, ended), run.reason, None
@@ -135,13 +135,13 @@ def _guarded(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict
 
 
 def _forged(spec: RunSpec, status: dict[str, str]) -> GradeEnd:
-    """The status of a run with a contradiction: tampered if its plain log claims success, else unresolved."""
+    """The status of a run whose channels disagree: tampered if its log claims success, else unresolved."""
     claims_success = not any(logs.missed(logs.judge(spec.tests, status)))
     return GradeEnd.TAMPERED if claims_success else GradeEnd.UNRESOLVED
 
 
 def _without_record(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
-    """The verdict of a run whose record is not whole."""
+    """The verdict of a run whose record is incomplete."""
     if run.sealed == "cut":
         return GradeEnd.UNRESOLVED, STATES["cut"], None
     if run.sealed == "unstarted" and (run.code or not run.code_is_runners):
@@ -169,7 +169,7 @@ def signs_of_tampering(run: RunEvidence, observed: Observed) -> Iterator[str]:
 
 
 def _outcomes(observed: Observed) -> dict[str, str]:
-    """Status by test id in the observer's record; an expected failure counts only where it is marked."""
+    """Status by test id in the observer's record; only marked tests can have an expected failure."""
     found = {}
     marked = set(observed.marked)
     for test, outcome in observed.outcomes.items():
@@ -181,8 +181,8 @@ def _outcomes(observed: Observed) -> dict[str, str]:
 
 
 def _judged(spec: RunSpec, run: Observed, status: dict[str, str], outcomes: dict[str, str]) -> TestVerdicts:
-    """Verdicts by what the log and the record say. A test that the log does not name, as its lines have a
-    form of their own, is judged by the record alone, if that saw the test itself run."""
+    """Verdicts by the log and the record. If the log's format does not name a test, the record alone decides,
+    and it must have seen the test itself run."""
     observed, called = logs.Results(outcomes), logs.Results(dict.fromkeys(run.raised, "PASSED"))
 
     def accepts(group: str, test: str, statuses: set[str]) -> bool:
@@ -197,7 +197,7 @@ def _judged(spec: RunSpec, run: Observed, status: dict[str, str], outcomes: dict
 def _contradictions(
     spec: RunSpec, observed: Observed, status: dict[str, str], outcomes: dict[str, str]
 ) -> Iterator[str]:
-    """Listed tests that one channel saw fail and another calls passed."""
+    """Yields the listed tests that one channel reports as failed and another as passed."""
     junit, calls_are_recorded = _junit(observed.junit), not observed.raised.keys().isdisjoint(spec.listed)
     for test in spec.listed:
         outcome = outcomes.get(test)
@@ -216,7 +216,7 @@ def _contradictions(
 def _junit(text: str | None) -> dict[tuple[str, str], str]:
     """Status by (class name, name) of a JUnit file."""
     if not text or "<!" in text or text.count("<") > _MOST_TAGS:
-        return {}  # pytest writes no entities
+        return {}  # pytest writes no entities, so this file is forged
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError:

@@ -1,8 +1,8 @@
 """The one-way record of a watched run, and errors of the guard itself. PYTEST_DONT_REWRITE
 
-Each observation leaves the process at once, through the stream that carries the run's log out of the sandbox,
-as numbered lines, each sealed with a key that is forgotten when the line is written. Code that finds the
-channel later can neither withdraw nor replace an earlier observation.
+Each observation leaves the process at once, as numbered lines in the stream that carries the run's log out of
+the sandbox. Each line is sealed with a key that we forget when the line is written. So code that finds the
+channel later can neither remove nor replace an earlier observation.
 
 An error of the guard's own code is never taken for an act of the patch: it is reported at once, with its
 stack and with the patched file on that stack, if there is one.
@@ -20,16 +20,16 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PLAN = os.path.join(HERE, "plan.json")
 STREAM = os.path.join(HERE, "told")
 ASIDE = frozenset("-h --help -V -VV --version --markers --fixtures --collect-only --co".split())
-"""With one of these options pytest runs no test: the plan is for another process."""
+"""Options with which pytest runs no test: such a process leaves the plan to another one."""
 EXHAUSTED = (RecursionError, MemoryError)
-"""Errors that tested code can cause anywhere: they are not the guard's."""
+"""Errors that tested code can cause anywhere, so they are no errors of the guard."""
 MOST_FAULTS, MOST_TEXT = 5, 20000
 PIECE = 3500
-"""Bytes of a line, so that it is written whole whatever else writes into the log (PIPE_BUF is 4096)."""
+"""Most bytes of a line, so that it is written in one piece between other writers' text (PIPE_BUF is 4096)."""
 
 
 def own_copy(name):
-    """A second copy of a module of the standard library, which other code does not know and cannot change."""
+    """A second copy of a standard library's module, which other code does not know and cannot change."""
     spec = importlib.util.find_spec(name)
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     spec.loader.exec_module(module)  # type: ignore[union-attr]
@@ -50,7 +50,7 @@ def command_words():
 
 
 def read_plan():
-    """The plan of the run, or None where another process has taken it."""
+    """The plan of the run; None if another process has taken it."""
     try:
         with open(PLAN) as stream:
             return json.load(stream)
@@ -59,7 +59,7 @@ def read_plan():
 
 
 def claim():
-    """The plan of the run, which the first reader removes; None in every later process."""
+    """Returns the plan of the run and removes its file; None in every later process."""
     plan = None if ASIDE.intersection(command_words()) else read_plan()
     if plan is not None:
         os.unlink(PLAN)
@@ -67,7 +67,7 @@ def claim():
 
 
 class Channel:
-    """The stream out of the sandbox, for this process alone: a fork of it writes nothing."""
+    """The stream out of the sandbox, for this process alone: its forks write nothing."""
 
     __slots__ = ("file", "key", "lock", "mark", "number", "process", "stream")  # no method can be put over
 
@@ -77,7 +77,7 @@ class Channel:
         self.open()
 
     def open(self):
-        """Opens the stream anew, so that no flag of it is shared with the log's writers."""
+        """Opens the stream again, so that it shares no flags with the log's writers."""
         self.stream = OPEN(STREAM, os.O_WRONLY | os.O_CLOEXEC)
         self.file = STAT(self.stream)[1:3]
 
@@ -92,9 +92,9 @@ class Channel:
                 self.write(rest + body[start : start + PIECE])
 
     def write(self, piece):
-        """Writes one line. The stream is opened again where tested code has closed it."""
+        """Writes one line. Opens the stream again if tested code has closed it."""
         text = b"%d %s" % (self.number, piece)
-        seal = DIGEST(self.key + text).hexdigest()[:32].encode()  # half of it: nothing can be appended
+        seal = DIGEST(self.key + text).hexdigest()[:32].encode()  # half of it, so that nobody can extend it
         self.key[:] = DIGEST(self.key).digest()
         self.number += 1
         try:
@@ -107,13 +107,13 @@ class Channel:
 
 
 class Faults:
-    """Reports errors of the guard's own code. As a context: those of the block, which are raised again."""
+    """Reports errors of the guard's own code. As a context manager, reports its block's errors."""
 
     def __init__(self, plan):
         self.channel = Channel(plan)
         self.files = {os.path.join(plan["root"], name): name for name in plan["changed"]}
         self.count = 0
-        self.busy = set()  # threads in which the guard itself is at work
+        self.busy = set()  # threads in which the guard itself runs
 
     def __enter__(self):
         return self
@@ -151,13 +151,13 @@ class Faults:
 
 
 def name_of(kind):
-    """The name of a type; "?" where it has none, or one of its own making."""
+    """The interpreter's own name for a type; "?" if it has none, or if `kind` is no type."""
     name = type.__dict__["__name__"].__get__(kind) if isinstance(kind, type) else ""
     return name or "?"
 
 
 def note_at_start(error):
-    """Reports an error from before the observer took the plan."""
+    """Reports an error that occurred before the observer took the plan."""
     plan = claim()
     if plan is not None:
         Faults(plan).note(error)

@@ -1,9 +1,9 @@
 """A pytest plugin that watches a graded run from inside. PYTEST_DONT_REWRITE
 
-Only the first pytest process of a run is watched: it takes the plan (and with it the key) off the disk
-before any code of the repository is imported. It keeps nothing: each test's outcome, what the test function
-itself raised, a change of the runner's own code, a reserved power that a patched file used go into the
-one-way record at once.
+Only the first pytest process of a run is watched: it removes the plan, with its key, from the disk before it
+imports any code of the repository. The plugin stores no results. It writes them to the one-way record at
+once: each test's outcome, what the test function itself raised, changes of the runner's own code, and
+reserved powers that patched files used.
 """
 
 import importlib.machinery
@@ -28,7 +28,7 @@ PARTS = {
 
 
 RESTLESS = frozenset(["own", "well", "count", "number", "stream", "file"])
-"""Attributes of our objects that change from line to line."""
+"""Attributes of our objects that change with each line of the record."""
 
 
 def belongings(*things):
@@ -42,7 +42,7 @@ def belongings(*things):
 
 
 def restore(before):
-    """Names of attributes that have another value now, which get their own back."""
+    """Restores attributes whose value has changed, and returns their names."""
     found = []
     for thing, name, value in before:
         if getattr(thing, name, None) is not value:
@@ -77,16 +77,16 @@ class Observer:
         self.tell("start")
 
     def different(self, what):
-        """Reports, once, something that has been changed."""
+        """Reports a change of a thing, once."""
         if what not in self.changed:
             self.changed.add(what)
             self.tell("changed", what)
 
     def configure(self, config):
-        """With `only`, lets pytest collect nothing but those files, with other text."""
+        """With `only`, makes pytest collect the plan's files alone, with the plan's text."""
         self.config, self.early = config, hook_functions(config)
         for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
-            os.environ.pop(name, None)  # runs of pytest inside tests are not this one
+            os.environ.pop(name, None)  # pytest runs inside tests are not watched
         with self.faults:
             if self.plan["only"]:
                 files = {
@@ -107,7 +107,7 @@ class Observer:
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items):
-        """Notes the tests, after every other plugin has chosen among them."""
+        """Records the tests, after every other plugin has selected among them."""
         yield
         with self.faults:
             if self.plan["only"]:
@@ -123,7 +123,7 @@ class Observer:
             self.remember(items)
 
     def remember(self, items):
-        """Notes the tests' code, marks and modules, before the first of them runs."""
+        """Remembers the tests' code, marks and modules, before the first test runs."""
         self.codes = {item.nodeid: code_of(item) for item in items}
         for item in items:
             code, wraps = self.codes[item.nodeid], getattr(getattr(item, "obj", None), "__wrapped__", None)
@@ -138,10 +138,11 @@ class Observer:
 
     @pytest.hookimpl(hookwrapper=True, trylast=True)
     def pytest_runtest_call(self, item):
-        """Innermost around the test itself: what it raised, before anyone else can look at it.
+        """The innermost wrapper of the test: reports what the test raised, before other plugins see it.
 
-        After the test, and before it writes a line, it restores the parts of our objects that the test has
-        replaced, from references that only this frame holds."""
+        Before it writes a line, it restores the parts of our objects that the test has replaced, from
+        references that only this frame holds.
+        """
         faults, tell, own, back = self.faults, self.tell, self.own, restore
         with faults:
             if item.nodeid in self.watched:
@@ -155,7 +156,7 @@ class Observer:
                 tell("changed", name)
             kinds = [
                 each.type for each in getattr(item, "_excinfo", None) or ()
-            ]  # unittest's, kept for later
+            ]  # unittest stores its exceptions for later
             kinds += [outcome.excinfo[0]] if outcome.excinfo else []
             tell("call", item.nodeid, channel.name_of(kinds[0]) if kinds else "")
             self.well = None if kinds else item.nodeid
@@ -163,9 +164,9 @@ class Observer:
                 self.look(False, tests=False)
 
     def look(self, everything, tests=True):
-        """Reports changes of the runner's code. After a test (`tests=False`) those of test modules do
-        not count: they may change themselves while a test runs."""
-        with self.powers.paused():  # reading code is an event of its own
+        """Reports changes of the runner's code. After a test (`tests=False`), changes of test modules do not
+        count: they may change themselves in a test."""
+        with self.powers.paused():  # reading code raises an audit event
             found = self.integrity.changed(everything)
         found += ["stdlib." + name for name in self.integrity.replaced(self.powers.files, everything)]
         found += restore(self.own)
@@ -180,8 +181,8 @@ class Observer:
         return self.config.pluginmanager.get_plugins()  # type: ignore[union-attr]
 
     def strange_hooks(self):
-        """Hooks in which patched files, code of no file or of no plugin, or what is no function of Python
-        take part, or that lost a part since the collection."""
+        """Names of suspicious hooks: one has lost a part since the collection, or has a part from a patched
+        file, from code without a file, from no plugin, or that is no Python function."""
         found, plugins = [], set(map(id, self.plugins()))
         for name, parts in hook_parts(self.config).items():
             functions = list(map(function_of, parts))
@@ -199,8 +200,8 @@ class Observer:
         return found
 
     def pytest_runtest_logreport(self, report):
-        """Passes on pytest's report on one of a test's three phases, unless the call was reported with the
-        same outcome already."""
+        """Reports pytest's outcome of one of a test's three phases. Skips a passed set-up or teardown, and a
+        pass that the call's own report already implies."""
         with self.faults:
             if report.failed:
                 word = "failed" if report.when == "call" else "error"
@@ -216,7 +217,7 @@ class Observer:
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session):
-        """Ends the record, after every other plugin had its turn."""
+        """Ends the record after every other plugin has finished."""
         yield
         with self.faults:
             self.look(True)
@@ -240,7 +241,7 @@ def function_of(part):
 
 
 def code_of(item):
-    """The code that a test item will run, where it is a function of Python."""
+    """The code that a test item will run, if it is a Python function."""
     function = getattr(item, "obj", None)
     return getattr(getattr(function, "__func__", function), "__code__", None)
 
@@ -259,8 +260,8 @@ OBSERVER = start()
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_cmdline_main(config):
-    """Has pytest-xdist, if it is there, run the tests in the watched process: in its workers nobody sees
-    them run, the spoiled text is not loaded, and log lines have a form of their own."""
+    """Makes pytest-xdist, if it is installed, run the tests in the watched process. In xdist's workers nobody
+    would watch them, spoiled text would not be loaded, and log lines have another form."""
     if OBSERVER is not None and hasattr(config.option, "numprocesses"):
         config.option.numprocesses, config.option.distload = 0, False
         config.option.dist, config.option.tx = "no", []
@@ -269,10 +270,10 @@ def pytest_cmdline_main(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
-    """Registers the observer in the watched process. It has no such hook itself: pluggy 1.2 leaves out
-    another plugin's when one more is added meanwhile."""
+    """Registers the observer in the watched process. The observer has no such hook itself: pluggy 1.2 skips
+    another plugin's hook if a plugin is added during the calls."""
     if OBSERVER is not None and OBSERVER.config is None:
         config.pluginmanager.register(OBSERVER)
         OBSERVER.configure(config)
-        for module in PARTS.values():  # so that code that looks through the modules does not find it
+        for module in PARTS.values():  # so that code that searches the modules does not find it
             sys.modules.pop(module.__name__, None)

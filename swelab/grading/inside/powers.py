@@ -22,12 +22,12 @@ RECORDED = EVENTS | WRITES
 ATTRIBUTES = ("object.__setattr__", "object.__getattr__")
 LOOKED_AT = frozenset("__code__ tb_frame gi_frame cr_frame ag_frame".split())
 HANDING_OUT = ("traceback", "inspect", "logging")
-"""Modules that return frames: a call of them counts as a request for a frame."""
+"""Modules that return frames: patched code that calls them counts as asking for a frame."""
 DEEP = frozenset(
     "gc.get_objects gc.get_referrers gc.get_referents sys.settrace sys.setprofile sys.addaudithook "
     "sys._current_frames subprocess.Popen os.system".split()
 )
-"""For these events indirect callers count too."""
+"""For these events, indirect callers count too."""
 IN_THREADS = frozenset("gc.get_objects gc.get_referrers sys._current_frames open".split())
 """For these events a thread counts too if its stack has no test, no runner and no patched file."""
 
@@ -38,14 +38,14 @@ def plain(value):
 
 
 def real(path):
-    """The characters of a path, which its class may misreport; any other value as it is."""
+    """The characters of a path, though its class may misreport them; other values unchanged."""
     if isinstance(path, str):
         return str.__str__(path)
     return bytes.decode(path, ENCODING, "surrogateescape") if isinstance(path, bytes) else path
 
 
 def file_of(path):
-    """(device, inode) of a file by any of its names or open descriptors; None where there is none."""
+    """(device, inode) of a file, by any of its names or descriptors; None if there is no file."""
     try:
         return STAT(path)[1:3]
     except (OSError, ValueError, TypeError):
@@ -64,8 +64,8 @@ HERE, STAT, MAIN = file_of.__code__.co_filename, os.stat, get_ident()
 
 
 class Powers:
-    """Uses of reserved powers (frames, the collector, processes, ...) by files that the patch changed, and
-    changes that anyone makes to the tests' files."""
+    """Reports when files that the patch changed use reserved powers (frames, the garbage collector,
+    processes, ...), and when any code changes the tests' files."""
 
     def __init__(self, root, tests, faults):
         self.files, self.faults, self.busy = faults.files, faults, faults.busy
@@ -93,8 +93,8 @@ class Powers:
             self.busy.discard(get_ident())
 
     def plain_hook(self):
-        """`audit` behind a plain function, which takes the interpreter less than half as long to call as a
-        method: there are tens of thousands of events in a run."""
+        """Wraps `audit` in a plain function: the interpreter calls it in less than half the time of a method,
+        and a run has tens of thousands of events."""
         recorded, busy, thread, audit = RECORDED, self.busy, get_ident, self.audit
 
         def hook(event, arguments):
@@ -104,7 +104,7 @@ class Powers:
         return hook
 
     def audit(self, event, arguments):
-        """Looks at one recorded event of the interpreter; only the hook calls it."""
+        """Judges one recorded event of the interpreter; only the hook calls it."""
         if event in ATTRIBUTES and LOOKED_AT.isdisjoint(filter(plain, arguments[1:2])):
             return
         self.busy.add(get_ident())
@@ -112,7 +112,8 @@ class Powers:
             hook = sys._getframe().f_back
             self.weigh(event, arguments, hook.f_back)  # type: ignore[union-attr]
         except Exception as error:
-            # A handler of a signal may have raised here, and names may be objects that raise: not ours.
+            # A signal handler may have raised here, or the names may be objects that raise: no errors of
+            # ours.
             if not isinstance(error, EXHAUSTED) and innermost(error) == HERE:
                 self.faults.note(error)
             raise
@@ -120,7 +121,7 @@ class Powers:
             self.busy.discard(get_ident())
 
     def weigh(self, event, arguments, frame):
-        """Judges an event that `frame` caused; None is the interpreter itself, before and after all code."""
+        """Judges an event that `frame` caused. frame: None for events before and after all Python code."""
         if event in WRITES:
             self.written(event, arguments, frame)
             return
@@ -138,8 +139,8 @@ class Powers:
         return self.files.get(frame.f_code.co_filename)
 
     def behind(self, frame, event):
-        """The patched file that made `frame` act: the innermost of patched files, tests and the runner on its
-        stack, if it is a patched file. "(a thread)" if a thread has none of them on its stack."""
+        """The patched file that made `frame` act. Walks up the stack to the first patched file, test or
+        runner, and returns it if it is a patched file. "(a thread)" if a thread's stack has none of them."""
         while frame is not None:
             path = frame.f_code.co_filename
             if path in self.files:
@@ -151,8 +152,8 @@ class Powers:
         return "(a thread)" if event in IN_THREADS and get_ident() != MAIN else None
 
     def written(self, event, arguments, frame):
-        """Reports a change of a test's file or a conftest.py by any code, and patched code that reads
-        a test's file."""
+        """Reports when any code changes a test's file or a conftest.py, and when patched code reads a test's
+        file."""
         flags = [each for each in arguments[2:3] if type(each) is int]
         reads = event == "open" and not any(each & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC) for each in flags)
         for path in map(real, arguments[: 2 if event in PAIRS else 1]):
@@ -161,7 +162,7 @@ class Powers:
             name = os.path.basename(path) if type(path) is str else ""
             found = file_of(path)
             if found is None and path == name and event == "open" and arguments[1] is None:
-                test = name in self.names  # os.open: perhaps of another folder, by `dir_fd`
+                test = name in self.names  # os.open: may be in another folder, by `dir_fd`
             else:
                 test = found in self.test_files
             who = self.behind(frame, event) if reads and test else None

@@ -1,4 +1,4 @@
-"""Test modules with other text than their files have, for the second look. PYTEST_DONT_REWRITE"""
+"""Loads test modules from other text than their files have, for the second run. PYTEST_DONT_REWRITE"""
 
 import sys
 
@@ -18,9 +18,9 @@ class Loader:
 
 
 class Spoiler:
-    """Finds modules as the other finders do, but loads those of some files from other text. The files on disk
-    keep the size, age and content of the ordinary run. It is among the finders only until a test module was
-    found: what that module imports does not see it."""
+    """Finds modules as the other finders do, but loads those of some files from other text. So the files on
+    disk keep the size, age and content of the ordinary run. It is installed only until a test module is
+    found, so that the module's own imports do not see it."""
 
     def __init__(self, texts):
         self.codes = {path: compile(text, path, "exec") for path, text in texts.items()}
@@ -38,7 +38,7 @@ class Spoiler:
         return None
 
     def begin(self):
-        """Comes first among the finders. A test module that another one has imported is found anew."""
+        """Installs itself as first finder. Test modules that others have imported will load again."""
         for name, module in list(sys.modules.items()):
             spec = getattr(module, "__spec__", None)
             if (
@@ -53,6 +53,6 @@ class Spoiler:
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
 
 
-for kind in (Loader, Spoiler):  # who looks at one sees the name of pytest's own
+for kind in (Loader, Spoiler):  # to readers they look like pytest's own class
     kind.__name__ = kind.__qualname__ = "AssertionRewritingHook"
     kind.__module__ = "_pytest.assertion.rewrite"

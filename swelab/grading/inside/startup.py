@@ -1,8 +1,8 @@
-"""Loaded by every Python of a graded run before anything of the repository: `sitecustomize` of the
-guard's folder.
+"""The guard's `sitecustomize`: every Python process of a graded run loads it before any code of the
+repository.
 
-In the test runner's process it imports the runner's modules while the repository is not on the path, so
-that no file of the repository can stand in for them, and starts the observer.
+In the test runner's process it imports the runner's modules while the repository is not on the path, so that
+no file of the repository can stand in for them, and starts the observer.
 """
 
 import importlib
@@ -26,7 +26,7 @@ def own_customization():
 
 
 def starts_runner(words):
-    """Whether a Python's command line starts pytest, as a script or by -m; `pip install pytest` does not."""
+    """Whether a Python command line starts pytest, as a script or by -m; `pip install pytest` does not."""
     for place in range(1, len(words)):
         if os.path.basename(words[place]) in RUNNERS:
             before = [n for n in range(1, place) if words[n - 1] not in ("-W", "-X")]
@@ -40,12 +40,12 @@ def load_runner():
         for name in ("unittest", "unittest.case", "traceback", "pytest"):
             importlib.import_module(name)
         plugins = importlib.import_module("_pytest.config").default_plugins
-    except Exception:  # the process that starts the tests meets the same error
+    except Exception:  # the process that starts the tests will meet the same error
         return False
     for name in plugins:
         try:
             importlib.import_module("_pytest." + name)
-        except Exception:  # a part that cannot be imported here is not used either
+        except Exception:  # a part that we cannot import here is not used by the run either
             continue
     return True
 
@@ -60,8 +60,8 @@ def load_observer(channel):
 
 
 def start():
-    """Starts the observer in a test runner's process. In another one the guard's folder stays at the end of
-    the path, since pytest may yet be started in it."""
+    """Starts the observer in a test runner's process. In other processes the guard's folder stays at the end
+    of the path, since they may start pytest later."""
     own_customization()
     sys.path.insert(0, HERE)
     channel = importlib.import_module(CHANNEL)

@@ -1,4 +1,4 @@
-"""Remembers the runner's code as it was loaded, and finds changes of it. PYTEST_DONT_REWRITE"""
+"""Remembers the runner's code as it was loaded, and finds changes. PYTEST_DONT_REWRITE"""
 
 import builtins
 import gc
@@ -9,22 +9,22 @@ import types
 WATCHED = ("_pytest", "pytest", "pluggy", "unittest", "xdist")
 OFTEN_PATCHED = frozenset("open input print __import__ breakpoint exit quit help _ copyright".split())
 OPEN_TYPE = 1 << 9
-"""Flag of a class that was made by Python code (Py_TPFLAGS_HEAPTYPE)."""
+"""Flag of a class that Python code made (Py_TPFLAGS_HEAPTYPE)."""
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type, staticmethod, classmethod, property)
 differ, code_of, each, some = operator.is_not, operator.attrgetter("__code__"), map, any
 parts_of = gc.get_referents
 
 
 def files_behind(value):
-    """The files of the code that runs when a value is called: of a function, a method, a property, a part of
-    a function, an object of a class that can be called."""
+    """The files of the code that runs when a value is called. The value may be a function, a method, a
+    property, a partial function, or an object of a callable class."""
     parts = [value, *(getattr(value, name, None) for name in ("__func__", "fget", "func"))]
     for part in [*parts, getattr(type(value), "__call__", None)]:  # noqa: B004
         yield getattr(getattr(part, "__code__", None), "co_filename", None)
 
 
 class OriginalValues:
-    """Names of a module or class with the values that they had; comparing them runs no code of anybody."""
+    """Names of a module or class, with their original values; comparing these runs no foreign code."""
 
     def __init__(self, scope):
         self.get = scope.get
@@ -37,7 +37,7 @@ class OriginalValues:
         self.labels.append(label)
 
     def changed(self):
-        """(label, its value now) of each name whose value has changed."""
+        """(label, present value) of each name whose value has changed."""
         if not some(each(differ, each(self.get, self.names), self.values)):
             return []
         now = each(self.get, self.names)
@@ -45,7 +45,7 @@ class OriginalValues:
 
 
 class Integrity:
-    """The runner's code as it was loaded, name by name, and which names are different now."""
+    """The runner's code as it was loaded, name by name, to find names that differ now."""
 
     def __init__(self):
         self.originals, self.scope_ids = {}, set()  # type: dict[int, OriginalValues], set[int]
@@ -65,7 +65,7 @@ class Integrity:
         self.shadows = [(name, scope, known - set(scope)) for name, scope in self.scopes]
 
     def add(self, label, scope, own=None):
-        """Remembers the functions and classes of a module or class; with `own`, only what it defines."""
+        """Remembers functions and classes of a module or class; with `own`, only those that it defines."""
         if id(scope) in self.scope_ids:
             return
         self.scope_ids.add(id(scope))
@@ -119,8 +119,8 @@ class Integrity:
         return found
 
     def replaced(self, files, everything):
-        """Labels of the standard library in whose place code of `files` stands now, or, with `everything`,
-        another built-in function."""
+        """Labels of parts of the standard library that code of `files` has replaced or, with `everything`,
+        another built-in function has."""
         found = []
         for held in self.stdlib:
             for label, now in held.changed():
@@ -129,15 +129,15 @@ class Integrity:
         return found
 
     def by_the_runner(self, label, new):
-        """Whether pytest itself has put `new` there: its legacypath plugin replaces a method by its own
-        function {class}_{method}. That function is known as an object, from before any code of the
-        repository; its code is watched as all of the runner's is."""
+        """Whether pytest itself has set `new`: its legacypath plugin replaces a method by its own function
+        {class}_{method}. We know that function as an object since before any code of the repository ran, and
+        watch its code like the rest of the runner's."""
         name = "_".join(label.split(".")[-2:])
         return isinstance(new, types.FunctionType) and self.legacy.get(name) is new
 
     def other_code(self):
-        """Labels of functions with other code. Each function's code is read, an audit event each, only where
-        something that the functions consist of is not the object that it was."""
+        """Labels of functions whose code has changed. Reading a function's code raises an audit event, so we
+        read it only if an object of which the functions consist has been replaced."""
         parts = parts_of(*self.functions)
         if len(parts) == len(self.parts) and not some(each(differ, parts, self.parts)):
             return []
@@ -147,8 +147,8 @@ class Integrity:
         return found
 
     def changed(self, everything):
-        """Labels of what is different now. Builtins, which tests may patch for a while, count only with
-        `everything`."""
+        """Labels of what has changed. Builtins count only with `everything`, since tests may patch them for a
+        while."""
         found = [
             label
             for held in self.originals.values()

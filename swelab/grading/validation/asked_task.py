@@ -1,4 +1,4 @@
-"""A task whose question is run at validation, and the values that its runs have emitted so far."""
+"""A task whose question runs at validation, and the values that its runs have emitted so far."""
 
 import fnmatch
 import posixpath
@@ -20,10 +20,11 @@ _QUESTION = re.compile(r"(^|/)(__pycache__/|test_question_\d+\.py$)")
 class TaskQuestion:
     """A task whose tests have a question form, and what its runs have emitted so far.
 
-    listed: test files that its text needs; further: those that its run needed, too; patterns: names
-    of files of tests in addition to pytest's own; whole: the folders of the tests stay as they are; cases:
-    the cases that its tests are. first: what the gold patch emits in a sandbox that tasks share; own: in one
-    as at grading; answers: with the expected values left in; bug: what the code emits without a patch.
+    listed: test files that its text needs; further: all test files that its run needed; patterns: name
+    patterns of test files in addition to pytest's own; whole: the test folders stay complete; cases: numbers
+    of the cases in its tests. Emitted values: first: of the gold patch, in a sandbox that tasks share; own:
+    of the gold patch, in a sandbox like the one at grading; answers: of the form that has the expected
+    values; bug: of the code without a patch.
     """
 
     task: Task
@@ -41,7 +42,7 @@ class TaskQuestion:
     bug: Answer | None = None
 
     def learn(self, first: Answer, answers: Answer, needed: tuple[list[str], list[str]] | None) -> None:
-        """Takes what the first sandbox emitted. needed: what its run needed (`emitted.needs`)."""
+        """Stores what the first sandbox emitted. needed: files that its run needed (`emitted.needs`)."""
         self.first, self.answers, self.whole = first, answers, needed is None
         patterns, paths = needed or ([], [])
         self.patterns = sorted(filter(_is_of_tests, patterns))
@@ -49,7 +50,7 @@ class TaskQuestion:
         self.cases = cases_apart(self.question.manifest, answers.values)
 
     def of_tests(self, paths: Iterable[str]) -> list[str]:
-        """Those paths that are removed where a question does not need them; not the questions themselves."""
+        """Of these paths, those that are removed if a question does not need them; no questions' files."""
         files = self.spec.test_paths
         folders, names = tuple(f"{each}/" for each in test_folders(files)), [*PATTERNS, *self.patterns]
         return [
@@ -60,10 +61,10 @@ class TaskQuestion:
         ]
 
     def ask(self, run: QuestionRun, answers: bool = False) -> Answer:
-        """Asks the question; with `answers` in the form that still holds the expected values.
+        """Runs the question; with `answers`, in the form that still has the expected values.
 
-        A run that meets its time limit is made again, since the machine may have been busy: what it did not
-        emit would be missed for good.
+        A run that meets its time limit is repeated once, since the machine may have been busy. Values that it
+        did not emit could never count.
         """
         asked = self.question
         files, args = asked.answers if answers else asked.files, command_args(asked.targets)
@@ -73,12 +74,12 @@ class TaskQuestion:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """As `find` matches a name, or a path where the pattern has a slash."""
+    """Whether `find` would match the pattern: with the name, or with the path if the pattern has a slash."""
     if "/" in pattern:
         return fnmatch.fnmatchcase(f"./{path}", f"*/{pattern}")
     return fnmatch.fnmatchcase(posixpath.basename(path), pattern)
 
 
 def _is_of_tests(pattern: str) -> bool:
-    """Whether a pattern of file names is more than wildcards: `*.py` names the code, too."""
+    """Whether a pattern of file names is specific to tests: `*.py` would match the code, too."""
     return bool(re.search(r"\w", pattern.removesuffix(".py"))) and pattern not in PATTERNS

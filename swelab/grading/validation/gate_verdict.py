@@ -1,4 +1,4 @@
-"""What the runs of the validation gate say about one task."""
+"""The verdict of the validation gate's runs on one task."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from swelab.outcomes import GradeEnd
 from swelab.records.task_records import Task
 
 _REWARD = "its reward"
-"""Stands for the listed tests of a task that a script judges."""
+"""Stands for the listed tests if a script judges the task."""
 
 
 @dataclass(frozen=True)
 class Brief:
-    """A run as one of its tasks needs it: how many of the task's tests do not pass, and the first."""
+    """What one of its tasks needs of a run: how many of the task's tests do not pass, and the first."""
 
     status: str
     reason: str
@@ -23,7 +23,7 @@ class Brief:
     missing: int
     first: str
     differs: str = ""
-    """Of a task without a repair: the first test that does not do what the row says that it does."""
+    """For a task without a repair: the first test whose outcome differs from the row."""
 
     @classmethod
     def of(cls, task: Task, run: GateRun) -> "Brief":

@@ -1,4 +1,4 @@
-"""The questions of several tasks as one: their modules in one run of pytest, whose values are taken apart."""
+"""Runs the questions of several tasks in one run of pytest, and splits the emitted values by task."""
 
 import posixpath
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ _OF_A_FOLDER = ("conftest.py", "__init__.py")
 
 
 class JointQuestion:
-    """Tasks of one clean tree, whose questions have numbers of their own."""
+    """Tasks with one clean tree, whose questions have distinct numbers."""
 
     def __init__(self, members: Sequence[TaskQuestion]):
         self.members = members
@@ -24,11 +24,11 @@ class JointQuestion:
 
     @property
     def spec(self) -> RunSpec:
-        """The first task as a thing to run, with the tests, their files and the time of all."""
+        """The first task's run specification, with the tests, test files and time limits of all tasks."""
         return read_spec(Batch.of(*(each.task for each in self.members)).row)
 
     def ask(self, run: QuestionRun, answers: bool = False, every_case: bool = False) -> list[Answer]:
-        """Returns the emitted answers of each task's question; [] if they cannot be told apart, or the run
+        """Returns the emitted values of each task's question; [] if they cannot be separated, or the run
         broke off."""
         files = self._files(answers)
         removed = {path for each in self.members for path in each.question.removed}
@@ -50,8 +50,8 @@ class JointQuestion:
         return [] if answer.ended else self._apart(answer.values)
 
     def strays(self) -> bool:
-        """Whether the run needed files of tests that not all of its tasks are known to need, or does not say
-        what it needed."""
+        """Whether the run needed test files that some task is not known to need, or did not report what it
+        needed."""
         if self.needed is None:
             return True
         for each in self.members:
@@ -61,7 +61,7 @@ class JointQuestion:
         return False
 
     def _files(self, answers: bool) -> dict[str, str] | None:
-        """The modules of all questions by path; None where two tasks have different ones at one path."""
+        """The modules of all questions by path; None if two tasks have different modules at one path."""
         files: dict[str, str] = {}
         for each in self.members:
             own = each.question.answers if answers else each.question.files
@@ -89,7 +89,7 @@ class JointQuestion:
 
 
 def agree(own: Answer, first: Answer) -> bool:
-    """Whether each test that ran in a task's own run emitted the same beside others."""
+    """Whether each test that ran in a task's own run emitted the same values in the shared run."""
     theirs: Mapping[str, object] = by_case(first.values)
     mine = by_case(own.values)
     return not own.ended and bool(mine) and all(theirs.get(node) == events for node, events in mine.items())

@@ -1,4 +1,4 @@
-"""Validation of tasks without a repair: the code as it is fails the same tests in every run, and no more."""
+"""Validates tasks without a repair: exactly the same tests must fail in every run of the unchanged code."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,11 +8,11 @@ from swelab.records.task_records import NULL_ONLY, Task
 
 
 class NullBrief(Protocol):
-    """A null run as one task needs it."""
+    """What one task needs of a null run."""
 
     @property
     def unjudged(self) -> str:
-        """Why nothing could be said."""
+        """Why the run has no result, or ""."""
 
     @property
     def missing(self) -> int:
@@ -20,7 +20,7 @@ class NullBrief(Protocol):
 
     @property
     def differs(self) -> str:
-        """The first test that does not do what the row says."""
+        """The first test whose outcome differs from the row, or ""."""
 
 
 def has_no_gold(task: Task) -> bool:
@@ -29,7 +29,7 @@ def has_no_gold(task: Task) -> bool:
 
 
 def null_difference(task: Task, missing: Sequence[str]) -> str:
-    """The first test that passes though the row lists it as failing, or the other way round; or ""."""
+    """The first test whose outcome differs from the row's lists (passed or failed); "" for none."""
     failed = set(missing)
     wrong = [test for test in task.FAIL_TO_PASS if test not in failed]
     wrong += [test for test in task.PASS_TO_PASS if test in failed]
@@ -37,7 +37,7 @@ def null_difference(task: Task, missing: Sequence[str]) -> str:
 
 
 def null_sentence(runs: Sequence[NullBrief]) -> tuple[str, str]:
-    """("kept" | "flaky" | "broken" | "unjudged", reason) of a task's null runs."""
+    """("kept" | "flaky" | "broken" | "unjudged", reason), from a task's null runs."""
     if whys := [run.unjudged for run in runs if run.unjudged]:
         return "unjudged", whys[0]
     if not all(run.missing for run in runs):

@@ -1,4 +1,4 @@
-"""Whether the reverse of a gold patch applies at all, which is cheaper to know than what its tests say."""
+"""Whether the reverse of a gold patch applies at all: cheaper to find out than to run its tests."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ from swelab.tasks.checkout import RepoStore, encode_patch, git
 
 
 def applies_again(task: Task, patch: bytes, store: RepoStore) -> bool:
-    """Whether the bug's patch applies to the code with the bug, in any of the ways that a prediction may."""
+    """Whether the bug's patch applies again to the code with the bug, in any way open to a prediction."""
     clean = store.clean_tree(task)
     with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
         tree = Path(scratch)
@@ -20,7 +20,7 @@ def applies_again(task: Task, patch: bytes, store: RepoStore) -> bool:
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(clean / name, tree / name)
         if git(tree, "apply", "-", data=encode_patch(task.patch)).returncode:
-            return True  # the grader will say what is wrong with it
+            return True  # the grader will report what is wrong with it
         if git(tree, "apply", "--check", "-", data=patch).returncode == 0:
             return True
         dry = ("patch", "--batch", "--forward", "--dry-run", "--fuzz=5", "-p1", "--directory", str(tree))

@@ -1,4 +1,4 @@
-"""The lock of a subset file: which tasks leak, which are valid, how well each is witnessed."""
+"""Writes the lock of a subset: which tasks leak, which are valid, how well each is witnessed."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ from swelab.tasks.task_rows import read_tasks
 
 @dataclass(frozen=True)
 class LockPlaces:
-    """The subset's file, repository archives, kept runs, journal; the witness file, where one is written."""
+    """Paths: the subset's file, repository archives, stored runs, journal; the witness file, if any."""
 
     tasks: Path
     repos: Path
@@ -35,8 +35,8 @@ def lock_subset(
 ) -> Lock:
     """Writes the lock of a subset; its tasks' witnesses go to `at.witness`.
 
-    refused: why tasks are not tried, by instance id. Raises InputError (unusable tasks, none kept), Fault
-    when runs were lost to infrastructure again and again.
+    refused: reasons not to try tasks, by instance id. Raises InputError (unusable tasks, none kept), Fault
+    (runs were lost to infrastructure repeatedly).
     """
     settings, allows = recipe.validation, getattr(recipe.validation, "allow_leaks", True)
     with Journal(at.progress) as journal, scratch_folder() as scratch, _writer(at, recipe.guard) as writer:

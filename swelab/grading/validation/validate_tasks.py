@@ -1,7 +1,7 @@
 """The validation gate: a task is kept when its gold patch always resolves it and an empty patch never does.
 
-Gold patches go through the grader itself. All tasks of one repository archive have the same gold tree, its
-clean tree. So one run of a test command on it covers every task with that command.
+Gold patches go through the grader itself. All tasks of a repository archive have the same gold tree, which is
+its clean tree. So one run of a test command on that tree covers every task with that command.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -58,15 +58,15 @@ def validate(
     refused: Mapping[str, str] = MappingProxyType({}),
     writer: WitnessWriter | None = None,
 ) -> Lock:
-    """The lock of `tasks` (schema `lock`). Tasks on which the guard itself fails are unjudged in it. Tasks
-    without a repair are validated by null runs only: the same tests must fail in every run of their code.
-    settings: the recipe's `validate`; finished runs are journalled.
+    """The lock of `tasks` (schema `lock`). Tasks on which the guard itself fails become unjudged. Tasks
+    without a repair are validated by null runs only: the same tests must fail in every run. settings: the
+    recipe's `validate`. Finished runs are journalled.
 
-    Tasks are held BLOCK at a time, then only their verdicts; tasks of one block share runs. refused: why
-    tasks are not tried, by instance id; they are broken. Tasks whose answers are private are kept untried.
-    writer: takes the witnesses of kept tasks; without one none are made.
+    We hold BLOCK tasks in memory at a time, and then only their verdicts; tasks of one block share runs.
+    refused: reasons not to try tasks, by instance id; these tasks become broken. Tasks with private answers
+    are kept without a run. writer: stores the witnesses of kept tasks; without it we make none.
 
-    Raises InputError (unusable tasks, none kept), Fault (runs were lost to infrastructure again and again).
+    Raises InputError (unusable tasks, none kept), Fault (runs were lost to infrastructure repeatedly).
     """
     outline = Outline()
     kept: list[KeptTask] = []
@@ -99,7 +99,7 @@ def _lock(
     settings: Validation | NullValidation,
     guard: str,
 ) -> Lock:
-    """The lock of judged tasks. counts: fields that are left out where 0. Raises InputError (none kept)."""
+    """The lock of judged tasks. counts: fields that are omitted if 0. Raises InputError (no task is kept)."""
     if not tasks and outline.ids:
         row = [*parts["unjudged"], *parts["broken"], *parts["flaky"]][0]
         raise InputError(f"no task is valid; {row.instance_id}: {row.reason}", "", "gold patches that work")
@@ -112,7 +112,7 @@ def _lock(
 def _runs(
     tasks: list[Task], settings: Validation | NullValidation, bench: Bench, journal: Journal, workers: int
 ) -> dict[str, dict[str, list[Brief]]]:
-    """The results of all runs that some tasks need, by instance and kind of run.
+    """Results of all runs that the tasks need, by instance and kind of run.
 
     Raises Fault when runs were lost.
     """
@@ -141,7 +141,7 @@ def _runs(
 
 
 def _jobs(tasks: list[Task], settings: Validation | NullValidation, bench: Bench) -> Iterator[GateJob]:
-    """Yields the runs of the gate. Raises InputError if a task without a repair is among others."""
+    """Yields the runs of the gate. Raises InputError if a task has no repair but `settings` expect one."""
     if isinstance(settings, NullValidation):
         numbered = ((task, number) for task in tasks for number in range(settings.null_runs))
         yield from (GateJob("base", Batch.of(task), number) for task, number in numbered)
@@ -170,7 +170,7 @@ def key_of(job: GateJob, bench: Bench) -> str:
 
 
 def _work(job: GateJob, bench: Bench) -> GateRun:
-    """Runs a job; its evidence goes to the archive."""
+    """Does a job and archives its evidence."""
     batch = job.batch
     run: RunEvidence | None
     try:
@@ -193,7 +193,7 @@ def _gate_run(status: str, reason: str, passed: list[str], seconds: float) -> Ga
 
 
 def _gold(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence]:
-    """The gold patch, graded; of a task that a script judges what its solution changes in this very run."""
+    """Grades the gold patch. If a script judges the task, runs its solution and grades what that changed."""
     if task.by_script:
         solved = bench.solve(task)
         result, run = _graded(task, solved.patch, bench)
@@ -204,7 +204,7 @@ def _gold(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence]:
 
 
 def _graded(task: Task, patch: str, bench: Bench) -> tuple[GateRun, RunEvidence]:
-    """A run of a patch that is graded like a prediction, and its evidence."""
+    """Runs a patch and grades it like a prediction; returns the result and its evidence."""
     run = bench.run_anew(task, patch, allow_empty=True)
     grade = bench.judged(task, patch, run)
     passed = [test for group in (grade.tests_status or {}).values() for test in group.success]
@@ -217,7 +217,7 @@ def _graded(task: Task, patch: str, bench: Bench) -> tuple[GateRun, RunEvidence]
 
 
 def _base(batch: Batch, bench: Bench) -> tuple[GateRun, RunEvidence]:
-    """The tests on the code with the bug, as an empty patch leaves it."""
+    """Runs the tests on the code with the bug, as with an empty patch."""
     task = batch.row
     if task.instance_id in bench.images or has_no_gold(task):
         return _graded(task, "", bench)
@@ -234,8 +234,7 @@ def _base(batch: Batch, bench: Bench) -> tuple[GateRun, RunEvidence]:
 
 
 def _reversed(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence | None]:
-    """The gold patch's reverse: on most tasks it does not even apply, which is tried before a sandbox
-    starts."""
+    """Grades the gold patch's reverse. It rarely applies, so we try that before we start a sandbox."""
     spec = read_spec(task)
     patch = spec.gold if spec.gold_reversed else reversed_patch(spec.gold)
     if task.instance_id not in bench.images and not applies_again(task, encode_patch(patch), bench.store):
@@ -246,7 +245,7 @@ def _reversed(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence | None]:
 def _judge(
     task: Task, results: dict[str, list[Brief]], bench: Bench, refused: Mapping[str, str]
 ) -> tuple[str, KeptTask | DroppedTask]:
-    """The part of the lock that a task belongs to, and its row there."""
+    """(part of the lock to which a task belongs, the task's row there)."""
     name, part, reason, resolved = task.instance_id, "kept", "", 0
     if name in refused:
         part, reason = "broken", refused[name]

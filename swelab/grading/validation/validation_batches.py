@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Batch:
-    """Tasks of one run, and the row that stands for them: the first's, with the tests and files of all."""
+    """Tasks that share a run, and one row for all: the first task's, with the tests and test files of all."""
 
     tasks: tuple[Task, ...]
     row: Task
 
     @classmethod
     def of(cls, *tasks: Task) -> "Batch":
-        """The batch of some tasks of one repository, whose test commands differ in their last words alone."""
+        """Makes a batch of tasks of one repository, whose test commands differ only in their last words."""
         first = tasks[0]
         if len(tasks) == 1:
             return cls(tasks, first)
@@ -41,7 +41,7 @@ class Batch:
 
 
 def gold_batches(tasks: list[Task], bench: "Bench", together: bool) -> Iterator[Batch]:
-    """Tasks whose gold tree and test command are the same; with `together`, whose test command is alike."""
+    """Groups tasks with equal gold tree and test command; with `together`, the last words may differ."""
     groups: dict[str, list[Task]] = {}
     for task in tasks:
         groups.setdefault(_group(task, bench, together), []).append(task)
@@ -49,7 +49,7 @@ def gold_batches(tasks: list[Task], bench: "Bench", together: bool) -> Iterator[
 
 
 def rounds(tasks: list[Task], bench: "Bench", together: bool) -> Iterator[Batch]:
-    """Tasks one by one; with `together`, tasks whose bugs and test files are all different share a round."""
+    """Yields tasks one by one; with `together`, in groups that share no file of a bug or a test."""
     if not together:
         yield from (Batch.of(task) for task in tasks)
         return
@@ -87,7 +87,7 @@ def _tail(command: list[str], task: Task) -> int:
 
 
 def merged(commands: list[str]) -> str:
-    """One command for several that differ in their last words; the same one when they do not."""
+    """Returns one command for several that differ only in their last words; for equal ones, that command."""
     words = [shlex.split(command) for command in commands]
     same = 0
     while all(len(each) > same and each[same] == words[0][same] for each in words):

@@ -1,8 +1,7 @@
-"""Asks the questions of tasks at validation: the gold patch three times, the code with the bug once.
+"""Runs the questions of tasks at validation: three times on the gold patch, once on the code with the bug.
 
-Most of what a question costs is the start of pytest. So the questions of tasks that share a clean tree go
-into one run, whose emitted values are then separated by task. If that fails for a task, its question is run
-alone.
+Most of the cost of a question is the start of pytest. So the questions of tasks with one clean tree share a
+run, whose emitted values are then split by task. If that fails for a task, its question runs alone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,11 +19,11 @@ from swelab.witness.emitted import needs
 
 
 def ask_all(questions: Sequence[TaskQuestion], bench: Bench, together: bool) -> None:
-    """Asks the questions of tasks that share a clean tree.
+    """Runs the questions of tasks that share a clean tree.
 
-    The gold patch is run in two sandboxes: a value from only one sandbox is no evidence. together: the tasks
-    disturb one another neither by their tests nor by their bugs, which are in different files. Raises
-    InputError (unusable task), SandboxError, OSError.
+    The gold patch runs in two sandboxes: a value counts only if both emit it. together: neither the tests nor
+    the bugs of the tasks disturb one another, since they are in different files. Raises InputError (unusable
+    task), SandboxError, OSError.
     """
     if len(questions) > 1:
         _ask_gold_jointly(questions, bench, together)
@@ -42,10 +41,11 @@ def ask_all(questions: Sequence[TaskQuestion], bench: Bench, together: bool) -> 
 
 
 def _ask_gold_jointly(questions: Sequence[TaskQuestion], bench: Bench, together: bool) -> None:
-    """Asks the gold patch in shared runs; `own` stays None where they are of no use to a task.
+    """Runs questions on the gold patch in shared runs; `own` stays None for a task that gains nothing from
+    them.
 
-    The second run is a task's own, as at grading. With `together` halves of the tasks share it, each task at
-    another place than in the first run.
+    The second run is for one task only, as at grading. With `together`, each half of the tasks shares one,
+    and each task has another place in it than in the first run.
     """
     joint = JointQuestion(questions)
     with _gold_sandbox(questions, bench) as run:
@@ -67,8 +67,8 @@ def _ask_gold_jointly(questions: Sequence[TaskQuestion], bench: Bench, together:
 
 
 def _ask_gold_alone(questions: Sequence[TaskQuestion], bench: Bench) -> None:
-    """Asks the gold patch about each task by itself. The first sandbox, which tasks share, has all files of
-    the tests; the second has those that the question needed in the first, as at grading."""
+    """Runs each task's question on the gold patch by itself. The first sandbox, which tasks share, has all
+    test files. The second has, as at grading, only those that the question needed in the first."""
     if not questions:
         return
     known = sorted({path for each in questions for path in each.listed})
@@ -94,8 +94,8 @@ def _gold_sandbox(questions: Sequence[TaskQuestion], bench: Bench) -> Iterator[Q
 
 @contextmanager
 def _bug_sandbox(questions: Sequence[TaskQuestion], bench: Bench) -> Iterator[QuestionRun]:
-    """A sandbox with the bugs of all these tasks. All their cases are run in it, since an agent that guesses
-    sees them, too."""
+    """A sandbox with the bugs of all these tasks. All cases of their tests run in it, since an agent that
+    guesses may see all of them."""
     with _sandbox(questions, bench) as (sandbox, limits):
         run = QuestionRun(JointQuestion(questions).spec, "", sandbox, limits, removed=[])
         run.prepare()

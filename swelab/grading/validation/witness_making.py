@@ -1,6 +1,6 @@
 """Makes the witness of a task: its tests as a question, and the values that the gold patch emits in it.
 
-`witness_asking` asks the gold patch and the code with the bug.
+`witness_asking` runs the question on the gold patch and on the code with the bug.
 """
 
 import base64
@@ -30,15 +30,15 @@ from swelab.tasks.checkout import gold_patch
 from swelab.witness.forming import command_args, form
 
 OTHERS = 3
-"""Number of further tests, which pass with the bug too, whose questions are run."""
+"""How many tests that already pass with the bug have a question too."""
 
 _TEST_NAME = re.compile(r"(test_.*|.*_test)\.py")
 
 
 def make_witnesses(tasks: Sequence[Task], bench: Bench, together: bool = False) -> WitnessRun:
-    """The witnesses of tasks that share a clean tree. A task that has none gets a reason.
+    """Makes the witnesses of tasks that share a clean tree. A task without a witness gets a reason.
 
-    together: run them at once; their tests and bugs are in different files and do not disturb each other.
+    together: share runs, since their tests and bugs are in different files and do not disturb each other.
     Raises InputError (unusable task).
     """
     start = time.monotonic()
@@ -70,7 +70,7 @@ def unpack(text: str) -> KeptWitness:
 def _formed(
     tasks: Sequence[Task], bench: Bench, standings: dict[str, GradeWitness]
 ) -> Iterator[TaskQuestion]:
-    """The tasks whose tests have a question form; the others get their standing."""
+    """Yields the tasks whose tests have a question form; gives each of the others its standing."""
     number = 0
     for task in tasks:
         spec = read_spec(task)

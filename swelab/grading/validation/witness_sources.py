@@ -1,4 +1,4 @@
-"""The sources that a question is made from: test files, and the Python files that they may use."""
+"""Reads the sources from which questions are made: test files, and the Python files that they may use."""
 
 import io
 import posixpath
@@ -18,14 +18,14 @@ from swelab.tasks.checkout import encode_patch
 from swelab.witness.mixins import has_assertions
 
 MOST_SOURCE = 4 << 20
-"""Bytes of the sources of one task that are read."""
+"""Most bytes that are read of one task's sources."""
 
 
 def task_sources(
     task: Task, spec: RunSpec, bench: Bench, roots: Iterable[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The sources of a task's tests by path, from its clean tree or its image, with the tests of its fix; and
-    the modules of the packages `roots` that have classes of assertions."""
+    """(text by path of the tests' sources, from the clean tree or the image, with the fix's tests applied;
+    text by path of modules of the packages `roots` that have assertion classes)."""
     files = sorted({test.partition("::")[0] for test in spec.listed})
     if task.instance_id in bench.images:
         found = _read_image(task, spec, bench, files, _homes(roots))
@@ -37,9 +37,9 @@ def task_sources(
 
 
 def sources_in(tree: Path, files: Sequence[str], most: int = MOST_SOURCE) -> dict[str, str]:
-    """The sources of test files by path: their own text and that of the Python files that they may use.
+    """Sources of test files, by path: the files themselves, and the Python files that they may use.
 
-    most: bytes that are read.
+    most: bytes to read.
     """
     own, found, size = _folders(files), {}, 0
     for folder in _above(files):
@@ -52,7 +52,7 @@ def sources_in(tree: Path, files: Sequence[str], most: int = MOST_SOURCE) -> dic
 
 
 def assertions_in(tree: Path, roots: Iterable[str], most: int = MOST_SOURCE) -> dict[str, str]:
-    """The modules of packages that have classes of assertions, by path. most: bytes of them."""
+    """Modules of packages that define assertion classes, by path. most: bytes to read of them."""
     found, size = {}, 0
     for path in sorted(path for home in _homes(roots) for path in (tree / home).rglob("*.py")):
         text = path.read_text("utf-8", "replace") if path.is_file() and not path.is_symlink() else ""
@@ -63,12 +63,12 @@ def assertions_in(tree: Path, roots: Iterable[str], most: int = MOST_SOURCE) -> 
 
 
 def _homes(roots: Iterable[str]) -> list[str]:
-    """Paths at which packages may lie in a repository."""
+    """Paths in a repository where these packages may be."""
     return [f"{folder}{name}" for name in sorted(roots) for folder in ("", "src/", "lib/")]
 
 
 def _needed(sources: Mapping[str, str], files: Sequence[str]) -> dict[str, str]:
-    """The test files, every conftest.py, and the modules whose name stands in a test file."""
+    """The test files, every conftest.py, and the modules whose names occur in a test file."""
     words = set(re.findall(r"\w+", " ".join(text for path, text in sources.items() if path in files)))
     return {path: text for path, text in sources.items() if _is_needed(path, files, words)}
 
@@ -78,7 +78,7 @@ def _folders(files: Iterable[str]) -> list[str]:
 
 
 def _above(files: Iterable[str]) -> list[str]:
-    """The folders of files, and all folders that these lie in."""
+    """The folders of these files, and all their parent folders."""
     found = set()
     for path in files:
         while path:
@@ -95,8 +95,8 @@ def _is_needed(path: str, files: Collection[str], words: Collection[str]) -> boo
 def _read_image(
     task: Task, spec: RunSpec, bench: Bench, files: Sequence[str], homes: Sequence[str]
 ) -> dict[str, str]:
-    """Python files of the image that the test files may use, once the tests of the fix are applied, and those
-    below `homes` that define functions whose name begins with assert."""
+    """Python files of the image, once the fix's tests are applied: those that the test files may use, and
+    those below `homes` that define functions whose names begin with assert."""
     image = bench.images[task.instance_id]
     lines = ["{", *spec.setup]
     if spec.tests_diff:

@@ -1,4 +1,4 @@
-"""The witnesses of a subset's kept tasks, made side by side and taken up again where a run was killed."""
+"""Makes the witnesses of a subset's kept tasks in parallel, and resumes after an interruption."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -17,7 +17,7 @@ from swelab.records.task_records import KeptTask, Task
 
 UNASKABLE = GradeWitness(standing=UNASKED, reason="a script judges it: there is no test to ask")
 SHARED = 12
-"""Most tasks of one clean tree that share runs: few enough to be lost at once."""
+"""Most tasks of one clean tree that share runs: a lost run loses all of them."""
 
 
 def add_witnesses(
@@ -29,10 +29,10 @@ def add_witnesses(
     writer: WitnessWriter,
     together: bool = False,
 ) -> Iterator[KeptTask]:
-    """The rows of a lock, each with how well its gold patch is witnessed; witnesses go to the writer.
+    """Yields the rows of a lock, each with how well its gold patch is witnessed, and writes the witnesses.
 
-    tasks: the rows' tasks, and others. together: the recipe's `validate.together`. Raises Fault when runs
-    were lost to infrastructure again and again.
+    tasks: the rows' tasks, and perhaps others. together: the recipe's `validate.together`. Raises Fault if
+    runs were lost to infrastructure repeatedly.
     """
     if bench.witnesses.guard == "reference":
         yield from valid_tasks
@@ -67,8 +67,8 @@ def add_witnesses(
 
 
 def _groups(tasks: list[Task], bench: Bench, together: bool) -> Iterator[Sequence[Task]]:
-    """Groups of at most SHARED tasks with one clean tree and one way of testing; tasks of images stay alone.
-    With `together`, bugs and test files are all different."""
+    """Groups of at most SHARED tasks with one clean tree and one way of testing; a task with an image has a
+    group of its own. With `together`, no two tasks of a group share a file of a bug or a test."""
     for group in _together(tasks, bench) if together else _alike(tasks, bench):
         yield from (group[at : at + SHARED] for at in range(0, len(group), SHARED))
 

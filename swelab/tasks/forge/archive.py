@@ -19,16 +19,16 @@ LICENCE_MARKS = {
     "BSD-3-Clause": "redistribution and use in source and binary forms",
     "Apache-2.0": "apache license",
 }
-"""Licences that allow changed copies, by SPDX name, with a phrase of their text."""
+"""By SPDX name: licences that allow changed copies, each with a phrase of its text."""
 MAX_UNPACKED = 256 << 20
 
 
 def build_repo(recipe: PypiRepo | GitRepo, cache_dir: Path) -> bytes:
     """Tar of the clean checkout of a `pypi` or `git` repository recipe.
 
-    The same recipe gives the same bytes, if its install command installs the same packages. Raises
-    InputError: see `fetch_archive`, `read_members`, `own_repository`; or the licence file does not carry the
-    licence that the recipe names.
+    The same recipe gives the same bytes, if its install command installs the same packages. Raises InputError
+    as `fetch_archive`, `read_members` and `own_repository`, and if the licence file has another licence than
+    the recipe names.
     """
     if recipe.source == "git":
         return write_tar(_own(recipe))
@@ -42,7 +42,7 @@ def build_repo(recipe: PypiRepo | GitRepo, cache_dir: Path) -> bytes:
 
 
 def _only(patterns: list[str], files: Files, archive: str) -> Files:
-    """The files that a pattern matches. Raises InputError for a pattern that matches none."""
+    """The files that a pattern matches. Raises InputError for a pattern that matches no file."""
     found: Files = {}
     for pattern in patterns:
         matched = {path: file for path, file in files.items() if fnmatch.fnmatchcase(path, pattern)}
@@ -114,7 +114,7 @@ def _read(
 
 
 def write_tar(files: Files) -> bytes:
-    """A tar whose bytes depend on `files` alone: sorted, no owner, no time."""
+    """A tar whose bytes depend on `files` alone: sorted, without owners and times."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(files):

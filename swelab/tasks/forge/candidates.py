@@ -1,4 +1,4 @@
-"""Candidate bugs of a repository, in a seeded order that does not depend on how many are taken."""
+"""Candidate bugs of a repository, in a seeded order that does not depend on how many are used."""
 
 import ast
 import difflib
@@ -16,15 +16,15 @@ from swelab.tasks.forge.source import Edit, Source, apply_edits, body_nodes
 from swelab.tasks.split import bug_hash
 
 CONTEXT = 3
-"""Lines of context in a diff, as git has it."""
+"""Lines of context in a diff, as in git's."""
 
 
 @dataclass(frozen=True)
 class Candidate:
     """One possible bug.
 
-    function: "path::Qual.name", what is nested belongs to the outermost function. line: of its
-    `def`. before, after: the changed lines. patch: git-appliable, introduces the bug.
+    function: "path::Qual.name" of the outermost function. line: of its `def`. before, after: the changed
+    lines. patch: introduces the bug, in a form that git can apply.
     """
 
     path: str
@@ -66,9 +66,10 @@ def candidates(source: Source, operators: Iterable[str]) -> Iterator[Candidate]:
 
 
 def ordered(sources: Iterable[Source], operators: Iterable[str], seed: int) -> tuple[list[Candidate], int]:
-    """Candidates of a repository in seeded order, operators taking turns; and how many were ambiguous.
+    """Candidates of a repository in seeded order, with operators taking turns; and the number of ambiguous
+    ones.
 
-    A bug whose hash occurs in two functions is left out: it could sit on both sides of the split.
+    A bug whose hash occurs in two functions is left out, since it could be on both sides of the split.
     """
     operators = tuple(operators)
     found = [candidate for source in sources for candidate in candidates(source, operators)]
@@ -87,7 +88,7 @@ def ordered(sources: Iterable[Source], operators: Iterable[str], seed: int) -> t
 
 
 def rejects(source: Source, candidate: Candidate) -> str:
-    """Why a candidate is no bug even before it runs ("syntax", "no_change"), or ""."""
+    """Why a candidate is no bug even without a run ("syntax", "no_change"), or ""."""
     try:
         mutated = python_syntax.parse_python(source.apply(candidate.edits))
         compile(mutated, candidate.path, "exec")
@@ -97,7 +98,7 @@ def rejects(source: Source, candidate: Candidate) -> str:
 
 
 def _at_open_end(source: Source, edits: tuple[Edit, ...]) -> bool:
-    """Whether a diff would show a last line without a newline: such bugs are left out."""
+    """Whether a diff would show a last line without a newline; we leave out such bugs."""
     return not source.newline_at_end and source.line_of(max(e.end for e in edits)) + CONTEXT + 2 >= len(
         source.starts
     )
@@ -127,7 +128,7 @@ def _header(path: str) -> str:
 
 
 def _moved(line: str, by: int) -> str:
-    """A hunk header of a window of a file, with line numbers of the whole file."""
+    """Shifts the line numbers of a hunk's header by `by`; other lines are unchanged."""
     if not line.startswith("@@ "):
         return line
     return re.sub(r"(?<=[-+])(\d+)", lambda number: str(int(number[0]) + by), line)

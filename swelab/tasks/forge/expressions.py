@@ -1,8 +1,8 @@
 """Mutation operators on expressions.
 
-Each takes a source file and one node of a function, and yields changes: tuples of edits, each a
-candidate bug of its own. The kinds follow the procedural generators of SWE-smith (Yang et al.,
-2025) and the classical operators of mutation testing (DeMillo, Lipton and Sayward, 1978).
+Each takes a source file and one node of a function, and yields changes. A change is a tuple of edits, and
+makes one candidate bug. The kinds follow the procedural generators of SWE-smith (Yang et al., 2025) and the
+classical operators of mutation testing (DeMillo, Lipton and Sayward, 1978).
 """
 
 import ast
@@ -71,7 +71,7 @@ def op_change(source: Source, node: ast.AST) -> Changes:
 
 
 def op_swap(source: Source, node: ast.AST) -> Changes:
-    """`a - b` -> `b - a` where the order of operands counts."""
+    """`a - b` -> `b - a`, if the order of operands matters."""
     if isinstance(node, ast.BinOp) and not isinstance(node.op, (ast.Mult, ast.BitAnd, ast.BitOr, ast.BitXor)):
         if isinstance(node.op, ast.Mod) and isinstance(node.left, (ast.Constant, ast.JoinedStr)):
             return
@@ -86,7 +86,7 @@ def compare_change(source: Source, node: ast.AST) -> Changes:
 
 
 def const_off_by_one(source: Source, node: ast.AST) -> Changes:
-    """`n[0]` -> `n[1]`: a small integer moves by one."""
+    """`n[0]` -> `n[1]`: changes a small integer by one."""
     if isinstance(node, ast.Constant) and type(node.value) is int and source.segment(node).isdigit():
         yield _replace(source, node, str(node.value + 1))
         if node.value:
@@ -94,7 +94,7 @@ def const_off_by_one(source: Source, node: ast.AST) -> Changes:
 
 
 def const_change(source: Source, node: ast.AST) -> Changes:
-    """`True` -> `False`; a short string loses its last character."""
+    """`True` -> `False`; removes the last character of a short string."""
     if not isinstance(node, ast.Constant):
         return
     if isinstance(node.value, bool):
@@ -105,7 +105,7 @@ def const_change(source: Source, node: ast.AST) -> Changes:
 
 
 def bool_negate(source: Source, node: ast.AST) -> Changes:
-    """`not x` -> `x`; an operand of `and`/`or` or a comprehension's filter is negated."""
+    """`not x` -> `x`; negates an operand of `and`/`or`, or a comprehension's filter."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield _replace(source, node, _grouped(source, node.operand))
     parts = node.values if isinstance(node, ast.BoolOp) else []
@@ -142,7 +142,7 @@ def args_swap(source: Source, node: ast.AST) -> Changes:
 
 
 def call_change(source: Source, node: ast.AST) -> Changes:
-    """`s.lower()` -> `s.upper()`, `min(a)` -> `max(a)`: a call of the opposite function."""
+    """`s.lower()` -> `s.upper()`, `min(a)` -> `max(a)`: calls the opposite function."""
     if isinstance(node, ast.Call) and (new := CALLS.get(_called(node))):
         end = source.span(node.func)[1]
         yield (Edit(end - len(_called(node)), end, new),)
@@ -179,7 +179,7 @@ def _swap(source: Source, left: ast.AST, right: ast.AST) -> Changes:
 
 
 def _between(source: Source, left: ast.AST, right: ast.AST, old: str, new: str) -> Changes:
-    """Replaces the operator token that stands between two neighbouring expressions."""
+    """Replaces the operator token between two neighbouring expressions."""
     start, end = source.span(left)[1], source.span(right)[0]
     gap = source.text(start, end)
     if not old or "#" in gap:
@@ -192,14 +192,14 @@ def _between(source: Source, left: ast.AST, right: ast.AST, old: str, new: str) 
 
 
 def _grouped(source: Source, node: ast.AST) -> str:
-    """Source of an operand of `not`, in parentheses when it needs them."""
+    """Source of an operand of `not`, in parentheses if it needs them."""
     text = source.segment(node)
     simple = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Compare)
     return text if isinstance(node, simple) and "\n" not in text else f"({text})"
 
 
 def _called(node: ast.Call) -> str:
-    """Last name of what a call calls."""
+    """Last name of the called expression: `c` of `a.b.c()`; "" if it has none."""
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
     return node.func.id if isinstance(node.func, ast.Name) else ""

@@ -1,8 +1,8 @@
 """Source archives from the package index that pip is configured with.
 
-pip's own session and finder are used, so that its configuration (index, mirrors, find-links,
-proxies, certificates, credentials) holds here too. They are internals of pip, but `pip download`
-is no alternative: for a source archive it runs the package's set-up code. Nothing here runs it.
+We use pip's own session and finder, so that pip's configuration (index, mirrors, find-links, proxies,
+certificates, credentials) applies. They are internals of pip, but `pip download` is no alternative: for a
+source archive it runs the package's set-up code, which we never run.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ def _download(recipe: PypiRepo) -> bytes:
             raise InputError(f"not on the package index{reason}", recipe.file, "a file that the index lists")
         try:
             return _read(session, link.url_without_fragment, recipe.file)
-        except OSError as error:  # what requests raises is an OSError
+        except OSError as error:  # errors of requests are OSErrors
             raise InputError(f"download failed: {shorten(str(error))}", recipe.file) from None
 
 
@@ -73,7 +73,7 @@ def _read(session: Any, url: str, name: str) -> bytes:
 
 @contextmanager
 def _pip_messages() -> Iterator[list[str]]:
-    """pip's log messages of the block, kept off the terminal: they hold why an index gave nothing."""
+    """Collects pip's log messages in the block, off the terminal: they contain the reason of a failure."""
     messages: list[str] = []
 
     class Keep(logging.Handler):

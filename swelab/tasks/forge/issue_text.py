@@ -1,11 +1,11 @@
-"""Issue texts from templates and facts: what fails and how, never the changed line or the fix."""
+"""Makes issue texts from templates and facts: what fails and how, but never the changed line or the fix."""
 
 import re
 
 SHOWN_TESTS = 5
 MESSAGE_CHARS = 300
 TELLING = 6
-"""A changed line of at least so many characters may not occur in an issue text."""
+"""A changed line of at least this many characters must not occur in an issue text."""
 
 OPENINGS = (
     "{name} in {path} {symptom}.\n{test} fails.",
@@ -22,9 +22,9 @@ SCRUBBED = (
 def issue_text(function: str, broken: list[str], message: str, changed: tuple[str, ...], bug: str) -> str:
     """The problem statement of a bug.
 
-    function: "path::Qual.name". broken: failing test ids, at least one. message: pytest's reason for
-    the first. changed: lines of the bug and of its fix, which the text must not hold. bug: hash that
-    picks the wording.
+    function: "path::Qual.name". broken: failing test ids, at least one. message: pytest's reason for the
+    first. changed: lines of the bug and of its fix, which the text must not contain. bug: hash that selects
+    the wording.
     """
     path, _, qualified = function.partition("::")
     message = scrub(message)
@@ -52,7 +52,7 @@ def symptom(message: str) -> str:
 
 
 def scrub(message: str) -> str:
-    """A message on one line without addresses, paths of the run and timings, cut to a fair length."""
+    """A message in one line, without addresses, paths of the run and timings, cut to MESSAGE_CHARS."""
     message = " ".join(message.split())
     for pattern, text in SCRUBBED:
         message = pattern.sub(text, message)
@@ -60,7 +60,7 @@ def scrub(message: str) -> str:
 
 
 def tells(message: str, changed: tuple[str, ...]) -> bool:
-    """Whether a message holds one of the changed lines."""
+    """Whether a message contains one of the changed lines."""
     return any(len(line) >= TELLING and line in message for line in map(str.strip, changed))
 
 

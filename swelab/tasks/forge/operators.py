@@ -37,7 +37,7 @@ OPERATORS: dict[str, Operator] = {
 
 
 def chosen(names: Sequence[str], operators: Iterable[str]) -> list[str]:
-    """The operators that a recipe asks for, all of `operators` where it asks for none. Raises InputError."""
+    """The operators that a recipe names; all of `operators` if it names none. Raises InputError."""
     words = list(dict.fromkeys(operators))
     for name in names:
         if name not in words:

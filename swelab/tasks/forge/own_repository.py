@@ -1,7 +1,7 @@
 """The user's own repository: a commit of a git repository, with the packages that its tests need.
 
-These packages lie in `.swelab/site-packages` of the checkout. The sandbox's Python finds them there, after
-everything else: see SITE_FILE.
+These packages are in `.swelab/site-packages` of the checkout. The sandbox's Python searches it last: see
+SITE_FILE.
 """
 
 import fnmatch
@@ -18,7 +18,7 @@ from swelab.sandbox.requirements import tool
 
 SITE = ".swelab/site-packages"
 SITE_FILE = "swelab_task.pth"
-"""In the toolbox's site-packages: one line that adds the folder above to Python's path where it exists."""
+"""A file in the toolbox's site-packages: its line adds the folder above to Python's path if it exists."""
 INSTALL_SECONDS = 1800
 LFS = b"version https://git-lfs.github.com/spec/"
 
@@ -95,9 +95,9 @@ def install(recipe: GitRepo, files: Files, toolbox: Path) -> Files:
     command.
 
     The command runs as `bash -c` in a copy of the files, with the network and with the sandbox's Python first
-    on PATH. It can change nothing else on this machine. Raises InputError: the command fails or takes longer
-    than 30 minutes, the toolbox would not find what it installs, or it installs a copy of a file that bugs
-    are put into.
+    on PATH. It can change nothing else on this machine. Raises InputError if the command fails or takes
+    longer than 30 minutes, if the toolbox would not find what it installs, or if it installs a copy of a file
+    that gets bugs.
     """
     if not recipe.install:
         return {}
@@ -152,7 +152,7 @@ def _run_install(command: str, tree: Path, toolbox: Path) -> None:
 
 
 def _refuse_copies(recipe: GitRepo, files: Files, installed: Files) -> None:
-    """An agent could read the fix in an installed copy of the code that has the bug."""
+    """Raises InputError if an installed file copies code that gets bugs, since an agent could read it."""
     ours = {
         content: path
         for path, (content, _) in files.items()

@@ -1,4 +1,4 @@
-"""Task rows from valid bugs, taken in turn from every repository."""
+"""Makes task rows from valid bugs; repositories take turns."""
 
 import fnmatch
 import itertools
@@ -22,7 +22,7 @@ from swelab.tasks.split import side_of
 
 
 class Lane:
-    """The candidates of one repository, in order; full functions are passed over."""
+    """The candidates of one repository, in order; skips functions that already have enough bugs."""
 
     def __init__(self, repo: Repository, queue: list[Candidate], per_function: int, drops: Counter[str]):
         self.repo, self.queue, self.per_function, self.drops = repo, queue, per_function, drops
@@ -56,8 +56,8 @@ def make_tasks(
 ) -> tuple[list[Task], dict[str, int]]:
     """Task rows of a `forge` subset, and how many candidates were dropped by reason.
 
-    repo_tars: archives by name of repository recipe. progress: journal of verdicts. With a larger
-    limit the first rows are the same. Raises InputError (broken archive or recipe), SandboxLost.
+    repo_tars: archives by name of repository recipe. progress: journal of verdicts. A larger limit gives the
+    same first rows. Raises InputError (broken archive or recipe), SandboxLost.
     """
     drops: Counter[str] = Counter()
     with (
@@ -121,7 +121,7 @@ def _take_turns(
 def _next_row(
     recipe: ForgeSubset, turn: list[Lane], validator: Validator, workers: int, drops: Counter[str]
 ) -> Task | None:
-    """The next valid bug of the first lane as a row; the lanes behind it keep other workers busy."""
+    """The row of the first lane's next valid bug; other lanes' candidates keep the workers busy meanwhile."""
     lane, most = turn[0], recipe.max_fail_to_pass
     while (candidate := lane.take()) is not None:
         if not validator.is_known(lane.repo, candidate, most):

@@ -1,7 +1,7 @@
-"""A Python source file with its syntax tree, and edits of it as byte ranges.
+"""A Python source file with its syntax tree, and edits to it as byte ranges.
 
-Edits replace only the bytes they name, so that a mutation's diff is minimal and the rest of the
-file keeps its formatting (SWE-smith reprints whole functions; positions of the tree avoid that).
+Edits replace only the bytes that they name. So a mutation's diff is minimal, and the rest of the file keeps
+its formatting (SWE-smith, in contrast, prints whole functions anew).
 """
 
 import ast
@@ -17,7 +17,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, order=True)
 class Edit:
-    """Bytes [start, end) of a file become `text`."""
+    """Replaces the bytes [start, end) of a file by `text`."""
 
     start: int
     end: int
@@ -55,7 +55,7 @@ class Source:
         self.parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     def offset(self, line: int, column: int) -> int:
-        """Byte offset of a position as `ast` counts it (line from 1, column in UTF-8 bytes)."""
+        """Byte offset of a position in the units of `ast` (line from 1, column in UTF-8 bytes)."""
         return self.starts[line - 1] + column
 
     def span(self, node: ast.AST) -> tuple[int, int]:
@@ -72,7 +72,7 @@ class Source:
         return self.text(*self.span(node))
 
     def line_of(self, offset: int) -> int:
-        """Index (from 0) of the line that holds byte `offset`."""
+        """Index (from 0) of the line that contains the byte `offset`."""
         return bisect.bisect_right(self.starts, offset) - 1
 
     def apply(self, edits: tuple[Edit, ...]) -> bytes:
@@ -81,7 +81,7 @@ class Source:
         return data if self.newline_at_end else data.removesuffix(b"\n")
 
     def functions(self) -> Iterator[tuple[str, Function]]:
-        """(qualified name, node) of functions and methods; nested functions belong to the outer one."""
+        """(qualified name, node) of functions and methods; nested functions count with the outer one."""
         pending: list[tuple[str, ast.AST]] = [("", self.tree)]
         while pending:
             prefix, node = pending.pop(0)
@@ -97,8 +97,8 @@ class Source:
 def body_nodes(function: Function) -> Iterator[ast.AST]:
     """Nodes of a function that may be mutated, in source order of their blocks.
 
-    Left out: decorators, annotations, docstrings, and f-strings (the tree's positions inside them
-    are wrong before Python 3.12).
+    Excludes decorators, annotations, docstrings, and f-strings (before Python 3.12 the tree has wrong
+    positions inside them).
     """
     pending: list[ast.AST] = [
         *function.args.defaults,

@@ -1,4 +1,4 @@
-"""Mutation operators on statements: branches, returns, assignments, loops and handlers go away."""
+"""Mutation operators on statements: remove branches, returns, assignments and handlers, or change loops."""
 
 import ast
 
@@ -8,7 +8,7 @@ from swelab.tasks.forge.source import Edit, Function, Source
 
 
 def branch_remove(source: Source, node: ast.AST) -> Changes:
-    """Without an `else` the whole `if` goes; with one, the `else` (and `elif`) part goes."""
+    """Removes an `if` without an `else`, or only the `else` (and `elif`) part."""
     if not isinstance(node, ast.If) or _is_elif(source, node):
         return
     if not node.orelse:
@@ -20,13 +20,13 @@ def branch_remove(source: Source, node: ast.AST) -> Changes:
 
 
 def return_remove(source: Source, node: ast.AST) -> Changes:
-    """A `return` that gives a value goes."""
+    """Removes a `return` that gives a value."""
     if isinstance(node, ast.Return) and node.value is not None:
         yield from _remove(source, node)
 
 
 def statement_remove(source: Source, node: ast.AST) -> Changes:
-    """An assignment to something that exists already, or a call made for its effect, goes."""
+    """Removes an assignment to something that already exists, or a call that is made for its effect."""
     if isinstance(node, ast.Expr):
         wanted = isinstance(node.value, ast.Call)
     elif isinstance(node, ast.AugAssign):
@@ -78,7 +78,7 @@ def _is_elif(source: Source, node: ast.If) -> bool:
 
 
 def _whole_lines(source: Source, node: ast.AST) -> bool:
-    """Whether nothing else but a comment shares the statement's lines."""
+    """Whether the statement has its lines for itself, except for a comment."""
     start, end = source.span(node)
     before = source.text(source.starts[source.line_of(start)], start)
     after = source.text(end, source.starts[source.line_of(end) + 1]).strip()
@@ -86,7 +86,7 @@ def _whole_lines(source: Source, node: ast.AST) -> bool:
 
 
 def _remove(source: Source, node: ast.stmt) -> Changes:
-    """Removes the statement's lines; puts `pass` there if the block would be empty."""
+    """Removes the statement's lines; writes `pass` if the block would be empty."""
     if not _whole_lines(source, node):
         return
     block = next(
@@ -106,7 +106,7 @@ def _function_of(source: Source, node: ast.AST) -> ast.AST:
 
 
 def _in_while(source: Source, node: ast.AST) -> bool:
-    """Whether the innermost loop around a node is a `while`, which the mutation could make endless."""
+    """Whether the innermost loop around a node is a `while`, which a mutation could make endless."""
     while not isinstance(node, (Function, ast.Module, ast.For)):
         node = source.parents[node]
         if isinstance(node, ast.While):
@@ -115,7 +115,7 @@ def _in_while(source: Source, node: ast.AST) -> bool:
 
 
 def _known_before(source: Source, node: ast.Assign, target: ast.expr) -> bool:
-    """Whether the target has a value before the statement: without the statement it is then no NameError."""
+    """Whether the target has a value before the statement: then removing the statement is no NameError."""
     if isinstance(target, (ast.Attribute, ast.Subscript)):
         return True
     function = _function_of(source, node)

@@ -1,7 +1,7 @@
 """Decides whether a candidate is a usable bug, by the repository's own tests in fresh sandboxes.
 
-A verdict is journalled under the hash of all it depends on, so a killed run resumes where it was, and a
-larger subset validates only new candidates.
+Verdicts are journalled under the hash of all their inputs. So a killed run resumes, and a larger subset
+validates only new candidates.
 """
 
 import io
@@ -21,7 +21,7 @@ from swelab.tasks.forge.candidates import Candidate, rejects
 from swelab.tasks.forge.source import Source
 
 VERSION = 1
-"""Part of every key: raised when the same candidate could get another verdict."""
+"""Part of every key: raise it if the same candidate could now get another verdict."""
 
 LOG_BYTES = 16 << 20
 CLEAN_SECONDS = 600
@@ -30,11 +30,11 @@ SPARE_SECONDS = 5
 """A bug's run may take `SLOWER` times the clean run's wall time and `SPARE_SECONDS` more."""
 ATTEMPTS = 3
 WIDE = {"COLUMNS": "1000"}
-"""pytest cuts the reason of a failure to the terminal's width; the confirming run shows it whole."""
+"""pytest cuts the reason of a failure to the terminal's width; this shows all of it in the confirming run."""
 COMPILING = {"PYTHONDONTWRITEBYTECODE": ""}
 PACK = "find . -name '*-pytest-*.pyc' -print0 2>/dev/null | tar -c --null -T - 2>/dev/null"
-"""Test files as pytest has rewritten them, which takes as long as running them. Ordinary bytecode stays out:
-it would stand for a mutated file that was written in the same second."""
+"""Bash that packs the test files as rewritten by pytest: rewriting takes as long as running them. Leaves out
+ordinary bytecode, which Python would load for a mutated file that was written in the same second."""
 
 Statuses = Callable[[str, str], dict[str, str]]
 """(log, parser name) -> status by test id; `swelab.grading.harness.logs.statuses`."""
@@ -42,11 +42,11 @@ Statuses = Callable[[str, str], dict[str, str]]
 
 @dataclass
 class Repository:
-    """A clean tree with what its recipe says about tests.
+    """A clean tree, and facts about its tests.
 
-    passed: ids that pass in both clean runs, in the log's order. unstable: ids left out because they
-    do not, or because the log parser cuts them. seconds: wall time of the slower clean run. compiled: a tar
-    of the rewritten test files, b"" where there is none.
+    passed: ids that pass in both clean runs, in the log's order. unstable: number of ids that do not, or that
+    the log parser cuts. seconds: wall time of the slower clean run. compiled: a tar of the rewritten test
+    files, b"" if there are none.
     """
 
     name: str
@@ -60,14 +60,14 @@ class Repository:
     compiled: bytes = b""
 
     def key(self, *parts: object) -> str:
-        """Key of a journal's line: changes with `parts`, the checkout, the tests' command or parser."""
+        """Key of a journal line: depends on `parts`, the checkout, and the tests' command and parser."""
         tests = [self.recipe.test_cmd, self.recipe.log_parser]
         return digest([VERSION, self.digest, tests, *parts])
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a suite. ended: "" or why it is no verdict ("timeout", "limit")."""
+    """One run of a suite. ended: why it gives no verdict ("timeout", "limit"), or ""."""
 
     status: dict[str, str]
     code: int
@@ -85,7 +85,7 @@ class Verdict(typed.TypedRecord):
 
 
 class Validator:
-    """Verdicts on candidates from `workers` sandboxes at once; only the caller's thread journals them."""
+    """Gets verdicts on candidates from `workers` sandboxes at once; only the caller's thread journals."""
 
     def __init__(self, backend: Backend, statuses: Statuses, journal: Journal, workers: int):
         self.backend, self.statuses, self.journal = backend, statuses, journal
@@ -96,7 +96,7 @@ class Validator:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends all running work. Verdicts that were not requested yet are journalled too, for a later run."""
+        """Cancels waiting work, waits for the rest, and journals unrequested verdicts for a later run."""
         self._pool.shutdown(cancel_futures=True)
         for key, future in self._pending.items():
             if not future.cancelled() and not future.exception():
@@ -104,7 +104,7 @@ class Validator:
         self._pending.clear()
 
     def baseline(self, repo: Repository) -> None:
-        """Fills in what two clean runs of a repository say. Raises InputError when no test passes."""
+        """Sets the facts that two clean runs of a repository give. Raises InputError if no test passes."""
         key = repo.key("clean")
         if key not in self.journal:
             runs = list(self._pool.map(lambda _: self._run(repo, None, CLEAN_SECONDS, COMPILING), range(2)))
@@ -118,7 +118,7 @@ class Validator:
         print(f"{repo.name}: {told}; {repo.seconds:.1f} s a run", file=sys.stderr)
 
     def _why(self, repo: Repository) -> str:
-        """pytest's own words on why the tests fail on the clean code."""
+        """pytest's messages on why the tests fail on the clean code."""
         told = repo.recipe.model_copy(
             update={"test_cmd": repo.recipe.test_cmd.replace("--tb=no", "--tb=short")}
         )
@@ -139,7 +139,7 @@ class Validator:
     def verdict(self, repo: Repository, candidate: Candidate, most: int) -> Verdict:
         """The verdict on a candidate that may break `most` tests.
 
-        Raises SandboxLost when the sandbox fails again and again.
+        Raises SandboxLost if the sandbox fails repeatedly.
         """
         self.expect(repo, candidate, most)
         key = self._key(repo, candidate, most)
@@ -197,7 +197,7 @@ class Validator:
 
 
 def _plain_tar(data: bytes) -> bytes:
-    """`data` where it is a tar that holds something, else b""."""
+    """`data` if it is a tar with at least one member, else b""."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
             return data if tar.getnames() else b""
@@ -206,7 +206,7 @@ def _plain_tar(data: bytes) -> bytes:
 
 
 def _spare_rewriting(sandbox: Sandbox, compiled: bytes) -> None:
-    """Puts the rewritten test files in their places; pytest takes one only with the file it was made of."""
+    """Unpacks the rewritten test files; pytest uses one only if the test file has not changed since."""
     if compiled:
         sandbox.put("/tmp/compiled.tar", compiled)
         sandbox.exec("tar -xf /tmp/compiled.tar; rm /tmp/compiled.tar")
@@ -225,7 +225,7 @@ def _compare_clean(runs: list[Run]) -> Record:
 
 
 def _whole(test: str) -> bool:
-    """Whether a test id came through the log parser uncut (it ends ids at a space)."""
+    """Whether the log parser has not cut a test id (it ends ids at a space)."""
     return "[" not in test or test.endswith("]")
 
 
@@ -234,7 +234,7 @@ def _broken(run: Run, passed: list[str]) -> list[str]:
 
 
 def _unusable(run: Run, passed: list[str], most: int) -> str:
-    """Why a bug's first run makes it no task, or ""."""
+    """Why a bug's first run shows that it is no task, or ""."""
     if run.ended:
         return run.ended
     missing = sum(test not in run.status for test in passed)

@@ -1,4 +1,4 @@
-"""The repository archive that tasks of ours lie in, made again from their folders."""
+"""Rebuilds the repository archive of tasks that swelab exported, from their folders."""
 
 import hashlib
 import tempfile
@@ -24,14 +24,14 @@ MOST_BYTES = 300 << 20
 
 
 def build_repo(recipe: HarborRepo) -> bytes:
-    """The archive of the repository that a `harbor` recipe names. Raises InputError: no folder holds it."""
+    """The archive of the repository that a `harbor` recipe names. Raises InputError if no folder has it."""
     return archive_in(Path(recipe.path).expanduser(), recipe.repository)
 
 
 def archive_in(place: Path, name: str) -> bytes:
-    """The archive of that name, made again from the first task folder that it can be made from.
+    """The archive of that name, rebuilt from the first task folder from which that is possible.
 
-    Raises InputError: there is none, or the folders tell of different archives of that name.
+    Raises InputError if there is none, or if folders name different archives by that name.
     """
     digests: dict[str, str] = {}
     found, why = b"", ""
@@ -54,7 +54,7 @@ def archive_in(place: Path, name: str) -> bytes:
 
 
 def write_archives(place: Path, repos: Path) -> int:
-    """Writes the archives that the task folders in a folder carry; how many. Raises InputError."""
+    """Writes the archives of the task folders in a folder; returns how many. Raises InputError."""
     names = set[str]()
     for path in folders_in(place):
         with suppress(Refused):
@@ -65,8 +65,8 @@ def write_archives(place: Path, repos: Path) -> int:
 
 
 def clean_archive(folder: HarborFolder) -> bytes:
-    """The archive of a task's repository without the bug, made of the checkout, of the files that are put
-    back and of the bug's patch in reverse. Raises Refused where it is not the one that the export had."""
+    """Rebuilds the archive of a task's repository without the bug, from the checkout, the restored files and
+    the reverse of the bug's patch. Raises Refused if it is not the archive that was exported."""
     files = _read(folder, CHECKOUT) | _read(folder, RESTORED)
     patch = folder.row.get("patch")
     with tempfile.TemporaryDirectory(prefix="swelab-harbor-") as scratch:
@@ -95,7 +95,7 @@ def clean_archive(folder: HarborFolder) -> bytes:
 
 
 def canonical(archive: Path) -> str:
-    """Hash of an archive's files, however the archive was written. Raises InputError."""
+    """Hash of an archive's files, independent of how the archive was written. Raises InputError."""
     return hashlib.sha256(write_tar(read_plain(archive.read_bytes(), archive))).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Finds the image that a task folder starts from, if our grader needs nothing that its Dockerfile adds."""
+"""Finds the image from which a task folder starts, if our grader needs nothing that its Dockerfile adds."""
 
 import re
 
@@ -6,7 +6,7 @@ from swelab.files.text_lines import lines_of
 from swelab.tasks.harbor.harbor_folder import Refused
 
 START = "/swelab-start"
-"""In the image while it is built: the files of `image_history.start_files`."""
+"""A folder in the image during its build, with the files of `image_history.start_files`."""
 _IDLE = ("WORKDIR", "LABEL", "ENTRYPOINT", "CMD", "MAINTAINER", "STOPSIGNAL", "EXPOSE")
 _COMMANDS = re.compile(
     r"set -[a-z]+(?: pipefail)?|true|mkdir -p [\w/. -]+|command -v [\w-]+|which [\w-]+|echo [^$`<>|&]*"
@@ -14,14 +14,13 @@ _COMMANDS = re.compile(
     r"|curl -\S+ https://astral\.sh/uv/[\w./]*install\.sh \| (?:ba)?sh"
     r"|git config --(?:global|system) [\w.]+ \S+|bash /swelab-start/(?:scrub|prepare)\.sh[\w '.+/-]*"
 )
-"""Commands allowed in a RUN line: those that install tools of verifiers and agents, and those of our
-export."""
+"""Commands allowed in a RUN line: those that install tools for verifiers and agents, and our export's."""
 
 
 def image_of(dockerfile: str, alone: bool = False) -> str:
-    """The image that a Dockerfile starts from. Raises Refused: none, or it changes what tests would see.
+    """The image from which a Dockerfile starts. Raises Refused: there is none, or it changes what tests see.
 
-    alone: no command may run and no folder may be named in it: a script may need what it brings.
+    alone: refuse every RUN and WORKDIR, since a script may need what they set up.
     """
     image = ""
     for line in _lines(dockerfile):
@@ -40,7 +39,7 @@ def image_of(dockerfile: str, alone: bool = False) -> str:
 
 
 def _is_idle(word: str, rest: str) -> bool:
-    """Whether an instruction leaves the repository and what its tests need as they are."""
+    """Whether an instruction changes neither the repository nor what its tests need."""
     if word == "RUN":
         return all(_COMMANDS.fullmatch(each) for each in _commands(rest))
     return word in _IDLE or (word, rest) in (("USER", "root"), ("USER", "0"), ("COPY", f"start {START}"))

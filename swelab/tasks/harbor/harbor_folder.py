@@ -1,7 +1,4 @@
-"""One task folder of Harbor: its files, none of them outside of it, its settings, the row that it holds.
-
-The names of files and the keys of task.toml are those of Harbor's public description of the format.
-"""
+"""A task folder of Harbor: its files (none outside of it), its settings, and its row."""
 
 import json
 import re
@@ -14,15 +11,15 @@ from swelab.records import Record, shorten
 
 SETTINGS, INSTRUCTION, DOCKERFILE = "task.toml", "instruction.md", "environment/Dockerfile"
 ROW = "tests/config.json"
-"""The file of the row in Harbor's conversions of SWE-bench and its relatives, and in our export."""
+"""The file with the row, in Harbor's conversions of SWE-bench and similar sets and in our export."""
 SCRIPT, SOLUTION = "tests/test.sh", "solution/solve.sh"
 CHECKOUT, RESTORED = "environment/repository.tar", "tests/files.tar"
-"""Of our tasks: the checkout with the bug as the agent sees it; files of the clean one that are put back."""
+"""In our tasks: the checkout with the bug, as the agent sees it; the clean files that are restored."""
 OURS = "swelab"
-"""The table of [metadata] that says what our export put in."""
+"""The table of [metadata] with the facts that our export adds."""
 COMPOSED = ("docker-compose.yaml", "docker-compose.yml", "singularity-compose.yaml")
 CONVERSATION = "trajectory.json"
-"""Turns that an agent is given before its first one."""
+"""Turns of a conversation that an agent gets before its first turn."""
 PREAMBLE = """The git repository in /testbed has a fault. Repair it by changing its code, so that what
 is described below is right and everything else stays as it is. Leave your changes in the working copy; they
 need no commit. Changes to its tests and to the test runner's settings do not count.
@@ -36,14 +33,14 @@ _UNMET = (
     "verifier.environment.docker_image",
     *(f"{table}.{key}" for table in ("environment", "verifier.environment") for key in _OF_CONTAINERS),
 )
-"""Keys of task.toml that ask for what sandboxes of attempts and grading do not have."""
+"""Keys of task.toml that require what our sandboxes do not have."""
 _CANARY = re.compile(r"<!--.*canary.*-->|#.*canary.*", re.IGNORECASE)
 _VERSION = re.compile(r"1\.\d{1,3}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 class Refused(Exception):
-    """A folder that cannot be used. reason: few words, by which they are counted; detail: of this one."""
+    """A folder that cannot be used. reason: a few words, by which we count; detail: about this folder."""
 
     def __init__(self, reason: str, detail: str = ""):
         self.reason, self.detail = reason, shorten(" ".join(detail.split()))
@@ -53,7 +50,7 @@ class Refused(Exception):
 @dataclass(frozen=True)
 class HarborFolder:
     """A task folder. settings: task.toml. instruction: the text that an agent gets. row: tests/config.json,
-    unchanged; {} where tests/test.sh alone judges."""
+    unchanged; {} if tests/test.sh alone judges."""
 
     path: Path
     settings: Record
@@ -67,7 +64,7 @@ class HarborFolder:
 
     @property
     def by_script(self) -> bool:
-        """Whether its own script says what is right."""
+        """Whether the folder's own script judges."""
         return not self.row
 
     @property
@@ -82,7 +79,7 @@ class HarborFolder:
 
     @property
     def verifier_env(self) -> dict[str, str]:
-        """The variables of the verifier. Raises Refused: one of them is to come from Harbor's machine."""
+        """The variables of the verifier. Raises Refused if one takes its value from Harbor's machine."""
         given = _table(self.settings, "verifier").get("env") or {}
         if not (isinstance(given, dict) and all(isinstance(value, str) for value in given.values())):
             raise Refused("task.toml is not Harbor's", f"verifier.env is {given!r}")
@@ -92,7 +89,7 @@ class HarborFolder:
 
     @property
     def statement(self) -> str:
-        """The problem statement: of a folder of ours that of its row, unless its instruction was edited."""
+        """The problem statement: the row's, if the folder is ours and its instruction unedited; else that."""
         own = self.row.get("problem_statement")
         written = self.instruction.removeprefix(PREAMBLE) if self.ours else self.instruction
         unchanged = self.ours and isinstance(own, str) and _with_line_feeds(own).strip() == written.strip()
@@ -100,7 +97,7 @@ class HarborFolder:
 
     @property
     def seconds(self) -> int:
-        """The verifier's wall time; 0 where task.toml does not say. Raises Refused."""
+        """The verifier's wall time in seconds; 0 if task.toml has none. Raises Refused."""
         given = _table(self.settings, "verifier").get("timeout_sec", 0)
         if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1e9:
             raise Refused("task.toml is not Harbor's", f"verifier.timeout_sec is {given!r}")
@@ -108,7 +105,7 @@ class HarborFolder:
 
     @property
     def repository(self) -> str:
-        """Name of the archive that the task's code lies in, "" where it lies in an image. Raises Refused."""
+        """Name of the archive with the task's code; "" if the code is in an image. Raises Refused."""
         name = self.ours.get("repository") or ""
         if name and not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise Refused("a path out of the folder", f"{name!r} is no repository's name")
@@ -116,7 +113,7 @@ class HarborFolder:
 
 
 def folders_in(place: Path) -> list[Path]:
-    """The task folders in a folder, or the folder itself if it is one; hidden ones do not count."""
+    """The task folders in a folder, or the folder itself if it is one; ignores hidden folders."""
     if (place / SETTINGS).is_file():
         return [place]
     found = place.iterdir() if place.is_dir() else ()
@@ -124,7 +121,7 @@ def folders_in(place: Path) -> list[Path]:
 
 
 def read_folder(path: Path) -> HarborFolder:
-    """A task folder. Raises Refused: what the format asks for is missing or broken, or names no tests."""
+    """Reads a task folder. Raises Refused if a required part is missing or broken, or it names no tests."""
     settings = _settings(path)
     _check_needs(path, settings)
     text = text_in(path, INSTRUCTION)
@@ -138,13 +135,13 @@ def read_folder(path: Path) -> HarborFolder:
 
 
 def file_in(folder: Path, name: str) -> Path | None:
-    """A file of a task folder, None where it is missing. Raises Refused: it lies out of the folder."""
+    """A file of a task folder; None if it is missing. Raises Refused if it is outside the folder."""
     path = folder / name
     if not (path.exists() or path.is_symlink()):
         return None
     try:
         target = path.resolve()
-    except (OSError, RuntimeError) as error:  # until Python 3.12 a RuntimeError tells of a loop
+    except (OSError, RuntimeError) as error:  # before Python 3.12 a cycle of links raises RuntimeError
         raise Refused("a broken file", f"{name}: {error}") from None
     if not target.is_relative_to(folder.resolve()):
         raise Refused("a path out of the folder", f"{name} is a link to {target}")
@@ -154,7 +151,7 @@ def file_in(folder: Path, name: str) -> Path | None:
 
 
 def bytes_in(folder: Path, name: str, most: int = MOST_BYTES) -> bytes | None:
-    """The content of a file of a task folder, None where it is missing. Raises Refused."""
+    """The content of a file of a task folder; None if it is missing. Raises Refused."""
     path = file_in(folder, name)
     if path is None:
         return None
@@ -167,8 +164,7 @@ def bytes_in(folder: Path, name: str, most: int = MOST_BYTES) -> bytes | None:
 
 
 def text_in(folder: Path, name: str) -> str | None:
-    """The text of a file of a task folder, its line ends line feeds; None where it is missing. Raises
-    Refused."""
+    """The text of a task folder's file, with "\n" line ends; None if it is missing. Raises Refused."""
     data = bytes_in(folder, name)
     try:
         return None if data is None else _with_line_feeds(data.decode("utf-8-sig"))
@@ -195,7 +191,7 @@ def _settings(path: Path) -> Record:
 
 
 def _check_needs(path: Path, settings: Record) -> None:
-    """Raises Refused for a task that needs more than one container of Linux and one patch."""
+    """Raises Refused for a task that needs more than one Linux container and one patch."""
     if settings.get("steps"):
         raise Refused("several steps", "task.toml: steps: one patch is judged here, not a sequence")
     if file_in(path, CONVERSATION):
@@ -221,7 +217,7 @@ def _check_needs(path: Path, settings: Record) -> None:
 
 
 def _without_canary(instruction: str) -> str:
-    """The instruction without the first lines that only mark benchmarks, which Harbor shows to no agent."""
+    """The instruction without first lines that only mark benchmarks, which Harbor shows to no agent."""
     lines = instruction.split("\n")
     while lines and _CANARY.fullmatch(lines[0].strip()):
         del lines[0]
@@ -233,7 +229,7 @@ def _with_line_feeds(text: str) -> str:
 
 
 def _row(path: Path) -> Record:
-    """The row in tests/config.json; {} where there is none, but a script. Raises Refused."""
+    """The row in tests/config.json; {} if there is only a script. Raises Refused."""
     text, judged = text_in(path, ROW), file_in(path, SCRIPT) is not None
     if text is None:
         if judged:

@@ -1,4 +1,4 @@
-"""Task folders of Harbor read by hand or for an evaluation: rows, and the archives that some lie in."""
+"""Imports task folders of Harbor, by hand or for an evaluation: their rows, and the archives of some."""
 
 import sys
 from collections import Counter
@@ -14,7 +14,7 @@ from swelab.tasks.harbor.harbor_source import Usable, read_rows
 
 @dataclass
 class Imported:
-    """rows: of the folders that can be used, in the order of their names; refused: why by folder."""
+    """rows: of the usable folders, in the order of their names; refused: by folder, the reason."""
 
     rows: list[Task] = field(default_factory=list)
     refused: dict[str, Refused] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Imported:
 def import_folders(place: Path, repos: Path, usable: Usable) -> Imported:
     """The tasks of a folder of task folders; archives that are not yet in `repos` are written there.
 
-    It names refused folders on the terminal. Raises InputError: no such folder, none that can be used.
+    Prints the refused folders. Raises InputError (no such folder, or no usable task folder).
     """
     digests: dict[str, str] = {}
 

@@ -1,4 +1,4 @@
-"""Rows of task folders that their own `tests/test.sh` judges: no list of tests, no repair as a patch."""
+"""Rows of task folders that their own `tests/test.sh` judges: without a list of tests, without a patch."""
 
 import base64
 import os
@@ -10,12 +10,12 @@ from swelab.tasks.forge.own_repository import Files
 from swelab.tasks.harbor.harbor_folder import SOLUTION, HarborFolder, Refused, bytes_in, file_in
 
 MOST_BYTES = 16 << 20
-"""Of all files of tests/, and of solution/: they lie in the row."""
+"""Most bytes of all files of tests/, and of solution/: they are stored in the row."""
 _ID = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9_.+-]{0,199}")
 
 
 def script_row(folder: HarborFolder) -> Task:
-    """The row of a folder without a list of tests, but for its image. Raises Refused."""
+    """The row of a folder without a list of tests, still without its image. Raises Refused."""
     if not _ID.fullmatch(folder.name):
         raise Refused("no instance id", f"{folder.name!r} has other characters than A-Z a-z 0-9 _ . + -")
     row = Task.of(
@@ -36,7 +36,7 @@ def script_row(folder: HarborFolder) -> Task:
 
 
 def _packed(folder: HarborFolder, part: str) -> str:
-    """Base64 of a tar of the files below a folder of the task folder. Raises Refused."""
+    """Base64 of a tar of the files in a subfolder of the task folder. Raises Refused."""
     files: Files = {}
     left = MOST_BYTES
     for path in sorted((folder.path / part).rglob("*")):

@@ -1,6 +1,6 @@
 """The source `harbor`: makes tasks from those of Harbor's task folders that our graders can judge.
 
-Other folders are refused: the terminal names each one, and they are counted by reason.
+We print each other folder as refused, and count them by reason.
 """
 
 import sys
@@ -26,7 +26,7 @@ from swelab.tasks.harbor.harbor_scripts import script_row
 from swelab.tasks.published_rows import lacks, read_row
 
 Usable = Callable[[Task], object]
-"""Raises InputError for a row whose tests cannot run here."""
+"""Raises InputError for a row whose tests cannot run on this machine."""
 
 
 def make_tasks(
@@ -34,7 +34,7 @@ def make_tasks(
 ) -> tuple[Sequence[Task], dict[str, int]]:
     """The rows of the task folders in `recipe.path`, and the number of refused folders by reason.
 
-    archives: the recipe's repositories by name. Raises InputError: no folder can be used.
+    archives: the recipe's repositories by name. Raises InputError if no folder can be used.
     """
     known = {name: canonical(path) for name, path in archives.items()}
 
@@ -114,7 +114,7 @@ def _listed_row(folder: HarborFolder) -> Task:
     if folder.repository:
         if row.repo_recipe != folder.repository:
             raise Refused("its repository is another one", f"the row says {row.repo_recipe!r}")
-        clean_archive(folder)  # its own files make the repository that it names
+        clean_archive(folder)  # checks that its files give the repository that it names
         return row
     if row.repo_recipe:
         raise Refused("its repository is not in it", f"no [metadata.swelab] names {row.repo_recipe!r}")
@@ -122,7 +122,7 @@ def _listed_row(folder: HarborFolder) -> Task:
 
 
 def _with_image(folder: HarborFolder, row: Task) -> Task:
-    """The row with the image of its container, which is the row's own image name if it has one."""
+    """The row with the image of its container; keeps the row's own name if it names the same image."""
     named = folder.environment.get("docker_image")
     if named is not None and not (isinstance(named, str) and named):
         raise Refused("task.toml is not Harbor's", f"environment.docker_image is {named!r}")

@@ -1,4 +1,4 @@
-"""Debugging tasks of a file of tests and a file of code, without repairs, as a source of task rows."""
+"""Debugging tasks of a file of tests and a file of code, without a repair, as a source of task rows."""
 
 from swelab.tasks.kodcode.kodcode_source import make_tasks
 

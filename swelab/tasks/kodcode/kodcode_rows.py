@@ -1,8 +1,7 @@
-"""Rows and folders of debugging tasks, read strictly: each becomes a `SmallTask`.
+"""Reads rows and folders of debugging tasks strictly; each becomes a `SmallTask`.
 
-A row has `task_id` and `extra_info`, which holds `files`, a list of {path, content}, and `entrypoint`; what
-is nested may be a JSON string. A folder has the same files, and patterns in `.debugignore` and
-`.debugreadonly`.
+A row has `task_id` and `extra_info` with `files`, a list of {path, content}, and `entrypoint`; nested objects
+may be JSON strings. A folder has the same files, and patterns in `.debugignore` and `.debugreadonly`.
 """
 
 import json
@@ -23,10 +22,10 @@ ENTRYPOINT = "python -m pytest --tb=short -s test.py"
 STATEMENT = "Some tests of test.py fail. Find the fault in the code and repair it. The tests are right."
 IGNORE, READONLY = ".debugignore", ".debugreadonly"
 MOST_BYTES = 1 << 20
-"""Bytes of all files of a task."""
+"""Most bytes of a task's files together."""
 MOST_FILES = 50
 AT_ONCE = 256
-"""Rows of a Parquet file that are held."""
+"""Rows of a Parquet file that are held in memory."""
 _ID = re.compile(r"[A-Za-z0-9_.+-]{1,200}")
 _OPERATORS = set("();<>|&")
 
@@ -50,9 +49,9 @@ class SmallTask:
 
 
 def read_small_tasks(path: Path, entrypoint: str | None = None) -> Iterator[SmallTask]:
-    """The tasks of a file of rows, or of a folder of task folders by name, one at a time.
+    """Yields the tasks of a file of rows, or of a folder of task folders in the order of their names.
 
-    entrypoint: of tasks that name none. Raises InputError naming the row or folder and the field.
+    entrypoint: for tasks that name none. Raises InputError naming the row or folder and the field.
     """
     if path.is_dir():
         found = task_folders(path)
@@ -109,7 +108,7 @@ def read_row(row: Any, where: str, entrypoint: str | None = None) -> SmallTask:
 
 
 def small_task(name: str, where: str, statement: str, entrypoint: str, files: dict[str, str]) -> SmallTask:
-    """A task of files, which may be `.debugignore` and `.debugreadonly` too; all of it is checked.
+    """Makes a task of files, after checking them; `.debugignore` and `.debugreadonly` may be among them.
 
     Raises InputError.
     """
@@ -148,7 +147,7 @@ def small_task(name: str, where: str, statement: str, entrypoint: str, files: di
 
 
 def _code(files: dict[str, str], where: str) -> str:
-    """The path of the file with the fault: the one beside the tests, or the one whose name says it."""
+    """The path of the file with the fault: the only one beside the tests, or the only one named *_code.py."""
     found = [path for path in files if path.endswith(".py") and path != TESTS]
     named = [path for path in found if path.endswith("_code.py")]
     for each in (found, named):
@@ -159,7 +158,7 @@ def _code(files: dict[str, str], where: str) -> str:
 
 
 def _runs_pytest(command: str, where: str) -> str:
-    """The command, if it is one run of pytest. Raises InputError."""
+    """Returns the command if it is one run of pytest. Raises InputError."""
     try:
         words = list(shlex.shlex(command, posix=True, punctuation_chars=True))
     except ValueError:
@@ -192,7 +191,7 @@ def read_folder(folder: Path, entrypoint: str | None) -> SmallTask:
 
 
 def _object(row: Record, field: str, where: str) -> Record:
-    """A nested object, which may be written as a JSON string; {} where it is absent."""
+    """A nested object, which may be a JSON string; {} if it is absent."""
     value = row.get(field)
     if value is None:
         return {}

@@ -1,7 +1,7 @@
 """Source of tasks `kodcode`: a file of tests and a file of code, without a repair.
 
-The null run says which tests fail. A task whose tests all pass, or cannot be counted, is dropped and
-counted.
+The null run shows which tests fail. A task whose tests all pass, or cannot be listed, is dropped, and counted
+as such.
 """
 
 import sys
@@ -24,7 +24,7 @@ from swelab.tasks.kodcode.null_run import NullVerdict, null_key, null_run, tests
 from swelab.tasks.split import side_of
 
 BLOCK = 500
-"""Tasks that are held at once."""
+"""Tasks that are held in memory at once."""
 IMAGE = "swelab/kodcode"
 
 
@@ -33,8 +33,8 @@ def make_tasks(
 ) -> tuple[Sequence[Task], dict[str, int]]:
     """Task rows of a `kodcode` recipe, and how many were dropped by reason.
 
-    progress: journal of null runs. With a larger limit the first rows are the same. Raises InputError (a
-    broken row or folder, no task), Fault when runs were lost to infrastructure again and again.
+    progress: journal of null runs. A larger limit gives the same first rows. Raises InputError (a broken row
+    or folder, no task), Fault (runs were lost to infrastructure repeatedly).
     """
     drops: Counter[str] = Counter()
     spool, numbers = Spool(), list[int]()
@@ -59,7 +59,7 @@ def make_tasks(
 
 
 def _chosen(recipe: KodcodeSubset, drops: Counter[str]) -> Iterator[SmallTask]:
-    """The tasks of the recipe's side that are in no set that it leaves out. Raises InputError."""
+    """The tasks on the recipe's side that are in no excluded set. Raises InputError."""
     seen: dict[str, str] = {}
     for task in read_small_tasks(Path(recipe.path).expanduser(), recipe.entrypoint):
         same = digest([task.files, task.entrypoint])
@@ -77,7 +77,7 @@ def _chosen(recipe: KodcodeSubset, drops: Counter[str]) -> Iterator[SmallTask]:
 
 
 def _set_of(name: str, recipe: KodcodeSubset) -> str:
-    """The evaluation set that an instance is of, or ""."""
+    """The evaluation set to which an instance belongs, or ""."""
     return recipe.evaluation_set or evaluation_set(name)
 
 
@@ -88,7 +88,7 @@ def null_runs(
     journal: Journal,
     workers: int,
 ) -> Iterator[NullVerdict]:
-    """The verdict on each task. seconds: wall time of its tests. Raises Fault when runs were lost."""
+    """The verdict on each task. seconds: wall time for its tests. Raises Fault if runs were lost."""
 
     def work(backend: Backend) -> Callable[[SmallTask], NullVerdict]:
         return lambda task: null_run(task, backend, seconds)
@@ -110,7 +110,7 @@ def null_runs(
 
 
 def task_row(task: SmallTask, verdict: NullVerdict, recipe: KodcodeSubset) -> Task:
-    """A row in the schema of ours: no patch, its files, and what the null run said."""
+    """A row in our schema: without a patch, with the task's files and the results of the null run."""
     row: Record = {
         "instance_id": task.name,
         "repo": f"kodcode/{recipe.evaluation_set or Path(recipe.path).stem}",
@@ -142,7 +142,7 @@ def task_row(task: SmallTask, verdict: NullVerdict, recipe: KodcodeSubset) -> Ta
 
 
 def _tell_evaluation(rows: Iterable[Task]) -> None:
-    """Says on the terminal which rows are of evaluation sets."""
+    """Prints which rows are of evaluation sets."""
     counts = Counter(name for task in rows if (name := task.evaluation_set))
     for name, count in counts.items():
         print(f"{count} tasks are of the evaluation set {name}: none is trained or validated on",

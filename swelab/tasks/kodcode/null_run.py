@@ -1,7 +1,7 @@
 """The null run: runs a task's tests on its unchanged code, which is the only evidence without a repair.
 
-The tests are counted in a run in which their imports work. Where the code cannot be imported, a stand-in
-takes its place for the collection alone: a module that has every name. All its tests then count as failing.
+Tests are collected in a run in which their imports work. If the code cannot be imported, a stand-in module
+that has every name replaces it, for the collection alone. Then all tests count as failing.
 """
 
 import ast
@@ -19,7 +19,7 @@ from swelab.tasks.checkout import write_files
 from swelab.tasks.kodcode.kodcode_rows import SmallTask
 
 VERSION = 1
-"""Part of every journal key: raised when the same task could get another verdict."""
+"""Part of every journal key: raise it if the same task could now get another verdict."""
 REPORTING = "-rA -p no:cacheprovider"
 """Options added to the entry point, so that it prints a line for each test."""
 _COLLECTING = "--collect-only --verbosity=-1 -p no:cacheprovider"
@@ -52,7 +52,7 @@ class NullVerdict(TypedRecord):
 
 
 def tests_of(task: SmallTask) -> str:
-    """The command by which a task's tests are judged: its own entry point, with a line a test."""
+    """The command that judges a task's tests: its own entry point, which then prints a line for each test."""
     return f"{task.entrypoint} {REPORTING}"
 
 
@@ -62,7 +62,7 @@ def null_key(task: SmallTask, seconds: int) -> str:
 
 
 def null_run(task: SmallTask, backend: Backend, seconds: int) -> NullVerdict:
-    """Runs a task's tests on its code as it is, in a fresh sandbox. seconds: wall time of the tests."""
+    """Runs a task's tests on its unchanged code, in a fresh sandbox. seconds: wall time for the tests."""
     limits = Limits(wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=8 << 20)
     try:
         with (
@@ -98,7 +98,7 @@ def _verdict(task: SmallTask, sandbox: Sandbox, limits: Limits) -> NullVerdict:
 
 
 def _null_verdict(tests: list[str], result: ExecResult) -> NullVerdict:
-    """The verdict of a run of collected tests."""
+    """The verdict from a run of collected tests."""
     words: dict[str, set[str]] = {}
     for word, test in _LINE.findall(result.output.decode("utf-8", "replace")):
         words.setdefault(test, set()).add(word)
@@ -126,7 +126,7 @@ def _cut(tests: list[str]) -> list[str]:
 
 
 def stand_in(code: str) -> str:
-    """A module to be imported in the place of `code`: it has every name; `*` imports what `code` defines."""
+    """Source of a module to import in place of `code`: it has every name; `*` imports the names in `code`."""
     names = _DEFINED.findall(code)
     with suppress(SyntaxError, ValueError, RecursionError):
         tree = parse_python(code)

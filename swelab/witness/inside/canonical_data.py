@@ -1,13 +1,13 @@
 """Any Python value as canonical plain data: lists of JSON whose first element is the kind.
 
 `["n"]` None, `["b", true]`, `["i", "5"]`, `["f", "1.5"]`, `["s", text]`, `["y", hex]`, `["l", [...]]` list,
-`["t", ...]` tuple, `["q", ...]` deque, `["S", ...]` set, `["d", [[key, value], ...]]`, `["e", class,
-member]` (of IntEnum and its like with the number or text as data), `["T", class]`, `["F", function]`,
-`["M", module]`, `["r", kind, repr]` other plain values, `["v", kind, [...]]` views, `["E", class, bases,
-args, text]` exceptions, `["A", expected, rel, abs]` approximations, `["K", calls, count]` mocks, `["O",
-class, [[attribute, value], ...], items or null]` objects, `["R", class, repr]`, and what says nothing:
-`["opaque", class]`, `["cycle", up]`, `["big", class]`. `["h", kind, hash]` is a digest. A subclass of a
-plain type has its name last. Texts are without the addresses of objects.
+`["t", ...]` tuple, `["q", ...]` deque, `["S", ...]` set, `["d", [[key, value], ...]]`, `["e", class, member]`
+(of IntEnum and its like with the number or text as data), `["T", class]`, `["F", function]`, `["M", module]`,
+`["r", kind, repr]` other plain values, `["v", kind, [...]]` views, `["E", class, bases, args, text]`
+exceptions, `["A", expected, rel, abs]` approximations, `["K", calls, count]` mocks, `["O", class,
+[[attribute, value], ...], items or null]` objects, `["R", class, repr]`, and values without information:
+`["opaque", class]`, `["cycle", up]`, `["big", class]`. `["h", kind, hash]` is a digest. A subclass of a plain
+type has its name last. Texts are without the addresses of objects.
 """
 
 import collections
@@ -48,18 +48,18 @@ _SEQUENCES = (
 )
 _VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 _MATCH = type(re.match("", ""))
-_ADDRESS = re.compile(" at 0x[0-9a-fA-F]{6,16}")  # of an object: differs between runs
+_ADDRESS = re.compile(" at 0x[0-9a-fA-F]{6,16}")  # address of an object: differs between runs
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def name_of(cls):
-    """The module and name of a class, read past its metaclass, which may report others."""
+    """The module and name of a class, bypassing its metaclass, which may report others."""
     of = type.__getattribute__
     return f"{of(cls, '__module__')}.{of(cls, '__qualname__')}"
 
 
 def digest(data):
-    """The replacement of large data: its kind, and a hash that does not depend on the order of a dict."""
+    """What replaces large data: its kind, and a hash that does not depend on the order of a dict."""
     text = json.dumps(_in_order(data)).encode("ascii")
     return ["h", data[0], hashlib.sha256(text).hexdigest()[:32]]
 
@@ -77,7 +77,7 @@ class _TooLarge(BaseException):
 
 
 def _large(value):
-    """The replacement of a value with too many parts: a hash of its repr for a list, tuple, dict or set."""
+    """What replaces a value with too many parts; for a list, tuple, dict or set, a hash of its repr."""
     kinds = {list: "l", tuple: "t", dict: "d", set: "S", frozenset: "S"}
     if type(value) in kinds and len(value) <= MAX_LENGTH:
         with contextlib.suppress(Exception):
@@ -87,7 +87,7 @@ def _large(value):
 
 
 class Canon:
-    """Makes data; `nodes` counts the parts of all values of the test so far."""
+    """Makes canonical data; `nodes` counts the parts of all values of the test so far."""
 
     def __init__(self, nodes=0):
         self.nodes, self.start = nodes, nodes
@@ -179,7 +179,7 @@ class Canon:
         return self.simple(value, cls) or self.object(value, cls)
 
     def simple(self, value, cls):
-        """Functions, modules, and values of the standard library whose repr is their value."""
+        """Data of functions and modules, and of standard library values that their repr describes fully."""
         if isinstance(value, _FUNCTIONS):
             return ["F", f"{getattr(value, '__module__', '')}.{value.__qualname__}"]
         if isinstance(value, types.MethodType):
@@ -255,7 +255,7 @@ def _text(text, cls):
 
 
 def _state(value, cls):
-    """The attributes in __dict__ and slots, read past the class, which may report others."""
+    """The attributes in __dict__ and slots, bypassing the class, which may report others."""
     state = {}
     with contextlib.suppress(Exception):
         state.update(object.__getattribute__(value, "__dict__"))

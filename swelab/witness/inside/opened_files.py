@@ -1,11 +1,11 @@
-"""Records the files of the repository that a run of a question opens, with the gold patch at validation."""
+"""Records which files of the repository a question's run opens; used with the gold patch at validation."""
 
 import os
 import sys
 
 
 class Needs:
-    """Which files and folders of the repository this process opens or lists, by the audit events."""
+    """The files and folders of the repository that this process opens or lists, from audit events."""
 
     def __init__(self):
         self.root, self.paths = os.path.realpath(os.getcwd()), set()
@@ -14,7 +14,7 @@ class Needs:
             sys.addaudithook(self.heard)
 
     def heard(self, event, arguments):
-        """One audit event; pytest and the import system list folders in which they look for modules."""
+        """Handles one audit event. Ignores listings by pytest and by the import system."""
         if event not in ("open", "os.listdir", "os.scandir") or not isinstance(arguments[0], (str, bytes)):
             return
         if event != "open":

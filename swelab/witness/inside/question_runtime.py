@@ -1,8 +1,8 @@
-"""Emits the values of a question as plain data, one JSON line an event, and knows no answers.
+"""Emits the values of a question as plain data, one JSON line for each event. Contains no answers.
 
 Events: `["case", number, node id]`, `["end", when, outcome]`, `["value", case, slot, occurrence, part,
-values]`; each line begins with its sequence number. This module is loaded as a plugin of pytest too
-(`-p`), which says which test runs.
+values]`; each line begins with its sequence number. pytest also loads this module as a plugin (`-p`), so that
+it knows which test runs.
 """
 
 import hashlib
@@ -17,17 +17,17 @@ CHANNEL = "SWELAB_QUESTION_CHANNEL"
 NEEDS = "SWELAB_QUESTION_NEEDS"
 CASES = "question_cases.json"
 MAX_TOTAL, MAX_TEST, MAX_VALUE, MAX_OCCURRENCES = 8_000_000, 200_000, 8_000, 400
-MAX_PARTS = 100  # occurrences of a receiver or an argument: one may be large, and is looked at whole
+MAX_PARTS = 100  # occurrences of a receiver or argument: each may be large, and is read completely
 _OF_THE_RUNNER = {
     "_pytest.outcomes.OutcomeException",
     "_pytest.runner.OutcomeException",
     "unittest.case.SkipTest",
 }
-SMALL = 100  # bytes: values of this size are said in full whatever a test has spent
+SMALL = 100  # bytes: values up to this size are emitted in full, however much the test has emitted
 
 
 class _Cut:
-    """A placeholder for what was cut."""
+    """A placeholder for a value that was cut."""
 
     def __repr__(self):
         return "CUT"
@@ -43,7 +43,7 @@ CUT = _Cut()
 
 
 class _Speaker:
-    """The channel, and how much was emitted in this test and in all tests."""
+    """Writes to the channel, and counts what this test and all tests have emitted."""
 
     def __init__(self):
         self.where = os.environ.pop(CHANNEL, "")
@@ -55,7 +55,7 @@ class _Speaker:
         self.case, self.spent, self.nodes, self.counts, self.rest = number, 0, 0, {}, {}
 
     def say(self, event):
-        """Emits a line, if there is a channel and it has room; a forked child emits nothing."""
+        """Writes a line if there is a channel with room for it. A forked child writes nothing."""
         if not self.where or os.getpid() != self.pid:
             return
         with self.lock:
@@ -70,7 +70,7 @@ class _Speaker:
             self.stream.write(text.encode("ascii"))
 
     def emit(self, slot, part, values, most=MAX_OCCURRENCES):
-        """The first `most` occurrences: in full, or as digests if large or if the test emitted much."""
+        """Emits the first `most` occurrences singly: as digests if large, or if the test emitted much."""
         with self.lock:
             at = self.counts[slot, part] = self.counts.get((slot, part), 0) + 1
             if at <= most:
@@ -79,13 +79,13 @@ class _Speaker:
                 self.add_rest(slot, part, values)
 
     def add_rest(self, slot, part, values):
-        """Further occurrences are emitted together, as one hash, when the test ends."""
+        """Adds a further occurrence to one hash, which is emitted when the test ends."""
         if part == "v":
             told = json.dumps([self.value(each) for each in values])
             self.rest.setdefault(slot, hashlib.sha256()).update(told.encode("ascii"))
 
     def end_case(self):
-        """Emits what is left of a test."""
+        """Emits the hashes of further occurrences at a test's end."""
         for slot, told in sorted(self.rest.items()):
             self.say(["value", self.case, slot, 1, "rest", [["h", "rest", told.hexdigest()[:32]]]])
         self.rest = {}
@@ -118,7 +118,7 @@ def part(slot, number, value):
 
 
 def result(slot, number, value):
-    """Emits what a call of a test without assertions returned, if it is anything, and returns it."""
+    """Emits what a call returned in a test without assertions, unless that is None, and returns it."""
     if value is not None:
         _speaker.emit(slot, f"r{number}", [value])
     return value
@@ -138,29 +138,29 @@ def _answer(question, left, right):
 
 
 def same(slot, left, right):
-    """Emits two operands, and the results of their own `==` and `!=`, in both orders."""
+    """Emits two operands, and the results of their own `==`, `!=` and `is`."""
     _outcome(slot, (left, right), (lambda a, b: a == b, lambda a, b: a != b, lambda a, b: a is b))
 
 
 def among(slot, left, right):
-    """Emits two operands, and whether one is in the other, in both orders."""
+    """Emits two operands, and the results of `in` and `not in`."""
     _outcome(slot, (left, right), (lambda a, b: a in b, lambda a, b: a not in b))
 
 
 def ordered(slot, left, right):
-    """Emits two operands, and the results of their own order operators, in both orders."""
+    """Emits two operands, and the results of their own `<`, `<=`, `>` and `>=`."""
     questions = (lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a > b, lambda a, b: a >= b)
     _outcome(slot, (left, right), questions)
 
 
 def _ends_the_test(error):
-    """Whether an exception is how the test runner skips, fails or leaves a test."""
+    """Whether the test runner uses this exception to skip, fail or leave a test."""
     names = {f"{each.__module__}.{each.__name__}" for each in type(error).__mro__}
     return bool(names & _OF_THE_RUNNER) or isinstance(error, GeneratorExit)
 
 
 class Caught:
-    """Replaces pytest.raises and assertRaises: swallows what is raised, and emits it."""
+    """Replaces pytest.raises and assertRaises: swallows the exception, and emits it."""
 
     def __init__(self, slot, expected):
         self.slot, self.expected, self.raised = slot, expected, None
@@ -178,7 +178,7 @@ class Caught:
         return True
 
     def match(self, *args, **keywords):
-        """Like pytest's, which asserts; the pattern has been cut."""
+        """Like pytest's method, but always true: the pattern was cut."""
         return True
 
     def __getattr__(self, name):
@@ -195,12 +195,12 @@ class Caught:
 
 
 def caught(slot, *expected):
-    """A context that emits what is raised in it."""
+    """A context manager that emits the exception that its block raises."""
     return Caught(slot, expected)
 
 
 def caught_call(slot, expected, function, *args, **keywords):
-    """Emits what a call raises."""
+    """Emits the exception that a call raises."""
     context = Caught(slot, expected)
     with context:
         function(*args, **keywords)
@@ -208,7 +208,7 @@ def caught_call(slot, expected, function, *args, **keywords):
 
 
 class Warned:
-    """Replaces pytest.warns and assertWarns: emits which warnings came."""
+    """Replaces pytest.warns and assertWarns: emits the warnings."""
 
     def __init__(self, slot, expected):
         import warnings
@@ -242,7 +242,7 @@ class Warned:
         return iter(self.list)
 
     def pop(self, *kinds):
-        """As pytest's: takes the first warning out."""
+        """Like pytest's method: removes the first warning and returns it."""
         return self.list.pop(0)
 
 
@@ -261,7 +261,7 @@ _needs = Needs() if os.environ.pop(NEEDS, "") else None
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """Emits, if asked, which files the run needed and names of files of tests. Then ends the process."""
+    """Emits the files that the run needed, if `NEEDS` is set. Then ends the process, if it has emitted."""
     if _needs is not None and _needs.watches:
         patterns = list(map(str, session.config.getini("python_files")))
         _speaker.say(["needs", patterns, sorted(_needs.paths)])
@@ -273,7 +273,7 @@ _numbers = {}
 
 
 def pytest_collection_finish(session):
-    """Numbers the tests of each function in the order of collection; only those that are asked for stay."""
+    """Numbers the tests of each function in the order of collection, and keeps only the selected cases."""
     path, wanted, counts, kept = os.path.join(os.path.dirname(__file__), CASES), {}, {}, []
     if os.path.exists(path):
         with open(path) as stream:
@@ -294,7 +294,7 @@ def pytest_runtest_logstart(nodeid, location):
 
 
 def pytest_runtest_logreport(report):
-    """Emits how a phase of the test ended."""
+    """Emits the outcome of a phase of the test."""
     _speaker.end_case()
     if report.when == "call" or report.outcome != "passed":
         _speaker.say(["end", report.when, report.outcome])
