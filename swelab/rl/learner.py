@@ -223,6 +223,7 @@ class Learner:
             write_state(staged, state)
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(staged, folder)
+        self._files = folder  # the checkpoint from which the run went on is removed in time
         self._gathered(None)
 
     def resume(self, folder: Path) -> None:

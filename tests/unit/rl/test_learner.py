@@ -1,6 +1,7 @@
 """What one step of training does to a policy, on real weights of a small model."""
 
 import math
+import shutil
 
 import pytest
 import torch
@@ -116,6 +117,17 @@ def test_an_interrupted_training_ends_where_an_uninterrupted_one_does(toy, tmp_p
         second.train(part)
     assert_same(weights(whole), weights(second))
     assert second.steps == 3
+
+
+def test_a_resumed_training_does_not_need_the_checkpoint_that_it_began_with(toy, tmp_path):
+    """The loop keeps the newest two."""
+    Learner(toy, RECIPE).save(tmp_path / "step-1")
+    learner = Learner(tmp_path / "step-1", RECIPE)
+    learner.resume(tmp_path / "step-1")
+    for number in range(2, 5):
+        learner.save(tmp_path / f"step-{number}")
+        shutil.rmtree(tmp_path / f"step-{number - 1}")
+    assert (tmp_path / "step-4/tokenizer.json").read_bytes() == (toy / "tokenizer.json").read_bytes()
 
 
 def test_a_checkpoint_is_whole_and_of_the_usual_layout(toy, tmp_path):
