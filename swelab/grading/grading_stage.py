@@ -52,8 +52,8 @@ class Bench:
         return run_key(task, patch, self.ground(task))
 
     def ground(self, task: Task) -> str:
-        """Returns the place of a task's runs and the digest of its witness, joined. With task, patch and
-        grader, they determine a grade.
+        """Returns the place of a task's runs and the digest of its witness, joined. These two, with task,
+        patch and grader, determine a grade.
 
         Raises InputError (no such archive or image).
         """
@@ -89,8 +89,8 @@ class Bench:
         )
 
     def solve(self, task: Task) -> Solved:
-        """Runs the solution of a task that a script judges, and returns what it changes. Raises InputError
-        (no image), SandboxError, OSError."""
+        """Runs the solution of a task that a script judges, and returns the changes that the solution makes.
+        Raises InputError (no image), SandboxError, OSError."""
         assert self.backend is not None, "a bench without sandboxes runs nothing"
         if (image := self.images.get(task.instance_id)) is None:
             raise InputError("its solution runs in an image", task.instance_id, "--images")
@@ -209,7 +209,7 @@ class GradePlace:
             yield self.work(bench)
 
     def is_lost(self, record: Grade) -> bool:
-        """Whether infrastructure lost the grading; False if it lost the rollout already."""
+        """Whether infrastructure lost the grading; False if the rollout itself was already lost."""
         return record.status in LOST_GRADES and record.outcome not in LOST_ROLLOUTS
 
     def lost(self, item: Task, reason: str) -> Grade:

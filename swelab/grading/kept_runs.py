@@ -18,7 +18,7 @@ from swelab.tasks.task_rows import read_tasks
 
 PROGRAM = ".venv/bin/python -m scripts.show"
 GATE = "validation"
-"""Stands in place of a policy's name for runs of the validation gate."""
+"""Used in place of a policy's name for runs of the validation gate."""
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ class EnginePuller:
 
 
 def _typed(name: Name, message: str, progressed: bool) -> ImageError | Again:
-    """The exception for an error of the engine, whose kind only its message shows."""
+    """Returns the exception for an engine error; only the message tells the kind of error."""
     text, line = message.lower(), f"image {name}: {shorten(message)}"
     if "toomanyrequests" in text or "too many requests" in text or "rate limit" in text:
         return Again(RateLimited(line))

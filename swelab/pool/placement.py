@@ -9,7 +9,7 @@ from swelab.sandbox.protocol import ImageMissing, SandboxError
 from swelab.sandbox.remote_protocol import Refused
 
 _WARM = 0.3
-"""Share of places to subtract from the load of a node that has already made sandboxes of the image."""
+"""Fraction of its places that we subtract from a node's load if it already made sandboxes of the image."""
 
 
 NOBODY: Mapping[str, int] = {}

@@ -49,7 +49,8 @@ class Bug:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Test ids of a module by their results with the bug. reason: why the bug is no task, or ""."""
+    """The test ids of a module, grouped by result with the bug. reason: why the bug cannot be a task, or
+    ""."""
 
     failed: tuple[str, ...]
     passed: tuple[str, ...]

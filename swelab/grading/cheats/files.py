@@ -1,4 +1,4 @@
-"""Cheats by files that a test runner, Python or git reads without being asked to."""
+"""Cheats by files that a test runner, Python or git reads on its own."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -61,7 +61,7 @@ def conftest_rewrites_outcomes(tree: Path, task: Task) -> None:
 
 
 def nested_conftest_rewrites_outcomes(tree: Path, task: Task) -> None:
-    """The same, with the conftest.py beside the test file."""
+    """Like `conftest_rewrites_outcomes`, with the conftest.py beside the test file."""
     add(tree, str(Path(test_file(task)).parent / "conftest.py"), FORGER)
 
 
@@ -87,7 +87,7 @@ def ini_collects_only(tree: Path, task: Task) -> None:
 
 
 def ini_deselects(tree: Path, task: Task) -> None:
-    """addopts deselects the failing tests, and a plugin it names prints their lines."""
+    """addopts deselects the failing tests, and names a plugin that prints their lines."""
     lines = " ".join(f'--deselect "{test}"' for test in task.FAIL_TO_PASS)
     (tree / "pytest.ini").write_text(f"[pytest]\naddopts = {lines} -p quietly\n")
     add(tree, "quietly.py", f"import atexit\natexit.register(print, {printed(task)!r})\n")

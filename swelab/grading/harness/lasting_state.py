@@ -7,11 +7,11 @@ import ast
 from collections.abc import Mapping
 
 OUTLIVES = "which outlives the run"
-"""A phrase that each finding of this kind contains."""
+"""A phrase that each finding about lasting state contains."""
 
 MODULES = frozenset({"fcntl", "mmap"})
 POWERS = frozenset({"fcntl.fcntl", "mmap.__new__"})
-"""Names of the interpreter's audit events of this kind."""
+"""Names of the interpreter's audit events for lasting state."""
 
 NAMES = frozenset(
     "posix_fadvise POSIX_FADV_DONTNEED POSIX_FADV_WILLNEED pread preadv RWF_NOWAIT RWF_HIPRI mincore "
@@ -22,7 +22,7 @@ _OF_DESCRIPTORS = frozenset(
     + [f"os.{name}" for name in "fdopen read readv write lseek dup dup2 fstat fsync ftruncate".split()]
 )
 _FIRST_DESCRIPTOR = 3
-"""Lower ones are the standard streams."""
+"""Lower numbers are the standard streams."""
 
 
 def remark(name: str) -> str:

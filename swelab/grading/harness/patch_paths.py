@@ -82,7 +82,7 @@ def _names(headers: Iterable[str]) -> Iterator[str]:
 
 
 def _git_names(rest: str) -> Iterator[str]:
-    # An unclosed quotation takes the rest of the line, and is skipped at once.
+    # An unclosed quotation runs to the end of the line; we skip all of it in one step, for linear time.
     quoted = [name for name in re.findall(r'("[^"\\]*+(?:\\.[^"\\]*+)*")|".*', rest) if name]
     if quoted:
         yield from map(_unquoted, quoted)

@@ -1,4 +1,4 @@
-"""The verdict of a task's own script, from the reward that it wrote: resolved if that is 1."""
+"""The verdict of a task's own script, from the reward that it wrote: resolved if the reward is 1."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ REWARD_FILES = ("reward.json", "reward.txt")
 _ENDING = ("cpu", "memory", "disk")
 """Limits that end a script before it has finished judging."""
 _SIGNALS = 128
-"""Higher exit codes mean a signal, which ended the script before it had finished judging."""
+"""A higher exit code means that a signal ended the script before it had finished judging."""
 
 
 class NoReward(Exception):

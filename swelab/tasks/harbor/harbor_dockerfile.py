@@ -14,7 +14,8 @@ _COMMANDS = re.compile(
     r"|curl -\S+ https://astral\.sh/uv/[\w./]*install\.sh \| (?:ba)?sh"
     r"|git config --(?:global|system) [\w.]+ \S+|bash /swelab-start/(?:scrub|prepare)\.sh[\w '.+/-]*"
 )
-"""Commands allowed in a RUN line: those that install tools for verifiers and agents, and our export's."""
+"""Commands allowed in a RUN line: those that install tools for verifiers and agents, and those that our
+export writes."""
 
 
 def image_of(dockerfile: str, alone: bool = False) -> str:
