@@ -1,4 +1,5 @@
-"""Rewrites the assertions of a module: they emit the operands that the package made, and no others."""
+"""Rewrites the assertions of a module: they emit the operands that the package made, and no other
+operands."""
 
 import ast
 import re
@@ -174,7 +175,8 @@ class Questioner(ast.NodeTransformer):
         )
 
     def _with_parts(self, node: ast.expr, slot: int, depth: int = 0) -> ast.expr:
-        """Makes receivers and arguments of an operand emit themselves too: a truth alone is easy to guess."""
+        """Makes an operand's receivers and arguments emit their values too, since a mere truth is easy to
+        guess."""
         if depth >= _PARTS_DEEP:
             return node
         if isinstance(node, ast.Call) and not catches(node):

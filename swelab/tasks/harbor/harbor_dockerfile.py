@@ -1,4 +1,4 @@
-"""Finds the image from which a task folder starts, if our grader needs nothing that its Dockerfile adds."""
+"""Finds the image on which a task folder is based, if our grader needs nothing that the Dockerfile adds."""
 
 import re
 
@@ -19,7 +19,8 @@ export writes."""
 
 
 def image_of(dockerfile: str, alone: bool = False) -> str:
-    """The image from which a Dockerfile starts. Raises Refused: there is none, or it changes what tests see.
+    """The image on which a Dockerfile is based. Raises Refused: there is none, or the file changes what tests
+    see.
 
     alone: refuse every RUN and WORKDIR, since a script may need what they set up.
     """
