@@ -1,4 +1,5 @@
-"""Responses of the pool's servers: JSON, bytes, errors. A large one counts as memory until it is sent."""
+"""Responses of the pool's servers: JSON, bytes, errors. A large response counts as memory until it is
+sent."""
 
 import asyncio
 import json

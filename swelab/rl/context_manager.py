@@ -15,7 +15,7 @@ PLACEHOLDER = "[... {n} turn(s) of interaction history omitted due to context wi
 
 @dataclass(frozen=True)
 class TurnWindow:
-    """Turns [0, head) and [tail, all) are shown; `size` is the tokens of all that is shown."""
+    """Turns [0, head) and [tail, all) are shown; `size` is the number of tokens that are shown."""
 
     head: int
     tail: int

@@ -31,7 +31,7 @@ class Attempt:
 
     @property
     def lost(self) -> bool:
-        """Whether infrastructure failed: the sandbox, the model's server, or the grader's."""
+        """Whether infrastructure failed: the sandbox, the model's server, or the grader's sandbox."""
         return self.end in LOST_ROLLOUTS or self.grade is None or self.grade in LOST_GRADES
 
 
@@ -76,7 +76,8 @@ def treat(group: Sequence[Attempt], failures: Failures, keep_constant: bool = Fa
 
 
 def _untrained(attempt: Attempt, switched: Sequence[str]) -> str:
-    """Why a rollout by itself is not trained, or "". switched: its ends that the recipe masks."""
+    """Why a rollout is not trained, as far as it depends on the rollout only, or "". switched: ends of
+    rollouts that the recipe masks."""
     if attempt.lost:
         return "infrastructure"
     return switched[0] if switched else "" if attempt.trained_tokens else "no token sampled"

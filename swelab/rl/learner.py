@@ -31,11 +31,11 @@ __all__ = ["STATE", "Learner", "NotFinite", "TrainingSample", "Trainee"]
 
 
 class NotFinite(Fault):
-    """A loss or gradient is not finite. The weights are those before the optimizer step."""
+    """A loss or gradient is not finite. The optimizer step was not made, so the weights are unchanged."""
 
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-"""The recipes' dtypes, by torch's names."""
+"""Torch's name of each dtype in recipes."""
 
 
 class Trainee(Protocol):
@@ -207,7 +207,7 @@ class Learner:
         return (losses * weights).sum(-1) * self.settings.minibatches * known
 
     def save(self, folder: Path) -> None:
-        """See `Trainee`. Each rank calls it; the first one writes."""
+        """See `Trainee`. Each rank calls it; the first rank writes."""
         first = self.mesh is None or self.mesh.get_rank() == 0
         weights = None if self.mesh is None else whole(dict(self.model.named_parameters()), first)
         state = {

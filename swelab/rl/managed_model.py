@@ -9,7 +9,7 @@ from swelab.rl.context_manager import HEAD_SHARE, placeholder, select_turns
 from swelab.rl.token_model import TokenModel
 
 _SEAM = 4
-"""Margin in tokens for the line, because tokens next to it may be split in another way."""
+"""Margin in tokens for the line about omitted turns: the text next to it may be split into other tokens."""
 
 
 class ManagedModel(TokenModel):

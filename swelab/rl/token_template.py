@@ -63,7 +63,8 @@ class TokenTemplate:
         return self.ids(self._render(messages))
 
     def following(self, messages: Sequence[Record], ended: bool) -> list[int]:
-        """The ids between two sampled turns: the end of the first if it was not sampled, then `messages`."""
+        """The ids between two sampled turns: the end of the first turn if it was not sampled, then
+        `messages`."""
         return self.ids(self._after(messages)) if ended else self.ids(self.turn_end + self._after(messages))
 
     def text(self, sampled: Sequence[int]) -> str:

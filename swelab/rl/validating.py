@@ -55,7 +55,8 @@ class Validations:
         return sorted({*range(0, self._steps, every), self._steps}) if self._validation else []
 
     def run(self, steps: int) -> Record:
-        """Attempts the tasks with the served weights, those after `steps` steps, and returns the figures."""
+        """Attempts the tasks with the served weights (the weights after `steps` steps), and returns the
+        figures."""
         assert self._validation
         began, facts = time.monotonic(), self._facts(steps)
         with Journal(facts.with_suffix(".jsonl")) as journal, ThreadPoolExecutor(self._workers) as pool:

@@ -52,7 +52,7 @@ SWE_RL: Record = GRPO | ADAM | {
     "validation": None,
 }  # fmt: skip
 STEPS: Record = {"rollouts.history": "managed", "method.sequences": "step", "method.weigh": "sequence"}
-"""Keys that stand for --dynamic_history: each step is a training sequence, and all weigh the same."""
+"""Keys that express --dynamic_history: each step is a training sequence, and all sequences weigh the same."""
 WHOLE: Record = {"rollouts.history": "whole"}
 """Without --dynamic_history all of a conversation is trained, even turns that the policy was not shown."""
 

@@ -58,7 +58,8 @@ def surroundings(recipe: Rl) -> dict[str, str]:
 
 
 def logical_cpus(recipe: Rl) -> int:
-    """CPUs to announce to Ray for a node: at least what verl requests, as its processes mostly wait."""
+    """The number of CPUs to announce to Ray for a node: at least the number that verl requests, since its
+    processes mostly wait."""
     verl = recipe.cluster
     return max(recipe.job.cpus, 4 * verl.gpus + verl.rollout.loops + 6)
 

@@ -77,7 +77,7 @@ class JobRay:
         return [str(self.python), "-m", HEAD, *map(str, told)]
 
     def fault(self) -> str:
-        """Names the node whose Ray has ended, and why; "" while all run."""
+        """Describes the node on which Ray has ended, and why; "" while Ray runs on all nodes."""
         for name, step in self._steps.items():
             if (status := step.poll()) is not None:
                 said = [path for path in self._logs(name) if path.exists() and path.stat().st_size]

@@ -164,7 +164,7 @@ class VerlRun:
                 verl.stop(GRACE_SECONDS if sys.exc_info()[0] is None else 0)
 
     def _validates_first(self) -> bool:
-        """Whether a validation is due at the step where the run begins or resumes, and is still missing."""
+        """Whether a validation is due, and still missing, at the step where the run begins or resumes."""
         asked, done = self.recipe.validation, newest_step(self.own)
         if not asked or done % asked.every:
             return False
