@@ -21,7 +21,7 @@ from swelab.records import SHIPPED_CONFIGS, InputError, Record
 
 DEFAULT_SCAFFOLD = "mini-swebench"
 NO_KEY = "none"
-"""Key for a service of --api-base that needs none. (Clients refuse to send no key.)"""
+"""The key for a service of --api-base that needs no key. (Clients refuse to send requests without a key.)"""
 LONGEST_CONTEXT = 32768
 ROOM = 0.6
 """Share of a GPU's memory that weights may take."""

@@ -70,7 +70,7 @@ class Prediction(TypedRecord):
 
 
 class Usage(ClosedRecord):
-    """Calls, tokens and dollars that one trajectory used; null if not known, and never 0."""
+    """Calls, tokens and dollars that one trajectory used. An unknown number is null, and not 0."""
 
     calls: Count = field("answers of the model")
     prompt_tokens: int | None = field("tokens sent, summed over all calls; cached ones count", minimum=0)

@@ -90,8 +90,8 @@ def collect(
 ) -> Iterator[tuple[str, Prediction]]:
     """(instance id, prediction) of each of `names` in their order, from trajectories in any order.
 
-    `spool`: an empty one, in which patches wait. Raises InputError if an instance has two trajectories, a
-    name has no trajectory, or a trajectory has another name.
+    `spool`: an empty spool, which holds patches for a while. Raises InputError if an instance has two
+    trajectories, a name has no trajectory, or a trajectory has another name.
     """
     found: dict[str, int] = {}
     for path, row in trajectories:

@@ -14,8 +14,8 @@ TOKENS = {"prompt_tokens": "tokens_sent", "completion_tokens": "tokens_received"
 def usage_of(trajectory: Trajectory) -> Usage:
     """Returns the usage of a trajectory.
 
-    A value that was not recorded is None. So is the cost of a model without a known price, which is recorded
-    as 0.
+    A value that was not recorded is None. The cost of a model without a known price, which is recorded as 0,
+    also becomes None.
     """
     turns = [each.get("extra") or {} for each in trajectory.messages if each.role == "assistant"]
     stats = trajectory.get("info", {}).get("model_stats") or {}
@@ -38,7 +38,7 @@ def _number(value: Any) -> Any:
 
 
 def _total(values: list[Any]) -> int | None:
-    """The sum, or None if a value is unknown, because every call has tokens."""
+    """The sum of token counts; None if a count is unknown or 0, because every call has tokens."""
     return sum(values) if values and all(map(_number, values)) else None
 
 

@@ -55,7 +55,8 @@ class Verification:
         return cls(withheld={path: sha for path, sha in told.items() if not Path(path).exists()})
 
     def hash_of(self, path: str) -> str:
-        """SHA-256 (hex) of a file or folder; the listed hash of a withheld one; "" if it does not exist."""
+        """SHA-256 (hex) of a file or folder; the listed hash if the file is withheld; "" if it does not
+        exist."""
         if path in self.withheld:
             return self.withheld[path]
         if path not in self.digests:

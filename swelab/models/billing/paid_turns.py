@@ -1,7 +1,7 @@
 """Paid turns of unfinished conversations: a resumed rollout does not pay for them again.
 
 The resumed rollout runs its commands again, and gets the answers and observations of the first run. A new
-observation (a time in a test's output) would change the conversation, and no paid answer would fit it.
+observation (a time in a test's output) would change the conversation, so that no paid answer would fit.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ class PaidTurns:
         return line.answer if line else None
 
     def record_reply(self, before: list[Record], fresh: list[Record]) -> list[Record]:
-        """The observations after `before` in the first run; `fresh` if there are none."""
+        """The first run's observations after the conversation `before`; `fresh` if there are none."""
         line = self._find(before)
         if line is None or [each["role"] for each in line.seen] != [each["role"] for each in fresh]:
             return fresh

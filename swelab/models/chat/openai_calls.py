@@ -70,9 +70,8 @@ def client() -> httpx.Client:
 
 
 def show_refusal(response: httpx.Response) -> None:
-    """Replaces status 200 of a response that contains only an error by the fitting status.
-
-    Otherwise client libraries would lose the message of the service.
+    """If a response of status 200 contains only an error, replaces the status by the status that fits the
+    error. Otherwise client libraries would lose the service's message.
     """
     if response.status_code == 200 and "json" in response.headers.get("content-type", ""):
         response.read()

@@ -59,7 +59,7 @@ def completed(checkpoint: str | Path, base: str | Path | None) -> Iterator[Path]
 def missing(folder: Path, base: Path | None) -> dict[str, bytes]:
     """The contents of the files that a checkpoint lacks and its base model has, by file name.
 
-    Raises InputError as `completed` does. Without a base, only if a file is missing that serving needs.
+    Raises InputError as `completed` does; without a base model, only if a file is missing that serving needs.
     """
     taken: dict[str, bytes] = {}
     for name in ("config.json", "generation_config.json"):

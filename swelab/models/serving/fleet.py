@@ -27,7 +27,7 @@ from swelab.records import InputError, Record
 DRAIN_SECONDS = 60.0
 LOOPBACK = "127.0.0.1"
 GATE_STARTS = 5
-"""After so many failed restarts in a row the gate counts as failed."""
+"""After this many failed restarts in a row the gate counts as failed."""
 
 
 class Fleet:
@@ -56,7 +56,8 @@ class Fleet:
         return [endpoint for endpoint in ends if endpoint]
 
     def alive(self) -> bool:
-        """Whether any server is up. Waits while all restart; False if none will come up again."""
+        """Whether any server is up. Waits while all servers restart; False if no server will come up
+        again."""
         with self.changed:
             self.changed.wait_for(
                 lambda: (

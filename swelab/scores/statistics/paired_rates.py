@@ -41,7 +41,7 @@ class PairCounts:
 
     @property
     def difference(self) -> float:
-        """Rate of the second less rate of the first, -1..1."""
+        """Rate of the second policy minus rate of the first, -1..1."""
         return (self.gained - self.lost) / self.total
 
 

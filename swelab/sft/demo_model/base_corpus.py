@@ -98,7 +98,7 @@ class World:
         self.paths = [f"{package}/{module}.py" for package in PACKAGES for module in MODULES]
 
     def documents(self, seed: int, count: int) -> Iterator[Document]:
-        """`count` documents; the same seed gives the same ones."""
+        """`count` documents; the same seed gives the same documents."""
         rng = random.Random(seed)
         for _ in range(count):
             function = make_function(
@@ -158,7 +158,7 @@ def document(rng: random.Random, function: Function, mutation: Mutation) -> Docu
 
 
 def remarks(rng: random.Random) -> str:
-    """Zero or more lines of small talk."""
+    """Zero or more random sentences that fill space between parts."""
     return "".join(f"{rng.choice(REMARKS)}\n" for _ in range(rng.choice(REMARK_COUNTS)))
 
 

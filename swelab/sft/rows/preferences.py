@@ -1,7 +1,7 @@
 """Pairs of a resolved and an unresolved trajectory of one task, for preference learning.
 
 Both sides begin with the same messages. A trajectory that was lost, or whose patch could not be judged, is no
-evidence against the model. So it is never the rejected side; it is counted as dropped.
+evidence against the model. So such a trajectory is never the rejected side; it is counted as dropped.
 """
 
 import hashlib
@@ -66,7 +66,7 @@ class Pairs:
             }
 
     def facts(self) -> Record:
-        """Counts: trajectories = those in pairs + all that were dropped."""
+        """Counts: trajectories = trajectories in pairs + dropped trajectories."""
         used = {(side.status, side.candidate.digest, name) for name, *sides in self.chosen for side in sides}
         return {
             "trajectories": self.trajectories,
@@ -131,8 +131,8 @@ def _side(trajectory: Trajectory, grades: Verdicts, writer: RowWriter) -> Side:
 def _pair_up(
     sides: Sequence[Side], settings: PairChoice, name: str, dropped: Counter[str]
 ) -> Iterator[tuple[Side, Side]]:
-    """A task's pairs, at most `per_instance`. No trajectory is used twice before all of its side are used
-    once."""
+    """A task's pairs, at most `per_instance`. No trajectory is used twice before all trajectories of the same
+    side are used once."""
     prompts: dict[str, tuple[dict[str, Side], dict[str, Side]]] = {}
     for side in sides:
         same = prompts.setdefault(side.prompt, ({}, {}))[bool(side.status)]

@@ -1,7 +1,7 @@
 """A recorded conversation as turns: text, tool calls, and faults.
 
 SWE-agent records an action as a tool call or as text, and always also as the line that its shell ran.
-mini-swe-agent records a tool call or one fenced block. `styles` can write turns of either.
+mini-swe-agent records a tool call or one fenced block. `styles` can write turns of either program.
 """
 
 import json

@@ -70,8 +70,8 @@ def compare_tokens(
 ) -> Record:
     """Compares the tokens and loss masks of torchtune, of the dataset's measuring, and of the chat template.
 
-    A content that begins with a newline gets other tokens after a header than alone, for the same text. Such
-    conversations are counted; any other difference raises ParityError.
+    A content that begins with a newline gets other tokens after a header than by itself, for the same text.
+    Such conversations are counted; any other difference raises ParityError.
     """
     from swelab.sft.train.torchtune_datasets import WeightedMessages
 

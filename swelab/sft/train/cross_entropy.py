@@ -12,7 +12,7 @@ from torch.nn import functional
 
 
 class TrainedTokensLoss(torch.nn.Module):
-    """The mean cross-entropy of the labels that are not `ignore_index`, from a model's last hidden states.
+    """The mean cross-entropy over all labels other than `ignore_index`, from a model's last hidden states.
 
     Works only if one process holds the whole model, because it applies the output layer outside of the model.
     """
