@@ -11,8 +11,9 @@ forward pass:
                 layer's, which may reuse the memory of logits that are freed by then
     logits      L times the size of the vocabulary, and tensors that the loss computes from them
 
-One layer's activations are `WIDTHS` times the model's width, its key-value width and its feed-forward width,
-per token. The callers, `swelab.sft.train.preflight` and `swelab.rl.memory_needs`, document the accuracy.
+The activations of one layer are `WIDTHS` times the model's width, its key-value width and its feed-forward
+width, per token. The callers, `swelab.sft.train.preflight` and `swelab.rl.memory_needs`, document the
+accuracy.
 """
 
 from dataclasses import dataclass, fields

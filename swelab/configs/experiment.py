@@ -44,8 +44,8 @@ def tasks_slice(subset: Subset) -> Record:
 
 
 def validation_slice(subset: Subset) -> Record:
-    """The fields of a subset's recipe that validation depends on. They are {} for a part of another subset,
-    whose tasks are validated there."""
+    """The fields of a subset's recipe that validation depends on. Empty for a part of another subset, because
+    its tasks are validated with that subset."""
     if subset.source == "attempted":
         return {}
     return subset.validation.plain() | ({"guard": subset.guard} if subset.guard != "whole" else {})
@@ -94,7 +94,7 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Experiment:
     """Loads the experiment `name`, and checks it and all recipes that it names.
 
     Raises InputError: an unknown name in any of these recipes, a compared policy that is not scored, a subset
-    that is both trained on and scored, or that is made from itself.
+    that is both trained on and scored, or a subset that is made from itself.
     """
     path = recipes.path_of("experiment", name, configs)
     experiment = recipes.load(EXPERIMENT, path)
@@ -170,8 +170,7 @@ def parts_of(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
 
 
 def in_images(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """[the whole subset that a subset is part of] if its tasks may be in images, otherwise [].
-
+    """A list of the whole subset that a subset is part of, if its tasks may be in images; otherwise [].
     Raises InputError: a circle of subsets.
     """
     whole = parts_of(name, configs)[-1]

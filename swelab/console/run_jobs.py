@@ -94,7 +94,7 @@ class Forecast:
                 self.durations.setdefault(rule, []).append(run.seconds)
 
     def finished(self, job: Job) -> None:
-        """Records the duration of a finished job, and counts it off."""
+        """Records the duration of a finished job, and removes the job from the remaining ones."""
         self.durations.setdefault(job.rule, []).append(job.seconds)
         self.remaining[job.rule] -= 1
         self.worked += job.seconds

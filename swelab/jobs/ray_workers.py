@@ -1,8 +1,8 @@
 """Spreads instances over an existing Ray cluster: one process of ours on each host, with threads in it.
 
-The repository (code, recipes, results) is on a file system that all hosts see under the same path. Sandboxes
-are made on the host that works. The loss of a host is an infrastructure loss: its instances are repeated on
-other hosts.
+The repository (code, recipes, results) is on a file system that all hosts see under the same path. A host
+makes the sandboxes for its own instances. The loss of a host is an infrastructure loss: its instances are
+repeated on other hosts.
 """
 
 import contextlib
@@ -103,7 +103,7 @@ def _boot(root: str) -> Any:
 
 @dataclass
 class _Seat:
-    """A host's actor, and how many more instances it can take."""
+    """A host's actor, and how many more instances the host can process."""
 
     node: str
     actor: Any
