@@ -57,8 +57,8 @@ def whole_weights(config: ModelConfig) -> int:
 
 
 def activations(config: ModelConfig, widths: Widths, checkpointing: bool) -> tuple[int, int]:
-    """Activations in numbers per token: (those kept for the backward pass by all layers, those recomputed by
-    one layer)."""
+    """Activations in numbers per token: (numbers that all layers keep for the backward pass, numbers that one
+    layer recomputes)."""
     shape = (config.hidden_size, config.key_width, config.intermediate_size)
     layer = sum(count * width for count, width in zip(widths, shape, strict=True))
     stay = config.hidden_size if checkpointing else layer

@@ -88,8 +88,8 @@ def shell_setup(site: Site | None) -> str:
 def environment(site: Site | None, name: str) -> str:
     """A shell line before a rule's command that makes it use the environment `name` on a node.
 
-    For `train`, the command's python is the environment's; for `serve`, the python of model servers that it
-    starts.
+    For `train`, the command runs with the environment's python; for `serve`, the model servers that the
+    command starts run with it.
     """
     chosen = getattr(site.environments, name, "") if site else ""
     if not chosen:

@@ -39,7 +39,8 @@ def rollout_slice(policy: Policy) -> Record:
 
 
 def tasks_slice(subset: Subset) -> Record:
-    """The fields of a subset's recipe that its tasks depend on, without those for validation and grading."""
+    """The fields of a subset's recipe that its tasks depend on, without the fields for validation and
+    grading."""
     return without(subset, "validate", "guard", "scorer", "service")
 
 
@@ -250,7 +251,8 @@ def learning_slice(rl: Rl) -> Record:
 
 
 def rl_slice(rl: Rl, configs: Path = recipes.CONFIGS) -> Record:
-    """The fields that an RL training depends on, from its recipe, its scaffold's and its judge's."""
+    """The fields that an RL training depends on, from its recipe, its scaffold's recipe and its judge's
+    recipe."""
     judge = recipes.named(POLICY, rl.judge.policy, configs) if rl.judge else None
     return {
         "recipe": learning_slice(rl),

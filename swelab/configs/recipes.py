@@ -155,7 +155,8 @@ def named(kind: Any, name: str, configs: Path = CONFIGS) -> Any:
 
 
 def names(kind: str, configs: Path = CONFIGS) -> list[str]:
-    """Names of the recipes of `kind`, sorted. Raises InputError if a file's name cannot be a recipe's."""
+    """Names of the recipes of `kind`, sorted. Raises InputError if a file's name cannot be the name of a
+    recipe."""
     found = []
     for path in (configs / FOLDERS[kind]).glob("[!.]*.yaml"):
         if not NAME.fullmatch(path.stem):

@@ -55,7 +55,7 @@ def machine_record() -> Record:
     """Describes this machine without its name: {"system", "processor", "cpus", "memory_gib", "gpus": their
     names}.
 
-    cpus and gpus: those that this process may use.
+    cpus and gpus: only the ones that this process may use.
     """
     from swelab.machine import GIB, this_machine  # a pool's hosts lack psutil, and record no runs
 

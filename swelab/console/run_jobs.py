@@ -20,7 +20,8 @@ _REASON = re.compile(r"([A-Z][^:;]*)(?:: ([^;]*))?")
 
 @dataclass
 class Job:
-    """One job. number: Snakemake's; log: its log file, or ""; reason: Snakemake's reason for running it."""
+    """One job. number: the job's number in Snakemake; log: the job's log file, or ""; reason: why Snakemake
+    runs the job."""
 
     number: int
     rule: str
@@ -120,7 +121,8 @@ def counted(progress: JobProgress) -> str:
 
 
 def reasons(text: str) -> str:
-    """The reasons why a job runs, shorter than Snakemake's: of several files only the first is named."""
+    """The reasons why a job runs, shorter than in Snakemake's words: of several files only the first is
+    named."""
     parts = []
     for what, files in _REASON.findall(text):
         first, *others = files.split(", ") if files and not what.startswith("Params") else [""]

@@ -30,7 +30,7 @@ KEY = "OPENAI_API_KEY"
 
 @dataclass(frozen=True)
 class Plan:
-    """An evaluation. policy_name: the model's name. options: those of the command line.
+    """An evaluation. policy_name: the model's name. options: the options of the command line.
 
     label: name of the evaluation; if empty, the model's name. Two evaluations of one model need labels.
     """

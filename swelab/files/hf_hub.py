@@ -117,7 +117,8 @@ class HubRepository:
     def _with_pins(
         self, entries: list[Entry], patterns: Sequence[str], sha256: Mapping[str, str]
     ) -> list[Entry]:
-        """The entries with the recipe's hashes. Raises InputError if these differ from the repository's."""
+        """The entries with the recipe's hashes. Raises InputError if these differ from the hashes in the
+        repository."""
         if not entries:
             raise InputError("no file matches", str(self), f"one of {', '.join(patterns)}")
         listed = {entry.path: entry for entry in entries}

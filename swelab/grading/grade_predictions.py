@@ -123,7 +123,7 @@ def evaluate(
 
 
 def _reference(folder: Path) -> Path:
-    """Writes a witness file without witnesses, which makes the grader judge by the log alone."""
+    """Writes a witness file without witnesses, with which the grader judges only by the log."""
     path = folder / "witness.zip"
     with atomic(path) as stream, WitnessWriter(stream, "reference"):
         pass

@@ -203,7 +203,7 @@ class GradePlace:
 
     @contextmanager
     def open(self, count: int) -> Iterator[Callable[[Task], Grade]]:
-        """Yields the grading function, with a bench for this process alone."""
+        """Yields the grading function, with a bench that only this process uses."""
         given = (self.repos_dir, self.images, self.runs_dir, self.witness_path)
         with open_bench(*given, count) as bench:
             yield self.work(bench)

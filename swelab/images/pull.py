@@ -130,7 +130,7 @@ class Pulling:
 
 
 def pull_images(names: list[str], pulling: Pulling, workers: int) -> Images:
-    """The record of all images: those that were pulled, why the others failed, and counts.
+    """The record of all images: pulled images, why the others failed, and counts.
 
     Raises RegistryUnreachable at the first image whose registry has answered no request at all.
     """

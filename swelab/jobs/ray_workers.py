@@ -24,7 +24,7 @@ from swelab.records import Fault, InputError, Record, shorten
 
 ROOT = Path(__file__).resolve().parents[2]
 CARRIED = ("SWELAB_BACKEND", "SWELAB_TOOLBOX", "SWELAB_SANDBOX_IMAGE", "SWELAB_RUN", "DOCKER_HOST")
-"""Environment variables of this process that hosts get too, besides those of `Place.variables`."""
+"""Environment variables of this process that hosts get too, besides `Place.variables`."""
 CONNECT_SECONDS = 20
 START_SECONDS = 300
 CLOSE_SECONDS = 60

@@ -25,7 +25,7 @@ from swelab.records import InputError, Kind, Record
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 SHAPES = {"sample": r"(?:\.s[1-9]\d*)?", "shard": r"\d{3}of\d{3}(?:s[1-9]\d*)?"}
-"""Regular expressions of those parts of paths that are not names of recipes."""
+"""Regular expressions of the parts of paths that are not names of recipes."""
 
 
 def shard_of(instance_id: str, shards: int) -> int:

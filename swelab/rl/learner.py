@@ -58,7 +58,7 @@ class Trainee(Protocol):
 class Learner:
     """A policy, its optimizer, and for a divergence from the start a copy of the starting policy.
 
-    mesh: the ranks that share the weights, this process among them; None for one process alone.
+    mesh: the ranks that share the weights, this process among them; None if there is only one process.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Learner:
         return found
 
     def train(self, batch: Sequence[TrainingSample]) -> dict[str, float]:
-        """See `Trainee`. NotFinite names the samples; the weights are then those before the failed step."""
+        """See `Trainee`. NotFinite names the samples; the failed step then leaves the weights unchanged."""
         (mine,) = shares(batch, self.settings.minibatches, self.settings.batch_tokens)
         return self.train_share(mine)
 

@@ -110,7 +110,7 @@ def _sandboxes(recipe: Rl, machine: Machine) -> Iterator[Finding]:
 
 
 def check_recipe(recipe: Rl) -> list[Finding]:
-    """All findings on a recipe for this machine, from those of its weights and tasks that exist already."""
+    """All findings on a recipe for this machine, as far as its weights and tasks exist already."""
     start, machine = Path(weights_paths(recipe.start)[0]), this_machine()
     if (start / "config.json").is_file():
         findings = [*_whole(start)]

@@ -102,7 +102,7 @@ class TokenModel(TextModel):
         return self.reply(content, calls, usage=usage, finish_reason=turn.finish, seconds=seconds)
 
     def _read(self, messages: list[Record]) -> None:
-        """Reads the messages to the policy since its last turn, but not those of the policy itself."""
+        """Reads the messages to the policy since its last turn, but not the policy's own messages."""
         told = [message for message in messages if message["role"] not in ("assistant", "exit")]
         new, self._read_messages = told[self._read_messages :], len(told)
         if not self._steps:

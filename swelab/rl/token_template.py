@@ -17,8 +17,8 @@ _ANSWER = "\u2060the answer\u2060"
 class TokenTemplate:
     """The chat template and tokenizer of a checkpoint.
 
-    tools: those that the first messages offer. thinking: value of the template's `enable_thinking` (whether
-    turns begin with thoughts); None does not set it.
+    tools: the tools that the first messages offer. thinking: value of the template's `enable_thinking`
+    (whether turns begin with thoughts); None does not set it.
     """
 
     def __init__(self, tokenizer: Any, tools: Sequence[Record] = (), thinking: bool | None = None):

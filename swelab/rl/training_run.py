@@ -78,7 +78,7 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
 def open_learner(recipe: Rl, checkpoint: Path, start: Path, log: Path, ranks: ExitStack) -> Trainee:
     """Opens the learner on a checkpoint: in this process, or in several processes, which `ranks` closes.
 
-    start: checkpoint for the divergence from it. log: of those processes. Raises InputError, RankLost.
+    start: checkpoint for the divergence from it. log: the log of the processes. Raises InputError, RankLost.
     """
     train, device = recipe.train, device_of(recipe.train)
     if train.ranks == 1:

@@ -80,7 +80,7 @@ class Validations:
         return read_json(facts) if facts.exists() else {}
 
     def rows(self) -> Iterator[Record]:
-        """All attempts. Only those of the first and the last validation hold conversations."""
+        """All attempts. Only attempts of the first and the last validation hold conversations."""
         done = [steps for steps in range(self._steps + 1) if self._facts(steps).exists()]
         for steps in done:
             with Journal(self._facts(steps).with_suffix(".jsonl")) as journal:

@@ -128,7 +128,7 @@ def out_of_budget(reason: str, unpaid: int, total: int, policy: str, place: str)
 class RolloutPlace:
     """Rollouts of one policy on a subset, on any machine; see `ray_workers.Place`.
 
-    repairs: those in a scripted policy's recipe, by instance id.
+    repairs: the repairs in a scripted policy's recipe, by instance id.
     """
 
     policy_name: str

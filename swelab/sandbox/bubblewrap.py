@@ -114,7 +114,7 @@ class BubblewrapSandbox(Closing):
     def session(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> LiveSession:
-        """Start `bash -c command` and speak to it; see the protocol."""
+        """Start `bash -c command` for an exchange of lines; see the protocol."""
         limits = limits or self._limits
         if reason := refusal(command, env or {}):
             raise ValueError(reason)

@@ -20,8 +20,9 @@ from swelab.sandbox.resource_limits import process_tree
 
 _START_SECONDS = 30.0
 _END_SECONDS = 10.0
-# stdin is the gate (hence --norc: bash reads ~/.bashrc if its stdin is a socket). "$@" are variables for the
-# command alone: bwrap, setpriv and this shell run before the isolation is complete and must not see them.
+# stdin is the gate (hence --norc: bash reads ~/.bashrc if its stdin is a socket). "$@" are variables that
+# only the command gets: bwrap, setpriv and this shell run before the isolation is complete and must not see
+# them.
 _READY = "printf r >&0; IFS= read -rN1 _ || exit 125; "
 _BECOME = (
     "{{ {limits}; echo 500 >/proc/self/oom_score_adj; }} 2>/dev/null; umask 022; cd {workdir}; unset OLDPWD; "

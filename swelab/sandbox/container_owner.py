@@ -51,8 +51,8 @@ def this_process() -> Owner:
 def is_gone(label: str) -> bool:
     """Whether the process that a label names has certainly ended; False if we cannot know.
 
-    We can know it for our user's processes on this machine: those of our pid namespace, and those from before
-    a reboot.
+    We can know it for our user's processes on this machine that are in our pid namespace, or were started
+    before a reboot.
     """
     try:
         owner, here = Owner.of(json.loads(label)), this_process()

@@ -117,7 +117,7 @@ class DockerSandbox(Closing):
     def session(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> LiveSession:
-        """Start `bash -c command` in a container of its own, and speak to it; see the protocol."""
+        """Start `bash -c command` in a separate container, for an exchange of lines; see the protocol."""
         limits = limits or self._limits
         if reason := refusal(command, env or {}):
             raise ValueError(reason)

@@ -116,7 +116,7 @@ class DockerEngine:
                     time.sleep(0.02)
 
     def remove_volumes(self, *names: str) -> None:
-        """Remove those of these volumes that no container uses."""
+        """Remove these volumes, except those that a container uses."""
         for name in names:
             with self.request("removing a volume"):
                 try:

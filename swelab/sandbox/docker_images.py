@@ -24,7 +24,7 @@ _DIGEST = r"sha256:[0-9a-f]{64}"
 _NAMED = rf"(?:{_PART}(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@{_DIGEST})?"
 IMAGE_NAME = f"(?:{_DIGEST}|{_NAMED})"
 """Pattern for names that may be part of a request's path to an engine; all other names are refused."""
-UID = 61000  # between people's uids and those that systemd assigns
+UID = 61000  # between the uids of people and the uids of systemd
 _SCRIPT = Path(__file__).with_name("docker_prepare.sh").read_text()
 _PREPARE_SECONDS = 1800
 _HOSTS = "/.swelab/hosts"  # of docker_prepare.sh

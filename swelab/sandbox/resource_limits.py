@@ -181,7 +181,7 @@ def _descriptors(pid: int) -> Iterator[str]:
 def _removed_mappings(pid: int) -> Iterator[str]:
     """Yields the paths in /proc of the removed files that a process has mapped. Raises OSError."""
     for line in Path(f"/proc/{pid}/maps").read_bytes().splitlines():
-        # /dev/zero stands for memory that processes share
+        # a mapped /dev/zero is memory that processes share
         if line.endswith(b" (deleted)") and b" /dev/zero (deleted)" not in line:
             start, _, end = line.split()[0].decode().partition("-")
             yield f"/proc/{pid}/map_files/{int(start, 16):x}-{int(end, 16):x}"

@@ -29,7 +29,7 @@ CODE = ("benchmarks", "configs", "docs", "envs", "examples", "hosts", "profiles"
 JOURNAL = "results/progress/rollout/{policy}/{subset}/{shard}.jsonl"
 """The journal of a shard's rollouts; it has the same records as the shard's output."""
 INCOMPLETE = ".snakemake/incomplete"
-"""An empty folder. Without it, Snakemake treats its records as those of an old version."""
+"""An empty folder. Without this folder, Snakemake treats its records as records of an old version."""
 BINARY = (".safetensors", ".tar", ".zip", ".bin", ".pt")
 
 

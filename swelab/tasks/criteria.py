@@ -40,7 +40,7 @@ class Criteria:
 
 
 def read_ratings(path: str | Path) -> dict[str, int]:
-    """The difficulty of each rated instance, from our records or SWE-smith's. Raises InputError."""
+    """The difficulty of each rated instance, from our records or SWE-smith's records. Raises InputError."""
     found = {}
     for row in read_jsonl(path):
         if "outcome" in row:

@@ -163,7 +163,7 @@ def rate(instance_id: str, messages: list[dict[str, str]], model: Any, rater: Ra
 
 
 def read_word(answer: str, words: Iterable[str]) -> str:
-    """The answer's word; "" if it has more than one: a sentence with the word may mean the opposite."""
+    """The word, if the answer is nothing else; otherwise "", since a sentence may mean the opposite."""
     text = _THOUGHT.sub("", answer).strip(MARKS)
     stripped = _LABEL.fullmatch(text)
     bare = (stripped[1] if stripped else text).strip(MARKS).lower()

@@ -1,6 +1,6 @@
 """The drill: a small real Python package made from a seed, with one-line bugs, judged by its own tests.
 
-Modules do not import each other. So a task's tests are those of its module, and one run of the test suite
+Modules do not import each other. So a task's tests are the tests of its module, and one run of the test suite
 judges one bug in each module at once. With `layout: two-file`, each module has its own folder with its test,
 and a task's checkout contains only that folder.
 """
@@ -162,7 +162,7 @@ class Judge:
         return digest([VERSION, self.sha256, TEST_COMMAND, bug.patch])
 
     def _round(self, batch: dict[str, Bug]) -> dict[str, Record]:
-        """Statuses of three runs, by module path: the clean code, the code with the bugs, and that again."""
+        """Statuses of three runs, by module path: one of the clean code, two of the code with the bugs."""
         tests = " ".join(_placed(path, test_path(path)) for path in batch)
         runs = []
         with self.backend.start(self.tree, limits=RUN_LIMITS) as sandbox:

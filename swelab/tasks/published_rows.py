@@ -13,7 +13,7 @@ REQUIRED = (*NAMES, "patch", *LISTS)
 PROMPTS = ("prompt", "text")
 """Keys under which a prompt row may hold the prompt."""
 ROUTING = ("subset", "split", "agent_name")
-"""Columns that Miles adds to those of an instance."""
+"""Columns that Miles adds to the columns of an instance."""
 _SEPARATORS = {"swe-bench": ("swebench", "_1776_"), "swe-gym": ("xingyaoww", "_s_")}
 
 

@@ -142,7 +142,7 @@ def _class_names(data: Data) -> list[str]:
 
 
 def is_strong(slot: Slot, cut: Sequence[Any]) -> bool:
-    """Whether a relation that holds is as strong as an equal value: its one expected value is filled in."""
+    """Whether a relation that holds is as strong as equality: exactly one operand is an expected value."""
     if slot.asserts in ("raises", "warns"):
         return any(each is not None for each in cut)
     one_cut = sum(slot.cut) == 1 and len(slot.cut) == 2 and any(each is not None for each in cut)

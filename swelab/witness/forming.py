@@ -63,7 +63,7 @@ def form(
 
     sources: text of the files that hold the tests, of their conftest.py files and of modules in their folders
     that they import, by path in the repository. tests: pytest node ids. roots: names of the packages under
-    test; if empty, every import counts except those of the standard library and of test runners. package:
+    test; if empty, every import counts except imports of the standard library and of test runners. package:
     text by path of the package's modules with assertion classes that tests inherit. first: number of the
     first question, used in its module's name. Raises for no source: tests that cannot be read are reported as
     unformed.

@@ -65,8 +65,7 @@ def _reads(function: Function, name: str) -> int:
 
 
 def _asks(subjects: Subjects, name: str, parameter: str, hollow: set[tuple[str, str]]) -> int:
-    """How often a helper compares a parameter with None, or passes it to a helper that only compares it
-    so."""
+    """How often a helper compares a parameter with None, or passes it to a helper that does only that."""
     found = 0
     for node in ast.walk(subjects.direct[name][0]):
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):

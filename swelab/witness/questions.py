@@ -144,7 +144,7 @@ class Questioner(ast.NodeTransformer):
         return self._ask(_TWO_SIDED.get(check.ops[0], "emit") if two_sided else "emit", slot, *operands)
 
     def _helper(self, node: ast.Expr, call: ast.Call) -> ast.AST | list[ast.stmt]:
-        """Rewrites a call of an assertion that another module defines, such as numpy's or a test mixin's."""
+        """Rewrites a call of an assertion that another module defines, such as numpy or a test mixin."""
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         own = name in {each.name for each in self.subjects.scopes.functions}
         if own or not re.match(r"_?assert", name) or any(isinstance(each, ast.Starred) for each in call.args):

@@ -165,7 +165,7 @@ def is_fixture(node: Function) -> bool:
 
 
 def fixture_name(node: Function) -> str:
-    """The name by which tests request a fixture: its function's, or `name=` of its decorator."""
+    """The name by which tests request a fixture: its function's name, or `name=` of its decorator."""
     for each in node.decorator_list if is_fixture(node) else []:
         for given in each.keywords if isinstance(each, ast.Call) else []:
             if given.arg == "name" and isinstance(given.value, ast.Constant):

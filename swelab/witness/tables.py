@@ -54,7 +54,7 @@ def marks(node: Function | ast.ClassDef) -> Iterator[Mark]:
 
 
 def class_marks(node: Function, scopes: Scopes) -> list[Mark]:
-    """The marks of a function, and those of its class if it is a method."""
+    """The marks of a function, and the marks of its class if it is a method."""
     outer = scopes.of[node].node
     return [*marks(node), *(marks(outer) if isinstance(outer, ast.ClassDef) else [])]
 

@@ -100,13 +100,14 @@ def ini_loads_plugin(tree: Path, task: Task) -> None:
 
 
 def pyproject_loads_plugin(tree: Path, task: Task) -> None:
-    """The same by pyproject.toml, whose content is replaced."""
+    """Like `ini_loads_plugin`, by a pyproject.toml whose content is replaced."""
     (tree / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "-p forger"\n')
     add(tree, "forger.py", FORGER)
 
 
 def tox_ini_loads_plugin(tree: Path, task: Task) -> None:
-    """The same by tox.ini; removes the configuration files that pytest would read before it."""
+    """Like `ini_loads_plugin`, by tox.ini; removes the configuration files that pytest would read before
+    it."""
     for name in ("pytest.ini", "pyproject.toml"):
         (tree / name).unlink(missing_ok=True)
     (tree / "tox.ini").write_text("[pytest]\naddopts = -p forger\n")
@@ -121,7 +122,7 @@ def egg_info_entry_point(tree: Path, task: Task) -> None:
 
 
 def dist_info_entry_point(tree: Path, task: Task) -> None:
-    """The same by a folder that looks like an installed package's."""
+    """Like `egg_info_entry_point`, by a folder that looks like the metadata of an installed package."""
     add(tree, "forger.py", FORGER)
     add(tree, "forger-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: forger\nVersion: 1\n")
     add(tree, "forger-1.dist-info/entry_points.txt", "[pytest11]\nforger = forger\n")

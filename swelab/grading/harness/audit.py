@@ -1,8 +1,9 @@
 """Finds constructs in a patch's Python code that no repair needs: access to the test runner or to other
 frames, and code that is hidden from a reader.
 
-No finding alone makes a patch tampered. A finding makes the patch suspect, so that the witness must confirm
-its tests. A construct that is common in honest repairs is only `dynamic`: it causes a second run.
+A finding by itself does not make a patch tampered. A finding makes the patch suspect, so that the witness
+must confirm its tests. A construct that is common in honest repairs is only `dynamic`: it causes a second
+run.
 """
 
 import ast

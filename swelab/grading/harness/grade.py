@@ -174,7 +174,7 @@ def ask_question(question: QuestionRun, witness: KeptWitness) -> Record:
 
 
 def limits_of(limits: Limits, image: Image | None) -> Limits:
-    """The limits of commands; in an image, raised at least to those of IN_IMAGES."""
+    """The limits of commands; in an image, raised at least to the limits of IN_IMAGES."""
     least = IN_IMAGES if image else {}
     return replace(limits, **{name: max(value, getattr(limits, name)) for name, value in least.items()})
 

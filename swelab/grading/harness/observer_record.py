@@ -14,7 +14,7 @@ from swelab.grading.evidence import Observed
 from swelab.sandbox.bounded_output import BoundedOutput
 
 RECORD_BYTES = 24 << 20
-"""Bytes of a run's output that are kept for the record, in addition to those of the log."""
+"""Bytes of a run's output that are kept for the record, in addition to the bytes of the log."""
 
 STATES = {
     "whole": "the observer reported from start to end",

@@ -161,7 +161,7 @@ class QuestionRun:
 
 
 def _of_tests(patterns: Iterable[str], test_files: list[str]) -> tuple[str, str]:
-    """Arguments of `find` for test files: (those that match by name, those that match by test folder)."""
+    """Two expressions of `find` for test files: (by name, by test folder)."""
     names = [
         f"-{'path' if '/' in each else 'name'} {shlex.quote('*/' * ('/' in each) + each)}"
         for each in (*PATTERNS, *patterns)

@@ -124,7 +124,7 @@ class RunSpec:
 
     @property
     def code_is_runners(self) -> bool:
-        """Whether the exit code of a run is pytest's own, and not a later command's."""
+        """Whether the exit code of a run comes from pytest, and not from a later command."""
         if self.eval_script:
             return script.KEEPS_CODE in self.eval_script
         return script.ends_in_pytest(self.test_cmd)

@@ -82,7 +82,7 @@ def _is_replaced(label: str) -> bool:
 
 
 def _tested(spec: RunSpec, run: RunEvidence) -> Verdict:
-    """The verdict by tests and channels alone, before findings in the patch's code count."""
+    """The verdict by tests and channels, before we consider findings in the patch's code."""
     if run.ended != "ran":
         ended: str = run.ended
         return ENDED.get(ended, ended), run.reason, None
@@ -103,7 +103,7 @@ def _tested(spec: RunSpec, run: RunEvidence) -> Verdict:
 
 
 def _by_log(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
-    """The verdict of a run without guard, from log and exit code alone."""
+    """The verdict of a run without guard, only from its log and exit code."""
     fail_only = spec.eval_type == "fail_only"
     if not status and not (fail_only and logs.SUITE_RAN.search(run.log)):
         return GradeEnd.UNRESOLVED, "the log reports no test", None

@@ -68,7 +68,7 @@ def claim():
 
 
 class Channel:
-    """The stream out of the sandbox, for this process alone: its forks write nothing."""
+    """The stream out of the sandbox. Only this process writes to it; its forks write nothing."""
 
     __slots__ = ("file", "key", "lock", "mark", "number", "process", "stream")  # nobody can shadow a method
 

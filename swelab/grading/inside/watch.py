@@ -65,7 +65,8 @@ class Integrity:
         self.shadows = [(name, scope, known - set(scope)) for name, scope in self.scopes]
 
     def add(self, label, scope, own=None):
-        """Remembers functions and classes of a module or class; with `own`, only those that it defines."""
+        """Remembers functions and classes of a module or class; with `own`, only functions and classes that
+        are defined there."""
         if id(scope) in self.scope_ids:
             return
         self.scope_ids.add(id(scope))

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Batch:
-    """Tasks that share a run, and one row for all: the first task's, with the tests and test files of all."""
+    """Tasks that share a run, and one row for all: the row of the first task, with the tests and test files
+    of all."""
 
     tasks: tuple[Task, ...]
     row: Task

@@ -1,7 +1,7 @@
 """Runs the questions of tasks at validation: three times on the gold patch, once on the code with the bug.
 
 Most of the cost of a question is the start of pytest. So the questions of tasks with one clean tree share a
-run, whose emitted values are then split by task. If that fails for a task, its question runs alone.
+run, whose emitted values are then split by task. If that fails for a task, its question gets runs of its own.
 """
 
 from collections.abc import Iterator, Sequence

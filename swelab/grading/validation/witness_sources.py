@@ -94,8 +94,8 @@ def _is_needed(path: str, files: Collection[str], words: Collection[str]) -> boo
 def _read_image(
     task: Task, spec: RunSpec, bench: Bench, files: Sequence[str], homes: Sequence[str]
 ) -> dict[str, str]:
-    """Python files of the image, once the fix's tests are applied: those that the test files may use, and
-    those below `homes` that define functions whose names begin with assert."""
+    """Python files of the image, once the fix's tests are applied: files that the test files may use, and
+    files below `homes` that define functions whose names begin with assert."""
     image = bench.images[task.instance_id]
     lines = ["{", *spec.setup]
     if spec.tests_diff:

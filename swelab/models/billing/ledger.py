@@ -153,8 +153,8 @@ class Ledger:
     def reserve(self, worst: int) -> str:
         """Reserves `worst` nanodollars for a call, and returns the call's name.
 
-        Waits while the end of running calls may free enough. Raises BudgetSpent if `worst` does not fit even
-        if running calls cost nothing.
+        Waits as long as the end of running calls may release enough of the budget. Raises BudgetSpent if
+        `worst` does not fit even if running calls cost nothing.
         """
         while True:
             with self._locked() as account:

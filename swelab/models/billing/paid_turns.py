@@ -37,7 +37,7 @@ class PaidLine(TypedRecord):
 
 class PaidTurns:
     """The journal of turns at `path`. `replayed` counts the answers that were returned again; `diverging`
-    counts the observations that differed in the new run and were replaced by those of the first.
+    counts the observations that differed in the new run and were replaced by the first run's.
 
     A line's key is the hash of the conversation so far; the line holds the answer to it, or the observations
     after it. Raises InputError if another process holds the conversation.

@@ -138,7 +138,7 @@ def completion(text: str) -> SimpleNamespace:
 
 
 def _decoded(text: str) -> Any:
-    """The JSON of a response. Raises ValueError with a clearer message than the parser's."""
+    """The JSON of a response. Raises ValueError with a clearer message than the parser gives."""
     try:
         return json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Settings of verl that depend on its machines: those of Ray, and those of a CPU if there is no GPU."""
+"""Settings of verl that depend on its machines: settings of Ray, and of a CPU if there is no GPU."""
 
 import os
 import subprocess

@@ -177,7 +177,7 @@ class VerlRun:
 
     def overrides(self, private: str, address: str) -> list[str]:
         """Returns the overrides of verl's settings. private: a folder with a short path, removed with the
-        run; address: Ray's."""
+        run; address: the address of Ray."""
         (self.own / "private").write_text(private)
         files = RunFiles(
             self.folder.name, self.start, self.own / "train.jsonl", self.own / "held-out.jsonl",

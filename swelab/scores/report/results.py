@@ -163,7 +163,7 @@ def scores(evidence: ReportData) -> str:
 
 
 def sides(evidence: ReportData) -> list[BenchmarkResult]:
-    """The parts of the verified score: the headline benchmark's, then the others."""
+    """The parts of the verified score: first the part of the headline benchmark, then the others."""
     return [evidence.verified, *evidence.verified.others]
 
 

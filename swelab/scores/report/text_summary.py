@@ -31,7 +31,7 @@ def losses(score: PolicyScore) -> str:
     """Returns the suffix of a rate: the number of attempts lost to infrastructure, and the rate without them;
     '' if none was lost.
 
-    score: of one policy, alone or in a verified score.
+    score: the score of one policy, from its own file or from a verified score.
     """
     if not (lost := score.infra_errors):
         return ""

@@ -47,7 +47,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def as_number(value: Any) -> float | None:
-    """`value` as a number if it is one or spells one, else None."""
+    """`value` as a number if it is a number or the text of a number; otherwise None."""
     try:
         return float(value)
     except (TypeError, ValueError):

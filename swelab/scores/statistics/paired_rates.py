@@ -92,7 +92,7 @@ def paired_interval(pairs: PairCounts, confidence: float = CONFIDENCE) -> tuple[
 
 
 def newcombe(difference: float, before: Rate, after: Rate, correlation: float) -> tuple[float, float]:
-    """Interval of a difference (after less before) of two correlated rates, as (low, high).
+    """Interval of a difference (after minus before) of two correlated rates, as (low, high).
 
     Source: method 10 of Newcombe 1998; the limits of both rates are given.
     """

@@ -113,7 +113,7 @@ def build_pairs(
 
 
 def _side(trajectory: Trajectory, grades: Verdicts, writer: RowWriter) -> Side:
-    """Makes a trajectory one side of pairs. Raises Unfit with the reason if it cannot be one."""
+    """Makes a trajectory one side of pairs. Raises Unfit with the reason if that is impossible."""
     status = why_unresolved(trajectory, grades, writer.selection.evidence)
     if trajectory.outcome not in TRAINABLE_ROLLOUTS or (status and status not in FAILED_GRADES):
         raise Unfit(status)

@@ -1,4 +1,4 @@
-"""Settings of a training that exclude one another: found from the recipe alone, without torch."""
+"""Settings of a training that exclude one another: found only from the recipe, without torch."""
 
 import os
 from collections.abc import Mapping

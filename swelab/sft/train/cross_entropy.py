@@ -1,7 +1,7 @@
 """Cross-entropy over the tokens with loss. Logits are computed for these tokens only.
 
 An agent reads most tokens of its conversation, and writes few. torchtune computes the logits of all tokens,
-and then leaves those without loss out of the sum.
+and then leaves tokens without loss out of the sum.
 """
 
 from collections.abc import Callable

@@ -16,7 +16,7 @@ from swelab.tasks.forge.source import Edit, Source, apply_edits, body_nodes
 from swelab.tasks.split import bug_hash
 
 CONTEXT = 3
-"""Lines of context in a diff, as in git's."""
+"""Lines of context in a diff, as many as git shows."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def ordered(sources: Iterable[Source], operators: Iterable[str], seed: int) -> t
     """Candidates of a repository in seeded order, with operators taking turns; and the number of ambiguous
     ones.
 
-    We leave out a bug if two functions have a bug with its hash: it could be on both sides of the split.
+    We leave out a bug whose hash occurs in two functions: it could be on both sides of the split.
     """
     operators = tuple(operators)
     found = [candidate for source in sources for candidate in candidates(source, operators)]

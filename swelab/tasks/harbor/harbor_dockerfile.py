@@ -14,7 +14,7 @@ _COMMANDS = re.compile(
     r"|curl -\S+ https://astral\.sh/uv/[\w./]*install\.sh \| (?:ba)?sh"
     r"|git config --(?:global|system) [\w.]+ \S+|bash /swelab-start/(?:scrub|prepare)\.sh[\w '.+/-]*"
 )
-"""Commands allowed in a RUN line: those that install tools for verifiers and agents, and those that our
+"""Commands allowed in a RUN line: commands that install tools for verifiers and agents, and commands that our
 export writes."""
 
 
