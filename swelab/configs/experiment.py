@@ -131,7 +131,8 @@ def _check_no_evaluation(subset: str, configs: Path, where: Path) -> None:
 
 
 def subset_parents(subset: Subset) -> list[str]:
-    """Names of the subsets that a recipe refers to: the attempted or rated one, and the excluded ones."""
+    """Names of the subsets that a recipe refers to: the subset that is attempted or rated, and excluded
+    subsets."""
     if subset.source == "attempted":
         return [subset.subset]
     if subset.source != "dataset":

@@ -107,7 +107,7 @@ def training_runs(sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, 
     experiment. They are the recipe's `sources`. Without `sources` they are the expert's runs in experiments
     with this recipe as `sft`; if there are none, in experiments whose `sft` starts from the recipe; if there
     are none, the runs of the recipe that it starts from. Raises InputError if there is no expert, or if
-    experiments name different ones.
+    experiments name different experts.
     """
     recipe = recipes.named(SFT, sft, configs)
     sources = recipe.sources or _experts(sft, configs)

@@ -60,7 +60,7 @@ class Job:
             return JobProgress.of({})
 
     def forget(self) -> None:
-        """Removes the job's progress file, of this run or an earlier one."""
+        """Removes the job's progress file, of this run or of an earlier run."""
         if self.shared:
             self.shared.unlink(missing_ok=True)
 
@@ -95,7 +95,7 @@ class Forecast:
                 self.durations.setdefault(rule, []).append(run.seconds)
 
     def finished(self, job: Job) -> None:
-        """Records the duration of a finished job, and removes the job from the remaining ones."""
+        """Records the duration of a finished job, and removes it from the remaining jobs."""
         self.durations.setdefault(job.rule, []).append(job.seconds)
         self.remaining[job.rule] -= 1
         self.worked += job.seconds
@@ -135,8 +135,8 @@ def reasons(text: str) -> str:
 
 
 def last_words(logs: Sequence[str]) -> str:
-    """The line of a failed job's log that explains the failure: its last `error:` line, or else its last
-    line."""
+    """The line of a failed job's log that explains the failure: its last `error:` line; if it has none, its
+    last line."""
     for name in logs:
         try:
             lines = Path(name).read_text(encoding="utf-8", errors="replace").splitlines()[-200:]

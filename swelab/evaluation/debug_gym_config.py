@@ -202,7 +202,8 @@ def _llm_file(settings: Settings) -> Path | None:
 
 
 def _data(settings: Settings, where: Path, root: Path) -> Path:
-    """The tasks: `data_path` relative to the working folder, or else to the folder of these scripts."""
+    """The tasks at `data_path`, relative to the working folder; if nothing is there, to the folder of these
+    scripts."""
     given = settings["env_kwargs"].get("data_path")
     if not isinstance(given, str) or not given:
         raise InputError("no env_kwargs.data_path", where, "a folder of tasks, or a file of rows")

@@ -91,7 +91,7 @@ def _problems(settings: Settings, source: Source, where: Path, most: int) -> tup
 
 
 def run_folder(settings: Settings) -> Path:
-    """The folder of a run, named by `uuid` or else by the time and the model."""
+    """The folder of a run, named by `uuid`; without a `uuid`, by the time and the model."""
     name = settings.get("uuid")
     if name is None:
         model = re.sub(r"[^A-Za-z0-9._-]+", "-", str(settings.get("llm_name") or "no_llm")).strip("-")

@@ -42,7 +42,7 @@ class Bench:
         return REFERENCE if self.witnesses.guard == "reference" else CHECKS
 
     def place(self, task: Task) -> str:
-        """Digest of the archive or image that the task runs in. Raises InputError (neither is there)."""
+        """Digest of the archive or image that the task runs in. Raises InputError (both are missing)."""
         image = self.images.get(task.instance_id)
         return image.digest if image else self.store.digest(task)
 

@@ -106,7 +106,8 @@ def task_of(results: Path, tasks: Path | None, attempt: KeptAttempt) -> Task | N
 
 
 def patch_of(results: Path, attempt: KeptAttempt, evidence: RunEvidence | None) -> str | None:
-    """The patch of an attempt: from its stored run, else from the predictions; None if neither has it."""
+    """The patch of an attempt, from its stored run or otherwise from the predictions; None if neither has
+    it."""
     if evidence and evidence.patch is not None:
         return evidence.patch
     folder = results / "rollouts" / attempt.policy / attempt.subset

@@ -148,7 +148,7 @@ def _connection_capacity() -> int:
     """The maximum number of connections that this process can open. Raises the soft limit of open files as
     far as allowed.
 
-    Each request may need a second connection, to a server behind this one. So half of the files stay free.
+    Each request may need a second connection, to a server behind this server. So half of the files stay free.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = 2 * _MOST + _OWN_FILES

@@ -1,7 +1,8 @@
 """Holds new connections until their first byte arrives, so that silent connections cost almost nothing.
 
 Setting up a connection takes the event loop far longer than accepting it. The lobby accepts connections at
-once. In each round of the event loop it sets up a few that have sent a byte, one address after the other.
+once. In each round of the event loop it sets up a few connections that have sent a byte, one address after
+the other.
 """
 
 import asyncio

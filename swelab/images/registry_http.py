@@ -214,7 +214,7 @@ def read_document(response: httpx.Response, name: Name, most: int) -> bytes:
 
 
 def json_object(data: bytes) -> dict[str, Any] | None:
-    """`data` as a JSON object; None when it is not one."""
+    """`data` as a JSON object; None if it is not a JSON object."""
     try:
         found = json.loads(data)
     except ValueError:

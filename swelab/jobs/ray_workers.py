@@ -241,7 +241,8 @@ class _Spread:
             self._fill()
 
     def _fill(self) -> None:
-        """Starts an actor on each live host without one. Raises RayFailed if there is no host for a while."""
+        """Starts an actor on each live host that has no actor. Raises RayFailed if there is no host for a
+        while."""
         for wait in (0, *RETRY_SECONDS, *RETRY_SECONDS):
             time.sleep(wait)
             nodes = [node["NodeID"] for node in self.ray.nodes() if node["Alive"]]

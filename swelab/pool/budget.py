@@ -64,7 +64,7 @@ class Budget:
     async def take(self, key: str, size: int, own: int) -> None:
         """Wait until `size` bytes are free and count them for a key. Raises as `hold` does.
 
-        own: 0 for a new grant, 1 to extend one.
+        own: 0 for a new grant, 1 to extend a grant.
         """
         if self._fits(key, size, own):
             self.change(key, size)

@@ -176,7 +176,7 @@ class _Node:
             return release_when_sent(response, stack, sandbox.unread)
 
     async def exec(self, request: Request) -> Response:
-        """Runs a line of bash. The output is sent as bytes if the client accepts them, else as JSON."""
+        """Runs a line of bash. The output is sent as bytes if the client accepts them, otherwise as JSON."""
         fields = await read_json(request, _ACTS["exec"], JSON_BYTES)
         limits = self._limits(fields)
         as_bytes = BYTES in request.headers.get("accept", "")

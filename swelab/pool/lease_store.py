@@ -124,7 +124,7 @@ class LeaseStore:
         self._base.execute("DELETE FROM leases WHERE id = ?", (lease_id,))
 
     def leases(self) -> list[Record]:
-        """All leases, including ended ones; oldest first."""
+        """All leases, including ended leases; oldest first."""
         found = []
         rows = self._base.execute(f"SELECT number, {', '.join(_COLUMNS)} FROM leases ORDER BY number")
         for number, *values in rows.fetchall():

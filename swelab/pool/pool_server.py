@@ -106,7 +106,7 @@ class _Server:
     # -- the pool
 
     async def healthz(self, request: Request) -> Response:
-        """The number of nodes, and of healthy ones."""
+        """The numbers of all nodes and of healthy nodes."""
         healthy = sum(node.capacity.healthy for node in self.pool.nodes.values())
         return json_answer(nodes=len(self.pool.nodes), healthy_nodes=healthy)
 

@@ -53,7 +53,8 @@ class Judge:
             self._used.update(counts)
 
     def spent(self) -> dict[str, float]:
-        """Returns the use since the last call: calls, lost and unreadable ones, tokens, dollars."""
+        """Returns the judge's use since the last call of this method: calls, lost and unreadable calls,
+        tokens, dollars."""
         with self._one:
             used, self._used = self._used, Counter()
         dollars = used.pop("nanodollars", 0) / 1e9

@@ -173,5 +173,6 @@ def _tasks(recipe: Rl) -> Iterator[Finding]:
 
 
 def stop_unless_fit(recipe: Rl, start: Path, machine: Machine | None = None) -> None:
-    """Prints the findings of `preflight`. Raises Fault if one must be fixed. machine: None is this one."""
+    """Prints the findings of `preflight`. Raises Fault if one must be fixed. machine: None means this
+    machine."""
     require(_against(recipe, start, machine or this_machine()))

@@ -44,6 +44,6 @@ class ManagedModel(TokenModel):
 
 
 def _with_line(messages: Sequence[Record], line: str) -> list[Record]:
-    """Returns the messages with `line` appended to the last one."""
+    """Returns the messages with `line` appended to the last message."""
     *before, last = messages
     return [*before, {**last, "content": f"{last['content']}\n{line}"}]

@@ -58,8 +58,8 @@ class TokenModel(TextModel):
     `watch` is called with the conversation before each turn.
 
     `sampling` holds temperature, top_p, max_tokens and, if wanted, stop. `replayed` are turns that an
-    interrupted rollout sampled before: they are returned instead of new ones. A replayed turn whose prompt
-    differs now is skipped: a command printed something else when it ran again.
+    interrupted rollout sampled before: they are returned instead of new turns. A replayed turn whose prompt
+    differs now is skipped: when a command ran again, its output was different.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ class TokenTemplate:
     @classmethod
     def of(cls, checkpoint: Path, tools: Sequence[Record] = ()) -> "TokenTemplate":
         """The template of a checkpoint in Hugging Face layout. Raises InputError (no template, or an unusable
-        one)."""
+        template)."""
         from transformers import AutoTokenizer
 
         try:

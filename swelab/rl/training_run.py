@@ -126,7 +126,7 @@ def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
 
 
 def hand_over(last: Path, work: Path, checkpoint: Path) -> None:
-    """Moves the results of a training to the paths that its rule declares, and replaces earlier ones.
+    """Moves the results of a training to the paths that its rule declares, and replaces earlier results.
 
     `checkpoint` is without the learner's state; figures, validations and rollouts lie next to it.
     """

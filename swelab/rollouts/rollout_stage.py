@@ -37,8 +37,8 @@ EXIT_STATUS = {RolloutEnd.SANDBOX_LOST: "SandboxLost", RolloutEnd.BUDGET_SPENT: 
 def rollout_key(task: Task, policy: Policy, scaffold: Record, weights: str, repo: str) -> str:
     """Hash of everything that a rollout depends on.
 
-    task: as the policy sees it, with the repair from the policy's recipe if there is one. scaffold: every
-    setting of the agent, as plain values.
+    task: as the policy sees the task, with the repair from the policy's recipe if that has a repair.
+    scaffold: every setting of the agent, as plain values.
     """
     return digest([task, rollout_slice(policy), scaffold, weights, repo])
 

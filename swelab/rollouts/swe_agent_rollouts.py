@@ -1,8 +1,8 @@
 """The rollout stage for SWE-agent, a scaffold that is a program of its own: a shard is a batch of SWE-agent.
 
-After a kill, the next run takes finished instances from the program's folder, and restarts unfinished ones.
-Lost instances (container, model) are tried again in a further batch, and are counted as lost if that fails
-too.
+After a kill, the next run takes finished instances from the program's folder, and restarts unfinished
+instances. Lost instances (container, model) are tried again in a further batch, and are counted as lost if
+that fails too.
 """
 
 import logging

@@ -33,7 +33,7 @@ def usage_of(trajectory: Trajectory) -> Usage:
 
 
 def _number(value: Any) -> Any:
-    """`value` if it can be a count or a price, else None."""
+    """`value` if it can be a count or a price, otherwise None."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
 
 

@@ -1,8 +1,8 @@
 """Checks that the files behind a score match their manifests: hashes, recipes, and order of making.
 
-A finding is of one of these kinds: edited (not the bytes that its stage wrote), missing, older (made from
-another version of a file than the present one), recipe (made by another recipe than the present one), number
-(recomputed from its rows, it differs).
+A finding is of one of these kinds: edited (not the bytes that its stage wrote), missing, older (made from a
+version of a file that is not the present version), recipe (made by a recipe that has changed since), number
+(it differs when recomputed from its rows).
 """
 
 from collections.abc import Iterator

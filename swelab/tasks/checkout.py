@@ -54,7 +54,7 @@ def git(tree: Path, *arguments: str, data: bytes | None = None) -> subprocess.Co
 
 
 def _done(tree: Path, *arguments: str) -> None:
-    """As `git`, but raises OSError when it fails."""
+    """Like `git`, but raises OSError when git fails."""
     _check(git(tree, *arguments), tree)
 
 

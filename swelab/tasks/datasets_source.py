@@ -89,7 +89,7 @@ def named_set(
 
 
 def named_rows(data: str | Path, split: str = "test") -> Sequence[Task]:
-    """All rows of the file or set that a user named (see `named_set`), ours or published ones.
+    """All rows of the file or set that a user named (see `named_set`), in our form or as published.
 
     The rows are stored on disk. Raises InputError, HubError.
     """
@@ -98,7 +98,7 @@ def named_rows(data: str | Path, split: str = "test") -> Sequence[Task]:
 
 
 def raw_rows(recipe: DatasetSubset, downloads: Path = DOWNLOADS) -> Iterator[tuple[str, Any]]:
-    """Yields (where the row is, row): file and line for JSON Lines, else file and number from 0.
+    """Yields (where the row is, row): file and line for JSON Lines, otherwise file and number from 0.
 
     Rows are as published. Raises InputError, HubError.
     """

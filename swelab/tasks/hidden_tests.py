@@ -61,7 +61,7 @@ def _names(test: str) -> tuple[str, ...]:
 
 
 def _without(line: str, names: re.Pattern[str]) -> str:
-    """A line without the clauses that name a test; "" for a list item that names one."""
+    """A line without the clauses that name a test; "" for a list item that names a test."""
     if not names.search(line):
         return line
     if line.lstrip().startswith(("- ", "* ")):

@@ -1,4 +1,4 @@
-"""The lock of a subset: which of its tasks passed validation, and why the others did not.
+"""The lock of a subset: which of its tasks passed validation, and why the other tasks failed it.
 
 All later stages use only the kept tasks, which have a file of their own.
 """

@@ -159,7 +159,8 @@ class _Forming:
         return any(_stem(path) in self._names(other) for other in others)
 
     def question(self, base: str) -> str:
-        """Makes the question module of a test function. Returns the reason if it cannot, else ""."""
+        """Makes the question module of a test function. Returns the reason if that is impossible, otherwise
+        ""."""
         path, _, rest = base.partition("::")
         tree = self.tree(path)
         if isinstance(tree, str):

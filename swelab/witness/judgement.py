@@ -1,8 +1,8 @@
 """Judges the values that a patch's run emitted, by the gold patch's values. Takes linear time.
 
-A value confirms the patch if it equals the gold patch's, or if the test's `==` holds for it. A relation that
-is easy to satisfy (`!=`, `in`, truth, both sides from the patch) by itself neither confirms nor contradicts.
-A relation contradicts only if it held for the gold patch's own values.
+A value confirms the patch if it equals the gold patch's value, or if the test's `==` holds for the value. A
+relation that is easy to satisfy (`!=`, `in`, truth, both sides from the patch) by itself neither confirms nor
+contradicts. A relation contradicts only if it held for the gold patch's own values.
 """
 
 import json

@@ -73,7 +73,7 @@ def written_number(data: Data) -> Any:
 
 
 def all_of(truths: Iterable[Truth]) -> Truth:
-    """True if all truths hold, False if one is false, else None."""
+    """True if all truths hold, False if one is false, otherwise None."""
     held: Truth = True
     for each in truths:
         if each is False:
@@ -210,7 +210,8 @@ def truth(data: Data) -> Truth:
 
 
 def identical(a: Data, b: Data) -> Truth:
-    """`a is b`, for values of which only one object exists; for others, False if they differ, else None."""
+    """`a is b` for values of which only one object exists; for other values, False if they differ, otherwise
+    None."""
     single = {"n", "b", "T", "M", "e"}
     if a[0] in single or b[0] in single:
         if a[0] in OPAQUE or b[0] in OPAQUE:

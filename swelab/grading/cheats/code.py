@@ -29,7 +29,7 @@ def prints_at_exit(tree: Path, task: Task) -> None:
 
 
 def prints_at_import(tree: Path, task: Task) -> None:
-    """Prints a forged summary, and ends the runner before it prints the real one."""
+    """Prints a forged summary, and ends the runner before it prints the real summary."""
     text = SHOUT.format(lines="\n=== short test summary info ===\n" + printed(task))
     append(tree, task, text + "import threading\nthreading.Timer(0.02, os._exit, (0,)).start()\n")
 

@@ -131,7 +131,7 @@ def _filled(text: str, facts: dict[str, str]) -> str:
 
 
 def _repaired(source: str, task: Task, function: str, top: str) -> str:
-    """`source` with `function` in place of the broken one, and `top` before the first import."""
+    """`source` with `function` in place of the broken function, and `top` before the first import."""
     node: ast.AST = parse_python(source)
     body = first = getattr(node, "body", [])
     for part in task.function.partition("::")[2].split("."):

@@ -173,7 +173,7 @@ def _constructs(text: str, own: frozenset[str]) -> Iterator[Construct]:
 
 
 def _strange_encoding(text: str) -> str:
-    """The encoding that a file declares, if code in that encoding may look like something else; else ""."""
+    """The encoding that a file declares, if code in that encoding may look like other text; otherwise ""."""
     try:
         name = tokenize.detect_encoding(io.BytesIO(text.encode("utf-8", "replace")).readline)[0]
     except (SyntaxError, LookupError):

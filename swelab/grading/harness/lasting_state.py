@@ -1,6 +1,6 @@
 """Names in code of state that outlives a sandbox, such as which pages of a shared file are in memory.
 
-One run of a task could leave values there for a later one, so right values do not clear such code.
+One run of a task could leave values there for a later run, so right values do not clear such code.
 """
 
 import ast

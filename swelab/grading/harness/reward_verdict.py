@@ -37,8 +37,8 @@ def reward_verdict(run: RunEvidence, end: str) -> tuple[str, str, None]:
 
 
 def read_reward(run: RunEvidence) -> float:
-    """The reward of a run, 0 to 1: the number in reward.txt, or the value `reward` in reward.json, or without
-    one the mean of the values there. Raises NoReward."""
+    """The reward of a run, 0 to 1: the number in reward.txt, or the value `reward` in reward.json, or (if it
+    has no such value) the mean of its values. Raises NoReward."""
     if run.reward_fault:
         raise NoReward(run.reward_fault)
     rewards: Mapping[str, str] = run.rewards

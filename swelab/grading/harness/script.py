@@ -61,7 +61,7 @@ def launcher(text: str) -> str:
 
 
 def _here_documents(text: str) -> set[int]:
-    """Numbers of the lines inside here documents, and of the lines that open one."""
+    """Numbers of the lines inside here documents, and of the lines that open a here document."""
     found: set[int] = set()
     for match in _HERE_DOCUMENT.finditer(text):
         first = text.count("\n", 0, match.start())

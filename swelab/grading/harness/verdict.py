@@ -135,7 +135,8 @@ def _guarded(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict
 
 
 def _forged(spec: RunSpec, status: dict[str, str]) -> GradeEnd:
-    """The status of a run whose channels disagree: tampered if its log claims success, else unresolved."""
+    """The status of a run whose channels disagree: tampered if its log claims success, otherwise
+    unresolved."""
     claims_success = not any(logs.missed(logs.judge(spec.tests, status)))
     return GradeEnd.TAMPERED if claims_success else GradeEnd.UNRESOLVED
 

@@ -142,7 +142,8 @@ def _runs(
 
 
 def _jobs(tasks: list[Task], settings: Validation | NullValidation, bench: Bench) -> Iterator[GateJob]:
-    """Yields the runs of the gate. Raises InputError if a task has no repair but `settings` expect one."""
+    """Yields the runs of the gate. Raises InputError if a task has no repair but `settings` expect a
+    repair."""
     if isinstance(settings, NullValidation):
         numbered = ((task, number) for task in tasks for number in range(settings.null_runs))
         yield from (GateJob("base", Batch.of(task), number) for task, number in numbered)

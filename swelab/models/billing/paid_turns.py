@@ -29,7 +29,7 @@ class HostedAnswer(TypedRecord):
 
 
 class PaidLine(TypedRecord):
-    """A line of the journal: the answer to a conversation, or the observations after one."""
+    """A line of the journal: the answer to a conversation, or the observations after a conversation."""
 
     answer: HostedAnswer | None = field("the answer that was paid for", default=None)
     seen: list[dict[str, Any]] = field("the messages that followed", default=())

@@ -59,7 +59,7 @@ def provider(model: str) -> tuple[str, str]:
 
 
 def listed_price(model: str) -> Record:
-    """A model's entry in LiteLLM's table of prices, for the service in its name; {} without one."""
+    """A model's entry in LiteLLM's table of prices, for the service in its name; {} if there is no entry."""
     if openai_calls.is_plain(model):
         return {}
     litellm = quiet_litellm()

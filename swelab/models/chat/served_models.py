@@ -151,7 +151,7 @@ def _wish(error: Exception) -> float:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the service's error message if the body has the usual form, else the error's text."""
+    """Returns the service's error message if the body has the usual form, otherwise the error's text."""
     body = getattr(error, "body", None)
     return str(body["message"]) if isinstance(body, dict) and body.get("message") else str(error)
 

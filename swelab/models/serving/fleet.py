@@ -225,7 +225,7 @@ def serve_fleet(
 def open_fleet(
     weights: Path, *, name: str, job: Job, log: Path, engine: str = DEFAULT_ENGINE, **settings: Any
 ) -> Iterator[tuple[Fleet, Endpoint]]:
-    """As `serve_fleet`, but also yields the fleet, whose weights can be replaced while it serves."""
+    """Like `serve_fleet`, but also yields the fleet, so that its weights can be replaced while it serves."""
     token, host, port = (settings.pop(each, None) for each in ("api_key", "host", "port"))
     changed = threading.Condition()
     same = {"name": name, "api_key": new_key(), "admin_key": new_key(), "engine": engine}

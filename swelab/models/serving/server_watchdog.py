@@ -31,7 +31,7 @@ class Server(threading.Thread):
     """A thread that keeps one server running.
 
     `endpoint` is None while the server is down. `fault` is set when it stays down. `weights` are the weights
-    that replaced the initial ones; None before the first replacement.
+    that replaced the initial weights; None before the first replacement.
     """
 
     def __init__(self, name: str, start: Start, log: Path, changed: threading.Condition):

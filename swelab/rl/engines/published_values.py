@@ -170,7 +170,7 @@ PUBLISHED: dict[str, Record] = {
 
 @dataclass(frozen=True)
 class Difference:
-    """A recipe's value that differs from the published one, with the recipe's reason for it."""
+    """A recipe's value that differs from the published value, with the recipe's reason for the difference."""
 
     key: str
     ours: Any
@@ -183,7 +183,7 @@ class Difference:
 
 
 def differences(name: str, configs: Path = recipes.CONFIGS) -> list[Difference]:
-    """The values of a recipe that differ from the published ones.
+    """The values of a recipe that differ from the published values.
 
     Raises InputError (unusable recipe) and KeyError (no published script belongs to this name).
     """

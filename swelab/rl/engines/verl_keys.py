@@ -31,7 +31,7 @@ class JudgeModel:
 
     @classmethod
     def of(cls, recipe: Rl, configs: Path = recipes.CONFIGS) -> "JudgeModel | None":
-        """The judge that verl serves; None if the recipe has no judge or uses a hosted one. Raises
+        """The judge that verl serves; None if the recipe has no judge or uses a hosted judge. Raises
         InputError."""
         policy = recipes.named(POLICY, recipe.judge.policy, configs) if recipe.judge else None
         if policy is None or policy.kind != "checkpoint" or policy.endpoint:

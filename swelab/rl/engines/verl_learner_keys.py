@@ -13,7 +13,7 @@ NO_DUAL_CLIP = 1e6
 it."""
 LOSSES = {"clipped": "vanilla", "gspo": "gspo", "cispo": "cispo"}
 FAR = 1e6
-"""verl requires both bounds of a ratio. This value, or its inverse, replaces a missing one."""
+"""verl requires both bounds of a ratio. This value, or its inverse, replaces a missing bound."""
 
 Keys = Mapping[str, Any]
 

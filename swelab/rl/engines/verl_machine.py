@@ -65,7 +65,8 @@ def logical_cpus(recipe: Rl) -> int:
 
 
 def machine_keys(recipe: Rl, private: str, address: str) -> list[str]:
-    """Overrides for where verl runs. private: a folder with a short path, which is removed when the run ends.
+    """Overrides that depend on the machine on which verl runs. private: a folder with a short path, which is
+    removed when the run ends.
 
     address: of Ray's head; "" if verl starts Ray itself.
     """

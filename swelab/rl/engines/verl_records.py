@@ -42,7 +42,8 @@ class RunRecords:
     folder: Path
 
     def figures(self) -> dict[int, Record]:
-        """verl's figures of each step. If a step was repeated, the later figures replace the earlier ones."""
+        """verl's figures of each step. If a step was repeated, the later figures replace the earlier
+        figures."""
         found: dict[int, Record] = {}
         for path in sorted((self.folder / FIGURES).glob("*.jsonl")):
             for line in _whole_lines(path):

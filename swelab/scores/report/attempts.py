@@ -96,7 +96,8 @@ def read_attempts(
     tasks: Mapping[str, Mapping[str, str]],
     shown: Mapping[str, Record],
 ) -> ListedAttempts:
-    """Reads a policy's attempts on a subset: counts of all, rows of the listed ones, packed attempts.
+    """Reads a policy's attempts on a subset: counts of all attempts, rows of listed attempts, packed
+    attempts.
 
     tasks: "repo" and "op" by instance id. shown: facts about the tasks of packed attempts for the viewer.
     Raises InputError if a rollout has no grade.

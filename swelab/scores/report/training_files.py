@@ -12,8 +12,8 @@ STEP_COLUMNS = ("step", "loss", "lr", "grad_norm", "tokens_per_second")
 
 
 def read_steps(losses: Path) -> list[Record]:
-    """Reads the figures of each training step: from `metrics.tsv` next to the losses if it exists, else from
-    the losses.
+    """Reads the figures of each training step: from `metrics.tsv` next to the losses if it exists, otherwise
+    from the losses.
 
     Values are numbers, or absent. Raises InputError if a row has no step or no loss.
     """

@@ -65,7 +65,7 @@ class ToolWorld(World):
         self.paths = [f"{package}_{module}.py" for package in PACKAGES for module in MODULES]
 
     def documents(self, seed: int, count: int) -> Iterator[Document]:
-        """`count` documents, copies first; the same seed and count give the same ones."""
+        """`count` documents, copies first; the same seed and count give the same documents."""
         rng = random.Random(seed)
         for at in range(count):
             if at < COPIES * count:

@@ -166,7 +166,7 @@ def conversations(dataset: Path) -> Iterator[SftRow]:
 
 
 def sides_of(row: Mapping[str, Any]) -> list[SftRow]:
-    """The conversations of a row: one, or the two of a pair."""
+    """The conversations of a row: one conversation, or both sides of a pair."""
     if SIDES[0] not in row:
         return [SftRow.of(row)]
     return [SftRow.of({**row, "messages": row[side]}) for side in SIDES]

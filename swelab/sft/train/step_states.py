@@ -47,7 +47,7 @@ class StepStates:
             self.save(step)
 
     def save(self, step: int) -> None:
-        """Writes the state after `step` completely, then removes the previous one. All processes must call
+        """Writes the state after `step` completely, then removes the previous state. All processes must call
         it."""
         part, whole = self.folder / f"step_{step}.part", self.folder / f"step_{step}"
         part.mkdir(parents=True, exist_ok=True)

@@ -68,7 +68,7 @@ def candidates(source: Source, operators: Iterable[str]) -> Iterator[Candidate]:
 
 def ordered(sources: Iterable[Source], operators: Iterable[str], seed: int) -> tuple[list[Candidate], int]:
     """Candidates of a repository in seeded order, with operators taking turns; and the number of ambiguous
-    ones.
+    candidates.
 
     We leave out a bug whose hash occurs in two functions: it could be on both sides of the split.
     """

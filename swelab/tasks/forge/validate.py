@@ -199,7 +199,7 @@ class Validator:
 
 
 def _plain_tar(data: bytes) -> bytes:
-    """`data` if it is a tar with at least one member, else b""."""
+    """`data` if it is a tar with at least one member, otherwise b""."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
             return data if tar.getnames() else b""
