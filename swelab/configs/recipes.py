@@ -82,7 +82,7 @@ def load(kind: str, path: str | Path) -> Record: ...
 def load(kind: Any, path: str | Path) -> Any:
     """Loads the recipe at `path`, checked, with defaults. A kind gives a model, a kind's name a dictionary.
 
-    Raises InputError: missing file, YAML fault, unknown key (with the nearest known one), missing key, wrong
+    Raises InputError: missing file, YAML fault, unknown key (with the nearest known key), missing key, wrong
     type, value out of range.
     """
     name = kind if isinstance(kind, str) else kind.name

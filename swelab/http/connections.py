@@ -79,8 +79,8 @@ class Connections:
         elif self._unauthenticated_count > self._most_unauthenticated:
             self._close(max(self._unauthenticated.values(), key=len))
         if len(self._all) > self.most:
-            # If only the new one is unauthenticated, close an idle one of the token with most idle
-            # connections.
+            # If only the new connection is unauthenticated, close an idle connection of the token with most
+            # idle connections.
             idle = max((each for each in self._idle.values() if each), key=len, default=None)
             fullest = max(self._unauthenticated.values(), key=len)
             self._close(fullest if self._unauthenticated_count > 1 or not idle else idle)

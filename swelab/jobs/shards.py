@@ -1,9 +1,9 @@
 """Shards: assigns instances to jobs, and runs the instances of one job.
 
-An instance belongs to a shard by a hash of its id, so that a new instance moves no other. A policy that
-attempts its tasks k times has a shard of the same instances for each of its samples, so that a further sample
-touches no file of the other samples. Within a shard, instances run concurrently. Each finished instance is
-journalled, and a resumed run does only instances that are not in the journal.
+An instance belongs to a shard by a hash of its id, so that a new instance does not move other instances. A
+policy that attempts its tasks k times has a shard of the same instances for each of its samples, so that a
+further sample touches no file of the other samples. Within a shard, instances run concurrently. Each finished
+instance is journalled, and a resumed run does only instances that are not in the journal.
 """
 
 import hashlib

@@ -19,7 +19,7 @@ def check_tasks(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> 
 
 
 def task_faults(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> Iterator[InputError]:
-    """Yields each reason why a recipe cannot be trained on `tasks` or validated on the other tasks.
+    """Yields each reason why a recipe cannot be trained on `tasks` or validated on `held_out`.
 
     A step needs `prompts` tasks and up to `refill` more, and a validation `limit`. The two sets must not
     share a task, function or bug. All tests must be public, and no task may be of a published evaluation set.

@@ -30,7 +30,7 @@ def load_predictions(path: str | Path, key_filter: KeyFilter | None = None) -> d
 
 
 def read_predictions(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[Prediction]:
-    """Yields predictions; forms and errors as in `load_predictions`. An object is not loaded at once."""
+    """Yields predictions; forms and errors as in `load_predictions`. An object is read entry by entry."""
     seen: set[str] = set()
     for number, row in enumerate(_rows(path, key_filter)):
         prediction = as_record(row, Prediction, f"{path}, prediction {number}")

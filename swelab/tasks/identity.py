@@ -15,9 +15,9 @@ _COMMIT = re.compile(r"[0-9a-f]{8,64}")
 def repo_commit(task: Task) -> str:
     """ "owner/name@commit" of the code that a published row starts from: lower case, 8 digits; or "".
 
-    SWE-smith's rows have both in the name of the mirror repository; their `base_commit` is a commit of the
-    mirror. Tasks made here get "": train and held-out tasks share their repositories, and are kept apart by
-    function.
+    SWE-smith's rows have this repository and commit in the name of the mirror repository; their `base_commit`
+    is a commit of the mirror. Tasks made here get "": train and held-out tasks share their repositories, and
+    are kept apart by function.
     """
     if not task.in_image:
         return ""

@@ -117,7 +117,7 @@ def called_name(call: ast.Call) -> str:
 
 
 def catches(node: ast.AST) -> str:
-    """ "raises" or "warns" for a call that expects an exception or a warning; else ""."""
+    """ "raises" or "warns" for a call that expects an exception or a warning; "" for other calls."""
     if not isinstance(node, ast.Call):
         return ""
     name = called_name(node)

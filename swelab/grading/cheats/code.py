@@ -13,7 +13,7 @@ def append(tree: Path, task: Task, text: str) -> None:
 
 
 def rebind(task: Task, body: str) -> str:
-    """Python code that replaces the broken function by one with this body."""
+    """Python code that replaces the broken function by a function with this body."""
     name = task.function.partition("::")[2]
     return f"def _instead(*args, **kwargs):\n    {body}\n\n\n{name} = _instead\n"
 

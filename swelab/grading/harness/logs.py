@@ -81,7 +81,7 @@ def _by_lines(log: str, pattern: re.Pattern[str]) -> dict[str, str]:
 
 
 def _pytest_statuses(log: str) -> dict[str, str]:
-    """Returns the statuses of swebench's parse_log_pytest in a fraction of its time; a test compares both."""
+    """Like swebench's parse_log_pytest, but needs a fraction of its time; a test compares the results."""
     found: dict[str, str] = {}
     for line in log.split("\n"):
         if line.startswith(_STATUSES):

@@ -111,7 +111,7 @@ def _is_python(text: str) -> bool:
 
 
 def complaint(tests: list[str], outcomes: dict[str, str]) -> str:
-    """Describes why a spoiled run makes a patch suspect: a test passed, or none ran; else ""."""
+    """Describes why a spoiled run makes a patch suspect: a test passed, or no test ran; otherwise ""."""
     results = Results(outcomes)
     told = {test: results.of(test) for test in tests}
     for test, found in told.items():

@@ -40,7 +40,8 @@ def touched_paths(patch: str) -> list[str]:
 
 
 def refusal(patch: str) -> str:
-    """The reason why a patch is refused: it would write outside the repository or into .git; else ""."""
+    """The reason why a patch is refused: it would write outside the repository or into .git; "" if it is not
+    refused."""
     headers = list(header_lines(patch))
     for name in _names(headers):
         parts = name.split("/")

@@ -161,8 +161,8 @@ class PatchRun:
         return files | ({"gold.diff": encode_patch(gold)} if gold else {})
 
     def _prepare(self) -> tuple[RunEvidence | None, dict[str, bytes]]:
-        """Sets protected files aside and applies the patch. Returns (how the run ended if that failed, else
-        None; files that the script wrote)."""
+        """Sets protected files aside and applies the patch. Returns (how the run ended if that failed,
+        otherwise None; files that the script wrote)."""
         spec, folder = self.spec, self.guard.prepared
         self.sandbox.put(f"{folder}/in.tar", pack_tar(self.applying(folder)))
         result = self.sandbox.exec(

@@ -248,7 +248,7 @@ def code_of(item):
 
 
 def start():
-    """The observer, if this process gets the run's plan; else None."""
+    """The observer, if this process gets the run's plan; otherwise None."""
     plan = channel.claim()
     if plan is None:
         return None

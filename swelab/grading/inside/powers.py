@@ -85,7 +85,7 @@ class Powers:
 
     @contextmanager
     def paused(self):
-        """While the block runs, the acts of this thread count as the grader's own."""
+        """While the block runs, acts of this thread count as acts of the grader."""
         self.busy.add(get_ident())
         try:
             yield

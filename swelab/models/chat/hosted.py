@@ -272,12 +272,13 @@ class HostedModel(TextModel):
     def format_observation_messages(
         self, message: Record, outputs: list[Record], template_vars: Record | None = None
     ) -> list[Record]:
-        """As in `TextModel`; a replayed turn gets the observations of the first run."""
+        """Like the method of `TextModel`, but a replayed turn gets the observations of the first run."""
         fresh = super().format_observation_messages(message, outputs, template_vars)
         return self.turns.record_reply(self._conversation, fresh)
 
     def serialize(self) -> Record:
-        """As in `TextModel`, plus the settings that are not sent and the number of replayed turns."""
+        """Like the method of `TextModel`, plus the settings that are not sent and the number of replayed
+        turns."""
         info: Record = super().serialize()["info"]
         info["config"] |= {"not_sent": self.service.drops} if self.service.drops else {}
         resumed = {"paid_turns": self.turns.replayed, "kept_observations": self.turns.diverging}

@@ -61,7 +61,7 @@ class ScriptedDebugger(TextModel):
         return self.reply(*self.form.written(thought, name, arguments, turn))
 
     def _number(self, turn: int, outputs: list[str]) -> str:
-        """Returns the number that pdb printed in the second turn, if the bug is an unknown number; else
+        """Returns the number that pdb printed in the second turn, if the bug is an unknown number; otherwise
         ""."""
         if not self.debugs or self.task.op != "offset_change" or turn < 2:
             return ""

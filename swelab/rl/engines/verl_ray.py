@@ -41,7 +41,7 @@ class OwnRay:
         return [str(self._python), "-m", MAIN, *words]
 
     def fault(self) -> str:
-        """Describes a fault of Ray, if one is known here; else ""."""
+        """Describes a fault of Ray, if a fault is known here; otherwise ""."""
         return ""
 
 

@@ -30,7 +30,8 @@ NAMES = {
     "timing_s/update_weights": "time/publish",
     "timing_s/testing": "time/validation",
 }
-"""verl's figures that equal one of ours. Every figure of verl also appears with the prefix `verl/`."""
+"""verl's figures that have the same meaning as one of our figures. Every figure of verl also appears with the
+prefix `verl/`."""
 TRAINING = ("timing_s/old_log_prob", "timing_s/ref", "timing_s/adv", "timing_s/update_actor")
 
 
