@@ -32,13 +32,13 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """The machine at hand, within the bounds of its control group."""
+    """This machine, within the bounds of the process's control group."""
     free, total = memory()
     return Machine(cores(), free, total, gpus())
 
 
 def memory() -> tuple[int, int]:
-    """Bytes that are free, and all of them."""
+    """Free bytes, and all bytes."""
     facts = psutil.virtual_memory()
     free = int(facts.available)
     if (limit := _number(CGROUP / "memory.max")) is not None:
@@ -75,7 +75,8 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 def disk(folder: Path) -> tuple[int, Path]:
-    """Bytes that are free where a folder lies or will lie, and the nearest folder above it that is there."""
+    """Free bytes at the place of a folder that need not exist yet, and the nearest existing folder above
+    it."""
     place = folder.resolve()
     nearest = next(each for each in (place, *place.parents) if each.is_dir())
     return int(psutil.disk_usage(str(nearest)).free), nearest

@@ -1,9 +1,7 @@
-"""The ends of rollouts and of grades: the only table of these words and their meanings.
-
-A record holds the word. Adapters map the words of other programs to it: `agents.exit_status` (mini-swe-agent
-and SWE-agent, live or recorded), `service.verdicts` (sb-cli), `scores.statistics.other_harnesses` (reports).
-Schemas take their enumerations from here; `python -m scripts.write_schemas` writes the tables in
-`docs/scores.md`.
+"""The ends of rollouts and of grades: the only table of these words and their meanings. Records hold the
+words. Adapters map the words of other programs to it: `agents.exit_status` (mini-swe-agent and SWE-agent,
+live or recorded), `service.verdicts` (sb-cli), `scores.statistics.other_harnesses` (reports). Schemas take
+their enumerations from here; `python -m scripts.write_schemas` writes the tables in `docs/scores.md`.
 """
 
 import re
@@ -17,10 +15,10 @@ from typing import Literal
 class Meaning:
     """Consequences of the way in which a rollout or a grading ended.
 
-    infrastructure: the sandbox, the model's service or a host failed, so nothing is said about the policy.
-    attempted: it counts as an attempt; rates "without infrastructure errors" leave the others out. trainable:
-    training data may hold it (an unresolved one as the worse side of a pair, or where a recipe filters
-    nothing). retried: when it is tried again.
+    infrastructure: the sandbox, the model's service or a host failed, so the end says nothing about the
+    policy. attempted: the rollout counts as an attempt; rates "without infrastructure errors" leave all
+    others out. trainable: training data may hold the rollout (an unresolved rollout only as the worse side of
+    a pair, or if a recipe filters nothing). retried: when the rollout is tried again.
     """
 
     infrastructure: bool = False
@@ -79,15 +77,15 @@ class GradeEnd(_End):
 RETRIED_ROLLOUTS = frozenset(end for end in RolloutEnd if end.meaning.retried == "at once")
 WAITING_ROLLOUTS = frozenset(end for end in RolloutEnd if end.meaning.retried == "with a higher budget")
 LOST_ROLLOUTS = frozenset(end for end in RolloutEnd if not end.meaning.attempted)
-"""Rollouts that are neither solved nor unsolved: what one ran on was lost, or its record was."""
+"""Ends of rollouts that are neither solved nor unsolved: their infrastructure or their record was lost."""
 TRAINABLE_ROLLOUTS = tuple(end for end in RolloutEnd if end.meaning.trainable)
 FINAL_ROLLOUTS = tuple(end for end in RolloutEnd if end not in WAITING_ROLLOUTS)
-"""Ends that a result may have."""
+"""Ends of finished rollouts, without those that wait for a higher budget."""
 LOST_GRADES = frozenset(end for end in GradeEnd if not end.meaning.attempted)
 FAILED_GRADES = frozenset(end for end in GradeEnd if end.meaning.trainable and end != GradeEnd.RESOLVED)
-"""Grades that say that a task was not resolved, by a policy that played fair."""
+"""Grades of tasks that were not resolved, by a policy that did not cheat."""
 FORGED_GRADES = frozenset(end for end in GradeEnd if end.meaning is CHEAT)
-"""Grades of patches whose tests pass by what is no repair, or could be none."""
+"""Grades of patches whose tests pass although the patch is no repair, or may be none."""
 RATING_ENDS = ("rated", "unreadable", RolloutEnd.CONTEXT_LIMIT, RolloutEnd.MODEL_LOST)
 """How the rating of a task's difficulty ends."""
 

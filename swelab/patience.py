@@ -1,7 +1,7 @@
 """Decides when clients of servers repeat a request, and when they give up. The waits of all clients are here.
 
 Code that polls (a run at a service, an engine that starts), or turns to another server at once (the gate),
-waits by itself. An instance that its infrastructure lost is done again by `jobs.thread_pool`.
+waits by itself. `jobs.thread_pool` repeats an instance that infrastructure lost.
 """
 
 import email.utils
@@ -19,10 +19,9 @@ E = TypeVar("E", bound=Exception)
 
 @dataclass(frozen=True)
 class Pauses:
-    """Pauses between the attempts at one request; each is twice the last.
-
-    first, longest: seconds. least: the share of a pause that chance leaves at least, in [0, 1].
-    attempts: the most attempts without progress.
+    """Pauses between the attempts at one request; each pause is twice the last. first, longest: seconds.
+    least: minimum share of a pause after random shortening, in [0, 1]. attempts: maximum number of attempts
+    without progress.
     """
 
     first: float = 1.0
@@ -37,21 +36,21 @@ class Pauses:
 
 
 DOWNLOADS = Pauses()
-"""The Hugging Face hub and registries of images. They give up by the time without progress."""
+"""For the Hugging Face hub and registries of images. Their clients give up by the time without progress."""
 KEYS = Pauses()
-"""A key of a hosted model, if the service names no time. `billing.api_keys` counts for all threads."""
+"""For a key of a hosted model, if the service names no time. `billing.api_keys` counts for all threads."""
 HOSTED = Pauses(least=0.0, longest=30.0, attempts=7)
-"""A hosted model that failed without a charge."""
+"""For a hosted model that failed without a charge."""
 UNSURE = Pauses(first=16.0, least=0.0, longest=30.0, attempts=3)
-"""A hosted model that may have charged for its failure."""
+"""For a hosted model that may have charged for a failed request."""
 SERVED = Pauses(first=0.5, least=0.0, longest=30.0, attempts=7)
-"""A model that we or a site serve."""
+"""For a model that we or a site serve."""
 POOL = Pauses(first=0.05, longest=1.0)
-"""A pool server. Its clients give up by the time without a response."""
+"""For a pool server. Its clients give up by the time without a response."""
 SUBMISSIONS = Pauses(least=1.0, longest=math.inf, attempts=4)
-"""Predictions that SWE-bench's service did not accept; the first pause is that between two looks at a run."""
+"""For predictions that SWE-bench's service did not accept; the first pause is the interval of its polling."""
 LONGEST_WISH = 3600.0
-"""Seconds: longest pause that a server may request."""
+"""Longest pause in seconds that a server may request."""
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -101,7 +100,7 @@ class Patience:
 def repeat(
     once: Callable[[], T], faults: type[E] | tuple[type[E], ...], pause: Callable[[E], float | None]
 ) -> T:
-    """The result of `once`, which is repeated `pause(fault)` seconds after each of `faults`.
+    """Calls `once` and returns its result; repeats the call `pause(fault)` seconds after each of `faults`.
 
     Raises the fault for which `pause` returns None.
     """

@@ -1,7 +1,7 @@
 """Maps the `exit_status` of mini-swe-agent or SWE-agent to the end of a rollout.
 
 Live and recorded runs use the same functions. Each program has only one word for its limits on steps and on
-cost; the figures of the run show which limit it reached.
+cost, so the figures of the run show which limit was reached.
 """
 
 import re
@@ -37,7 +37,7 @@ SWE_AGENT = {
     "exit_environment_error": RolloutEnd.SANDBOX_LOST,
     "exit_error": RolloutEnd.SANDBOX_LOST,
 }
-"""Statuses of SWE-agent. To forfeit is to end the run with the present patch, as to submit is."""
+"""Statuses of SWE-agent. To forfeit ends the run with the present patch, like to submit."""
 _AUTOSUBMITTED = re.compile(r"submitted \((\w+)\)")
 
 
@@ -54,9 +54,9 @@ def swe_agent_end(info: Record, settings: Any, patch: str, last_words: str) -> R
     """The end of a run of SWE-agent; None if it has not ended.
 
     info: of its trajectory. settings: its `replay_config`. last_words: the program's last message. If a limit
-    made SWE-agent submit the present patch, the end is that limit. If a lost service did so, the end is
-    submitted. SWE-agent does not recognise every server's message about a full context, so `last_words` is
-    searched for it.
+    made SWE-agent submit the present patch, the end is that limit. If a lost service made it submit, the end
+    is `submitted`. SWE-agent does not recognise every server's message about a full context, so `last_words`
+    is searched for it.
     """
     status = info.get("exit_status")
     by_itself = _AUTOSUBMITTED.fullmatch(status or "")

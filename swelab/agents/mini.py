@@ -40,8 +40,8 @@ class SandboxEnvironment:
     """mini-swe-agent's Environment protocol over a sandbox.
 
     A command whose output begins with the submit marker (exit code 0) ends the rollout; its submission is the
-    diff between `base` (a commit hash) and the working copy. With the scaffold's `submission: printed` it is
-    the command's output after the marker.
+    diff between `base` (a commit hash) and the working copy. With the scaffold's `submission: printed`, the
+    submission is the command's output after the marker.
     """
 
     def __init__(self, sandbox: Sandbox, base: str, scaffold: MiniLoop):
@@ -86,7 +86,8 @@ class SandboxEnvironment:
         return kwargs
 
     def left(self) -> str:
-        """The patch of a rollout that ended without a submission: always empty. Raises SandboxError."""
+        """Returns the patch of a rollout that ended without a submission, which is always empty. Raises
+        SandboxError."""
         return ""
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """mini-swe-agent at its benchmark settings: the prompts and limits of the installed package.
 
-They are read from the package's `config/benchmarks/`, so that they are word for word those of the pinned
-version, and become a scaffold of kind `mini`. docs/mini.md lists the differences and their reasons.
+They are read from the package's `config/benchmarks/`, so they are word for word the same as in the pinned
+version. They become a scaffold of kind `mini`. docs/mini.md lists the differences and their reasons.
 """
 
 from importlib.util import find_spec
@@ -18,7 +18,7 @@ FILES = {"text": "swebench_backticks.yaml", "tool": "swebench.yaml"}
 ACTION = r"```mswea_bash_command\s*\n(.*?)\n```"
 """The default of the package's own text model."""
 WHOLE = 1 << 30
-"""No limit of ours: the package's template shortens observations itself."""
+"""We set no limit, because the package's template shortens observations itself."""
 TESTBED = "/opt/miniconda3/envs/testbed"
 PRELUDE = (
     f"[ ! -d {TESTBED}/bin ] || "

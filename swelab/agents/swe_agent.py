@@ -22,7 +22,7 @@ from swelab.records.task_records import Task
 
 KEY_VARIABLE = "SWELAB_SWEAGENT_KEY"
 CHUNK = 32 << 10
-"""Size of a chunk. A command is passed to `bash -n` as one argument, of at most 128 KiB."""
+"""Size of a chunk in characters. A command is passed to `bash -n` as one argument of at most 128 KiB."""
 NOT_OURS = ("model", "name", "type")
 
 
@@ -105,9 +105,9 @@ def instance(
 ) -> Record:
     """One entry of an instance file of type expert_file.
 
-    image: reference of an image in the engine. workdir: of its repository. start: (shell line to run there,
-    files); {folder} in the line becomes a folder with these files. labels: of the container. The repository
-    is not reset, because a reset would fetch later commits from its origin.
+    image: reference of an image in the engine. workdir: path of the repository. start: (shell line to run
+    there, files); {folder} in the line becomes a folder with these files. labels: of the container. The
+    repository is not reset, because a reset would fetch later commits from its origin.
     """
     marks = [f"--label={name}={value}" for name, value in labels.items()]
     deployment: Record = {

@@ -28,7 +28,8 @@ class AgentFailed(Fault):
 
 
 def find_program() -> str:
-    """Path of the program `sweagent`: from $SWELAB_SWEAGENT, or else `make swe-agent`, or else the PATH.
+    """Path of the program `sweagent`: from $SWELAB_SWEAGENT, otherwise as `make swe-agent` installs it,
+    otherwise from the PATH.
 
     Raises InputError: the program is missing, does not start, or has another version.
     """
@@ -148,7 +149,7 @@ def _complaint(log: Path, start: int) -> str:
 
 
 def hopeless(text: str) -> str:
-    """Why another try would end with the same last message `text`; '' if it might not."""
+    """Why another try would end with the same last message `text`; '' if it might end in another way."""
     if lacks := _LACKS.search(text):
         return f"SWE-agent's environment is not whole: {lacks[0]}; expected envs/swe-agent.txt"
     if "Error calculating cost" in text:

@@ -1,4 +1,4 @@
-"""Checks whether this machine has what an experiment needs, and says what to do about the rest."""
+"""Checks whether this machine has everything that an experiment needs; says how to get what is missing."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ from swelab.records import Fault
 from swelab.sandbox.scratch import scratch_base
 
 DISK_GIB, MEMORY_GIB, CORES = 5, 8, 2
-"""With less, the demo is slow or may not finish. These alone stop nothing."""
+"""With less, the demo is slow or may not finish, but it is not stopped."""
 
 ADVICE = {
     "bubblewrap": ["make setup says what is missing; or set backend: docker in configs/config.yaml"],

@@ -22,7 +22,8 @@ class Severity(StrEnum):
 class Finding:
     """Result of one check: the state of the thing checked, and the remedy if it is faulty.
 
-    With LOW a run works, but it may be slow or end early. With FIX nothing is started.
+    Despite a LOW finding a run works, but it may be slow or end early. With a FIX finding, nothing is
+    started.
     """
 
     severity: Severity

@@ -11,8 +11,9 @@ forward pass:
                 layer's, which may reuse the memory of logits that are freed by then
     logits      L times the size of the vocabulary, and tensors that the loss computes from them
 
-One layer's activations are `WIDTHS` times the model's width, its key-value width and its feed-forward width,
-per token. The callers, `swelab.sft.train.preflight` and `swelab.rl.memory_needs`, document the accuracy.
+The activations of one layer are `WIDTHS` times the model's width, its key-value width and its feed-forward
+width, per token. The callers, `swelab.sft.train.preflight` and `swelab.rl.memory_needs`, document the
+accuracy.
 """
 
 from dataclasses import dataclass, fields
@@ -56,8 +57,8 @@ def whole_weights(config: ModelConfig) -> int:
 
 
 def activations(config: ModelConfig, widths: Widths, checkpointing: bool) -> tuple[int, int]:
-    """Activations in numbers per token: (those kept for the backward pass by all layers, those recomputed by
-    one layer)."""
+    """Activations in numbers per token: (numbers that all layers keep for the backward pass, numbers that one
+    layer recomputes)."""
     shape = (config.hidden_size, config.key_width, config.intermediate_size)
     layer = sum(count * width for count, width in zip(widths, shape, strict=True))
     stay = config.hidden_size if checkpointing else layer

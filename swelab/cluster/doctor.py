@@ -27,7 +27,7 @@ from swelab.jobs.journal import lock
 from swelab.records import Fault, shorten
 
 CLOCK_SECONDS = 5
-"""Clocks that differ by more make files look older than their inputs."""
+"""Maximum difference of clocks in seconds: with more, files would look older than their inputs."""
 
 
 def examine(site_file: Path, wait_seconds: int, experiment: str = "") -> Iterator[Finding]:
@@ -73,8 +73,8 @@ def at_cluster(site_file: Path) -> bool:
 
 
 def needs(settings: Config, plan: Experiment) -> dict[str, Job]:
-    """For each role, the most CPUs, memory (MB) and GPUs that the first attempt of a job of the experiment
-    requests."""
+    """For each role, the maximum CPUs, memory (MB) and GPUs that any job of the experiment requests at its
+    first attempt."""
     workers = settings.workers
     roles = {"cpu": [Job(cpus=workers, mem_mb=sandboxes_mb(workers))]}
     training = recipes.named(SFT, plan.sft).job
@@ -177,8 +177,8 @@ def shared_folder() -> Iterator[tuple[Path, str]]:
 
 
 def check_node(role: str, need: Job, settings: Config, site: Site, wait_seconds: int) -> Iterator[Finding]:
-    """Runs a job on a node of the role's partition, which reports its resources and what it sees of shared
-    files."""
+    """Runs a job on a node of the role's partition; the job reports the node's resources and its view of
+    shared files."""
     partition = getattr(site.partitions, role)
     request = [f"--partition={partition}", "--mem=1000", f"--chdir={Path.cwd()}", *options(site)]
     if need.gpus:

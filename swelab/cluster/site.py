@@ -43,7 +43,8 @@ def check_site(site: Site, experiment: Experiment) -> None:
 
 
 def chosen_experiment(settings: Config, configs: Path = recipes.CONFIGS) -> str:
-    """A note on the site file's experiment if the command without the profile builds another one; else ""."""
+    """A note on the site file's experiment if the command without the profile builds another experiment;
+    otherwise ""."""
     usual = recipes.load(CONFIG, configs / "config.yaml").experiment
     site_file = configs / SITE_FILE.name
     if not settings.site or not site_file.is_file() or settings.experiment == usual:
@@ -68,7 +69,8 @@ def options(site: Site) -> list[str]:
 
 
 def on_nodes(site: Site | None) -> str:
-    """A shell line that sets up a job on a compute node, without effect elsewhere; '' if not needed."""
+    """A shell line that sets up a job on a compute node and has no effect on other machines; '' if not
+    needed."""
     steps = [f"module load {quote(name)}" for name in (site.modules if site else [])]
     if site and site.scratch:
         steps.append(f"export SWELAB_SCRATCH={quote(site.scratch)}")
@@ -86,8 +88,8 @@ def shell_setup(site: Site | None) -> str:
 def environment(site: Site | None, name: str) -> str:
     """A shell line before a rule's command that makes it use the environment `name` on a node.
 
-    For `train`, the command's python is the environment's; for `serve`, the python of model servers that it
-    starts.
+    For `train`, the command runs with the environment's python; for `serve`, the model servers that the
+    command starts run with it.
     """
     chosen = getattr(site.environments, name, "") if site else ""
     if not chosen:
@@ -156,7 +158,7 @@ def resources(site: Site | None, job: JobOf) -> Record:
     partitions, longest, most = site.partitions, site.max_minutes, site.max_mem_mb
 
     def memory(wildcards: Any, attempt: int) -> int:
-        """Limited to a node's memory, unless the recipe itself requests more."""
+        """Limited to a node's memory, unless the recipe itself requests more than that."""
         first = job(wildcards).mem_mb
         return min(first * attempt, max(first, most))
 

@@ -39,13 +39,14 @@ def rollout_slice(policy: Policy) -> Record:
 
 
 def tasks_slice(subset: Subset) -> Record:
-    """The fields of a subset's recipe that its tasks depend on, without those for validation and grading."""
+    """The fields of a subset's recipe that its tasks depend on, without the fields for validation and
+    grading."""
     return without(subset, "validate", "guard", "scorer", "service")
 
 
 def validation_slice(subset: Subset) -> Record:
-    """The fields of a subset's recipe that validation depends on. They are {} for a part of another subset,
-    whose tasks are validated there."""
+    """The fields of a subset's recipe that validation depends on. Empty for a part of another subset, because
+    its tasks are validated with that subset."""
     if subset.source == "attempted":
         return {}
     return subset.validation.plain() | ({"guard": subset.guard} if subset.guard != "whole" else {})
@@ -94,7 +95,7 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Experiment:
     """Loads the experiment `name`, and checks it and all recipes that it names.
 
     Raises InputError: an unknown name in any of these recipes, a compared policy that is not scored, a subset
-    that is both trained on and scored, or that is made from itself.
+    that is both trained on and scored, or a subset that is made from itself.
     """
     path = recipes.path_of("experiment", name, configs)
     experiment = recipes.load(EXPERIMENT, path)
@@ -130,7 +131,8 @@ def _check_no_evaluation(subset: str, configs: Path, where: Path) -> None:
 
 
 def subset_parents(subset: Subset) -> list[str]:
-    """Names of the subsets that a recipe refers to: the attempted or rated one, and the excluded ones."""
+    """Names of the subsets that a recipe refers to: the subset that is attempted or rated, and excluded
+    subsets."""
     if subset.source == "attempted":
         return [subset.subset]
     if subset.source != "dataset":
@@ -170,8 +172,7 @@ def parts_of(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
 
 
 def in_images(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """[the whole subset that a subset is part of] if its tasks may be in images, otherwise [].
-
+    """A list of the whole subset that a subset is part of, if its tasks may be in images; otherwise [].
     Raises InputError: a circle of subsets.
     """
     whole = parts_of(name, configs)[-1]
@@ -251,7 +252,8 @@ def learning_slice(rl: Rl) -> Record:
 
 
 def rl_slice(rl: Rl, configs: Path = recipes.CONFIGS) -> Record:
-    """The fields that an RL training depends on, from its recipe, its scaffold's and its judge's."""
+    """The fields that an RL training depends on, from its recipe, its scaffold's recipe and its judge's
+    recipe."""
     judge = recipes.named(POLICY, rl.judge.policy, configs) if rl.judge else None
     return {
         "recipe": learning_slice(rl),

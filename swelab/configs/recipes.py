@@ -82,7 +82,7 @@ def load(kind: str, path: str | Path) -> Record: ...
 def load(kind: Any, path: str | Path) -> Any:
     """Loads the recipe at `path`, checked, with defaults. A kind gives a model, a kind's name a dictionary.
 
-    Raises InputError: missing file, YAML fault, unknown key (with the nearest known one), missing key, wrong
+    Raises InputError: missing file, YAML fault, unknown key (with the nearest known key), missing key, wrong
     type, value out of range.
     """
     name = kind if isinstance(kind, str) else kind.name
@@ -155,7 +155,8 @@ def named(kind: Any, name: str, configs: Path = CONFIGS) -> Any:
 
 
 def names(kind: str, configs: Path = CONFIGS) -> list[str]:
-    """Names of the recipes of `kind`, sorted. Raises InputError if a file's name cannot be a recipe's."""
+    """Names of the recipes of `kind`, sorted. Raises InputError if a file's name cannot be the name of a
+    recipe."""
     found = []
     for path in (configs / FOLDERS[kind]).glob("[!.]*.yaml"):
         if not NAME.fullmatch(path.stem):

@@ -22,7 +22,7 @@ Find = Callable[[str], tuple[str, dict[str, str]] | None]
 def check_targets(
     targets: Iterable[str], rules: Sequence[Any], outputs: Mapping[str, Sequence[str]], find: Find
 ) -> None:
-    """Raises InputError for the first target that is neither a rule's name, nor a rule's output, nor a file.
+    """Raises InputError for the first target that is not a rule's name, a rule's output or a file.
 
     rules: Snakemake's rules, with `name` and `products()`, whose patterns have `match(path)`. outputs: path
     patterns by rule.
@@ -56,7 +56,8 @@ def with_variants(words: Sequence[str], rules: Iterable[Sequence[str]]) -> list[
 
 
 def _unknown_recipe(target: str, find: Find) -> str:
-    """Names the part of a target that is not a known recipe, if the rest has the form of an output."""
+    """Names the part of a target that is not a known recipe, if the other parts have the form of an
+    output."""
     for kind, name in (find(target) or ("", {}))[1].items():
         if kind in recipes.FOLDERS and name not in (known := recipes.names(kind)):
             folder = recipes.CONFIGS / recipes.FOLDERS[kind]

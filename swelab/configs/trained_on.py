@@ -103,11 +103,11 @@ def _scored_weights(experiment: Experiment, configs: Path) -> list[str]:
 
 
 def training_runs(sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, str]]:
-    """(policy, subset) of the runs that give an SFT recipe its rows. They do not depend on the experiment.
-
-    They are its `sources`. Without `sources` they are the expert's runs in experiments with this recipe as
-    `sft`, or else in experiments whose `sft` starts from it, or else the runs of the recipe that it starts
-    from. Raises InputError if there is no expert, or if experiments name different ones.
+    """(policy, subset) of the runs that give an SFT recipe its rows. The runs do not depend on the
+    experiment. They are the recipe's `sources`. Without `sources` they are the expert's runs in experiments
+    with this recipe as `sft`; if there are none, in experiments whose `sft` starts from the recipe; if there
+    are none, the runs of the recipe that it starts from. Raises InputError if there is no expert, or if
+    experiments name different experts.
     """
     recipe = recipes.named(SFT, sft, configs)
     sources = recipe.sources or _experts(sft, configs)
@@ -122,8 +122,8 @@ def training_runs(sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, 
 
 
 def _experts(sft: str, configs: Path) -> list[Source]:
-    """The distinct experts of the experiments with an SFT recipe as `sft`, or else of those that start from
-    it."""
+    """The distinct experts of the experiments with an SFT recipe as `sft`; if there are none, of the
+    experiments whose `sft` starts from it."""
     own, below = list[Source](), list[Source]()
     for name in recipes.names("experiment", configs):
         with contextlib.suppress(InputError):  # that experiment reports the fault when it is run

@@ -33,7 +33,7 @@ class JobRun(TypedRecord):
 def note_run(log: str, code: int) -> None:
     """Appends this process's run to the file next to `log`.
 
-    If the file cannot be written, that is not the job's fault, so nothing is raised.
+    If the file cannot be written, nothing is raised, because the job itself is sound.
     """
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     row = JobRun(
@@ -55,9 +55,9 @@ def machine_record() -> Record:
     """Describes this machine without its name: {"system", "processor", "cpus", "memory_gib", "gpus": their
     names}.
 
-    cpus and gpus: those that this process may use.
+    cpus and gpus: only the ones that this process may use.
     """
-    from swelab.machine import GIB, this_machine  # hosts of a pool record no runs, and have no psutil
+    from swelab.machine import GIB, this_machine  # a pool's hosts lack psutil, and record no runs
 
     facts = this_machine()
     processor = re.search(r"^model name\s*:\s*(.*)$", _cpuinfo(), flags=re.M)

@@ -77,7 +77,7 @@ def _console(stream: TextIO) -> Any:
 
 
 def _table(rows: Rows, height: int) -> Any:
-    """As many bars as fit, and a line about the whole run."""
+    """Returns as many bars as fit, and a line about the whole run."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -100,7 +100,7 @@ def _table(rows: Rows, height: int) -> Any:
         left = ends(told.left if told else None)
         table.add_row(job.name, bar, f"{counted(told)}  {clock(job.seconds)}{left}".strip())
     more = f", {len(jobs) - room} more running" if len(jobs) > room else ""
-    # Not padded to the full width, so that text that the terminal itself writes (^C) moves no line.
+    # Not padded to the full width: otherwise text that the terminal itself writes (^C) would move lines.
     return Group(table, Text(whole + more, no_wrap=True, overflow="ellipsis"))
 
 

@@ -1,4 +1,4 @@
-"""Shows a workflow run at the terminal: a line for each finished job, a bar for each running one, and the
+"""Shows a workflow run at the terminal: a line for each finished job, a bar for each running job, and the
 result.
 
 It replaces Snakemake's terminal handler, and gets the same messages. Jobs report their progress in a file

@@ -20,7 +20,8 @@ _REASON = re.compile(r"([A-Z][^:;]*)(?:: ([^;]*))?")
 
 @dataclass
 class Job:
-    """One job. number: Snakemake's; log: its log file, or ""; reason: Snakemake's reason for running it."""
+    """One job. number: the job's number in Snakemake; log: the job's log file, or ""; reason: why Snakemake
+    runs the job."""
 
     number: int
     rule: str
@@ -59,7 +60,7 @@ class Job:
             return JobProgress.of({})
 
     def forget(self) -> None:
-        """Removes the job's progress file, of this run or an earlier one."""
+        """Removes the job's progress file, of this run or of an earlier run."""
         if self.shared:
             self.shared.unlink(missing_ok=True)
 
@@ -94,7 +95,7 @@ class Forecast:
                 self.durations.setdefault(rule, []).append(run.seconds)
 
     def finished(self, job: Job) -> None:
-        """Records the duration of a finished job, and counts it off."""
+        """Records the duration of a finished job, and removes it from the remaining jobs."""
         self.durations.setdefault(job.rule, []).append(job.seconds)
         self.remaining[job.rule] -= 1
         self.worked += job.seconds
@@ -120,7 +121,8 @@ def counted(progress: JobProgress) -> str:
 
 
 def reasons(text: str) -> str:
-    """The reasons why a job runs, shorter than Snakemake's: of several files only the first is named."""
+    """The reasons why a job runs, shorter than in Snakemake's words: of several files only the first is
+    named."""
     parts = []
     for what, files in _REASON.findall(text):
         first, *others = files.split(", ") if files and not what.startswith("Params") else [""]
@@ -133,8 +135,8 @@ def reasons(text: str) -> str:
 
 
 def last_words(logs: Sequence[str]) -> str:
-    """The line of a failed job's log that explains the failure: its last `error:` line, or else its last
-    line."""
+    """The line of a failed job's log that explains the failure: its last `error:` line; if it has none, its
+    last line."""
     for name in logs:
         try:
             lines = Path(name).read_text(encoding="utf-8", errors="replace").splitlines()[-200:]

@@ -77,7 +77,7 @@ def _run(main: Callable[[], int | None], log: str) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except shutil.Error as error:  # of copying a whole tree: report only the first file's fault
+    except shutil.Error as error:  # of a whole tree: report only the first file's fault
         faults = error.args[0]
         fail(str(faults[0][-1] if isinstance(faults, list) else faults))
     except OSError as error:

@@ -110,7 +110,7 @@ class Desk:
         return grade | mark | ({"sample": item.sample} if item.sample else {})
 
     def recall(self, items: Sequence[Item], results: Journal) -> None:
-        """Takes over an earlier run: folders keep their names, and finished attempts are counted."""
+        """Loads the state of an earlier run: folders keep their names, and finished attempts are counted."""
         for item in items:
             for key in dict.fromkeys((item.key, item.result_key)):
                 if key in results:

@@ -77,8 +77,8 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 @dataclass
 class Benchmark:
-    """The tasks of a source. tasks: usable ones, in order. refused: reason by place of the row. rows: number
-    of rows."""
+    """The tasks of a source. tasks: the usable tasks, in order. refused: reason by place of the row. rows:
+    number of rows."""
 
     tasks: list[Task] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
@@ -151,7 +151,7 @@ def chosen(
     ids: Iterable[str] = (),
     shuffled: bool = False,
 ) -> list[Task]:
-    """Chooses the tasks to attempt: the matching ones, then a slice of these, then the first `most`.
+    """Chooses the tasks to attempt: the tasks that match, of these a slice, of the slice the first `most`.
 
     pattern: regular expression that an id begins with; part: "start:stop" or "start:stop:step" as in Python;
     ids: only these; shuffled: shuffles with a fixed seed. Raises InputError: malformed slice or pattern,

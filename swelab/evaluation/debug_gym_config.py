@@ -42,7 +42,7 @@ ENVIRONMENT_UNUSED = {
     ),
 }
 BACKENDS = {"local": "", "docker": "docker"}
-"""Backends by `terminal.type`. `local` stands for the default backend, which is a sandbox too."""
+"""Backends by `terminal.type`. `local` means the default backend, which is a sandbox too."""
 LLM_FILES = ("LLM_CONFIG_FILE_PATH", ".config/debug_gym/llm.yaml")
 KEY = "SWE_PDB_API_KEY"
 MAX_TOKENS = 4096
@@ -118,7 +118,7 @@ def source_of(settings: Settings, where: Path, root: Path) -> Source:
 
 
 def backend_of(settings: Settings, where: Path) -> str:
-    """The backend that `terminal` names; "" for the default one. Raises InputError."""
+    """The backend that `terminal` names; "" for the default backend. Raises InputError."""
     terminal = settings.get("terminal") or {}
     if not isinstance(terminal, dict):
         raise InputError(f"terminal is {terminal!r}", where, "a mapping with type: local or docker")
@@ -192,7 +192,8 @@ def _policy(settings: Settings, where: Path) -> tuple[str, Any]:
 
 
 def _llm_file(settings: Settings) -> Path | None:
-    """The file of models: the configuration's, or else the user's own; None if neither exists."""
+    """The file of models that the configuration names, or otherwise the user's own file; None if neither
+    exists."""
     variable, home = LLM_FILES
     if given := settings.get("llm_config_file_path") or os.environ.get(variable):
         return Path(str(given)).expanduser()
@@ -201,7 +202,8 @@ def _llm_file(settings: Settings) -> Path | None:
 
 
 def _data(settings: Settings, where: Path, root: Path) -> Path:
-    """The tasks: `data_path` relative to the working folder, or else to the folder of these scripts."""
+    """The tasks at `data_path`, relative to the working folder; if nothing is there, to the folder of these
+    scripts."""
     given = settings["env_kwargs"].get("data_path")
     if not isinstance(given, str) or not given:
         raise InputError("no env_kwargs.data_path", where, "a folder of tasks, or a file of rows")

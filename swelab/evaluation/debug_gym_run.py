@@ -82,7 +82,7 @@ def list_problems(request: RunRequest, root: Path, most: int = 0) -> list[str]:
 
 
 def _problems(settings: Settings, source: Source, where: Path, most: int) -> tuple[list[str], list[str]]:
-    """Returns (all names of the set, those that are requested)."""
+    """Returns (all names of the set, the requested names)."""
     names = task_names(source)
     problems = selected_problems(settings, names, where)[: most or None]
     if not problems:
@@ -91,7 +91,7 @@ def _problems(settings: Settings, source: Source, where: Path, most: int) -> tup
 
 
 def run_folder(settings: Settings) -> Path:
-    """The folder of a run, named by `uuid` or else by the time and the model."""
+    """The folder of a run, named by `uuid`; without a `uuid`, by the time and the model."""
     name = settings.get("uuid")
     if name is None:
         model = re.sub(r"[^A-Za-z0-9._-]+", "-", str(settings.get("llm_name") or "no_llm")).strip("-")
@@ -120,7 +120,8 @@ def _evaluate(plan: Plan, runs: Path, problems: Sequence[str], force: Force) -> 
 
 
 def _prepare(plan: Plan, runs: Path, problems: Sequence[str], excluded: Sequence[str], force: Force) -> None:
-    """Writes the first status of each problem, and deletes results of those to repeat. Raises InputError."""
+    """Writes the first status of each problem, and deletes the results of problems that are repeated. Raises
+    InputError."""
     if force is not Force.ALL:
         check_identity(plan)
     again = set[str]()

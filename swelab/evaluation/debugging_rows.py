@@ -30,7 +30,7 @@ WHY = {
 def is_debugging(source: Source) -> bool:
     """Whether a source has debugging tasks: folders with test.py, or rows with files and without a patch.
 
-    The first row that is a JSON object decides. Raises InputError, HubError.
+    The first row that is a JSON object decides this for the whole source. Raises InputError, HubError.
     """
     path = Path(source.data)
     if path.is_dir():

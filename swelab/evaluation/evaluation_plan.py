@@ -21,7 +21,7 @@ from swelab.records import SHIPPED_CONFIGS, InputError, Record
 
 DEFAULT_SCAFFOLD = "mini-swebench"
 NO_KEY = "none"
-"""Key for a service of --api-base that needs none. (Clients refuse to send no key.)"""
+"""The key for a service of --api-base that needs no key. (Clients refuse to send requests without a key.)"""
 LONGEST_CONTEXT = 32768
 ROOM = 0.6
 """Share of a GPU's memory that weights may take."""
@@ -30,7 +30,7 @@ KEY = "OPENAI_API_KEY"
 
 @dataclass(frozen=True)
 class Plan:
-    """An evaluation. policy_name: the model's name. options: those of the command line.
+    """An evaluation. policy_name: the model's name. options: the options of the command line.
 
     label: name of the evaluation; if empty, the model's name. Two evaluations of one model need labels.
     """

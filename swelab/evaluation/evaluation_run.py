@@ -48,7 +48,7 @@ def evaluate(
 ) -> Record:
     """Runs what is left of an evaluation, writes its files, and returns the content of summary.json.
 
-    choose: selects the tasks to attempt. dry: only checks. redo: repeats finished attempts at these tasks.
+    choose: selects the tasks to attempt. dry: only checks. redo: tasks whose finished attempts are repeated.
     written: makes the object that writes attempts' folders. Raises InputError (no usable row, another
     evaluation's folder), Fault (a check failed; the model's service refuses; too many attempts were lost,
     after a table is printed). The files then hold the finished attempts.

@@ -1,5 +1,5 @@
-"""Claims that a submission to SWE-bench's leaderboard may make, and the statements required in place of
-others.
+"""Claims that a submission to SWE-bench's leaderboard may make, and the statements that replace all other
+claims.
 """
 
 import re
@@ -57,7 +57,7 @@ def checklist(summary: Record, scaffold: Record) -> str:
 
 
 def _test_knowledge(summary: Record, scaffold: Record) -> str:
-    """Why the claim that no test knowledge was used cannot be made; "" if it can."""
+    """Why a submission cannot claim that no test knowledge was used; "" if it can."""
     naming = summary.get("statements_naming_tests")
     if naming is None:
         return "not known: nobody counted the statements that name a test to repair"

@@ -66,7 +66,8 @@ def named(stem: str, sample: int) -> str:
 
 
 def _scored(plan: Plan, tasks: Sequence[Task], mine: Sequence[AttemptResult]) -> Score | None:
-    """Writes report and score if every attempt has a grade; otherwise removes those of an earlier run."""
+    """Writes report and score if every attempt has a grade; otherwise removes the report and score of an
+    earlier run."""
     grades = [each.grade for each in mine if each.grade]
     reports = [plan.folder / named("report", sample) for sample in range(plan.samples)]
     if len(grades) < len(tasks) * plan.samples:
@@ -143,7 +144,7 @@ def _as_before(mine: Sequence[AttemptResult], earlier: Sequence[AttemptResult]) 
 
 
 def _of_several(plan: Plan, mine: Sequence[AttemptResult], scored: Score | None) -> Record:
-    """The figures that exist only with several attempts a task."""
+    """The figures that exist only if each task has several attempts."""
     several: Record = dict(scored or {})
     found = {name: several[name] for name in SEVERAL if name in several}
     return found | ({"run_to_run": run_to_run(_counts(mine), plan.samples)} if "runs" in several else {})

@@ -1,4 +1,4 @@
-"""Total duration of all runs of an evaluation, also of those that were killed."""
+"""Total duration of all runs of an evaluation, including killed runs."""
 
 import threading
 import time

@@ -14,7 +14,7 @@ FORMATS = (".jsonl", ".json", ".parquet", ".parquets")
 def published_files(
     dataset: str, revision: str, split: str, files: list[str], sha256: dict[str, str], downloads: Path
 ) -> list[Path]:
-    """The files of a set on the hub; fetches into `downloads` those that are not there yet.
+    """The files of a set on the hub; fetches missing files into `downloads`.
 
     files: shell patterns of names; if empty, the split's files. sha256: by name, hashes that files must have.
     Raises InputError, HubError.

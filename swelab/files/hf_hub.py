@@ -1,8 +1,8 @@
 """Files of a repository on the Hugging Face hub at a pinned commit: fetched once, resumable, checked.
 
 A file is downloaded to a `.part` file next to its place, and resumed there after a lost connection or a kill
-(the hub's own client restarts after a kill). It is renamed once its bytes have the hash in the hub's list and
-in the recipe. HF_ENDPOINT and HF_TOKEN are used.
+(the hub's own client restarts after a kill). The `.part` file is renamed once its bytes have the hash in the
+hub's list and in the recipe. HF_ENDPOINT and HF_TOKEN are used.
 """
 
 import errno
@@ -37,7 +37,7 @@ class HubError(Fault):
 
 
 class _Passing(Exception):
-    """A temporary fault: after `after` seconds or later, the same request may succeed."""
+    """A temporary fault: the same request may succeed, but not before `after` seconds."""
 
     def __init__(self, what: str, after: float = 0):
         super().__init__(what)
@@ -117,7 +117,8 @@ class HubRepository:
     def _with_pins(
         self, entries: list[Entry], patterns: Sequence[str], sha256: Mapping[str, str]
     ) -> list[Entry]:
-        """The entries with the recipe's hashes. Raises InputError if these differ from the repository's."""
+        """The entries with the recipe's hashes. Raises InputError if these differ from the hashes in the
+        repository."""
         if not entries:
             raise InputError("no file matches", str(self), f"one of {', '.join(patterns)}")
         listed = {entry.path: entry for entry in entries}
@@ -137,8 +138,8 @@ class HubRepository:
             raise HubError(f"{self}: {room} in {folder}; expected room")
 
     def _download(self, entry: Entry, path: Path) -> None:
-        """Downloads one complete file. If its hash is not the listed one, deletes it and downloads it once
-        more."""
+        """Downloads one complete file. If its hash is not the listed hash, deletes the file and downloads it
+        once more."""
         part = _part(path, entry)
         part.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(2):
@@ -238,7 +239,7 @@ def is_whole(path: Path, entry: Entry) -> bool:
 
 
 def _part(path: Path, entry: Entry) -> Path:
-    """Path of a partial download, which differs for another content of the same name."""
+    """Path of a partial download. Another content of the same file name has another path."""
     return path.with_name(f".{path.name}.{(entry.sha256 or entry.blob)[:16]}.part")
 
 

@@ -31,7 +31,7 @@ _SEVERAL = re.compile(r"\}\s*,")
 
 
 class _Text:
-    """A JSON document: the text that was read but is not yet consumed."""
+    """A JSON document that is being read. Holds the text that was read but is not yet consumed."""
 
     def __init__(self, path: str | Path):
         self.path, self.text, self.at, self.line, self.ended = path, "", 0, 1, False
@@ -107,7 +107,8 @@ class _Text:
         return self.text[self.at : end]
 
     def skip(self) -> bool:
-        """Skips an object that ends with its line, if the line surely holds nothing else; False if not."""
+        """Skips an object that ends with its line, if the line certainly holds nothing else. Otherwise
+        returns False."""
         body = self.rest_of_line().rstrip().removesuffix(",")
         plain = body.endswith("}") and not _SEVERAL.search(body) and body.count("{") == body.count("}")
         self.at += len(body) if plain else 0

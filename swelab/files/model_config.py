@@ -24,7 +24,7 @@ FAMILIES = {
     "Qwen3ForCausalLM": Family(bias=False, head_norms=True),
     "LlamaForCausalLM": Family(bias=False, head_norms=False),
 }
-"""By architecture in config.json; each trainer declares which of them it trains."""
+"""The families, by architecture in config.json; each trainer declares which families it trains."""
 
 
 def family_of(config: "ModelConfig", where: Path) -> Family:

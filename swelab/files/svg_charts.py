@@ -13,7 +13,7 @@ SERIES = 6
 """Number of series classes in the style sheet; further series start over."""
 TICKS = 5
 POINTS = 300
-"""Most points of a curve; longer curves are averaged in equal bins."""
+"""Maximum number of points of a curve; longer curves are averaged in equal bins."""
 CURVE_HEIGHT = 190
 
 Points = Sequence[tuple[float, float]]

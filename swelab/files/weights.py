@@ -88,7 +88,8 @@ def header(path: Path) -> Record:
 
 
 def check_shapes(folder: Path, config: Record, where: Path) -> None:
-    """Raises InputError if a config.json's sizes are not the weights'. where: path of the config.json."""
+    """Raises InputError if the sizes in a config.json differ from the weights' sizes. where: path of the
+    config.json."""
     found = {name: tensor["shape"] for path in weight_files(folder) for name, tensor in header(path).items()}
     layers = {int(number) for name in found for number in LAYER.findall(name)[:1]}
     told = {"num_hidden_layers": len(layers)} if layers else {}

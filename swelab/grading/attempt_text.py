@@ -1,4 +1,4 @@
-"""An attempt as text for a person: task, patch, tests, what decided the verdict, the log, how to rerun it."""
+"""An attempt as text for a person: task, patch, tests, reason for the verdict, log, how to rerun it."""
 
 import os
 import re
@@ -116,7 +116,7 @@ def _tests(row: Grade | GateRun, task: Task | None, run: RunEvidence | None) -> 
 
 
 def _passed_or_not(row: GateRun, task: Task | None) -> TestVerdicts | None:
-    """Per-test verdicts of a run of the validation gate, whose row lists only the tests that passed."""
+    """Per-test verdicts of a validation run. The row of such a run lists only the tests that passed."""
     if not task or row.status not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran"):
         return None
     passed = set(row.passed)
@@ -138,7 +138,7 @@ def _test_line(task: Task | None, run: RunEvidence | None) -> Callable[[str], st
 
 
 def _evidence(row: Grade | GateRun, run: RunEvidence | None) -> Iterator[str]:
-    """The reason for the verdict, and what each channel of the run reports."""
+    """Returns the reason for the verdict, and what each channel of the run reports."""
     yield f"verdict: {_verdict(row)}"
     if run is None:
         yield "no run is kept: it was never started, or it was kept by an older version"

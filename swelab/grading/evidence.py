@@ -22,7 +22,7 @@ class Observed(TypedRecord):
 
 
 class RunEvidence(TypedRecord):
-    """All that a verdict is made from. The fields after `seconds` are there only if the tests ran."""
+    """All facts from which a verdict is computed. The fields after `seconds` exist only if the tests ran."""
 
     ended: str = field("ran, not_applied, or the GradeEnd that the run ended with before its tests")
     reason: str = field("why it ended so")

@@ -34,10 +34,9 @@ class Places:
 def subset_tasks(
     data: str | Path, globs: Sequence[str], seconds: int | None, split: str = "test"
 ) -> list[Task]:
-    """The rows of `data` (a file or a data set on the hub) whose id matches one of `globs`; all rows without
-    globs.
-
-    seconds: time for a task's tests, which replaces the time in its row. Raises InputError, HubError.
+    """The rows of `data` (a file or a data set on the hub) whose id matches one of `globs`; all rows if there
+    are no globs. seconds: time limit of a task's tests, which replaces the limit in its row. Raises
+    InputError, HubError.
     """
     rows = named_rows(data, split)
     found = [row for row in rows if not globs or any(fnmatch.fnmatch(row.instance_id, g) for g in globs)]
@@ -124,7 +123,7 @@ def evaluate(
 
 
 def _reference(folder: Path) -> Path:
-    """Writes a witness file without witnesses, which makes the grader judge by the log alone."""
+    """Writes a witness file without witnesses, with which the grader judges only by the log."""
     path = folder / "witness.zip"
     with atomic(path) as stream, WitnessWriter(stream, "reference"):
         pass
@@ -132,7 +131,7 @@ def _reference(folder: Path) -> Path:
 
 
 def _write_report(folder: Path, grade: Grade, task: Task, prediction: Prediction, archive: Archive) -> None:
-    """Writes the report, patch and test log of an instance; without a verdict, warns on standard error."""
+    """Writes the report, patch and test log of an instance; warns on standard error if it has no verdict."""
     report = instance_report(grade, prediction, read_spec(task).seconds)
     if report is None:
         print(f"{grade.instance_id}: no verdict: {grade.reason}", file=sys.stderr)

@@ -42,7 +42,7 @@ class Bench:
         return REFERENCE if self.witnesses.guard == "reference" else CHECKS
 
     def place(self, task: Task) -> str:
-        """Digest of the archive or image that the task runs in. Raises InputError (neither is there)."""
+        """Digest of the archive or image that the task runs in. Raises InputError (both are missing)."""
         image = self.images.get(task.instance_id)
         return image.digest if image else self.store.digest(task)
 
@@ -52,8 +52,8 @@ class Bench:
         return run_key(task, patch, self.ground(task))
 
     def ground(self, task: Task) -> str:
-        """Returns the place of a task's runs and the digest of its witness, joined. With task, patch and
-        grader, they determine a grade.
+        """Returns the place of a task's runs and the digest of its witness, joined. These two, with task,
+        patch and grader, determine a grade.
 
         Raises InputError (no such archive or image).
         """
@@ -89,8 +89,8 @@ class Bench:
         )
 
     def solve(self, task: Task) -> Solved:
-        """Runs the solution of a task that a script judges, and returns what it changes. Raises InputError
-        (no image), SandboxError, OSError."""
+        """Runs the solution of a task that a script judges, and returns the changes that the solution makes.
+        Raises InputError (no image), SandboxError, OSError."""
         assert self.backend is not None, "a bench without sandboxes runs nothing"
         if (image := self.images.get(task.instance_id)) is None:
             raise InputError("its solution runs in an image", task.instance_id, "--images")
@@ -203,13 +203,13 @@ class GradePlace:
 
     @contextmanager
     def open(self, count: int) -> Iterator[Callable[[Task], Grade]]:
-        """Yields the grading function, with a bench for this process alone."""
+        """Yields the grading function, with a bench that only this process uses."""
         given = (self.repos_dir, self.images, self.runs_dir, self.witness_path)
         with open_bench(*given, count) as bench:
             yield self.work(bench)
 
     def is_lost(self, record: Grade) -> bool:
-        """Whether infrastructure lost the grading; False if it lost the rollout already."""
+        """Whether infrastructure lost the grading; False if the rollout itself was already lost."""
         return record.status in LOST_GRADES and record.outcome not in LOST_ROLLOUTS
 
     def lost(self, item: Task, reason: str) -> Grade:

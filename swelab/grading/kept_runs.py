@@ -18,7 +18,7 @@ from swelab.tasks.task_rows import read_tasks
 
 PROGRAM = ".venv/bin/python -m scripts.show"
 GATE = "validation"
-"""Stands in place of a policy's name for runs of the validation gate."""
+"""Used in place of a policy's name for runs of the validation gate."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,8 @@ def task_of(results: Path, tasks: Path | None, attempt: KeptAttempt) -> Task | N
 
 
 def patch_of(results: Path, attempt: KeptAttempt, evidence: RunEvidence | None) -> str | None:
-    """The patch of an attempt: from its stored run, else from the predictions; None if neither has it."""
+    """The patch of an attempt, from its stored run or otherwise from the predictions; None if neither has
+    it."""
     if evidence and evidence.patch is not None:
         return evidence.patch
     folder = results / "rollouts" / attempt.policy / attempt.subset

@@ -15,7 +15,7 @@ def regrade(
     tasks: Iterable[Task], predictions: Iterable[Prediction], reasons: Mapping[str, str], bench: Bench
 ) -> tuple[Record, Sequence[Grade]]:
     """({"judged", "missing", "changed", "statuses"}, grades): new verdicts of stored runs, compared with
-    earlier ones.
+    earlier verdicts.
 
     reasons: the earlier statuses by instance id. A prediction without a stored run counts as missing. To save
     memory, predictions and grades are stored on disk.

@@ -1,8 +1,8 @@
 """Stores evidence and test logs of runs, so that no patch runs twice on the same task.
 
-Each run has a compressed file named by the hash of all its inputs: `<first two digits>/<rest>.json.z`. If the
-rules of judging change, verdicts are computed again from these files. `scripts.show` prints them. Several
-graders may use the store at once. A damaged file counts as absent.
+Each run has a compressed file whose name is the hash of all the run's inputs: `<first two
+digits>/<rest>.json.z`. If the rules of judging change, verdicts are computed again from these files.
+`scripts.show` prints them. Several graders may use the store at once. A damaged file counts as absent.
 """
 
 import json

@@ -18,14 +18,15 @@ LISTS = {
     "error_ids": (GradeEnd.APPLY_FAILED, GradeEnd.TIMEOUT),
     "infra_failure_ids": (GradeEnd.INFRA_ERROR,),
 }
-"""By list of SWE-bench's report: the grades that belong in it."""
+"""For each list of SWE-bench's report: the grades that belong in it."""
 
 
 def build_report(tasks: Iterable[Task], grades: Iterable[Grade], policy: str, subset: str) -> Report:
     """Counts and ids over all tasks of a subset; a task without a grade is incomplete.
 
-    A report covers one sample, and names it unless it is the first. Raises InputError on a grade of a task
-    outside the subset, on two grades of one task, on grades of several samples.
+    A report covers one sample (one attempt per task), and gives its number unless it is the first. Raises
+    InputError on a grade of a task outside the subset, on two grades of one task, on grades of several
+    samples.
     """
     outline = Outline.of(tasks)
     known = set(outline.ids)

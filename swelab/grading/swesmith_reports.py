@@ -38,7 +38,7 @@ def instance_report(grade: Grade, prediction: Prediction, seconds: int) -> Recor
 
 
 def write_instance(folder: Path, report: Record | None, patch: str | None, log: str) -> None:
-    """Writes an instance's report, patch and test log; removes those of an earlier run."""
+    """Writes an instance's report, patch and test log; removes the files of an earlier run."""
     if report is None:
         (folder / "report.json").unlink(missing_ok=True)
     for name, data in (

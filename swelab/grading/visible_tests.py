@@ -1,4 +1,4 @@
-"""Runs the tests that the agent could see on its patch, for facts about a patch without hidden tests.
+"""Runs, on an agent's patch, the tests that the agent could see: facts about a patch without hidden tests.
 
 The patch is applied in a sandbox like the agent's at its start: without files of hidden tests, and without
 the test patch. Only pytest's own log is read.
@@ -56,7 +56,7 @@ def visible_key(task: Task, patch: str, bench: Bench) -> str:
 
 def visible_spec(task: Task) -> RunSpec | None:
     """Settings for the visible tests of a task: the files of its tests in the agent's checkout, or all tests
-    if it has none of them.
+    if the checkout has none of these files.
 
     None if pytest does not run them. Raises InputError (a task that does not say how to test).
     """
@@ -110,7 +110,7 @@ def run_visible(task: Task, patch: str, bench: Bench) -> VisibleRun:
 
 @contextmanager
 def agent_sandbox(task: Task, bench: Bench) -> Iterator[tuple[Sandbox, Limits]]:
-    """A sandbox in the state in which the agent's started, and the limits of its commands.
+    """A sandbox in the state in which the agent's sandbox started, and the limits of its commands.
 
     Raises InputError (no image, no archive), SandboxError, HistoryRefused, OSError.
     """

@@ -17,7 +17,7 @@ from swelab.records.whole_files import atomic
 from swelab.records.witness_records import GoldValues, WitnessManifest
 
 Guard = Literal["whole", "reference"]
-"""How patches are judged: with all checks, or by the log alone as SWE-bench's own harness does."""
+"""How patches are judged: with all checks, or only by the log, as SWE-bench's own harness does."""
 
 _HEADER = "guard.json"
 _DATE = (1980, 1, 1, 0, 0, 0)

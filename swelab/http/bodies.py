@@ -13,11 +13,11 @@ from starlette.requests import Request
 from swelab.http.pace import SLOWEST, Credit, Turns
 from swelab.http.refusal import Refused
 
-BODY_SECONDS = 30.0  # how long a body may stall; see pace.Credit
-WHOLE_SECONDS = 900  # how long a large body takes at the lowest accepted speed
+BODY_SECONDS = 30.0  # seconds for which a body may stall; see pace.Credit
+WHOLE_SECONDS = 900  # seconds that a large body takes at the lowest accepted speed
 SMALL_BYTES = 64 << 10
 READ_BYTES = 64 << 20
-"""How much of a too long body the server reads: a client that still writes reads no response."""
+"""How much of a too long body the server still reads: a client that is writing does not read the response."""
 
 
 class BodyMemory:
@@ -28,9 +28,8 @@ class BodyMemory:
 
 
 class Bodies:
-    """The request bodies in memory: unfinished ones, and those of running requests.
-
-    most: bytes of all of them together.
+    """The request bodies in memory: unfinished bodies, and the bodies of running requests. most: maximum
+    bytes of all bodies together.
     """
 
     def __init__(self, most: int) -> None:
@@ -68,7 +67,7 @@ class Bodies:
     async def read(self, request: Request, most: int, memory: BodyMemory) -> bytes:
         """The whole body of a request. Raises Refused (too long, too slow, memory full), ClientDisconnect.
 
-        most: largest size in bytes. If a body is larger, reads and drops the rest, up to READ_BYTES.
+        most: maximum size in bytes. If a body is larger, reads and drops the rest, up to READ_BYTES.
         """
         length, count, body = content_length(request) or 0, 0, bytearray()
         try:

@@ -1,4 +1,5 @@
-"""Limits a server's open connections: their number by address and by token, their time, and unread bytes.
+"""Limits a server's open connections: their number for each address and each token, their time, and unread
+bytes.
 
 A connection is unauthenticated until a request on it has a valid token. The server limits the number of
 unauthenticated connections, and closes the oldest of them first. Connections with a token stay open.
@@ -47,10 +48,9 @@ def network(address: str) -> str:
 
 
 class Connections:
-    """The open connections: at most `most`; one token may have three quarters of them.
-
-    unauthenticated: most connections without a token, by default half of `most`. One address may have at most
-    a quarter of `most` without a token.
+    """The open connections: at most `most`, of which one token may have three quarters. unauthenticated:
+    maximum number of connections without a token, by default half of `most`. One address may have at most a
+    quarter of `most` without a token.
     """
 
     def __init__(self, most: int = _MOST, unauthenticated: int = 0) -> None:
@@ -67,7 +67,7 @@ class Connections:
         """Register a new connection. If a limit is exceeded, close one connection.
 
         The limit of one address closes the oldest unauthenticated connection of that address. The limit of
-        all unauthenticated ones closes the oldest of the address that has most.
+        all unauthenticated connections closes the oldest connection of the address that has most.
         """
         new = _Connection(client, peer, self)
         self._all[peer] = new
@@ -79,8 +79,8 @@ class Connections:
         elif self._unauthenticated_count > self._most_unauthenticated:
             self._close(max(self._unauthenticated.values(), key=len))
         if len(self._all) > self.most:
-            # If only the new one is unauthenticated, close an idle one of the token with most idle
-            # connections.
+            # If only the new connection is unauthenticated, close an idle connection of the token with most
+            # idle connections.
             idle = max((each for each in self._idle.values() if each), key=len, default=None)
             fullest = max(self._unauthenticated.values(), key=len)
             self._close(fullest if self._unauthenticated_count > 1 or not idle else idle)
@@ -145,9 +145,10 @@ class Connections:
 
 
 def _connection_capacity() -> int:
-    """Most connections that this process can open. Raises the soft limit of open files as far as allowed.
+    """The maximum number of connections that this process can open. Raises the soft limit of open files as
+    far as allowed.
 
-    Each request may need a second connection, to a server behind this one. So half of the files stay free.
+    Each request may need a second connection, to a server behind this server. So half of the files stay free.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = 2 * _MOST + _OWN_FILES

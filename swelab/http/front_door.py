@@ -23,7 +23,7 @@ from swelab.http.pace import Turns
 from swelab.http.refusal import Refused
 
 AT_ONCE = 4096
-"""Most concurrent requests of one token."""
+"""Maximum number of concurrent requests of one token."""
 _CHALLENGE = 'Basic realm="swelab", charset="UTF-8"'
 Handler = Callable[[Request], Awaitable[Response]]
 ErrorAnswer = Callable[[Exception], Response]
@@ -113,7 +113,8 @@ class FrontDoor:
         return None
 
     def _refuse(self, refusal: Refused) -> Response:
-        """The response to a rejected request. It closes the connection: an unread body may follow on it."""
+        """The response to a rejected request. It closes the connection, on which an unread body may
+        follow."""
         answer = self._error_answer(refusal)
         answer.headers["Connection"] = "close"
         if refusal.status == 401:

@@ -1,7 +1,8 @@
 """Holds new connections until their first byte arrives, so that silent connections cost almost nothing.
 
 Setting up a connection takes the event loop far longer than accepting it. The lobby accepts connections at
-once. In each round of the event loop it sets up a few that have sent a byte, one address after the other.
+once. In each round of the event loop it sets up a few connections that have sent a byte, one address after
+the other.
 """
 
 import asyncio
@@ -17,8 +18,8 @@ from typing import Any
 
 from swelab.http.connections import HEAD_SECONDS, Connections, network
 
-_AT_ONCE = 64  # most connections accepted at once before the event loop does other work
-_SET_UP = 8  # most connections set up in one round of the event loop
+_AT_ONCE = 64  # maximum number of connections accepted before the event loop does other work
+_SET_UP = 8  # maximum number of connections set up in one round of the event loop
 _LOOK_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class Lobby:
     ) -> None:
         self._loop, self._listener, self._registry, self._set_up = loop, listener, registry, set_up
         self._silent: dict[int, tuple[socket.socket, str, float]] = {}  # by descriptor; since when
-        self._poll = select.epoll()  # cheaper than one reader of the event loop per socket
+        self._poll = select.epoll()  # one epoll costs less than a reader of the event loop for each socket
         loop.add_reader(self._poll.fileno(), self._look_for_bytes)
         self._ready: dict[str, deque[socket.socket]] = {}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -1,7 +1,7 @@
 """Composes an image's root folder from its unpacked layers by hard links: a shared layer is on disk once.
 
-A root needs space only for its folders and symlinks. It is for reading: sandboxes mount it read-only, and
-copy what they may write.
+A root needs space only for its folders and symlinks. A root is never changed: sandboxes mount it read-only,
+and copy the folders that they may write to.
 """
 
 import os

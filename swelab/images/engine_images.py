@@ -23,10 +23,8 @@ _PULL_SECONDS = 3600
 
 
 class EnginePuller:
-    """Pulls into the engine that $DOCKER_HOST names, else the local one. Thread-safe.
-
-    The engine resumes downloads by itself and uses its own mirrors. Raises EngineFailed if it does not
-    answer.
+    """Pulls into the engine that $DOCKER_HOST names, or the local engine. Thread-safe. The engine itself
+    resumes downloads and uses its own mirrors. Raises EngineFailed if the engine does not answer.
     """
 
     def __init__(self, registry: Registry, architecture: str = "amd64"):
@@ -48,7 +46,7 @@ class EnginePuller:
         return any(entry.endswith(f"@{digest}") for entry in known.get("RepoDigests") or [])
 
     def has_made(self, digest: str) -> bool:
-        """Whether the engine has an image with this id, which we made and did not pull."""
+        """Whether the engine has an image with this id (of an image that we made and did not pull)."""
         try:
             return bool(self.client.api.inspect_image(digest)["Id"] == digest)
         except ImageNotFound:
@@ -59,7 +57,8 @@ class EnginePuller:
     def pull(
         self, name: Name, source: Name, on_bytes: Callable[[int], None] = lambda count: None
     ) -> HeldImage:
-        """Bring the image `name` into the engine from `source`: itself, or a mirror's. Raises ImageError."""
+        """Bring the image `name` into the engine from `source`: the same name, or a mirror's name. Raises
+        ImageError."""
         digest, manifest = self.registry.resolve(source, self.architecture)
         by_digest = f"{source.base}@{digest}"
         if not self.holds(name, digest):
@@ -97,7 +96,7 @@ class EnginePuller:
             raise EngineFailed(f"image {name}: could not be tagged: {shorten(str(error))}") from None
 
     def _check_room(self, name: Name, layers: int) -> None:
-        """Raises NoRoom; checks only if the engine's folder is on this machine."""
+        """Raises NoRoom if the image does not fit; checks only if the engine's folder is on this machine."""
         if not self.folder.is_dir():
             return
         need, free = _RATIO * layers, shutil.disk_usage(self.folder).free - _SPARE_BYTES
@@ -109,7 +108,7 @@ class EnginePuller:
 
 
 def _typed(name: Name, message: str, progressed: bool) -> ImageError | Again:
-    """The exception for an error of the engine, whose kind only its message shows."""
+    """Returns the exception for an engine error; only the message tells the kind of error."""
     text, line = message.lower(), f"image {name}: {shorten(message)}"
     if "toomanyrequests" in text or "too many requests" in text or "rate limit" in text:
         return Again(RateLimited(line))

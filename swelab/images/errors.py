@@ -37,7 +37,7 @@ class RegistryDown(ImageError):
 
 
 class RegistryUnreachable(RegistryDown):
-    """The host answered no request, so none of its other images can be pulled either."""
+    """The registry's host answered no request, so its other images cannot be pulled either."""
 
 
 class ImageBroken(ImageError):

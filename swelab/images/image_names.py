@@ -1,8 +1,8 @@
 """Names of images, in the forms of task rows and of registries.
 
 The rules are those of Docker's reference format. The first part is a registry if it contains a dot or a
-colon, or is "localhost". A name without a registry is in Docker's own, where a single part gets "library/"
-before it.
+colon, or is "localhost". A name without a registry is a name in Docker's own registry, where a single part
+gets the prefix "library/".
 """
 
 import re
@@ -102,5 +102,5 @@ def images_of(tasks: Iterable[Task]) -> dict[str, Sequence[Task]]:
 
 
 def image_name(task: Task) -> str:
-    """The image that a task's row names: in `image` (new rows of SWE-bench), else in `image_name`."""
+    """The image that a task's row names: in `image` (new rows of SWE-bench) or in `image_name`."""
     return str(task.image or task.image_name)

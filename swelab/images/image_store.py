@@ -4,8 +4,8 @@
     roots/<hex>/,  roots/<hex>.json    an image's root, hard-linked from layers, and its configuration
     blobs/<hex>                        a layer that is being fetched; removed once it is unpacked
 
-Files and folders get their final names by a rename, so under these names all are complete. One process works
-on a layer at a time; others that need it wait.
+Files and folders get their final names by a rename, so a file with such a name is complete. Only one process
+works on a layer at a time; others that need the layer wait.
 """
 
 import errno
@@ -57,7 +57,8 @@ class ImageStore:
     def pull(
         self, name: Name, source: Name, on_bytes: Callable[[int], None] = lambda count: None
     ) -> HeldImage:
-        """Bring the image `name` here from `source`: itself, or a mirror's. Raises ImageError, OSError."""
+        """Bring the image `name` here from `source`: the same name, or a mirror's. Raises ImageError,
+        OSError."""
         digest, manifest = self.registry.resolve(source, self.architecture)
         try:
             if not self.holds(digest):
@@ -132,7 +133,8 @@ class ImageStore:
 
     @contextmanager
     def _room_for(self, name: Name, layers: list[Descriptor]) -> Iterator[None]:
-        """Refuses an image that will not fit beside those that other workers fetch. Raises NoRoom."""
+        """Reserves disk space for an image during the block. Raises NoRoom if it does not fit beside the
+        images that other workers fetch."""
         need = sum(self._needed(layer) for layer in {layer["digest"]: layer for layer in layers}.values())
         with self._lock:
             free = shutil.disk_usage(self.folder).free - self._promised - _SPARE_BYTES

@@ -1,7 +1,7 @@
 """Runs install steps in a pulled image, with a network; the result is a separate root or image.
 
-It is made once for each pair of image and steps, and later found by the digest of both. Steps see this
-machine's network, and nothing else of the machine. Agents and tests run later, without a network.
+The result is made once for each pair of image and steps, and later found by the digest of both. Steps see
+this machine's network, and nothing else of the machine. Agents and tests run later, without a network.
 """
 
 import hashlib
@@ -31,7 +31,8 @@ _AS_ROOT = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_SE
 
 
 def installed(puller: object, image: HeldImage, script: str) -> HeldImage:
-    """The image after a run of `script` in it. Its field `install` has the reason if that failed, or "".
+    """The image's record after a run of `script` in it. The field `install` has the reason if that failed, or
+    "".
 
     If a step fails, the script prints a line (INSTALL_FAILED, exit code, step) and ends; then the image stays
     as pulled. Raises EngineFailed, OSError (disk full).
@@ -115,7 +116,7 @@ def _bwrap(root: Path, script: str, declared: dict[str, str]) -> tuple[int, str]
 
 
 def _link_same(before: Path, after: Path) -> None:
-    """Replaces each file of `after` that has not changed by a hard link to that of `before`."""
+    """Replaces each file of `after` that has not changed by a hard link to the same file of `before`."""
     for folder, _, names in os.walk(after):
         for name in names:
             new = Path(folder, name)

@@ -154,7 +154,7 @@ class _Unpacking:
             self.modes[path] = entry
             return
         if not (entry.isreg() or entry.issym() or entry.islnk() or entry.isfifo()):
-            self.notes.skipped += 1  # devices; images have no entries of further kinds
+            self.notes.skipped += 1  # devices: no other kinds are left
             return
         self._make_room(path, place, keep_folder=False)
         self.notes.files += 1
@@ -170,7 +170,7 @@ class _Unpacking:
             self._write(tar, entry, place)
 
     def _make_room(self, path: PurePosixPath, place: Path, keep_folder: bool) -> None:
-        """Removes an earlier entry of the same name, which a later one replaces."""
+        """Removes an earlier entry of the same name, which a later entry replaces."""
         try:
             kind = place.lstat().st_mode
         except FileNotFoundError:

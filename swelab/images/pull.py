@@ -25,11 +25,11 @@ from swelab.sandbox.protocol import Image
 from swelab.sandbox.pulled_images import working_directory
 
 Check = Callable[[Image], tuple[int, list[Leak]]]
-"""Function from an image to (number of its tasks that were checked, places in it that show answers)."""
+"""Function from an image to (number of the image's tasks that were checked, places that show answers)."""
 
 
 class Puller(Protocol):
-    """A way to obtain images: a folder of unpacked ones, an engine, or a folder of apptainer files."""
+    """A way to obtain images: a folder of unpacked images, an engine, or a folder of apptainer files."""
 
     def pull(self, name: Name, source: Name, on_bytes: Callable[[int], None]) -> HeldImage:
         """Obtains the image `name` from `source`; reports the bytes of each part. Raises ImageError."""
@@ -78,9 +78,8 @@ class Fetched:
 
 
 class Pulling:
-    """Pulls images by name. Images that the journal has as finished cost no request.
-
-    key: all other inputs of a pull. steps: bash to run in an image, with a network, before its first use.
+    """Pulls images by name. Images that the journal lists as finished cost no request. key: all other inputs
+    of a pull. steps: bash to run in an image, with a network, before its first use.
     """
 
     def __init__(
@@ -131,7 +130,7 @@ class Pulling:
 
 
 def pull_images(names: list[str], pulling: Pulling, workers: int) -> Images:
-    """The record of all images: those that were pulled, why the others failed, and counts.
+    """The record of all images: pulled images, why the others failed, and counts.
 
     Raises RegistryUnreachable at the first image whose registry has answered no request at all.
     """

@@ -109,7 +109,7 @@ class Registry:
             fault = ImageBroken(f"image {name}: the bytes sent as layer {digest} are others")
             if faults > 2:
                 raise fault
-            raise Again(fault)  # starts again, since the part on disk or one mirror's copy may be bad
+            raise Again(fault)  # from the start: the part on disk, or a mirror's copy, may be bad
 
         self.transport.patiently(name, once)
 
@@ -134,7 +134,7 @@ def _for_platform(index: dict[str, Any], architecture: str, name: Name) -> str:
 def _append(
     response: httpx.Response, name: Name, path: Path, have: int, size: int, on_bytes: Callable[[int], None]
 ) -> None:
-    """Append the response to the first `have` bytes, or replace them if it is the whole layer."""
+    """Append the response to the first `have` bytes, or replace them if the response is the whole layer."""
     partial = response.status_code == 206
     room = size - have if partial else size
     with open(path, "ab" if partial else "wb") as file:

@@ -10,7 +10,7 @@ from swelab.images.image_names import DEFAULT, Name
 def account_for(name: Name) -> str:
     """base64 of "user:password" for the image's registry; "" if there is none.
 
-    Reads config.json in $DOCKER_CONFIG, else in ~/.docker. Does not run programs that store accounts
+    Reads config.json in $DOCKER_CONFIG, by default ~/.docker. Does not run programs that store accounts
     (credential helpers).
     """
     folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")

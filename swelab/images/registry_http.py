@@ -43,9 +43,9 @@ class Again(Exception):
 
 
 class Transport:
-    """Sends requests; thread-safe. Seconds without progress until a fault is final: `patience` for a registry
-    that fails, `rate_patience` for one that answers "too many requests" (quotas usually count over six
-    hours).
+    """Sends requests; thread-safe. patience, rate_patience: seconds without progress until a fault is final,
+    for a registry that fails and for a registry that answers "too many requests" (quotas usually count over
+    six hours).
 
     say: called with a line whenever all workers wait for a quota.
     """
@@ -60,7 +60,7 @@ class Transport:
         self._client = httpx.Client(timeout=_TIMEOUT, follow_redirects=False)
         self._tokens: dict[tuple[str, str], str] = {}
         self._heard: set[str] = set()  # hosts that have answered
-        self._hold: dict[str, float] = {}  # by host: time (time.monotonic) of the next request
+        self._hold: dict[str, float] = {}  # host -> time (time.monotonic) of the next request
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class Transport:
         self._client.close()
 
     def patiently(self, name: Name, once: Callable[[], T]) -> T:
-        """Calls `once`, again after each `Again` (see `Patience`). Raises ImageError."""
+        """Calls `once`, and repeats the call after each `Again` (see `Patience`). Raises ImageError."""
         patience = Patience(DOWNLOADS)
 
         def attempt() -> T:
@@ -94,7 +94,7 @@ class Transport:
             raise again.fault from None
 
     def _hold_host(self, host: str, wait: float) -> None:
-        """Makes all workers wait for a quota, not only the one that got the response."""
+        """Makes all workers wait for a quota, not only the worker that got the response."""
         with self._lock:
             until = time.monotonic() + wait
             if until > self._hold.get(host, 0) + 1:
@@ -214,7 +214,7 @@ def read_document(response: httpx.Response, name: Name, most: int) -> bytes:
 
 
 def json_object(data: bytes) -> dict[str, Any] | None:
-    """`data` as a JSON object; None when it is not one."""
+    """`data` as a JSON object; None if it is not a JSON object."""
     try:
         found = json.loads(data)
     except ValueError:

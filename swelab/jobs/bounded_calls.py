@@ -158,12 +158,13 @@ def _packed(error: Exception) -> bytes:
     try:
         pickle.loads(packed := pickle.dumps((False, error)))
         return packed
-    except Exception:  # of a class that cannot be pickled
+    except Exception:  # the exception's class cannot be pickled
         return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
 
 
 def serve() -> None:
-    """Answers calls in the child until the parent dies. The kernel kills it if a call takes too long."""
+    """Answers calls in the child until the parent dies. The kernel kills the child if a call takes too
+    long."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a function's output must not mix with the answers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -174,7 +175,7 @@ def serve() -> None:
             seconds, function, arguments = pickle.loads(_read(0))
         except EOFError:
             return
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # not caught: it ends the process, even in native code
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # the signal ends the process, even in native code
         try:
             answer = pickle.dumps((True, function(*arguments)))
         except MemoryError:

@@ -59,7 +59,7 @@ def torch_environment(threads: int) -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")])),
         "OMP_NUM_THREADS": str(threads),
-        "GOMP_SPINCOUNT": "3000",  # the default, longer spins, is ten times slower on shared cores
+        "GOMP_SPINCOUNT": "3000",  # longer spins, the default, are ten times slower on shared cores
         "TOKENIZERS_PARALLELISM": "false",
     }
 
@@ -162,7 +162,8 @@ class Tethered:
             return None
 
     def stop(self, grace_seconds: float = 5) -> None:
-        """Interrupts the command (unless the grace is 0), waits, then kills what still runs. Idempotent."""
+        """Interrupts the command (unless the grace is 0), waits, then kills processes that still run.
+        Idempotent."""
         if grace_seconds and self.process.poll() is None and (pid := self._command_pid()):
             with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.kill(pid, signal.SIGINT)
@@ -197,7 +198,7 @@ def tail(log: Path, size: int = 16384) -> str:
 
 
 def fault_line(log: Path) -> str:
-    """The log's last line that names a fault; without one, its last lines joined into one."""
+    """The log's last line that names a fault; if no line does, the log's last lines joined into one."""
     lines = [line.strip() for line in tail(log).replace("\r", "\n").splitlines() if line.strip()]
     faults = [line for line in lines if FAULT.search(line)]
     return shorten(faults[-1] if faults else " | ".join(lines[-3:]) or "it printed nothing", 300)

@@ -1,4 +1,4 @@
-"""Records how long instances take, so that long ones start first: a shard ends with its last instance.
+"""Records how long instances take, so that long instances start first and do not delay the end of a shard.
 
 A small table lies next to each journal (`<shard>.seconds.tsv`: instance id, wall seconds). It affects only
 the order of work, so a damaged or missing line costs only time.
@@ -21,8 +21,8 @@ def _name(item: Any) -> str:
 
 
 class Timings:
-    """The durations of a journal's instances. They are read together with those of other policies on the
-    subset."""
+    """The durations of a journal's instances. They are read together with the durations of other policies on
+    the subset."""
 
     def __init__(self, journal: Path):
         self.path = journal.with_suffix(SUFFIX)

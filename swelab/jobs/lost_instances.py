@@ -42,7 +42,7 @@ class Losses(Generic[Kind]):
             self.first = f"{name}: {self.reason_of(record)}"
 
     def hopeless(self, workers: int) -> bool:
-        """Whether the shard fails anyway, and further instances would be lost too."""
+        """Whether the shard already fails, and further instances would probably be lost too."""
         return self.count > self.most and self._streak >= max(STREAK, workers)
 
     def check(self, total: int) -> None:

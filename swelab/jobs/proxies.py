@@ -13,6 +13,6 @@ def bypass(*hosts: str) -> None:
     """Adds hosts that this process and its children reach without a proxy."""
     named = ("no_proxy", "NO_PROXY")
     listed = [each.strip() for name in named for each in os.environ.get(name, "").split(",")]
-    # A star alone means every host, but means nothing in a list with other names.
+    # A single star means every host, but a star in a list with other names means nothing.
     told = "*" if "*" in listed else ",".join(dict.fromkeys(each for each in (*listed, *hosts) if each))
     os.environ.update(dict.fromkeys(named, told))

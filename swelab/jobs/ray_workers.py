@@ -1,8 +1,8 @@
 """Spreads instances over an existing Ray cluster: one process of ours on each host, with threads in it.
 
-The repository (code, recipes, results) is on a file system that all hosts see under the same path. Sandboxes
-are made on the host that works. The loss of a host is an infrastructure loss: its instances are repeated on
-other hosts.
+The repository (code, recipes, results) is on a file system that all hosts see under the same path. A host
+makes the sandboxes for its own instances. The loss of a host is an infrastructure loss: its instances are
+repeated on other hosts.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from swelab.records import Fault, InputError, Record, shorten
 
 ROOT = Path(__file__).resolve().parents[2]
 CARRIED = ("SWELAB_BACKEND", "SWELAB_TOOLBOX", "SWELAB_SANDBOX_IMAGE", "SWELAB_RUN", "DOCKER_HOST")
-"""Environment variables of this process that hosts get too, besides those of `Place.variables`."""
+"""Environment variables of this process that hosts get too, besides `Place.variables`."""
 CONNECT_SECONDS = 20
 START_SECONDS = 300
 CLOSE_SECONDS = 60
@@ -103,7 +103,7 @@ def _boot(root: str) -> Any:
 
 @dataclass
 class _Seat:
-    """A host's actor, and how many more instances it can take."""
+    """A host's actor, and how many more instances the host can process."""
 
     node: str
     actor: Any
@@ -241,7 +241,8 @@ class _Spread:
             self._fill()
 
     def _fill(self) -> None:
-        """Starts an actor on each live host without one. Raises RayFailed if there is no host for a while."""
+        """Starts an actor on each live host that has no actor. Raises RayFailed if there is no host for a
+        while."""
         for wait in (0, *RETRY_SECONDS, *RETRY_SECONDS):
             time.sleep(wait)
             nodes = [node["NodeID"] for node in self.ray.nodes() if node["Alive"]]

@@ -1,9 +1,9 @@
 """Shards: assigns instances to jobs, and runs the instances of one job.
 
-An instance belongs to a shard by a hash of its id, so that a new instance moves no other. A policy that
-attempts its tasks k times has a shard of the same instances for each of its samples, so that a further sample
-touches no file of the others. Within a shard, instances run concurrently. Each finished instance is
-journalled, and a resumed run does only instances that are not in the journal.
+An instance belongs to a shard by a hash of its id, so that a new instance does not move other instances. A
+policy that attempts its tasks k times has a shard of the same instances for each of its samples, so that a
+further sample touches no file of the other samples. Within a shard, instances run concurrently. Each finished
+instance is journalled, and a resumed run does only instances that are not in the journal.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from swelab.records import InputError, Kind, Record
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 SHAPES = {"sample": r"(?:\.s[1-9]\d*)?", "shard": r"\d{3}of\d{3}(?:s[1-9]\d*)?"}
-"""Regular expressions of those parts of paths that are not names of recipes."""
+"""Regular expressions of the parts of paths that are not names of recipes."""
 
 
 def shard_of(instance_id: str, shards: int) -> int:
@@ -103,8 +103,9 @@ def run_shard(
     `is_lost` is true of a record (lost to infrastructure), the instance is repeated after each of
     RETRY_SECONDS, and by a later run; if `is_paused` is true, only by a later run. An exception ends the run,
     after the running instances are journalled. With a `place` and $SWELAB_EXECUTOR "ray", instances are
-    spread over a Ray cluster without `open_work`. Raises ShardLost before the first record if more are lost
-    than `losses` allows; after several losses in a row beyond that, no further instance starts.
+    spread over a Ray cluster without `open_work`. Raises ShardLost before the first record if more instances
+    are lost than `losses` allows. After several losses in a row beyond that number, no further instance
+    starts.
     """
     progress = Progress(len(items), label)
     kept = ((key, journal.record(key, kind)) for key, _ in items if key in journal)

@@ -16,7 +16,7 @@ from snakemake.persistence import FileBackupMixin, ParamsChange, PersistenceBase
 from snakemake.persistence.file import FilePersistence
 
 PLACES = frozenset({"results/images/sandbox/image.json"})
-"""Inputs that tell where a job runs. Outputs do not depend on them."""
+"""Inputs that only determine where a job runs, so outputs do not depend on them."""
 
 
 def keep_paid_outputs() -> None:
@@ -65,7 +65,7 @@ def ask_manifests(digest: Callable[[str], str]) -> None:
     against = cache(lambda job: digest(str(job.output[0])) if job.output else "")
 
     def has_metadata(self: Any, job: Any) -> bool:
-        """Returns True also if there is no record, but the manifest shows that the output is out of date."""
+        """Also returns True if there is no record but the manifest shows that the output is out of date."""
         return remembers(self, job) or bool(against(job))
 
     def params_changed(self: Any, job: Any, file: Any = None) -> Any:

@@ -43,7 +43,7 @@ def attempt(key: str, item: Any, work: Work, is_lost: Callable[[Any], bool]) -> 
 
 
 LINGER_SECONDS = 0.005
-"""How long a finished instance waits for others, so that several are written to disk together."""
+"""Seconds for which a finished instance waits for others, so that several are written to disk together."""
 AHEAD = 8
 """How many finished instances may wait to be written, besides one for each worker."""
 

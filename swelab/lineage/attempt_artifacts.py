@@ -18,7 +18,7 @@ def _scaffold(at: Wildcards) -> list[str]:
 
 
 def _service(at: Wildcards) -> list[str]:
-    """The service's run that judges the shard's sample, if the subset is judged by the service."""
+    """The service's run that judges the shard's sample, if the service judges the subset."""
     if setting(at, kinds.SUBSET, "scorer") != "sb-cli":
         return []
     return [at.path("service", sample=sample_suffix(sample_of(at.names["shard"])))]

@@ -11,7 +11,7 @@ SUBSET, POLICY, SFT, RL = map(recipe_file, ("subset", "policy", "sft", "rl"))
 
 
 def files_at(start: str, manifest: str = ".manifest.json", **ends: str) -> dict[str, str]:
-    """File patterns by role. All begin with `start`; the job's manifest is the last."""
+    """File patterns by role. All patterns begin with `start`; the last pattern is the job's manifest."""
     return {role: start + end for role, end in {**ends, "manifest": manifest}.items()}
 
 

@@ -67,8 +67,8 @@ class Kind:
     """A kind of artifact: all files that one job writes.
 
     rules: the rules that make it, variants last. files: patterns by role, the artifact first. undated: needs
-    whose date causes no rerun. named: the prefix before the colon in names. paid: old files stay until new
-    ones are complete. needs: inputs, by the name of a rule's input.
+    whose date causes no rerun. named: the prefix before the colon in names of weights. paid: old files stay
+    until new ones are complete. needs: inputs, by the name of a rule's input.
     """
 
     rules: str
@@ -133,8 +133,8 @@ def weights_paths(weights: str) -> tuple[str, str]:
 
 
 def base_manifest(sft: kinds.Sft) -> str:
-    """The manifest of the weights that an SFT recipe starts from: a model's, or another recipe's
-    checkpoint's."""
+    """The manifest of the weights that an SFT recipe starts from: of a model, or of another recipe's
+    checkpoint."""
     return weights_paths(sft.base if ":" in sft.base else f"model:{sft.base}")[1]
 
 

@@ -17,7 +17,7 @@ def _ratings(at: Wildcards) -> list[str]:
 
 
 def _whole_subset(at: Wildcards) -> list[str | None]:
-    """The subset that this one is a part of, if there is one."""
+    """The subset of which this subset is a part, if there is one."""
     return [setting(at, kinds.SUBSET, "subset")]
 
 

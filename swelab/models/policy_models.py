@@ -72,7 +72,7 @@ def weights_digest(policy: Policy) -> str:
 
 
 def is_beside(path: Path) -> bool:
-    """Whether a file of a base model or an adapter affects served results. Weights of the base do not."""
+    """Whether a file of a base model or an adapter affects served results. Weights of a base model do not."""
     return path.is_file() and (path.suffix in (".json", ".jinja", ".txt") or path.name.startswith("adapter_"))
 
 

@@ -1,4 +1,5 @@
-"""Responses of the pool's servers: JSON, bytes, errors. A large one counts as memory until it is sent."""
+"""Responses of the pool's servers: JSON, bytes, errors. A large response counts as memory until it is
+sent."""
 
 import asyncio
 import json
@@ -16,7 +17,7 @@ from swelab.records import Fault, InputError, Record
 from swelab.sandbox.remote_protocol import BYTES, RESULT, NotReached, Refused, error_record, header
 
 ERRORS = (Fault, OSError, ValueError)
-"""Errors whose text the client gets. Any other text goes into the server's log only."""
+"""Errors whose text the client gets. The texts of all other errors are only written to the server's log."""
 _PIECE = 64 << 10
 
 

@@ -33,10 +33,10 @@ class Grant:
 class Budget:
     """Grants of at most `most` bytes at a time, for use in one event loop.
 
-    A key may hold at most as many bytes as remain free: half of all, if it is the only key. A single request
-    of a key may exceed that, but must leave an eighth of all bytes free, so that a small request of another
-    key fits. Requests are served in order of arrival, except that a request that fits overtakes those that do
-    not. patience: seconds that a request waits.
+    A key may hold at most as many bytes as are still free, so a single key can hold half of all. A single
+    request of a key may exceed that, but must leave an eighth of all bytes free, so that a small request of
+    another key fits. Requests are served in order of arrival, except that a request that fits overtakes those
+    that do not. patience: seconds that a request waits.
     """
 
     def __init__(self, name: str, most: int, patience: float = _PATIENCE) -> None:
@@ -64,7 +64,7 @@ class Budget:
     async def take(self, key: str, size: int, own: int) -> None:
         """Wait until `size` bytes are free and count them for a key. Raises as `hold` does.
 
-        own: 0 for a new grant, 1 to extend one.
+        own: 0 for a new grant, 1 to extend a grant.
         """
         if self._fits(key, size, own):
             self.change(key, size)

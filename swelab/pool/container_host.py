@@ -22,7 +22,7 @@ from swelab.sandbox.protocol import ExecResult, Image, Limits, PathRefused, Sand
 from swelab.sandbox.remote_protocol import NoPlace, Refused
 
 SMALL_ANSWER = 1 << 20
-_COMMANDS = 8  # most concurrent commands in one sandbox
+_COMMANDS = 8  # maximum number of concurrent commands in one sandbox
 _SESSIONS = 8  # likewise
 _TICK_SECONDS = 0.25
 _MAKE_SECONDS = 2000.0  # how long a pool repeats its request for a sandbox
@@ -160,7 +160,7 @@ class Host:
         return True
 
     def renew(self, owner: str, seconds: dict[str, Any]) -> Record:
-        """Set how many seconds from now each of the owner's sandboxes lives; `seconds` is by sandbox id.
+        """Set how many seconds from now each of the owner's sandboxes lives. seconds: by sandbox id.
 
         Returns "unknown" (ids that do not exist here), "extra" (id -> request id of the owner's sandboxes
         that `seconds` lacks) and "refused" (ids with invalid seconds, which stay unchanged).
@@ -289,7 +289,7 @@ class Host:
                 await stack.enter_async_context(place.large)
                 await grant.reach(most)
                 data = await self.thread(place.box.get, path, most)
-                self.find(place.id)  # raises if the sandbox has ended: then nothing would abort the response
+                self.find(place.id)  # raises after the sandbox's end: nothing would abort the response
             grant.keep(len(data))
             yield data
 

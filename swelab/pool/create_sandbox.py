@@ -51,7 +51,7 @@ async def _make(book: LeaseBook, lease: Lease, node: PoolNode) -> Record:
 
 
 def _not_make(book: LeaseBook, lease: Lease, node: PoolNode | None, error: Exception) -> None:
-    """Queue the lease again, unless its own request caused the error."""
+    """Queue the lease again, unless the error comes from the lease's own request."""
     now = time.monotonic()
     again = isinstance(error, NotReached | NoPlace | EngineDown | ImageMissing | OSError)
     if node is not None and isinstance(error, ImageMissing):

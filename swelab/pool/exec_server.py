@@ -117,13 +117,13 @@ class _Node:
         return json_answer(**{**self._place(), "active_containers": len(containers)}, containers=containers)
 
     async def images(self, request: Request) -> Response:
-        """Names of the engine's images that are on the allow-list."""
+        """Responds with the names of the engine's images that are on the allow-list."""
         host = self.host
         names = await host.thread(lambda: host.allowed.listed(host.backend.engine))
         return json_answer(images=names, count=len(names))
 
     async def renew(self, request: Request) -> Response:
-        """Sets the seconds to live of a pool's sandboxes. The response lists `unknown` and `extra` ones."""
+        """Sets the seconds to live of a pool's sandboxes; responds with `unknown` and `extra` sandboxes."""
         fields = await read_json(request, request_schemas.RENEW, JSON_BYTES)
         healthy = await self.host.engine_answers()
         state = self.host.renew(fields.owner, fields.containers)
@@ -147,7 +147,7 @@ class _Node:
         return json_answer(found=await self.host.destroy(fields.container_id))
 
     def _limits(self, fields: PoolRequest) -> Limits:
-        """A command's limits: the request's, else its sandbox's. Raises Refused if they exceed the host's."""
+        """A command's limits: the request's, or else the sandbox's. Raises Refused if above the host's."""
         own = self.host.find(fields.container_id).limits
         return self.host.limits.check(request_schemas.limits_of(fields, own))
 
@@ -176,7 +176,7 @@ class _Node:
             return release_when_sent(response, stack, sandbox.unread)
 
     async def exec(self, request: Request) -> Response:
-        """Runs a line of bash. The output is sent as bytes if the client accepts them, else as JSON."""
+        """Runs a line of bash. The output is sent as bytes if the client accepts them, otherwise as JSON."""
         fields = await read_json(request, _ACTS["exec"], JSON_BYTES)
         limits = self._limits(fields)
         as_bytes = BYTES in request.headers.get("accept", "")

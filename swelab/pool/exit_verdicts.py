@@ -1,4 +1,4 @@
-"""Computes diffs, and verdicts by exit code alone for clients that have only a script."""
+"""Computes diffs and, for clients that have only a script, verdicts that depend only on its exit code."""
 
 import hashlib
 import re
@@ -13,7 +13,7 @@ from swelab.sandbox.remote_protocol import Refused
 
 DIFF = "git add -A >/dev/null 2>&1 && git diff --cached 2>/dev/null"
 _STRICT = re.compile(r"^\s*set\s+(-[a-z]*e|-o\s+errexit)", re.MULTILINE)
-_SHOWN = 2000  # characters of the output of `evaluate`
+_SHOWN = 2000  # maximum characters of the output of `evaluate`
 
 
 def check_script(script: str) -> None:

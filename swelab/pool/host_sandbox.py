@@ -19,14 +19,14 @@ from swelab.sandbox.remote_protocol import Refused
 class HostLimits:
     """The limits of a host.
 
-    containers: most sandboxes. memory_bytes: for all sandboxes together, including their files, which are in
-    memory. most: the highest limits of one sandbox. spool_bytes: disk for unfinished uploads. answer_bytes:
-    memory for files that are being sent to clients.
+    containers: maximum number of sandboxes. memory_bytes: for all sandboxes together, including their files,
+    which are in memory. most: the maximum limits of one sandbox. spool_bytes: disk for unfinished uploads.
+    answer_bytes: memory for files that are being sent to clients.
     """
 
     containers: int = 16
     memory_bytes: int = 16 << 30
-    ttl_seconds: float = 600.0  # for a sandbox whose request gives no time to live
+    ttl_seconds: float = 600.0  # time to live of a sandbox, if its request gives none
     spool_bytes: int = 8 << 30
     answer_bytes: int = 512 << 20
     most: Limits = Limits(
@@ -51,9 +51,7 @@ class HostLimits:
 @dataclass
 class HostSandbox(Living):
     """A sandbox and its client. ends: expiry, by time.monotonic(). beats: whether its client sends
-    heartbeats.
-
-    client: hash of the client's token, as sent by the pool; the sandbox's own id if there is no pool.
+    heartbeats. client: hash of the client's token, which the pool sends; without a pool, the sandbox's id.
     """
 
     id: str
@@ -81,8 +79,8 @@ class HostSandbox(Living):
         """Bytes of the host's memory that the sandbox may use: for its files, and its commands' memory and
         output.
 
-        That always includes one command at the sandbox's limits. Concurrent commands, sessions and higher
-        limits can exceed it. more: bytes of one further command.
+        These bytes always include one command at the sandbox's limits. Concurrent commands, sessions and
+        higher limits can exceed it. more: bytes of one further command.
         """
         sessions = sum(size for _, size in self.sessions.values())
         files = self.limits.disk_bytes + self.limits.shm_bytes
@@ -104,5 +102,5 @@ def command_bytes(limits: Limits) -> int:
 
 
 def answer_bytes(answer: Any) -> int:
-    """Size of a stored response in bytes: that of its output."""
+    """Size of a stored response in bytes: the size of its output."""
     return len(answer.output) if isinstance(answer, ExecResult | SessionAnswer) else len(str(answer))

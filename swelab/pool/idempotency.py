@@ -1,4 +1,4 @@
-"""Gives a repeated request the response of the first one, so that no work is done twice."""
+"""Gives a repeated request the response of the first request, so that no work is done twice."""
 
 import asyncio
 import copy
@@ -129,7 +129,7 @@ class Once:
             return
         answer = None if error is not None else task.result()
         size = 0 if error is not None else self._measure(answer)
-        # We copy errors to drop their traceback, whose frames would keep objects alive.
+        # We copy errors without their traceback, because its frames would keep objects alive.
         self._verdicts[key] = _Verdict(fingerprint, answer, copy.copy(error), size, time.monotonic())
         self.size += size
         while len(self._verdicts) > self._most:

@@ -1,4 +1,4 @@
-"""Checks images against the list of those from which a host may make sandboxes."""
+"""Checks images against a list: a host makes sandboxes only from images on that list."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -82,7 +82,8 @@ def _hub_names(name: str) -> list[str]:
 
 
 def _requested_names(name: str, digest: str) -> set[str]:
-    """The names and digests of an image in a request, in the forms of a list. Raises ImageMissing."""
+    """The names and digests of an image in a request, in the forms in which lists write them. Raises
+    ImageMissing."""
     if not re.fullmatch(IMAGE_NAME, name, re.ASCII):
         raise ImageMissing(f"{shorten(name)!r} is not the name of an image")
     bare, _, own = name.partition("@")

@@ -20,7 +20,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PoolLimits:
-    """`ttl_seconds`: life without renewal. `leases`: most placed leases. `waiting`: most queued requests."""
+    """`ttl_seconds`: life without renewal. `leases`, `waiting`: maximum numbers of placed and of waiting
+    leases."""
 
     ttl_seconds: float = 120.0
     leases: int = 1000
@@ -28,7 +29,7 @@ class PoolLimits:
 
 
 class LeaseBook(ABC):
-    """The parts of a pool (`pool.Pool`) that the watch of a node and the making of a sandbox need."""
+    """The parts of a pool (`pool.Pool`) that `node_health` and `create_sandbox` need."""
 
     def __init__(self, store: LeaseStore, limits: PoolLimits) -> None:
         self.store, self.limits = store, limits
@@ -79,7 +80,7 @@ class LeaseBook(ABC):
         made = self.future(lease)
         if not made.done():
             made.set_exception(error)
-            made.exception()  # marks it as retrieved: perhaps no client waits for it
+            made.exception()  # marks the error as retrieved, since perhaps no client waits
 
     def end(self, lease: Lease, reason: str = "") -> None:
         """Begin to end a lease. Its place on the node becomes free when its sandbox has ended."""
@@ -88,7 +89,8 @@ class LeaseBook(ABC):
         self.spawn(self.finish_ending(lease))
 
     async def finish_ending(self, lease: Lease) -> None:
-        """Ask a node to end the sandbox of an ending lease, until that succeeds or the node stays silent."""
+        """Send requests to end the sandbox of an ending lease to its node, until one succeeds or the node is
+        silent."""
         while lease.state == ENDING:
             node = self.nodes.get(lease.node)
             # After that time the node has ended the sandbox by itself, since nobody renewed it.
@@ -122,7 +124,8 @@ class LeaseBook(ABC):
             self.drop(lease_id)
 
     def write(self, lease: Lease) -> bool:
-        """Write a lease to the store. False if that fails, as on a full disk: then do not place it."""
+        """Write a lease to the store. False if that fails (as on a full disk): do not place the lease
+        then."""
         try:
             self.store.set_lease(lease.stored())
         except sqlite3.Error as error:

@@ -91,7 +91,7 @@ class LeaseStore:
             self._base.execute("DELETE FROM left_nodes WHERE url = ?", (url,))
 
     def drop_node(self, url: str) -> None:
-        """Remove a node and store its address as one that left. Raises OSError (nothing was written)."""
+        """Remove a node and store that its address left the pool. Raises OSError (nothing was written)."""
         with self._written():
             self._base.execute("INSERT OR REPLACE INTO left_nodes VALUES (?)", (url,))
             self._base.execute("DELETE FROM nodes WHERE url = ?", (url,))
@@ -124,7 +124,7 @@ class LeaseStore:
         self._base.execute("DELETE FROM leases WHERE id = ?", (lease_id,))
 
     def leases(self) -> list[Record]:
-        """All leases, including ended ones; oldest first."""
+        """All leases, including ended leases; oldest first."""
         found = []
         rows = self._base.execute(f"SELECT number, {', '.join(_COLUMNS)} FROM leases ORDER BY number")
         for number, *values in rows.fetchall():
@@ -141,9 +141,10 @@ class LeaseStore:
         return found
 
     def _set_aside(self, table: str, number: int, row: Record, fault: str) -> None:
-        """Move a damaged row out of its table. A lease's host then ends its sandbox, as nobody renews it."""
+        """Move a damaged row out of its table. If it is a lease, its host then ends the sandbox, since nobody
+        renews it."""
         _log.error("%s: row %d of %s is damaged and set aside: %s", self._path, number, table, fault)
-        with contextlib.suppress(sqlite3.Error):  # the row is skipped in any case
+        with contextlib.suppress(sqlite3.Error):  # a failure is harmless: the row is skipped anyway
             self._base.execute("INSERT INTO damaged VALUES (?, ?)", (json.dumps(row, default=str), fault))
             self._base.execute(f"DELETE FROM {table} WHERE rowid = ?", (number,))
 

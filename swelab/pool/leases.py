@@ -22,8 +22,8 @@ PLACED = (MAKING, ACTIVE, ENDING)
 class Lease(Living):
     """The lease of one request (request_schemas.ALLOCATE).
 
-    ends: when an active lease expires, by time.monotonic(). passed, keeps: see placement.plan. unwanted:
-    whether to end it as soon as its sandbox is made, since no client waits for it any more.
+    ends: when an active lease expires, by time.monotonic(). passed, keeps: see placement.plan. unwanted: no
+    client waits for the lease any more, so it is ended as soon as its sandbox is made.
     """
 
     request_id: str
@@ -46,17 +46,17 @@ class Lease(Living):
 
     @functools.cached_property
     def limits(self) -> Limits:
-        """The limits of its sandbox."""
+        """The limits of the lease's sandbox."""
         return limits_of(self.request, DEFAULT_LIMITS)
 
     @functools.cached_property
     def memory(self) -> int:
-        """Bytes of memory that its sandbox may use, including files and output."""
+        """Bytes of memory that the lease's sandbox may use, including files and output."""
         return footprint(self.limits)
 
     @property
     def image(self) -> str:
-        """The key of its image: digest (or name), and working folder."""
+        """The key of the lease's image: digest (or name), and working folder."""
         return f"{self.request.digest or self.request.image} {self.request.get('cwd', '')}"
 
     @property
@@ -66,7 +66,7 @@ class Lease(Living):
 
     @property
     def beats(self) -> bool:
-        """Whether its client sends heartbeats, also while a command runs."""
+        """Whether the lease's client sends heartbeats, also while a command runs."""
         return self.request.heartbeats
 
     def attempt_id(self) -> str:
@@ -80,7 +80,7 @@ class Lease(Living):
 
     @classmethod
     def read(cls, row: Record) -> "Lease":
-        """The lease of a record that `stored` returned."""
+        """Makes a lease from a record that `stored` returned."""
         return cls(request=row["asked"], **{name: value for name, value in row.items() if name != "asked"})
 
     def answer(self, ttl: float) -> Granted:

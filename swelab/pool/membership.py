@@ -40,7 +40,7 @@ def take_in(store: LeaseStore, urls: Iterable[str]) -> str:
 
 
 async def join(pool: Pool, url: str) -> None:
-    """Add a node, or use a drained one again. Raises NotReached, Conflict, and the errors of the node."""
+    """Add a node, or use a drained node again. Raises NotReached, Conflict, and the errors of the node."""
     link = pool.open_link(url)
     try:
         health = await renew_on_host(link, pool.id, {}, 10.0)

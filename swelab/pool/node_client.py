@@ -52,9 +52,8 @@ class Link:
         return _record(answer)
 
     async def forward(self, path: str, body: Record, request: Request, most: int, seconds: float) -> Response:
-        """Forward a client's request to the node; returns its response as a stream. Raises NotReached.
-
-        most: longest body in bytes.
+        """Forward a client's request to the node; returns the response as a stream. Raises NotReached. most:
+        maximum body size in bytes.
         """
         timeout = httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
         if request.headers.get("content-type") == BYTES:

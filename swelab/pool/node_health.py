@@ -58,7 +58,7 @@ async def _look(book: LeaseBook, node: PoolNode, seconds: float) -> None:
 
 
 def _is_leased(book: LeaseBook, container: str, request_id: str) -> bool:
-    """Whether a sandbox that no renewal named belongs to a lease, or is being made for one."""
+    """Whether a sandbox that our renewal did not name has a lease, or is being made for a lease."""
     lease = book.leases.get(request_id.partition(".")[0])
     if lease is None or lease.attempt_id() != request_id:
         return False

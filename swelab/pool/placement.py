@@ -9,12 +9,12 @@ from swelab.sandbox.protocol import ImageMissing, SandboxError
 from swelab.sandbox.remote_protocol import Refused
 
 _WARM = 0.3
-"""Share of places to subtract from the load of a node that has already made sandboxes of the image."""
+"""Fraction of its places that we subtract from a node's load if it already made sandboxes of the image."""
 
 
 NOBODY: Mapping[str, int] = {}
 PASSES = 32
-"""How many later leases may be placed before a large waiting one. Then a node is reserved for it."""
+"""How many later leases may be placed before a large lease that waits. Then a node is reserved for it."""
 
 
 @dataclass
@@ -27,12 +27,12 @@ class NodeCapacity:
     most_places: int = 0
     most_memory: int = 0
     most_limits: Mapping[str, float] = field(default_factory=dict)  # limits of one sandbox
-    foreign_places: int = 0  # used by sandboxes outside this pool
+    foreign_places: int = 0  # places used by sandboxes outside this pool
     foreign_memory: int = 0
-    paused_until: float = 0.0  # place no lease before then: making a sandbox failed there
+    paused_until: float = 0.0  # no placements until then: making a sandbox failed there
     absent: dict[str, tuple[float, str]] = field(
         default_factory=dict
-    )  # by image that it lacks: (until when we believe that, the error)
+    )  # image that it lacks -> (until when we assume so, the error)
     warm: set[str] = field(default_factory=set)
 
     def lacks(self, image: str, now: float) -> bool:
@@ -87,7 +87,8 @@ def fair(
 def choose(
     lease: Lease, nodes: Iterable[NodeCapacity], used: Mapping[str, Use], now: float
 ) -> NodeCapacity | None:
-    """The least loaded node on which the lease fits now (see _WARM); None if it fits on no node."""
+    """The least loaded node on which the lease fits now (for loads, see _WARM); None if it fits on no
+    node."""
     best: tuple[float, int, str] | None = None
     found = None
     for node in nodes:
@@ -106,7 +107,7 @@ def choose(
 
 
 def _node_to_reserve(lease: Lease, nodes: Sequence[NodeCapacity], used: Mapping[str, Use]) -> str:
-    """The node to reserve for a lease: the one reserved before, or the one with most free memory."""
+    """The node to reserve for a lease: the node reserved before, otherwise the node with most free memory."""
     able = {node.url: node for node in nodes if node.most_memory and not node.never(lease)}
     if lease.keeps in able:
         return lease.keeps
@@ -128,8 +129,8 @@ def plan(
 ) -> tuple[list[tuple[Lease, NodeCapacity]], dict[str, SandboxError]]:
     """Returns (leases to place with their nodes, lease id -> error of a lease that fits on no node).
 
-    most: highest number of placed leases. Up to PASSES later leases may overtake one that fits on no node
-    now; its `passed` counts them. Then a node is reserved for it; the lease's `keeps` names that node.
+    most: maximum number of placed leases. Up to PASSES later leases may overtake a lease that fits on no node
+    now; its `passed` counts them. Then a node is reserved for that lease; its `keeps` names the node.
     """
     used, placed = uses(leases), [lease for lease in leases if lease.state in PLACED]
     free = most - len(placed)

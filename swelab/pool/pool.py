@@ -37,7 +37,7 @@ class Pool(LeaseBook):
         self.open_link = open_link
         self._served: dict[str, int] = {}
 
-    # -- life of the server
+    # -- start and stop of the server
 
     def start(self) -> None:
         """Load nodes and leases from the store, and continue their work."""
@@ -109,7 +109,8 @@ class Pool(LeaseBook):
         return lease
 
     def cancel(self, request_id: str) -> bool:
-        """Cancel a request: drop it if it waits, else end its lease. False if there is no such request."""
+        """Cancel a request: drop it if it waits, otherwise end its lease. False if there is no such
+        request."""
         lease = self.requests.get(request_id)
         if lease is None:
             return self.ended.of_request(request_id) is not None

@@ -31,7 +31,7 @@ from swelab.sandbox.remote_protocol import LATE_SECONDS, Refused
 
 _ACTS = request_schemas.acts("lease_id")
 _BODIES = {"put": lambda limits: FILE_BYTES, "fill": tar_bytes}
-"""By verb: function from a sandbox's limits to the longest body in bytes."""
+"""For each verb: function from a sandbox's limits to the maximum body size in bytes."""
 _JSON = dict.fromkeys(("exec", "evaluate", "session_start", "session_say"), JSON_BYTES)
 _FILE_SECONDS = 620.0
 _UPLOADS = 64  # concurrent ones
@@ -106,7 +106,7 @@ class _Server:
     # -- the pool
 
     async def healthz(self, request: Request) -> Response:
-        """The number of nodes, and of healthy ones."""
+        """The numbers of all nodes and of healthy nodes."""
         healthy = sum(node.capacity.healthy for node in self.pool.nodes.values())
         return json_answer(nodes=len(self.pool.nodes), healthy_nodes=healthy)
 
@@ -247,7 +247,7 @@ async def _unless_over(lease: Lease, sent: Coroutine[Any, Any, Response]) -> Res
     sending, over = asyncio.ensure_future(sent), asyncio.ensure_future(lease.over.wait())
     try:
         await asyncio.wait({sending, over}, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait({sending}, timeout=_GRACE_SECONDS)  # perhaps the host is just sending the reason
+        await asyncio.wait({sending}, timeout=_GRACE_SECONDS)  # the host may be about to send the reason
         if not sending.done():
             raise SandboxLost(lease.reason or "the sandbox was closed while a command ran")
         return sending.result()

@@ -1,4 +1,5 @@
-"""Renews leases and sandboxes: those that nobody renews end, and a running request keeps its sandbox alive.
+"""Renews leases and sandboxes: without renewal they end, except that a running request keeps its sandbox
+alive.
 
 A client renews its leases by heartbeats (`renew_leases`), and the pool renews their sandboxes on each host
 (`renew_on_host`). Both set the same clock (`Living`). A host by itself ends sandboxes that nobody renews.
@@ -15,7 +16,7 @@ from swelab.records import shorten
 from swelab.sandbox.protocol import SandboxLost
 
 LONGEST_SECONDS = 86400.0
-"""Longest time to live of a sandbox on a host; renewals for longer are shortened to it."""
+"""Maximum time to live of a sandbox on a host; longer renewals are cut to it."""
 
 
 class Living:
@@ -25,7 +26,7 @@ class Living:
     busy: list[float]
 
     def until(self) -> float:
-        """The time at which it ends if nobody renews it."""
+        """The time at which the lease or sandbox ends if nobody renews it."""
         return max((self.ends, *self.busy))
 
     def renew(self, seconds: float) -> None:
@@ -34,7 +35,8 @@ class Living:
 
     @contextlib.contextmanager
     def in_use(self, seconds: float) -> Iterator[None]:
-        """Keeps it alive during the block, for at most `seconds`; `ends` is unchanged afterwards."""
+        """Keeps the lease or sandbox alive during the block, for at most `seconds`; `ends` is unchanged
+        afterwards."""
         deadline = time.monotonic() + seconds
         self.busy.append(deadline)
         try:

@@ -19,7 +19,7 @@ from swelab.pool.request_schemas import PoolRequest, read_request
 from swelab.records import Record
 from swelab.sandbox.remote_protocol import BYTES, REQUEST
 
-JSON_BYTES = 4 << 20  # of requests with commands, patches or many names
+JSON_BYTES = 4 << 20  # maximum for requests with commands, patches or many names
 _STEP = 256 << 10
 
 
@@ -33,7 +33,7 @@ async def read_json(request: Request, shape: type[Struct], most: int = SMALL_BYT
 
 
 def sender(request: Request) -> str:
-    """The key under which a request is counted in a Budget: the hash of its token, and its address."""
+    """The key under which a Budget counts a request: the hash of the request's token, and its address."""
     return f"{request.scope['token']} {request.client.host if request.client else ''}"
 
 
@@ -68,7 +68,7 @@ async def spool_body(
 
 
 async def _reach(grant: Grant, size: int, most: int) -> None:
-    """Extend the grant to `size` bytes, and at most _STEP more: bytes count only as they arrive."""
+    """Extend the grant to `size` bytes plus at most _STEP, since bytes count only as they arrive."""
     if size > grant.size:
         await grant.reach(max(size, min(most, size + _STEP)))
 

@@ -31,7 +31,8 @@ FILE_BYTES = 256 << 20
 _TAR_BYTES = 64 << 20  # tar headers and padding of 40,000 files
 _FORM_BYTES = 512 << 10
 _MOST_BYTES = {"containers": 2 << 20}
-"""By field: most bytes of a value that is no string; _FORM_BYTES for others. Longer ones are not parsed."""
+"""Maximum bytes of a field's value that is no string; _FORM_BYTES for all other fields. Longer values are not
+parsed."""
 
 
 class PoolRequest(TypedRecord):
@@ -136,7 +137,7 @@ _ACTS = {
     "session_end": ("session", "session"),
     "destroy": ("", ""),
 }
-"""(fields, required fields) of each request about one sandbox, by verb; the ids are not listed."""
+"""(fields, required fields) of each request about one sandbox, by verb, without the ids."""
 
 
 def acts(which: str) -> dict[str, type[Struct]]:
@@ -201,7 +202,7 @@ def tar_bytes(limits: Limits) -> int:
 
 
 def limits_of(request: PoolRequest, start: Limits) -> Limits:
-    """The limits of a request; those that it does not name are taken from `start`."""
+    """The limits of a request; limits that the request does not name are taken from `start`."""
     own: dict[str, Any] = {
         name: value if name == "wall_seconds" else int(value) for name, value in request.limits.items()
     }

@@ -68,7 +68,7 @@ def check_text(record: Mapping[str, Any], where: str | Path) -> None:
     """Raises InputError with the first field whose text no file can hold.
 
     Bytes of a patch that are not UTF-8 become the lone surrogates U+DC80 to U+DCFF. Other lone surrogates
-    stand for no byte.
+    represent no byte.
     """
     for name, value in record.items():
         try:

@@ -11,7 +11,7 @@ Verdict = Annotated[str, one_of("GradeEnd")]
 FinalEnd = Annotated[str, one_of("FINAL_ROLLOUTS")]
 UNASKED: Witnessed = "not_witnessed"
 RESOLVED_BY: tuple[Witnessed, ...] = ("witnessed", "weakly_witnessed", UNASKED)
-"""How well a resolved patch can be witnessed."""
+"""How strong the evidence of the witness for a resolved patch is."""
 _SAMPLE = "which of the policy's attempts at the task; 0 when not there"
 
 
@@ -70,7 +70,7 @@ class Prediction(TypedRecord):
 
 
 class Usage(ClosedRecord):
-    """Calls, tokens and dollars that one trajectory used; null if not known, and never 0."""
+    """Calls, tokens and dollars that one trajectory used. An unknown number is null, and not 0."""
 
     calls: Count = field("answers of the model")
     prompt_tokens: int | None = field("tokens sent, summed over all calls; cached ones count", minimum=0)
@@ -136,5 +136,6 @@ class Grade(TypedRecord):
 
     @property
     def evidence(self) -> str:
-        """How well a resolved patch is witnessed; not_witnessed if the questions were not run."""
+        """How strong the evidence of the witness for a resolved patch is; not_witnessed if no question
+        ran."""
         return self.witness.standing if self.witness else UNASKED

@@ -22,7 +22,7 @@ StatusCounts = Annotated[
         additionalProperties=False,
     ),
 ]
-"""Attempts by verdict: each has its count, 0 too."""
+"""Counts of attempts by verdict. Every verdict has a count, even if it is 0."""
 Difference = Annotated[float, Bounds(minimum=-1, maximum=1)]
 
 

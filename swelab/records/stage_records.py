@@ -22,8 +22,8 @@ class UsedRecipe(ClosedRecord):
 
 
 class Manifest(TypedRecord):
-    """A stage's account of itself: the code, inputs, recipes and packages that made its outputs; then facts
-    of its own."""
+    """A stage's record about itself: the code, inputs, recipes and packages that made its outputs, and facts
+    that only this stage has."""
 
     rule: str = field("the rule that made the outputs")
     code: Code = field("which code ran")

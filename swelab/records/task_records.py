@@ -1,4 +1,4 @@
-"""Records about tasks: the rows of a subset, their difficulty, the lock of those that are usable, images."""
+"""Records about tasks: the rows of a subset, their difficulty, the lock of usable rows, images."""
 
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,7 @@ NullEnd = Literal["ran", "too long", "broken off"]
 
 
 class TaskFile(ClosedRecord):
-    """A file of a task whose whole repository lies in its row."""
+    """A file of a task; the task's row holds its whole repository."""
 
     path: str = field("path in the checkout", minLength=1)
     content: str = field("its text")
@@ -283,7 +283,8 @@ class FailedImage(ClosedRecord):
 
 
 class Images(ClosedRecord):
-    """The images that a subset's tasks run in, as they were pulled; and those that could not be pulled."""
+    """The images that a subset's tasks run in: images as they were pulled, and images that could not be
+    pulled."""
 
     images: dict[str, PulledImage] = field("by the name in the tasks' rows")
     failed: dict[str, FailedImage] = field("by name: why the image could not be had")

@@ -40,9 +40,9 @@ def folder_for(path: Path) -> Iterator[Path]:
 def atomic(path: str | Path, durable: bool = True) -> Iterator[IO[bytes]]:
     """Yields a binary stream. Its content becomes `path` only if the block ends without an exception.
 
-    With several writers, the last one's content stays. Temporary files of killed writers are removed; a live
-    writer holds a lock on its file. Without `durable` nothing waits for the disk: this is for files whose
-    readers treat a damaged file as absent.
+    With several writers, the content of the last writer stays. Temporary files of killed writers are removed;
+    a live writer holds a lock on its file. Without `durable` the write does not wait for the disk; use this
+    only if readers treat a damaged file as absent.
     """
     path = Path(path)
     with folder_for(path.parent):
@@ -76,7 +76,7 @@ def _part(path: Path) -> tuple[int, str]:
             fcntl.flock(handle, fcntl.LOCK_EX)
         if os.path.exists(name):
             return handle, name
-        os.close(handle)  # another writer removed it before it was locked
+        os.close(handle)  # another writer removed the file before we locked it
 
 
 def write_bytes(path: str | Path, data: bytes, durable: bool = True) -> None:

@@ -28,7 +28,7 @@ def group_relative(rewards: Rewards, scaled: bool = True, epsilon: float = EPSIL
 
 
 def leave_one_out(rewards: Rewards) -> list[float]:
-    """RLOO: each reward less the mean of the others. Source: arXiv 2402.14740."""
+    """RLOO: each reward minus the mean of the other rewards. Source: arXiv 2402.14740."""
     known = [reward for reward in rewards if reward is not None]
     if len(known) < 2:
         return [0.0] * len(rewards)
@@ -38,9 +38,9 @@ def leave_one_out(rewards: Rewards) -> list[float]:
 def length_weighted(rewards: Rewards, lengths: Sequence[int]) -> list[float]:
     """Each reward less the mean reward of a token: sum(reward x length) / sum(length).
 
-    With it the advantages of a group's tokens sum to 0, as a loss that is a mean over tokens needs: in it a
-    rollout's weight is its number of tokens. `lengths` are trained tokens, one number per rollout. A group of
-    fewer than two rewards, or one without tokens, is all 0. Source: prime-rl, pull request 3528.
+    So the advantages of a group's tokens sum to 0. A loss that is a mean over tokens needs this, because a
+    rollout's weight in it is its number of tokens. `lengths` are trained tokens, one number per rollout. A
+    group of fewer than two rewards, or one without tokens, is all 0. Source: prime-rl, pull request 3528.
     """
     pairs = [(reward, n) for reward, n in zip(rewards, lengths, strict=True) if reward is not None]
     tokens = sum(n for _, n in pairs)
@@ -64,8 +64,8 @@ def step_wise(
     has advantage 0. Rollouts whose outcome is None have 0 at each step.
 
     Source: the estimator `step_wise` of OpenClaw-RL, without three of its faults: it reads process scores by
-    another index than it writes them, ignores the coefficient, and gives a step that only one rollout reached
-    its raw score.
+    another index than it writes them, it ignores the coefficient, and it uses the raw score of a step that
+    only one rollout reached.
     """
     found = [[0.0] * len(steps) for steps in process]
     for number in range(max(map(len, process), default=0)):
@@ -105,4 +105,4 @@ OF_ROLLOUTS: dict[str, Callable[[Rewards, Sequence[int]], list[float]]] = {
     "leave-one-out": lambda rewards, lengths: leave_one_out(rewards),
     "length-weighted": length_weighted,
 }
-"""Estimators that give each rollout one advantage: name in recipes -> f(rewards, trained tokens)."""
+"""Estimators that give each rollout a single advantage: name in recipes -> f(rewards, trained tokens)."""

@@ -17,9 +17,9 @@ from swelab.rl.rollouts import RolledOut, RolloutRequest, StepJournal
 
 
 class Ahead:
-    """Groups of `samples` rollouts from the prompt `first` on, at most `workers` rollouts at once.
-
-    folder: of the journals, one for every `per_file` prompts. roll_out: makes a rollout, or reads it back.
+    """Groups of `samples` rollouts from the prompt `first` on, at most `workers` rollouts at once. folder:
+    holds the journals, one for every `per_file` prompts. roll_out: makes a rollout, or reads it from the
+    journal.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Ahead:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
-        """Starts no more rollouts, and waits until the turns of the running ones are in the journals."""
+        """Starts no more rollouts, and waits until the turns of running rollouts are in the journals."""
         self._pool.shutdown(cancel_futures=True)
         self._close(self._next // self._per_file + 1)
 

@@ -1,7 +1,7 @@
 """Writes the readable files of a training: a folder for each rollout, and the attempts of its validations.
 
-The names inside of a rollout's folder are those of the SWE-RL scripts (`traj.json` with `messages`,
-`step_debug` and `info`, `patch.diff`, `meta.json`). Gold patches are in none of them.
+The file names in a rollout's folder are those of the SWE-RL scripts (`traj.json` with `messages`,
+`step_debug` and `info`, `patch.diff`, `meta.json`). No file contains a gold patch.
 """
 
 from dataclasses import dataclass

@@ -11,8 +11,8 @@ from swelab.sft.train.grouping import deal, padded_tokens
 class TrainingSample:
     """A sample with the advantage and the weight of each of its tokens.
 
-    Both are 0 where a token is not trained; a weight is the token's share in the loss of the whole batch
-    (`token_weights`). name: of the sample's rollout, for messages.
+    Both are 0 if a token is not trained. A weight is the token's share in the loss of the whole batch
+    (`token_weights`). name: the name of the sample's rollout, for messages.
     """
 
     sample: Sample
@@ -22,7 +22,8 @@ class TrainingSample:
 
 
 FILLER = TrainingSample(Sample([0, 0], [0, 0], [0.0, 0.0], [-1, -1]), (0.0, 0.0), (0.0, 0.0))
-"""A sample that trains nothing. All ranks make equally many passes; a rank without samples left runs this."""
+"""A sample that trains nothing. All ranks make equally many passes; a rank that has no more samples runs
+this."""
 
 Share = list[list[list[TrainingSample]]]
 """A rank's share of a batch: optimizer steps > forward passes > samples."""

@@ -15,7 +15,7 @@ PLACEHOLDER = "[... {n} turn(s) of interaction history omitted due to context wi
 
 @dataclass(frozen=True)
 class TurnWindow:
-    """Turns [0, head) and [tail, all) are shown; `size` is the tokens of all that is shown."""
+    """Turns [0, head) and [tail, all) are shown; `size` is the number of tokens that are shown."""
 
     head: int
     tail: int
@@ -23,12 +23,12 @@ class TurnWindow:
 
     @property
     def omitted(self) -> int:
-        """The number of turns that the placeholder stands for."""
+        """The number of turns that the placeholder replaces."""
         return self.tail - self.head
 
 
 def placeholder(omitted: int) -> str:
-    """The line that stands for `omitted` turns; it ends the user's message before them."""
+    """The line that replaces `omitted` turns; it is put at the end of the user's message before them."""
     return PLACEHOLDER.format(n=omitted)
 
 
@@ -41,10 +41,10 @@ def select_turns(
 ) -> TurnWindow | None:
     """The turns to show within `budget` tokens; None if not even the newest turn fits.
 
-    `turns` holds the tokens of each turn (an answer and its results), oldest first; `fixed` those of the
-    system's and the first user's message; `placeholder_tokens(n)` those of the line for n omitted turns. Only
-    whole turns are shown. First the head takes turns that fit into its share. Then the tail takes turns that
-    fit into the rest, and the head may use what the tail leaves.
+    `turns` holds the tokens of each turn (an answer and its results), oldest first; `fixed` is the number of
+    tokens of the system's and the first user's message; `placeholder_tokens(n)` returns the tokens of the
+    line for n omitted turns. Only whole turns are shown. First the head takes turns that fit into its share.
+    Then the tail takes turns that fit into the rest, and the head may use what the tail leaves.
     """
     everything = fixed + sum(turns)
     if everything <= budget:

@@ -21,7 +21,7 @@ from swelab.rl.advantages import is_constant
 class Attempt:
     """Facts about a rollout when its group is complete. `reward` is None if nothing could be graded.
 
-    `trained_tokens` are those that the policy sampled and that may be trained.
+    `trained_tokens` is the number of tokens that the policy sampled and that may be trained.
     """
 
     end: RolloutEnd
@@ -31,7 +31,7 @@ class Attempt:
 
     @property
     def lost(self) -> bool:
-        """Whether infrastructure failed: the sandbox, the model's server, or the grader's."""
+        """Whether infrastructure failed: the sandbox, the model's server, or the grader's sandbox."""
         return self.end in LOST_ROLLOUTS or self.grade is None or self.grade in LOST_GRADES
 
 
@@ -40,8 +40,8 @@ class Treated:
     """The result of the switches for a group.
 
     rewards: None for each rollout that has left the baseline. trained: whether each rollout is trained.
-    dropped: why the whole group is not trained, or "". untrained: for each rollout, why it alone is not
-    trained, or "".
+    dropped: why the whole group is not trained, or "". untrained: for each rollout, why it is not trained
+    even if its group is, or "".
     """
 
     rewards: list[float | None]
@@ -50,8 +50,8 @@ class Treated:
     untrained: tuple[str, ...] = ()
 
     def reason(self, place: int) -> str:
-        """Why the rollout at `place` of the group is not trained: its own reason, or its group's; "" if it is
-        trained."""
+        """Why the rollout at `place` of the group is not trained: its own reason, or the reason of its group;
+        "" if it is trained."""
         own = self.untrained[place] if self.untrained else ""
         return own or (f"group: {self.dropped}" if self.dropped else "")
 
@@ -76,7 +76,8 @@ def treat(group: Sequence[Attempt], failures: Failures, keep_constant: bool = Fa
 
 
 def _untrained(attempt: Attempt, switched: Sequence[str]) -> str:
-    """Why a rollout by itself is not trained, or "". switched: its ends that the recipe masks."""
+    """Why a rollout is not trained, as far as it depends on the rollout only, or "". switched: ends of
+    rollouts that the recipe masks."""
     if attempt.lost:
         return "infrastructure"
     return switched[0] if switched else "" if attempt.trained_tokens else "no token sampled"

@@ -1,4 +1,5 @@
-"""Measures for which share of a step the learner, the engine and the rollout places were idle."""
+"""Measures the share of a step's time during which the learner, the engine and the rollout places were
+idle."""
 
 import threading
 import time

@@ -1,8 +1,8 @@
 """Votes of a judge on the steps of rollouts, requested while the rollouts run.
 
 A vote that the judge's service loses, or that is neither +1 nor -1, is counted but not used: the step's score
-is the mean of the others. Paid votes are kept until the rollout is in the journal, so that no vote is paid
-for twice.
+is the mean of the other votes. Paid votes are kept until the rollout is in the journal, so that no vote is
+paid for twice.
 """
 
 from collections import Counter
@@ -53,7 +53,8 @@ class Judge:
             self._used.update(counts)
 
     def spent(self) -> dict[str, float]:
-        """Returns the use since the last call: calls, lost and unreadable ones, tokens, dollars."""
+        """Returns the judge's use since the last call of this method: calls, lost and unreadable calls,
+        tokens, dollars."""
         with self._one:
             used, self._used = self._used, Counter()
         dollars = used.pop("nanodollars", 0) / 1e9
@@ -98,7 +99,8 @@ class RolloutVotes:
 
 
 def steps_of(messages: Sequence[Record]) -> list[Step]:
-    """The steps of a conversation that have a result: one for each answer of the policy but a last one."""
+    """The steps of a conversation that have a result: all answers of the policy, without a last answer that
+    has none."""
     found = list[Step]()
     for message, after in zip(messages, messages[1:], strict=False):
         if message["role"] != "assistant":

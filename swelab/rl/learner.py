@@ -31,11 +31,11 @@ __all__ = ["STATE", "Learner", "NotFinite", "TrainingSample", "Trainee"]
 
 
 class NotFinite(Fault):
-    """A loss or gradient is not finite. The weights are those before the optimizer step."""
+    """A loss or gradient is not finite. The optimizer step was not made, so the weights are unchanged."""
 
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-"""The recipes' dtypes, by torch's names."""
+"""Torch's name of each dtype in recipes."""
 
 
 class Trainee(Protocol):
@@ -58,7 +58,7 @@ class Trainee(Protocol):
 class Learner:
     """A policy, its optimizer, and for a divergence from the start a copy of the starting policy.
 
-    mesh: the ranks that share the weights, this process among them; None for one process alone.
+    mesh: the ranks that share the weights, this process among them; None if there is only one process.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Learner:
         return found
 
     def train(self, batch: Sequence[TrainingSample]) -> dict[str, float]:
-        """See `Trainee`. NotFinite names the samples; the weights are then those before the failed step."""
+        """See `Trainee`. NotFinite names the samples; the failed step then leaves the weights unchanged."""
         (mine,) = shares(batch, self.settings.minibatches, self.settings.batch_tokens)
         return self.train_share(mine)
 
@@ -207,7 +207,7 @@ class Learner:
         return (losses * weights).sum(-1) * self.settings.minibatches * known
 
     def save(self, folder: Path) -> None:
-        """See `Trainee`. Each rank calls it; the first one writes."""
+        """See `Trainee`. Each rank calls it; the first rank writes."""
         first = self.mesh is None or self.mesh.get_rank() == 0
         weights = None if self.mesh is None else whole(dict(self.model.named_parameters()), first)
         state = {

@@ -30,7 +30,7 @@ class Training:
     """A training run in a folder of its own.
 
     learner: opens the learner on a checkpoint. publish: makes all servers load other weights. place: where
-    rollouts are made. engine: measures when the policy generates, if this process calls it.
+    rollouts are made. engine: measures when the policy generates, if this process calls the policy.
     """
 
     def __init__(

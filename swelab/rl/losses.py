@@ -65,7 +65,7 @@ def kl_to_reference(logprobs: Tensor, reference: Tensor, mask: Tensor) -> Tensor
 
 
 def mismatch_weights(old: Tensor, engine: Tensor, mask: Tensor, rule: Mismatch) -> Tensor:
-    """Returns the factor of each token's loss, without gradient: 0 where the token is masked.
+    """Returns the factor of each token's loss, without gradient: 0 if the token is masked.
 
     Tokens whose ratio is out of bounds are masked (IcePop); `truncate` is truncated importance sampling.
     """

@@ -110,7 +110,7 @@ def _sandboxes(recipe: Rl, machine: Machine) -> Iterator[Finding]:
 
 
 def check_recipe(recipe: Rl) -> list[Finding]:
-    """All findings on a recipe for this machine, from those of its weights and tasks that exist already."""
+    """All findings on a recipe for this machine, as far as its weights and tasks exist already."""
     start, machine = Path(weights_paths(recipe.start)[0]), this_machine()
     if (start / "config.json").is_file():
         findings = [*_whole(start)]
@@ -173,5 +173,6 @@ def _tasks(recipe: Rl) -> Iterator[Finding]:
 
 
 def stop_unless_fit(recipe: Rl, start: Path, machine: Machine | None = None) -> None:
-    """Prints the findings of `preflight`. Raises Fault if one must be fixed. machine: None is this one."""
+    """Prints the findings of `preflight`. Raises Fault if one must be fixed. machine: None means this
+    machine."""
     require(_against(recipe, start, machine or this_machine()))

@@ -9,7 +9,7 @@ from swelab.rl.context_manager import HEAD_SHARE, placeholder, select_turns
 from swelab.rl.token_model import TokenModel
 
 _SEAM = 4
-"""Margin in tokens for the line, because tokens next to it may be split in another way."""
+"""Margin in tokens for the line about omitted turns: the text next to it may be split into other tokens."""
 
 
 class ManagedModel(TokenModel):
@@ -44,6 +44,6 @@ class ManagedModel(TokenModel):
 
 
 def _with_line(messages: Sequence[Record], line: str) -> list[Record]:
-    """Returns the messages with `line` appended to the last one."""
+    """Returns the messages with `line` appended to the last message."""
     *before, last = messages
     return [*before, {**last, "content": f"{last['content']}\n{line}"}]

@@ -102,7 +102,7 @@ def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
 
 
 def of_groups(groups: Iterable[Sequence[Attempt]]) -> dict[str, float]:
-    """Counts a step's tasks that none, all or some of their attempts resolved.
+    """Counts a step's tasks by whether none, all or some of their attempts resolved them.
 
     Attempts that infrastructure lost do not count; a task that has only such attempts is counted as lost.
     """
@@ -150,7 +150,8 @@ def of_judge(rollouts: Iterable[RolledOut], spent: Mapping[str, float]) -> dict[
 
 
 def of_validation(rollouts: Sequence[RolledOut]) -> dict[str, float]:
-    """Counts of a validation: tasks, resolved and lost ones. Lost tasks are not in the resolve rate."""
+    """Counts of a validation: all tasks, resolved tasks, lost tasks. Lost tasks are not in the resolve
+    rate."""
     attempts = [done.attempted(solved) for done in rollouts]
     played = sum(not attempt.lost for attempt in attempts)
     resolved = sum(attempt.grade == GradeEnd.RESOLVED for attempt in attempts)

@@ -31,5 +31,6 @@ def model_maker(
 
 
 def offering(template: TokenTemplate, scaffold: MiniLoop, thinking: bool | None = None) -> TokenTemplate:
-    """The template with the tools of the scaffold's agent. Raises InputError if it leaves them out."""
+    """The template with the tools of the scaffold's agent. Raises InputError if the template omits the
+    tools."""
     return template.offering(open_agent(scaffold.agent).form(scaffold).offered.get("tools", ()), thinking)

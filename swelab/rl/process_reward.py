@@ -1,8 +1,8 @@
 """Scores of single steps by a judge: the judge's prompts, and the parsing of its answers.
 
 A judge is a model that reads the issue, the last steps and one step with its result, and answers +1 or -1 in
-a box. It answers several times; a step's score is the mean of the answers that can be read. If none can be
-read, the score is None and the step's advantage is that of an average step.
+a box. The judge answers several times; a step's score is the mean of the answers that can be read. If none
+can be read, the score is None and the step's advantage is that of an average step.
 """
 
 import re
@@ -62,8 +62,8 @@ class Step:
 def judge_messages(issue: str, steps: Sequence[Step], number: int) -> list[dict[str, str]]:
     """The conversation that asks for the score of `steps[number]`, counted from 0.
 
-    Texts are cut in their middle. Each stands between two marks. The mark is a hash of all texts, so that no
-    text can hold it; the same step gives the same prompt.
+    We cut texts in their middle, and put each text between two marks. The mark is a hash of all texts, so
+    that no text can hold it; the same step gives the same prompt.
     """
     texts = [
         issue,

@@ -13,16 +13,16 @@ from swelab.tasks.published_rows import is_private
 
 
 def check_tasks(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> None:
-    """Raises the first of `task_faults`, an InputError."""
+    """Raises an InputError with the first of `task_faults`."""
     for fault in task_faults(recipe, tasks, held_out):
         raise fault
 
 
 def task_faults(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> Iterator[InputError]:
-    """Yields each reason why a recipe cannot train on the tasks or be validated on the others.
+    """Yields each reason why a recipe cannot be trained on `tasks` or validated on `held_out`.
 
-    A step needs `prompts` tasks and up to `refill` more, and a validation `limit`. Both sets may share no
-    task, function or bug. All tests must be public, and no task may be of a published evaluation set.
+    A step needs `prompts` tasks and up to `refill` more, and a validation `limit`. The two sets must not
+    share a task, function or bug. All tests must be public, and no task may be of a published evaluation set.
     """
     if private := [task.instance_id for task in (*tasks, *held_out) if is_private(task)]:
         yield InputError(f"the tests of {private[0]} are private", expected="tasks that can be judged here")

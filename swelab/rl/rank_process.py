@@ -63,7 +63,8 @@ def main() -> int:
 
 
 def serve(address: str, rank: int, ranks: int, device: str) -> None:
-    """Runs the main process's commands until that ends. The first command opens a learner, others call it."""
+    """Runs the main process's commands until that process ends. The first command opens a learner, the other
+    commands call it."""
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(address)
         connection = Connection(line.detach())

@@ -1,7 +1,8 @@
-"""Makes the rollouts of a training on hosts of a Ray cluster. Learner, servers and journals stay in place.
+"""Makes the rollouts of a training on hosts of a Ray cluster. Learner, servers and journals stay where they
+are.
 
-All hosts see the run's folder. A host writes each rollout's turns and result to a journal there, and the
-training deletes it once it has the result. So an unfinished rollout is resumed after a kill.
+All hosts see the run's folder. A host writes each rollout's turns and result to a journal there; the training
+deletes the journal once it has the result. So an unfinished rollout is resumed after a kill.
 """
 
 import os

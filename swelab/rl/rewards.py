@@ -8,12 +8,12 @@ from swelab.records.attempt_records import Grade
 
 
 def solved(grade: Record) -> float:
-    """1 for a resolved task, else 0."""
+    """1 for a resolved task, otherwise 0."""
     return float(grade["resolved"])
 
 
 def signed(grade: Record) -> float:
-    """1 for a resolved task, else -1."""
+    """1 for a resolved task, otherwise -1."""
     return 1.0 if grade["resolved"] else -1.0
 
 

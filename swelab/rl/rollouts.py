@@ -30,7 +30,7 @@ TRIES = 3
 """Maximum number of starts of a rollout that infrastructure loses."""
 
 MakeModel = Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]
-"""Makes the model of one rollout. Arguments: a function that gets each new turn; turns sampled before."""
+"""Makes the model of one rollout. Arguments: a function that is called with each new turn; earlier turns."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Maker(Protocol):
         ...
 
     def roll_out(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:
-        """Makes and grades a rollout, or reads it back. Raises Fault."""
+        """Makes and grades a rollout, or reads it from the journal. Raises Fault."""
         ...
 
 

@@ -14,8 +14,8 @@ from swelab.models.token_turn import TokenTurn
 class Sample:
     """One training sequence; the lists have the same length.
 
-    mask: 1 where the policy sampled the id. logprobs: the engine's, 0.0 where mask is 0. steps: the number
-    of the turn that sampled the id, -1 where mask is 0.
+    mask: 1 if the policy sampled the id. logprobs: from the engine, 0.0 if mask is 0. steps: the number of
+    the turn that sampled the id, -1 if mask is 0.
     """
 
     ids: list[int] = field(default_factory=list)

@@ -15,7 +15,7 @@ from swelab.sft.train.check_settings import check_wandb
 from swelab.sft.train.tensorboard_wandb import Boards
 
 TIMES = {"time/rollouts": "rollouts", "time/train": "training"}
-"""verl writes these after it saves. If a kill comes between, the step does not have them."""
+"""verl writes these figures after it saves. If it is killed in between, the step lacks them."""
 
 
 class Reports:
@@ -35,7 +35,7 @@ class Reports:
         """The policy was validated after so many steps."""
 
     def close(self) -> None:
-        """The run has finished, or stops."""
+        """The run has finished or stopped."""
 
 
 class StepReports(Reports):

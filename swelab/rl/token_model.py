@@ -58,8 +58,8 @@ class TokenModel(TextModel):
     `watch` is called with the conversation before each turn.
 
     `sampling` holds temperature, top_p, max_tokens and, if wanted, stop. `replayed` are turns that an
-    interrupted rollout sampled before: they are returned instead of new ones. A replayed turn whose prompt
-    differs now is skipped: a command printed something else when it ran again.
+    interrupted rollout sampled before: they are returned instead of new turns. A replayed turn whose prompt
+    differs now is skipped: when a command ran again, its output was different.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class TokenModel(TextModel):
         return self.reply(content, calls, usage=usage, finish_reason=turn.finish, seconds=seconds)
 
     def _read(self, messages: list[Record]) -> None:
-        """Reads the messages to the policy since its last turn, but not those of the policy itself."""
+        """Reads the messages to the policy since its last turn, but not the policy's own messages."""
         told = [message for message in messages if message["role"] not in ("assistant", "exit")]
         new, self._read_messages = told[self._read_messages :], len(told)
         if not self._steps:

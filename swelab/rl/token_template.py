@@ -17,8 +17,8 @@ _ANSWER = "\u2060the answer\u2060"
 class TokenTemplate:
     """The chat template and tokenizer of a checkpoint.
 
-    tools: those that the first messages offer. thinking: value of the template's `enable_thinking` (whether
-    turns begin with thoughts); None does not set it.
+    tools: the tools that the first messages offer. thinking: value of the template's `enable_thinking`
+    (whether turns begin with thoughts); None does not set it.
     """
 
     def __init__(self, tokenizer: Any, tools: Sequence[Record] = (), thinking: bool | None = None):
@@ -43,7 +43,7 @@ class TokenTemplate:
     @classmethod
     def of(cls, checkpoint: Path, tools: Sequence[Record] = ()) -> "TokenTemplate":
         """The template of a checkpoint in Hugging Face layout. Raises InputError (no template, or an unusable
-        one)."""
+        template)."""
         from transformers import AutoTokenizer
 
         try:
@@ -63,7 +63,8 @@ class TokenTemplate:
         return self.ids(self._render(messages))
 
     def following(self, messages: Sequence[Record], ended: bool) -> list[int]:
-        """The ids between two sampled turns: the end of the first if it was not sampled, then `messages`."""
+        """The ids between two sampled turns: the end of the first turn if it was not sampled, then
+        `messages`."""
         return self.ids(self._after(messages)) if ended else self.ids(self.turn_end + self._after(messages))
 
     def text(self, sampled: Sequence[int]) -> str:

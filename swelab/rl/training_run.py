@@ -78,7 +78,7 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
 def open_learner(recipe: Rl, checkpoint: Path, start: Path, log: Path, ranks: ExitStack) -> Trainee:
     """Opens the learner on a checkpoint: in this process, or in several processes, which `ranks` closes.
 
-    start: checkpoint for the divergence from it. log: of those processes. Raises InputError, RankLost.
+    start: checkpoint for the divergence from it. log: the log of the processes. Raises InputError, RankLost.
     """
     train, device = recipe.train, device_of(recipe.train)
     if train.ranks == 1:
@@ -126,7 +126,7 @@ def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
 
 
 def hand_over(last: Path, work: Path, checkpoint: Path) -> None:
-    """Moves the results of a training to the paths that its rule declares, and replaces earlier ones.
+    """Moves the results of a training to the paths that its rule declares, and replaces earlier results.
 
     `checkpoint` is without the learner's state; figures, validations and rollouts lie next to it.
     """

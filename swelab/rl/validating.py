@@ -55,7 +55,8 @@ class Validations:
         return sorted({*range(0, self._steps, every), self._steps}) if self._validation else []
 
     def run(self, steps: int) -> Record:
-        """Attempts the tasks with the served weights, those after `steps` steps, and returns the figures."""
+        """Attempts the tasks with the served weights (the weights after `steps` steps), and returns the
+        figures."""
         assert self._validation
         began, facts = time.monotonic(), self._facts(steps)
         with Journal(facts.with_suffix(".jsonl")) as journal, ThreadPoolExecutor(self._workers) as pool:
@@ -79,7 +80,7 @@ class Validations:
         return read_json(facts) if facts.exists() else {}
 
     def rows(self) -> Iterator[Record]:
-        """All attempts. Only those of the first and the last validation hold conversations."""
+        """All attempts. Only attempts of the first and the last validation hold conversations."""
         done = [steps for steps in range(self._steps + 1) if self._facts(steps).exists()]
         for steps in done:
             with Journal(self._facts(steps).with_suffix(".jsonl")) as journal:

@@ -138,9 +138,8 @@ def take_out(folder: Path) -> list[str]:
 
 
 def merged(folders: Iterable[Path], instance_ids: Iterable[str]) -> dict[str, Prediction]:
-    """Merges the predictions of several slices, in the order of `instance_ids`. Each must be there once.
-
-    Raises InputError with the instances that are in two slices, in none, lost, or not among the tasks.
+    """Merges the predictions of several slices, in the order of `instance_ids`. Each instance must occur
+    once. Raises InputError with the instances that are in two slices, in none, lost, or not among the tasks.
     """
     found: dict[str, Prediction] = {}
     faults: dict[str, list[str]] = {"in two slices": [], "lost (run the slice again)": []}

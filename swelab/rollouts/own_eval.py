@@ -1,4 +1,4 @@
-"""Reads the result of an agent's last own call of its tool `eval`. Published rewards are made from it."""
+"""Reads the result of an agent's last call of its tool `eval`. Published rewards use this result."""
 
 from collections.abc import Iterable
 

@@ -30,7 +30,7 @@ def load_predictions(path: str | Path, key_filter: KeyFilter | None = None) -> d
 
 
 def read_predictions(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[Prediction]:
-    """Yields predictions; forms and errors as in `load_predictions`. An object is not loaded at once."""
+    """Yields predictions; forms and errors as in `load_predictions`. An object is read entry by entry."""
     seen: set[str] = set()
     for number, row in enumerate(_rows(path, key_filter)):
         prediction = as_record(row, Prediction, f"{path}, prediction {number}")
@@ -90,8 +90,8 @@ def collect(
 ) -> Iterator[tuple[str, Prediction]]:
     """(instance id, prediction) of each of `names` in their order, from trajectories in any order.
 
-    `spool`: an empty one, in which patches wait. Raises InputError if an instance has two trajectories, a
-    name has no trajectory, or a trajectory has another name.
+    `spool`: an empty spool, which holds patches for a while. Raises InputError if an instance has two
+    trajectories, a name has no trajectory, or a trajectory has another name.
     """
     found: dict[str, int] = {}
     for path, row in trajectories:

@@ -22,7 +22,7 @@ from swelab.tasks.task_images import task_images
 from swelab.tasks.task_rows import read_tasks
 
 OPEN = "swelab-open "
-"""Prefix of the program's startup command, which alone tells the instance of an environment."""
+"""Prefix of the program's startup command; only this command tells an environment's instance."""
 LARGE = {"cpu_seconds": 1200, "memory_bytes": 10 << 30, "processes": 1024, "file_bytes": 2 << 30}
 _lock = threading.Lock()
 _tasks: dict[str, dict[str, Task]] = {}

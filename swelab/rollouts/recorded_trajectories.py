@@ -180,7 +180,7 @@ def _mini(path: Path, parts: Record) -> Rollout:
     if version not in (MINI_1, MINI_2):
         raise Broken(f"unknown format: trajectory format {version!r}")
     if version == MINI_1 and messages and messages[-1].role == "user":
-        messages[-1] = messages[-1] | {"role": "exit"}  # version 1 stores the submission there
+        messages[-1] = messages[-1] | {"role": "exit"}  # format version 1 stores the submission there
     if not info.get("exit_status"):
         raise Broken("unfinished: no exit status")
     for message in messages:

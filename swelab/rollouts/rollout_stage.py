@@ -37,8 +37,8 @@ EXIT_STATUS = {RolloutEnd.SANDBOX_LOST: "SandboxLost", RolloutEnd.BUDGET_SPENT: 
 def rollout_key(task: Task, policy: Policy, scaffold: Record, weights: str, repo: str) -> str:
     """Hash of everything that a rollout depends on.
 
-    task: as the policy sees it, with the repair from the policy's recipe if there is one. scaffold: every
-    setting of the agent, as plain values.
+    task: as the policy sees the task, with the repair from the policy's recipe if that has a repair.
+    scaffold: every setting of the agent, as plain values.
     """
     return digest([task, rollout_slice(policy), scaffold, weights, repo])
 
@@ -92,8 +92,7 @@ def final(
     keyed: list[tuple[str, Task]], rows: Iterator[Trajectory], place: "RolloutPlace", paid: PaidRun
 ) -> Iterator[Trajectory]:
     """Yields the trajectories in `rows` unchanged, and deletes the paid turns of each finished rollout.
-
-    Raises BudgetSpent after the last one if some wait for a higher budget.
+    Raises BudgetSpent after the last trajectory if some rollouts wait for a higher budget.
     """
     reasons = []
     for (key, _), row in zip(keyed, rows, strict=True):
@@ -117,8 +116,8 @@ def rollout_losses(policy: Policy, name: str) -> Losses[Trajectory]:
 
 
 def out_of_budget(reason: str, unpaid: int, total: int, policy: str, place: str) -> BudgetSpent:
-    """The error of a shard with `unpaid` rollouts that need a higher budget. place: names what is kept, in
-    the message."""
+    """The error of a shard with `unpaid` rollouts that need a higher budget. place: for the message, where
+    paid work is stored."""
     return BudgetSpent(
         f"{reason}; {unpaid} of {total} rollouts of this shard are left: raise budget_dollars"
         f" of policy {policy} and run the same command; what is {place} is kept"
@@ -129,7 +128,7 @@ def out_of_budget(reason: str, unpaid: int, total: int, policy: str, place: str)
 class RolloutPlace:
     """Rollouts of one policy on a subset, on any machine; see `ray_workers.Place`.
 
-    repairs: those in a scripted policy's recipe, by instance id.
+    repairs: the repairs in a scripted policy's recipe, by instance id.
     """
 
     policy_name: str
@@ -174,7 +173,7 @@ class RolloutPlace:
 
     @contextmanager
     def open(self, count: int) -> Iterator[Callable[[Task], Trajectory]]:
-        """As `at_work`, on a host of a cluster. Raises InputError for a checkpoint without an endpoint."""
+        """Like `at_work`, on a host of a cluster. Raises InputError for a checkpoint without an endpoint."""
         if self.policy.kind == "checkpoint" and not self.policy.endpoint:
             where = f"policy {self.policy_name}"
             raise InputError(

@@ -1,8 +1,8 @@
 """The rollout stage for SWE-agent, a scaffold that is a program of its own: a shard is a batch of SWE-agent.
 
-After a kill, the next run takes finished instances from the program's folder, and restarts unfinished ones.
-Lost instances (container, model) are tried again in a further batch, and are counted as lost if that fails
-too.
+After a kill, the next run takes finished instances from the program's folder, and restarts unfinished
+instances. Lost instances (container, model) are tried again in a further batch, and are counted as lost if
+that fails too.
 """
 
 import logging
@@ -135,12 +135,12 @@ class _Batch:
         return key in self.journal and self.trajectory(key).outcome not in RETRIED_ROLLOUTS
 
     def left(self, tasks: list[Task]) -> list[Task]:
-        """The unfinished ones among `tasks`."""
+        """The unfinished tasks among `tasks`."""
         return [task for task in tasks if not self._finished(self.keys[task.instance_id])]
 
     def prepare(self, tasks: list[Task]) -> None:
-        """Takes finished instances of an earlier run; deletes unfinished and lost ones, and those with other
-        settings."""
+        """Takes over the finished instances of an earlier run; deletes instances that are unfinished, lost,
+        or of other settings."""
         self.folder.mkdir(parents=True, exist_ok=True)
         kept = read_json(self._keys) if self._keys.exists() else {}
         for task in tasks:
@@ -157,7 +157,7 @@ class _Batch:
         write_json(self._keys, kept | {task.instance_id: self.keys[task.instance_id] for task in tasks})
 
     def take(self, tasks: list[Task], running: bool = False) -> None:
-        """Journals each of `tasks` that has ended, and records the reasons of lost ones.
+        """Journals each of `tasks` that has ended, and records why lost tasks were lost.
 
         While SWE-agent is `running`, only a task with a prediction has ended, because SWE-agent writes that
         last.

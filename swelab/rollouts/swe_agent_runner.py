@@ -27,7 +27,7 @@ from swelab.sandbox.reap import reap
 from swelab.tasks.image_history import start_command, start_files
 
 BATCH = "swelab.batch"
-"""Label of a batch's containers. They are removed by it, because they outlive a killed program."""
+"""Label of a batch's containers, by which we remove them, because containers outlive a killed program."""
 LastWords = Callable[[], str]
 
 

@@ -14,8 +14,8 @@ TOKENS = {"prompt_tokens": "tokens_sent", "completion_tokens": "tokens_received"
 def usage_of(trajectory: Trajectory) -> Usage:
     """Returns the usage of a trajectory.
 
-    A value that was not recorded is None. So is the cost of a model without a known price, which is recorded
-    as 0.
+    A value that was not recorded is None. The cost of a model without a known price, which is recorded as 0,
+    also becomes None.
     """
     turns = [each.get("extra") or {} for each in trajectory.messages if each.role == "assistant"]
     stats = trajectory.get("info", {}).get("model_stats") or {}
@@ -33,12 +33,12 @@ def usage_of(trajectory: Trajectory) -> Usage:
 
 
 def _number(value: Any) -> Any:
-    """`value` if it can be a count or a price, else None."""
+    """`value` if it can be a count or a price, otherwise None."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _total(values: list[Any]) -> int | None:
-    """The sum, or None if a value is unknown, because every call has tokens."""
+    """The sum of token counts; None if a count is unknown or 0, because every call has tokens."""
     return sum(values) if values and all(map(_number, values)) else None
 
 

@@ -94,7 +94,7 @@ def read_parts(path: Path) -> Record:
 
 
 def _decoded_by_python(data: bytes) -> Record:
-    """As `_decoded`, but accepts NaN and lone surrogates. Raises Broken, ValueError."""
+    """Like `_decoded`, but accepts NaN and lone surrogates. Raises Broken, ValueError."""
     try:
         whole = json.loads(data.decode("utf-8"))
     except json.JSONDecodeError as error:

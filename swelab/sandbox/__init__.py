@@ -64,19 +64,18 @@ FOR_SCRIPTS = ("bubblewrap", "docker")
 
 
 def backend_name() -> str:
-    """The backend in use: $SWELAB_BACKEND, else bubblewrap."""
+    """The name of the backend to use: $SWELAB_BACKEND, by default bubblewrap."""
     return os.environ.get("SWELAB_BACKEND") or "bubblewrap"
 
 
 def open_backend(name: str | None = None, *, toolbox: Path | None = None) -> Backend:
-    """The backend of that name (default: the one in use), after a check that it works on this machine.
-
-    toolbox: the venv to show at /opt/toolbox; default $SWELAB_TOOLBOX, else .venv-sandbox next to the
+    """The backend of that name (by default `backend_name()`), after a check that it works on this machine.
+    toolbox: the venv to show at /opt/toolbox; by default $SWELAB_TOOLBOX, or .venv-sandbox next to the
     package. Raises BackendMissing.
     """
     name = name or backend_name()
     if name == "docker":
-        from swelab.sandbox.docker_backend import DockerBackend  # its client is slow to import
+        from swelab.sandbox.docker_backend import DockerBackend  # the docker client is slow to import
 
         return DockerBackend()
     if name == "apptainer":

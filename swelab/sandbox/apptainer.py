@@ -24,8 +24,8 @@ from swelab.sandbox.scratch import UserId, copy_tree, prune, runnable_base, spar
 
 _ETC = ("passwd", "group", "gitconfig", "hosts", "hostname", "nsswitch.conf")
 _COPY_SECONDS = 600
-_OWN = Path("/")  # stands for the image's own repository
-_TARGET = "/mnt"  # to which an image's repository is copied
+_OWN = Path("/")  # a tree that means "the image's own repository"
+_TARGET = "/mnt"  # where a copy of an image's repository is made
 
 
 def command_line(
@@ -33,8 +33,8 @@ def command_line(
 ) -> list[str]:
     """apptainer's arguments before the command.
 
-    folder: private files of one sandbox. The sandbox sees its testbed/ at `repository`, and at `own` in place
-    of the image's files.
+    folder: private files of one sandbox. The sandbox sees the folder's testbed/ at `repository`, and also at
+    `own`, where it hides the image's files.
     """
     rights = ["--userns", "--no-privs"]
     if user:
@@ -50,7 +50,7 @@ def command_line(
 
 
 class ApptainerLaunch(Launch):
-    """See `Launch`. There is no status channel: apptainer's exit code is the command's."""
+    """See `Launch`. There is no status channel: apptainer exits with the command's exit code."""
 
     def _spawn(
         self, bwrap: Sequence[str], arguments: list[str], program: bytes, command: Sequence[bytes]
@@ -153,7 +153,7 @@ class ApptainerBackend(BubblewrapBackend):
         prune(self.base)
 
     def mounter(self) -> None:
-        """None: all its sandboxes share one file system."""
+        """Returns None: all sandboxes of apptainer share one file system."""
 
     def root_of(self, image: Image | None) -> None:
         """Prepares nothing: apptainer uses images as they are."""

@@ -20,11 +20,12 @@ class BoundedOutput:
         self._at_once = 0  # small pieces that `read` may still take without a pause
 
     def read(self, descriptor: int) -> bytes:
-        """Take what a pipe holds, 64 KiB at most, and return it; b"" at its end. Raises OSError.
+        """Read the bytes that a pipe holds, 64 KiB at most, store and return them; b"" at the pipe's end.
+        Raises OSError.
 
         Pauses after small pieces in quick succession: otherwise a writer of single lines would wake the
-        reader for each line, which costs both CPU time. The first pieces of an answer for which a caller
-        waits are taken without a pause.
+        reader for each line, which costs both processes CPU time. Does not pause after the first pieces of an
+        answer for which a caller waits.
         """
         now = time.monotonic()
         chunk = os.read(descriptor, 1 << 16)
@@ -44,7 +45,7 @@ class BoundedOutput:
             self._head += chunk[:room]
             chunk = chunk[room:]
         self._tail += chunk
-        # We trim at twice the size, so that each byte moves once and not with every chunk.
+        # We trim at twice the size, so that each byte moves once and not again with every chunk.
         if len(self._tail) > 2 * self._tail_size:
             del self._tail[: len(self._tail) - self._tail_size]
 
@@ -54,7 +55,7 @@ class BoundedOutput:
         return max(0, self._total - self._head_size - self._tail_size)
 
     def value(self) -> bytes:
-        """The stream; if bytes were dropped, a line in their place states how many."""
+        """The stream; if bytes were dropped, a line at that place states how many."""
         if not self.dropped:
             return bytes(self._head + self._tail)
         tail = self._tail[len(self._tail) - self._tail_size :]

@@ -70,7 +70,7 @@ class BubblewrapSandbox(Closing):
 
     @property
     def folder(self) -> Path:
-        """The private files, seen from the host."""
+        """The folder on the host that holds the sandbox's private files."""
         return self._scratch.path
 
     def _own_tree(self, image: Image | None) -> Path:
@@ -114,7 +114,7 @@ class BubblewrapSandbox(Closing):
     def session(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> LiveSession:
-        """Start `bash -c command` and speak to it; see the protocol."""
+        """Start `bash -c command` for an exchange of lines; see the protocol."""
         limits = limits or self._limits
         if reason := refusal(command, env or {}):
             raise ValueError(reason)
@@ -178,7 +178,7 @@ class BubblewrapSandbox(Closing):
         return ExecResult(kept.value(), code, limit == "wall", kept.dropped, limit, seconds)
 
     def _follow(self, launch: Launch, watch: Watch, output: BoundedOutput | None, deadline: float) -> str:
-        """Reads the command's output into `output` until it ends. Returns the limit that ended it, or ""."""
+        """Reads the command's output into `output` until its end. Returns the limit that ended it, or ""."""
         with selectors.PollSelector() as selector:
             if output is not None:
                 selector.register(launch.output, selectors.EVENT_READ)
@@ -251,7 +251,7 @@ class BubblewrapBackend:
         self._probe()
 
     def prepare(self, program: str) -> None:
-        """Set the initial state. program: the one that builds sandboxes (bwrap or apptainer)."""
+        """Set the initial state. program: the program that builds sandboxes (bwrap or apptainer)."""
         self._program = program
         self._lifeline: Lifeline | None = None
         self._roots: dict[Image, image_root.ImageRoot] = {}
@@ -276,11 +276,11 @@ class BubblewrapBackend:
             return [*self._lifeline.enter, self._program]
 
     def mounter(self) -> Mounter | None:
-        """The mounter of a file system for each sandbox; None if all sandboxes share one."""
+        """The mounter, if each sandbox gets its own file system; None if all share one."""
         return mounter() if self.uids and self.base == Path(MEMORY) else None
 
     def root_of(self, image: Image | None) -> image_root.ImageRoot | None:
-        """The root file system of an image, prepared once; None without one. Raises ImageMissing, OSError."""
+        """The root of an image, prepared once; None without an image. Raises ImageMissing, OSError."""
         if image is None:
             return None
         with self._lock:

@@ -1,8 +1,8 @@
-"""One bwrap process: starts, waits at a gate, is let go, and is ended with all its descendants.
+"""One bwrap process: starts, waits at a gate until the gate opens, and is ended with all its descendants.
 
-The gate makes two things reliable. The first process in the sandbox writes "ready" after all set-up, so an
-earlier failure is bwrap's and never the command's. And the caller opens a pidfd of the sandbox's init while
-init surely lives; when init ends, all processes of the sandbox have ended.
+The gate makes two things reliable. The first process in the sandbox writes "ready" after all set-up, so bwrap
+caused every earlier failure, and never the command. And the caller opens a pidfd of the sandbox's init while
+init is certainly alive; when init ends, all processes of the sandbox have ended.
 """
 
 import json
@@ -20,8 +20,9 @@ from swelab.sandbox.resource_limits import process_tree
 
 _START_SECONDS = 30.0
 _END_SECONDS = 10.0
-# stdin is the gate (hence --norc: bash reads ~/.bashrc if its stdin is a socket). "$@" are variables for the
-# command alone: bwrap, setpriv and this shell run before the isolation is complete and must not see them.
+# stdin is the gate (hence --norc: bash reads ~/.bashrc if its stdin is a socket). "$@" are variables that
+# only the command gets: bwrap, setpriv and this shell run before the isolation is complete and must not see
+# them.
 _READY = "printf r >&0; IFS= read -rN1 _ || exit 125; "
 _BECOME = (
     "{{ {limits}; echo 500 >/proc/self/oom_score_adj; }} 2>/dev/null; umask 022; cd {workdir}; unset OLDPWD; "
@@ -39,7 +40,7 @@ def gate_command(
 ) -> list[bytes]:
     """argv for inside the sandbox: sets resource limits, waits at the gate, then becomes `bash -c command`.
 
-    live: bytes sent through the gate afterwards are the command's stdin.
+    live: bytes sent through the gate after that are the command's stdin.
     """
     settings = f"{process_limits(limits)}; ulimit -u {limits.processes}"
     return [b"/bin/bash", b"--norc", b"-c", *become_words(command, extra, settings, _READY, live=live)]
@@ -89,22 +90,22 @@ def refused(command: str, extra: Mapping[str, str]) -> ExecResult | None:
 
 
 def as_bytes(text: str) -> bytes:
-    """The text as UTF-8. Text of a model may hold half a surrogate pair, which becomes "?"."""
+    """The text as UTF-8. A model's text may hold half a surrogate pair; that half becomes "?"."""
     return _HALF_PAIR.sub("?", text).encode("utf-8", "surrogateescape")
 
 
 class Launch:
     """A sandboxed process tree that waits at the gate. Raises SandboxLost if it does not reach the gate.
 
-    bwrap: the command that enters the lifeline, then bwrap's path. arguments: bwrap's. program: the seccomp
-    filter. command: runs inside.
+    bwrap: the command that enters the lifeline, then bwrap's path. arguments: for bwrap. program: the seccomp
+    filter. command: the argv to run inside.
     """
 
     def __init__(
         self, bwrap: Sequence[str], arguments: list[str], program: bytes, command: Sequence[bytes]
     ) -> None:
-        self.gate: socket.socket  # our end of the command's stdin, once it runs
-        self.init = -1  # pidfd of the namespace's init; when it ends, all have ended
+        self.gate: socket.socket  # later our end of the command's stdin
+        self.init = -1  # pidfd of the namespace's init, which is the last process to end
         self.init_pid = 0
         self._codes: list[int] = []
         try:
@@ -159,7 +160,7 @@ class Launch:
             _wait_readable(self.bwrap)
             said = self.rest_of_output().decode(errors="replace").strip() or "bwrap ended without a word"
             raise SandboxLost(said.replace("\n", "; "))
-        # We do not ask bwrap, which reports pids as seen in its own namespace.
+        # We do not get the pid from bwrap, which reports pids of its own namespace.
         self.init_pid = next(filter(_is_init, process_tree(self._process.pid)), 0)
         if not self.init_pid:
             raise SandboxLost("the sandbox ended before its command began")
@@ -182,8 +183,9 @@ class Launch:
         _kill(self.init)
 
     def end(self) -> int | None:
-        """Wait until all processes have ended; the command's exit code, None if bwrap did not see it end."""
-        # bwrap may leave before its init; the kernel reports init's end only when the namespace is empty.
+        """Wait until all processes have ended; return the command's exit code, None if bwrap did not see its
+        end."""
+        # bwrap may exit before its init; the kernel reports init's end only when the namespace is empty.
         _kill(self.init)
         if not (_wait_readable(self.init) and _wait_readable(self.bwrap)):
             raise SandboxLost("processes of the sandbox did not end when killed")
@@ -200,7 +202,7 @@ class Launch:
         return _available(self.output)
 
     def close(self) -> None:
-        """Give back the file descriptors; everything must have ended."""
+        """Close the file descriptors; all processes must have ended."""
         self._files.close()
 
 

@@ -1,4 +1,4 @@
-"""Describes the process that started a container, so that others can later see whether it still lives."""
+"""Describes the process that started a container, so that others can later see whether it still runs."""
 
 import json
 import os
@@ -11,12 +11,13 @@ OWNER, RUN = "swelab.owner", "swelab.run"
 
 
 def labels() -> dict[str, str]:
-    """Labels for what this process starts: the run ($SWELAB_RUN, else the process) and the process."""
+    """Labels for containers that this process starts: the run ($SWELAB_RUN, or the process) and the
+    process."""
     return {OWNER: json.dumps(this_process(), sort_keys=True), RUN: this_run()}
 
 
 def this_run() -> str:
-    """The name of the run that this process belongs to: $SWELAB_RUN, else the process itself."""
+    """The name of the run that this process belongs to: $SWELAB_RUN, or the name of the process."""
     me = this_process()
     return os.environ.get("SWELAB_RUN") or f"{me.host}-{me.pid}-{me.start}"
 
@@ -34,7 +35,7 @@ class Owner(TypedRecord):
 
 
 def this_process() -> Owner:
-    """The process that runs this."""
+    """The current process."""
     pid = os.getpid()
     return Owner(
         host=socket.gethostname(),
@@ -50,8 +51,8 @@ def this_process() -> Owner:
 def is_gone(label: str) -> bool:
     """Whether the process that a label names has certainly ended; False if we cannot know.
 
-    We can know it for our user's processes on this machine: those of our pid namespace, and those from before
-    a reboot.
+    We can know it for our user's processes on this machine that are in our pid namespace, or were started
+    before a reboot.
     """
     try:
         owner, here = Owner.of(json.loads(label)), this_process()

@@ -15,9 +15,8 @@ _log = logging.getLogger(__name__)
 
 class Deferred:
     """A backend that removes its sandboxes in a separate thread; a context manager that waits for that
-    thread.
-
-    If `most` sandboxes already wait for the thread, the caller that closes another one removes it itself.
+    thread. If `most` sandboxes already wait for the thread, a caller that closes a further sandbox removes it
+    itself.
     """
 
     def __init__(self, backend: Backend, most: int) -> None:
@@ -57,7 +56,7 @@ class Deferred:
 
 
 class DeferredSandbox(Closing):
-    """A sandbox that accepts no more commands once it is closed, and is removed soon after."""
+    """A sandbox that accepts no commands once it is closed, and is removed soon after."""
 
     def __init__(self, sandbox: Sandbox, remove: Callable[[Callable[[], None]], None]) -> None:
         self._sandbox, self._remove, self._closed = sandbox, remove, False

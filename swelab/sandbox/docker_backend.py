@@ -1,8 +1,8 @@
 """Sandboxes of a container engine: limits by control groups, roots by images, everything labelled.
 
 A sandbox is a container whose first process (docker_init.sh) runs one command after another, each as an
-unprivileged user. To start a container takes the engine some time; to run a command does not. Concurrent
-commands in one sandbox get further containers, which share the folders of the first.
+unprivileged user. The engine needs some time to start a container, but not to run a command. Concurrent
+commands in one sandbox get further containers, which share the folders of the first container.
 """
 
 import errno
@@ -46,7 +46,7 @@ EMPTY: Source = "empty"
 
 _CODES = {"wall": TIMEOUT_CODE, "cpu": 128 + 24, "memory": 128 + 9, "disk": 128 + 9}
 _FILE_CODE, _CPU_CODE = 128 + 25, 128 + 24
-_OURS = Limits(wall_seconds=600, cpu_seconds=600)  # for our own commands in a sandbox
+_OURS = Limits(wall_seconds=600, cpu_seconds=600)  # limits of our own commands in a sandbox
 _SAID_BYTES = 4096
 _FULL = ("No space left on device", "Wrote only")  # words of tar and cp
 _REPOSITORY = "/.swelab/repository"  # of docker_prepare.sh
@@ -117,7 +117,7 @@ class DockerSandbox(Closing):
     def session(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> LiveSession:
-        """Start `bash -c command` in a container of its own, and speak to it; see the protocol."""
+        """Start `bash -c command` in a separate container, for an exchange of lines; see the protocol."""
         limits = limits or self._limits
         if reason := refusal(command, env or {}):
             raise ValueError(reason)
@@ -157,9 +157,8 @@ class DockerSandbox(Closing):
 
     @contextmanager
     def _lane(self, alone: bool = False) -> Iterator[Lane]:
-        """A free container; makes one if there is none. Raises SandboxLost.
-
-        alone: whether to make a new one and remove it at the end.
+        """Yields a free container, or a new one if none is free. Raises SandboxLost. alone: make a new
+        container, and remove it at the end.
         """
         with self._state:
             if self._closed:
@@ -190,7 +189,7 @@ class DockerSandbox(Closing):
                 self._state.notify_all()
 
     def containers(self) -> list[str]:
-        """Ids of its containers, in order of their start."""
+        """Ids of the sandbox's containers, in order of their start."""
         return [lane.id for lane in self._lanes]
 
     def close(self) -> None:
@@ -245,7 +244,7 @@ class DockerBackend:
 
     @property
     def engine(self) -> DockerEngine:
-        """The connection; a forked process gets its own."""
+        """The connection to the engine; a forked process opens its own."""
         with self._lock:
             if self._process != os.getpid():
                 self._engine, self._process, self._spare = DockerEngine(), os.getpid(), []

@@ -23,8 +23,8 @@ from swelab.sandbox.rootfs import HOME
 FOLDERS = (WORKDIR, "/tmp", HOME)
 _SCRIPT = Path(__file__).with_name("docker_init.sh").read_text()
 _LANE = "swelab.lane"
-_OWN_PROCESSES = 4  # docker_init.sh's own, in addition to the command's
-_OF_A_SESSION = 2  # further ones of a session, which pass input on
+_OWN_PROCESSES = 4  # processes of docker_init.sh, besides the command's
+_OF_A_SESSION = 2  # further processes of a session, which forward input
 _LATE_SECONDS = 15.0
 
 
@@ -41,9 +41,8 @@ class Lane:
         start: str = "",
         forgets: bool = False,
     ) -> None:
-        """volumes: by folder, name of the volume that it shares with another lane; none for the first lane.
-
-        start: the folder in which its first command starts; see docker_init.sh.
+        """volumes: folder -> name of the volume that this lane shares with other lanes; empty for the first
+        lane. start: the folder in which the lane's first command starts; see docker_init.sh.
         """
         self.engine = engine
         self._memory, self._processes = _memory(limits), limits.processes
@@ -67,10 +66,9 @@ class Lane:
         output: BoundedOutput,
         given: Iterable[bytes] | None = None,
     ) -> RequestEnd:
-        """Run the inner shell with `words`; when it returns, every process it started has ended.
-
-        If no answer comes in time, the container is ended: the limit is "wall", and the lane cannot be used
-        again. Raises SandboxLost, EngineDown.
+        """Run the inner shell with `words`; on return, every process that the shell started has ended. If no
+        answer comes in time, we end the container: the limit is "wall", and the lane cannot be used again.
+        Raises SandboxLost, EngineDown.
         """
         return self._answer(limits, lambda due: self._talk.ask(words, limits, output, due, given))
 
@@ -112,7 +110,7 @@ class Lane:
         return {mount["Destination"]: mount["Name"] for mount in mounts if mount["Destination"] in FOLDERS}
 
     def _forget(self) -> None:
-        """Drop the page cache that its commands filled, if the engine runs on this machine."""
+        """Drop the page cache that the lane's commands filled, if the engine runs on this machine."""
         if self._forgets:
             with suppress(SandboxLost), self.engine.request("looking at a container"):
                 pid = self.engine.api.inspect_container(self.id)["State"]["Pid"]
@@ -126,14 +124,14 @@ class Lane:
         """End and remove the container. Raises EngineDown."""
         try:
             self._forget()
-            if not self.engine.remove(self.id):  # who removed it may have left its volumes
+            if not self.engine.remove(self.id):  # another remover may have left the volumes
                 self.engine.remove_volumes(*self.engine.volumes(f"{_LANE}={self._name}"))
         finally:
             self._wire.close()
 
 
 def _memory(limits: Limits) -> int:
-    """Bytes for the whole container, including files in memory."""
+    """Memory limit of the whole container in bytes, including files in memory."""
     return limits.memory_bytes + limits.disk_bytes + limits.shm_bytes
 
 
@@ -146,7 +144,7 @@ def _settings(start: str) -> dict[str, Any]:
         "Hostname": "sandbox",
         "Env": [f"SANDBOX_UID={UID}", f"SANDBOX_START={start}", *NEUTRAL],
         "OpenStdin": True,
-        "StdinOnce": True,  # our end of the connection is its end: the container ends with its caller
+        "StdinOnce": True,  # stdin closes when we close the connection, and then the container ends
         "AttachStdin": True,
         "AttachStdout": True,
         "AttachStderr": True,
@@ -156,7 +154,7 @@ def _settings(start: str) -> dict[str, Any]:
 
 
 def _host(limits: Limits, profile: str) -> dict[str, Any]:
-    # The first process becomes another user, and ends that user's processes.
+    # The first process changes to another user, and ends that user's processes.
     parted = isolation.docker("SETUID", "SETGID", "SETPCAP", "KILL")
     return parted | {
         "AutoRemove": True,
@@ -172,7 +170,7 @@ def _host(limits: Limits, profile: str) -> dict[str, Any]:
 
 
 def _mounts(limits: Limits, volumes: dict[str, str], marks: dict[str, str]) -> list[dict[str, Any]]:
-    """Private folders in memory, a little bigger than the limit, so that exceeding it can be measured."""
+    """Private folders in memory, a little bigger than the limit, so that we can measure an excess."""
     size = limits.disk_bytes + limits.disk_bytes // 16 + (1 << 20)
     inodes = f"nr_inodes={size // INODE_BYTES}"
     options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size},{inodes},mode=755,uid={UID},gid={UID}"}

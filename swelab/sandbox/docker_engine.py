@@ -19,7 +19,7 @@ API_VERSION = "1.40"  # of Docker 19.03
 _ANSWER_SECONDS = 120.0
 _END_SECONDS = 30.0
 _CONNECTIONS = 64
-# When the client reads an answer piece by piece, it raises the errors of the HTTP libraries below it.
+# When the docker client reads a response piece by piece, it raises errors of the HTTP libraries below it.
 _NO_ANSWER = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
 
 
@@ -112,11 +112,11 @@ class DockerEngine:
                 except APIError as error:
                     if error.status_code != 409 or time.monotonic() > ends:
                         raise
-                    alone = False  # it is being removed already
+                    alone = False  # another removal is in progress
                     time.sleep(0.02)
 
     def remove_volumes(self, *names: str) -> None:
-        """Remove those of these volumes that no container uses."""
+        """Remove these volumes, except those that a container uses."""
         for name in names:
             with self.request("removing a volume"):
                 try:
@@ -138,7 +138,7 @@ class Wire:
     """A raw connection to the streams of a container."""
 
     def __init__(self, attached: Any) -> None:
-        self._attached = attached  # owns the connection, so it must live as long
+        self._attached = attached  # owns the connection, so we keep a reference
         self.socket: socket.socket = getattr(attached, "_sock", attached)
         self.socket.settimeout(None)
         self._closing = threading.Lock()

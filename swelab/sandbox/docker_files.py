@@ -1,7 +1,6 @@
-"""`put` and `get` of a docker sandbox: small shell scripts that run in it with its user's rights.
-
-So they can reach no more than a command can. Yet they refuse links, and check an opened file again, so that a
-command gains nothing by swapping files meanwhile.
+"""`put` and `get` of a docker sandbox: small shell scripts that run in the sandbox with its user's rights. So
+they can reach no more than a command can. They also refuse links, and check a file again after opening it, so
+that a command gains nothing by swapping files in between.
 """
 
 import errno

@@ -1,8 +1,8 @@
-"""Finds an engine's images, and prepares from them the images from which sandboxes start.
+"""Finds an engine's images, and makes of them the prepared images from which sandboxes start.
 
 A prepared image is the original with the sandbox's user, mount points, and a copy of the repository that this
-user owns, in a folder that the user cannot enter. It is made once for each image and engine, and later found
-by its tag.
+user owns, in a folder that the user cannot enter. A prepared image is made once for each image and engine,
+and later found by its tag.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _DIGEST = r"sha256:[0-9a-f]{64}"
 _NAMED = rf"(?:{_PART}(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@{_DIGEST})?"
 IMAGE_NAME = f"(?:{_DIGEST}|{_NAMED})"
 """Pattern for names that may be part of a request's path to an engine; all other names are refused."""
-UID = 61000  # between people's uids and those that systemd assigns
+UID = 61000  # between the uids of people and the uids of systemd
 _SCRIPT = Path(__file__).with_name("docker_prepare.sh").read_text()
 _PREPARE_SECONDS = 1800
 _HOSTS = "/.swelab/hosts"  # of docker_prepare.sh
@@ -63,7 +63,7 @@ class EngineImages:
             return self._images[key]
 
     def forget(self, image: Image) -> None:
-        """Makes the next use ask the engine again, since it no longer has the image."""
+        """Forgets a prepared image that the engine no longer has, so that the next use prepares it again."""
         with self._lock:
             self._images.pop(_key(image), None)
 
@@ -73,7 +73,8 @@ def _key(image: Image) -> tuple[str, str, bool]:
 
 
 def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
-    """The engine's description of the image whose manifest or id has the digest; a tag alone is not enough.
+    """The engine's description of the image whose manifest or id has the digest; a matching tag is not
+    enough.
 
     Raises ImageMissing.
     """
@@ -82,7 +83,7 @@ def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
     repository = head if colon and "/" not in tag else bare
     for reference in (f"{repository}@{image.digest}", image.digest, image.name):
         if not re.fullmatch(IMAGE_NAME, reference, re.ASCII):
-            continue  # it would be a request of another kind
+            continue  # such a name would change the request's path
         try:
             with engine.request(f"looking for image {image.name}"):
                 found: dict[str, Any] = engine.api.inspect_image(reference)
@@ -99,7 +100,7 @@ def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
 
 
 def _prepare(engine: DockerEngine, original: str, image: Image) -> str:
-    """Id of the image prepared from the one with id `original`."""
+    """Id of the prepared image that is made from the image with id `original`."""
     linked = SCRIPT_FOLDERS if image.for_scripts else ()
     recipe = "\0".join((original, image.workdir, _SCRIPT, gitconfig(), ETC["hosts"], str(UID), *linked))
     tag = hashlib.sha256(recipe.encode()).hexdigest()[:32]

@@ -17,7 +17,7 @@ from swelab.sandbox.protocol import Limits
 _HEADER = struct.Struct(">BxxxI")  # stream (1 stdout, 2 stderr), number of bytes that follow
 _STDOUT = 1
 _LIVE = 2  # value of INPUT in docker_init.sh
-_MARK = "\x1e"  # starts a nonce: output rarely ends with it, so we rarely have to wait for more
+_MARK = "\x1e"  # first byte of a nonce: output rarely ends with it, so we rarely wait for more
 _SAID_BYTES = 2000
 _READ_BYTES = 1 << 18
 
@@ -77,9 +77,8 @@ class Talk:
         due: float,
         opened: Callable[[], None],
     ) -> RequestEnd:
-        """As `ask`, but bytes sent over the wire after the call of `opened` become the shell's stdin.
-
-        It is the last request. Raises Disconnected, Overdue.
+        """Like `ask`, but bytes sent over the wire after the call of `opened` become the shell's stdin. No
+        request can follow. Raises Disconnected, Overdue.
         """
         nonce = self._request(words, limits, _LIVE, due)
         opened()
@@ -99,7 +98,8 @@ class Talk:
         return nonce.encode()
 
     def _send(self, data: bytes, nonce: bytes, due: float) -> bool:
-        """Returns whether all was sent; a command that meets a limit answers before the end of its input.
+        """Returns whether all input was sent: a command that meets a limit answers before the end of its
+        input.
 
         Raises Overdue.
         """

@@ -22,7 +22,7 @@ from swelab.sandbox.requirements import search_path, tool
 from swelab.sandbox.rootfs import TOOLBOX, read_toolbox
 
 NAME = "swelab-sandbox:latest"
-SUITE = "bookworm"  # its Python has the version for which the toolbox is made
+SUITE = "bookworm"  # this release has the toolbox's version of Python
 PACKAGES = ("git", "patch", "procps", "python3")
 _LEFT_OUT = ("doc", "info", "locale", "man")
 _EPOCH = 1700000000
@@ -74,8 +74,8 @@ def _install(root: Path) -> None:
     paths = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _LEFT_OUT]
     recommends = '--aptopt=APT::Install-Recommends "false"'
     options = [*paths, recommends, "--variant=essential", f"--include={','.join(PACKAGES)}"]
-    # mmdebstrap mounts the machine's /dev into the new root. In a separate mount namespace such mounts end
-    # with it, however it ends: a later deletion of the folder must not reach /dev.
+    # mmdebstrap mounts the machine's /dev into the new root. In a separate mount namespace, such mounts
+    # always end with the process: a later deletion of the folder must not reach /dev.
     alone = ["unshare", "--mount", "--propagation=private", "--"]
     _run(
         [*alone, mmdebstrap, "--mode=root", "--quiet", *options, SUITE, str(root)],

@@ -24,10 +24,10 @@ class ImageRoot:
     """A prepared image folder. etc: a copy of the image's /etc, with files that sandboxes need."""
 
     folder: Path
-    workdir: Path | None  # of the repository, in the image's folder
+    workdir: Path | None  # the repository, in the image's folder
     etc: ScratchFolder
-    environment: dict[str, str]  # variables that the image declares; for the command alone
-    linked: tuple[str, ...] = ()  # the SCRIPT_FOLDERS in its sandboxes
+    environment: dict[str, str]  # the image's variables, set only for commands
+    linked: tuple[str, ...] = ()  # SCRIPT_FOLDERS, if sandboxes have them
 
 
 def open_image(image: Image, base: Path) -> ImageRoot:
@@ -41,7 +41,7 @@ def open_image(image: Image, base: Path) -> ImageRoot:
         copy_tree(folder / "etc", etc.path, None)
         for name in ("hosts", "hostname", "nsswitch.conf"):
             _replace(etc.path / name, ETC[name])
-        for name in ("passwd", "group"):  # each sandbox mounts its own over these
+        for name in ("passwd", "group"):  # each sandbox mounts own files over these
             _replace(etc.path / name, _text(etc.path / name))
         if not os.path.lexists(etc.path / "gitconfig"):
             _replace(etc.path / "gitconfig", gitconfig())
@@ -95,12 +95,12 @@ def image_mounts(root: ImageRoot, folder: Path, shm_bytes: int) -> list[str]:
                 arguments += top_level(path, f"/home/{path.name}")
     arguments += own_mounts(folder, shm_bytes)
     if root.workdir and (own := f"/{root.workdir.relative_to(root.folder)}") and not covered(own):
-        arguments += ["--bind", str(folder / "testbed"), own]  # over the image's own files
+        arguments += ["--bind", str(folder / "testbed"), own]  # hides the image's own files
     return [*arguments, "--remount-ro", "/"]
 
 
 def covered(path: str) -> bool:
-    """Whether a sandbox hides the image's files at `path`."""
+    """Whether `path` lies in a folder that every sandbox replaces, so that the image's files are hidden."""
     private = (WORKDIR, "/tmp", HOME, "/etc", "/dev", "/proc", "/sys")
     return any(PurePosixPath(path).is_relative_to(place) for place in private)
 

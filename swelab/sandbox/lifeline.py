@@ -1,9 +1,9 @@
 """A pid namespace that ends whenever this process ends; sandboxes start in it.
 
 bwrap's own --die-with-parent has a gap: if the parent is killed between its fork and its message to the
-child, the child waits forever. And a parent-death signal depends on the thread that forked. Here the kernel
-ensures the end: the namespace's init (`cat`) reads a pipe that only this process can write. At the end of the
-pipe init ends, and with it the whole namespace.
+child, the child waits forever. And a parent-death signal is sent when the forking thread ends, not the
+process. Here the kernel ensures the end: the namespace's init (`cat`) reads a pipe that only this process can
+write. At the end of the pipe init ends, and with it the whole namespace.
 """
 
 import os
@@ -79,11 +79,13 @@ class Lifeline:
             return int(children.read().split()[0])
 
     def holds(self) -> bool:
-        """Whether this process, and not its parent before a fork, can still start programs here."""
+        """Whether this process made the namespace (and not its parent, before a fork) and can start programs
+        in it."""
         return self._owner == os.getpid() and self._process.poll() is None
 
     def let_go(self) -> None:
-        """In a forked child: close its copy of the pipe, or the namespace would outlive the parent."""
+        """In a forked child: close the child's copy of the pipe, or the namespace would outlive the
+        parent."""
         if self._process.stdin:
             self._process.stdin.close()
 
@@ -96,7 +98,7 @@ def _close(process: "subprocess.Popen[bytes]", owner: int) -> None:
         return
     try:
         process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:  # another process has the pipe open: a fork without our hooks
+    except subprocess.TimeoutExpired:  # a fork without our hooks still has the pipe open
         process.kill()
         process.wait()
 

@@ -1,7 +1,7 @@
-"""A process in a sandbox that reads and answers line by line: the part that all local backends share.
+"""A process in a sandbox that reads lines and answers them: the part that all local backends share.
 
-A separate thread runs the command as `exec` does, under the same limits. The output of the process is stored
-up to a bound until `say` returns it. If the output is a pipe, `say` itself reads it; the process then blocks
+A separate thread runs the command as `exec` does, under the same limits. The output of the process is stored,
+up to a bound, until `say` returns it. If the output is a pipe, `say` itself reads it; the process then blocks
 while the pipe is full and `say` is not called.
 """
 
@@ -21,11 +21,11 @@ LINE_BYTES = 1 << 20
 PROMPT_BYTES = 256
 LONGEST_SECONDS = 86400.0
 LOOK_SECONDS = 1.0
-"""Longest time between two checks whether the process still runs."""
+"""Maximum seconds between two checks of whether the process still runs."""
 AWAKE_SECONDS = 0.0002
-"""How long `say` polls without sleeping. A debugger answers in less; to wake up takes about as long."""
+"""Seconds for which `say` polls without sleep. A debugger answers sooner; waking up takes about as long."""
 AT_ONCE = 64
-"""How many pieces of an answer are read without a wait: a debugger writes its answer in a few pieces."""
+"""How many pieces of an answer we read without a pause: a debugger writes its answer in a few pieces."""
 
 
 class Heard(BoundedOutput):
@@ -37,7 +37,7 @@ class Heard(BoundedOutput):
         self.changed = threading.Condition()
         self.total = self.consumed = 0  # bytes since the process began
         self.last = b""
-        self.awaited = b""  # bytes at whose arrival we notify waiters; b"": all bytes
+        self.awaited = b""  # we notify waiters when these bytes arrive; b"": any bytes
         self.at = 0.0  # time.monotonic() of the last byte
 
     def add(self, chunk: bytes) -> None:

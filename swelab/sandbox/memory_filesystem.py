@@ -66,7 +66,7 @@ class Mounter:
 
 def mounter() -> Mounter | None:
     """The mounter of this process; None if the process may not make one."""
-    with _one_at_a_time:  # two first calls at once would make two, which do not see each other's mounts
+    with _one_at_a_time:  # two mounters would not see each other's mounts
         return _mounter_of(os.getpid())
 
 
@@ -113,7 +113,8 @@ class PrivateFiles:
         self.path = Path(f"/proc/{os.getpid()}/fd/{self._descriptor}") / _ROOT
 
     def crowded(self, limits: Limits) -> str:
-        """Returns "room" if other users of this machine leave a command no room to write, else ""."""
+        """Returns "room" if other programs on this machine leave a command no space to write; otherwise
+        ""."""
         if self._mounter and _free_memory() < _LEAST_MEMORY:
             return "room"
         return "room" if is_full(self.path) and 2 * disk_bytes(self.path) < limits.disk_bytes else ""

@@ -1,8 +1,8 @@
 """Bounds the memory of all processes of a sandbox together by a control group, if this process may make one.
 
 The bound is hard: the kernel checks each allocation, while sampling sees only used memory. It is higher than
-the sampled limit, since it also counts files in memory and socket buffers. The kernel also charges the page
-cache and directory entries that its processes were the first to read, so they can be dropped with the
+the sampled limit, since it also counts files in memory and socket buffers. The kernel also charges to the
+group the page cache and directory entries that its processes read first, so these can be dropped with the
 sandbox.
 """
 
@@ -44,7 +44,7 @@ class MemoryGroup:
 
     @classmethod
     def make(cls) -> "MemoryGroup | None":
-        """Makes a group below that of this process; None without the permission."""
+        """Makes a group below the group of this process; None without the permission."""
         for version, parent in _parents():
             group = cls(parent / f"{PREFIX}{secrets.token_hex(8)}", _VERSIONS[version])
             with suppress(OSError):
@@ -61,7 +61,7 @@ class MemoryGroup:
         """
         bound = limits.memory_bytes + limits.disk_bytes + limits.shm_bytes
         with suppress(OSError):
-            if not self.folder.exists():  # between two commands a group looks like one that was left
+            if not self.folder.exists():  # between two commands, `prune` may have removed the group
                 self.folder.mkdir()
                 self._bound = 0
             if bound > self._bound:
@@ -82,11 +82,11 @@ class MemoryGroup:
         return 0
 
     def drop(self) -> None:
-        """Drop the page cache that its processes filled. They must have ended."""
+        """Drop the page cache that the group's processes filled. The processes must have ended."""
         _drop(self.folder, self._files)
 
     def remove(self, drops: bool = False) -> None:
-        """`drop`, and remove the group. Its processes must have ended."""
+        """Drop the page cache and remove the group. The group's processes must have ended."""
         if drops:
             self.drop()
         with suppress(OSError):
@@ -104,7 +104,7 @@ def prune_groups() -> None:
 
 
 def drop_loaded(pid: int, name: str) -> None:
-    """As `MemoryGroup.drop`, for the group of a process, if the group's path contains `name`."""
+    """Like `MemoryGroup.drop`, for the group of a process, if the group's path contains `name`."""
     with suppress(OSError):
         groups = dict(_groups(pid))
         for version, mount in _mounts():
@@ -113,7 +113,7 @@ def drop_loaded(pid: int, name: str) -> None:
 
 
 def _drop(folder: Path, files: _Files) -> None:
-    with suppress(OSError):  # version 2 raises this if it could not drop everything
+    with suppress(OSError):  # version 2 fails so if it could not drop everything
         amount = "0" if files is _VERSIONS["cgroup"] else (folder / "memory.current").read_text()
         (folder / files.drop).write_text(amount)
 

@@ -39,27 +39,28 @@ class BackendMissing(SandboxError):
 
 
 class PathRefused(SandboxError):
-    """A path of `put` or `get` leaves the sandbox, crosses a symlink, or is no regular file of fair size."""
+    """A path of `put` or `get` leaves the sandbox, crosses a symlink, or is no regular file within the size
+    limit."""
 
 
 class LimitMet(SandboxError):
-    """A command was ended by a limit of its own; see `ExecResult.check`."""
+    """One of a command's limits ended the command; see `ExecResult.check`."""
 
 
 class Timeout(LimitMet):
-    """It ran longer than `wall_seconds`."""
+    """The command ran longer than `wall_seconds`."""
 
 
 class CpuExceeded(LimitMet):
-    """Its processes together used more than `cpu_seconds`."""
+    """The command's processes together used more than `cpu_seconds`."""
 
 
 class OutOfMemory(LimitMet):
-    """Its processes together took more than `memory_bytes`."""
+    """The command's processes together took more than `memory_bytes`."""
 
 
 class SandboxFull(LimitMet):
-    """It wrote more than `disk_bytes`, or a file bigger than `file_bytes`."""
+    """The command wrote more than `disk_bytes`, or a file bigger than `file_bytes`."""
 
 
 _MET = {
@@ -93,9 +94,9 @@ class Limits:
 
     wall_seconds: float = 60
     cpu_seconds: int = 60  # of all processes of the command together
-    memory_bytes: int = 2 << 30  # of all processes together, and of each one's address space
+    memory_bytes: int = 2 << 30  # for all processes together, and for each address space
     processes: int = 64  # threads count as processes
-    output_bytes: int = 1 << 20  # we keep head and tail halves, and count the rest
+    output_bytes: int = 1 << 20  # we keep the head and tail, and count the rest
     file_bytes: int = 256 << 20  # biggest single file
     disk_bytes: int = 4 << 30  # the whole private copy with /tmp and home
     shm_bytes: int = 64 << 20  # /dev/shm; set when the sandbox starts
@@ -110,7 +111,7 @@ class ExecResult:
 
     `returncode` is the command's own, 128+signal if a signal ended it, 124 if it met the wall limit. `limit`
     names the limit that was met: "" | "wall" | "cpu" | "memory" | "disk" | "file" | "output"; with "output"
-    the command ran undisturbed, but `dropped_bytes` of its output were not kept.
+    the command was not ended, but `dropped_bytes` of its output were not kept.
     """
 
     output: bytes  # stdout and stderr in order of arrival; one marker line replaces dropped bytes
@@ -172,7 +173,8 @@ class Session(Protocol):
         ...
 
     def close(self) -> None:
-        """Kill the process and all it started; returns when they are gone. May be called twice."""
+        """Kill the process and all processes that it started; returns when they have ended. May be called
+        twice."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -197,10 +199,10 @@ class Sandbox(Protocol):
     def session(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> Session:
-        """Start `bash -c command` as `exec` does, and speak to it; returns when it runs.
-
-        It has the limits of `exec`, with `wall_seconds` for its whole life, and ends with the sandbox. Its
-        stdin is no terminal. Raises SandboxLost, ValueError (a command that bash cannot be given).
+        """Start `bash -c command` as `exec` does, for an exchange of lines; returns when the command runs.
+        The command has the limits of `exec`, with `wall_seconds` for its whole life, and ends with the
+        sandbox. Its stdin is no terminal. Raises SandboxLost, ValueError (a command that cannot be passed to
+        bash).
         """
         ...
 
@@ -217,7 +219,7 @@ class Sandbox(Protocol):
         ...
 
     def close(self) -> None:
-        """End all commands and remove the private files. May be called twice."""
+        """End all commands and remove the sandbox's private files. May be called twice."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -256,7 +258,7 @@ class Backend(Protocol):
         limits: Limits = DEFAULT_LIMITS,
         forgets: bool = False,
     ) -> Sandbox:
-        """A fresh sandbox whose /testbed is a copy of `tree`, or without one of the image's workdir.
+        """A fresh sandbox whose /testbed is a copy of `tree` or, without `tree`, of the image's workdir.
 
         forgets: when the sandbox closes, drop the pages of shared files that its commands brought into the
         page cache, if the backend can do that. Otherwise other sandboxes could detect them by the time of a

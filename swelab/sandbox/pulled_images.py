@@ -1,4 +1,4 @@
-"""Reads the record of pulled images, and finds paths inside an unpacked one."""
+"""Reads the record of pulled images, and finds paths inside an unpacked image."""
 
 import os
 import stat
@@ -25,7 +25,8 @@ def load_images(path: str | Path) -> dict[str, Image]:
 
 
 def working_directory(configured: Mapping[str, Any] | None) -> str:
-    """Path of the repository in an image, from its configuration (of its document or of an engine)."""
+    """Path of the repository in an image, from the image's configuration (its own document, or an
+    engine's)."""
     found = str((configured or {}).get("WorkingDir") or WORKDIR)
     return WORKDIR if found == "/" else found
 

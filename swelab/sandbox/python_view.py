@@ -14,7 +14,7 @@ INSTALLERS = (
     *("pip", "pip-*", "setuptools", "setuptools-*", "pkg_resources", "_distutils_hack"),
     *("distutils-precedence.pth", "easy_install.py", "wheel", "wheel-*", "__pycache__"),
 )
-"""Packages of a venv that tests do not need: they would install other packages."""
+"""Packages of a venv that tests do not need, and that could install other packages."""
 INSTALLERS_PROGRAMS = ("pip", "pip[0-9.]*", "easy_install*", "wheel", "*[Aa]ctivate*")
 _PACKAGES = (
     "python*/site-packages",
@@ -34,7 +34,8 @@ _TOOLS = ("python*", "pypy*", "gcc", "gdb", "lib", "lib64", "libexec", "share", 
 
 
 def hidden_packages(prefix: Path, inside: str) -> Iterator[str]:
-    """Paths, in the sandbox, of a prefix's package folders, to be shown empty. inside: the prefix there."""
+    """Paths, in the sandbox, of a prefix's package folders, which are shown empty. inside: the prefix's path
+    there."""
     for name in _LIBRARIES:
         library = prefix / name
         found = [path for pattern in _PACKAGES for path in library.glob(pattern)]

@@ -30,7 +30,8 @@ def reap(engine: DockerEngine) -> list[str]:
 
 
 def remove_prepared(engine: DockerEngine) -> list[str]:
-    """Remove prepared images that no container uses; returns their ids. They are made again if needed."""
+    """Remove prepared images that no container uses; returns their ids. Images are prepared again if
+    needed."""
     removed = []
     with engine.request("listing images"):
         found = engine.api.images(filters={"label": PREPARED})

@@ -1,7 +1,7 @@
 """The client of a pool server: sandboxes on other machines (docs/pool.md).
 
-Every request with an effect has a unique id. If the client repeats it after a broken connection, it gets the
-response of the first one, so nothing runs twice. A thread renews the leases of open sandboxes.
+Every request with an effect has a unique id. If the client repeats a request after a broken connection, it
+gets the first request's response, so nothing runs twice. A thread renews the leases of open sandboxes.
 """
 
 import json
@@ -40,7 +40,7 @@ from swelab.sandbox.tree_tar import archive, check_folder
 _FILE_SECONDS = 660.0
 _RESTART_SECONDS = 120.0  # how long a request waits while a pool server restarts
 _LONGEST_WAIT = 86400
-_HOPS = 3  # number of hops: client, pool, host
+_HOPS = 3  # hops of a request, each with a delay: client, pool, host
 _log = logging.getLogger(__name__)
 
 
@@ -108,7 +108,7 @@ class RemoteSandbox(Closing):
         return [self.container_id]
 
     def close(self) -> None:
-        """End the sandbox and its lease. If the request fails, the lease expires by itself."""
+        """End the sandbox and its lease. If the request fails, the lease expires anyway."""
         if self.closed:
             return
         self.closed = True
@@ -195,7 +195,8 @@ class RemoteBackend:
         limits: Limits = DEFAULT_LIMITS,
         forgets: bool = False,
     ) -> RemoteSandbox:
-        """A new sandbox on any host; see `protocol.Backend.start`. Also raises NoPlace, a SandboxLost."""
+        """A new sandbox on any host; see `protocol.Backend.start`. Also raises NoPlace (a kind of
+        SandboxLost)."""
         if tree is None and image is None:
             raise ValueError("a sandbox needs a tree or an image")
         body: dict[str, Any] = {"tree": tree is not None, "limits": vars(limits), "heartbeats": True}

@@ -60,7 +60,7 @@ class PoolClient:
 
         def pause(error: Exception) -> float | None:
             if isinstance(error, _CUT_OFF) and time.monotonic() - began > _REACHED_SECONDS:
-                pauses.renew()  # until now the server worked on the request
+                pauses.renew()  # the server was reached, so patience begins again
             return pauses.next_pause(patience)
 
         try:

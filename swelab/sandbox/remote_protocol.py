@@ -26,9 +26,10 @@ BYTES = "application/octet-stream"
 REQUEST, RESULT = "swelab-request", "swelab-result"  # headers
 SHORTEST_TOKEN = 24
 LATE_SECONDS = 15.0
-"""Extra seconds beyond the time limit of a command in which its result arrives; each hop adds as many."""
+"""Seconds, beyond a command's time limit, that we wait for its result; each hop adds as many."""
 CREATE_SECONDS = 180.0
-"""Seconds in which a host makes a sandbox. If it prepares an image first, the request must be repeated."""
+"""Seconds in which a host makes a sandbox. If the host prepares an image first, the request must be
+repeated."""
 
 
 class Granted(TypedRecord):
@@ -99,7 +100,8 @@ def header(record: dict[str, Any]) -> str:
 
 
 def find_token(path: str | Path | None = None) -> str:
-    """The token in a file ($SWELAB_POOL_TOKEN_FILE), else in $SWELAB_POOL_TOKEN. Raises InputError."""
+    """The token in a file ($SWELAB_POOL_TOKEN_FILE) or, without one, in $SWELAB_POOL_TOKEN. Raises
+    InputError."""
     found, where = _token_text(path)
     return checked_token(found, where)
 

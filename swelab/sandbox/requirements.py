@@ -1,4 +1,5 @@
-"""Checks that this machine has the kernel features and programs that sandboxes need; names missing ones."""
+"""Checks that this machine has the kernel features and programs that sandboxes need; names what is
+missing."""
 
 import os
 import re
@@ -29,7 +30,7 @@ def tool(name: str) -> str | None:
 def check_kernel() -> None:
     """Raises BackendMissing if the kernel lacks features by which we watch and end sandboxes."""
     release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
-    # 5.3 has pidfds. 5.14 counts processes per user namespace; before it, our limit counts all of the host
+    # 5.3 has pidfds. 5.14 counts processes per user namespace; before, our limit counts all of the host
     # user's.
     needed = (5, 3) if os.geteuid() == 0 else (5, 14)
     if release < needed:

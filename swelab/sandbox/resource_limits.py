@@ -45,7 +45,7 @@ def _read(path: str) -> bytes:
 
 
 def process_tree(root: int) -> list[int]:
-    """Process ids of `root` and its descendants; orphans too, which a pid namespace's init adopts."""
+    """Process ids of `root` and its descendants, orphans included: a pid namespace's init adopts them."""
     found = [root]
     for pid in found:
         try:
@@ -58,7 +58,8 @@ def process_tree(root: int) -> list[int]:
 
 
 def usage(root: int) -> ResourceUsage:
-    """Resident memory (a shared page counts in each process) and CPU time, with waited children's."""
+    """Resident memory (a shared page counts in each process) and CPU time, including children that were
+    waited for."""
     processes, memory, ticks = 0, 0, 0
     for pid in process_tree(root):
         try:
@@ -86,10 +87,9 @@ def proportional_memory(root: int) -> int | None:
 
 
 def socket_bytes(pid: int) -> int:
-    """Upper bound of the bytes in sockets of a process's network namespace, which no process's memory
-    includes.
-
-    We assume twice the usual buffer for each; if there are many TCP sockets, we add their queues.
+    """Upper bound of the bytes in sockets of a process's network namespace; no process's memory includes
+    them. We assume twice the usual buffer for each socket; if there are many TCP sockets, we add their
+    queues.
     """
     table: dict[str, list[str]] = {}
     try:
@@ -119,7 +119,7 @@ class Tally:
         """Adds all files below an open folder, with their inodes; does not follow symlinks.
 
         Folders are opened by their paths from `top`, as long as the kernel accepts such paths. A deeper
-        folder becomes a new top, at most `stretches` times. A tree that is deeper still counts as ENDLESS.
+        folder becomes a new top, at most `stretches` times. An even deeper tree counts as ENDLESS.
         """
         pending = ["."]
         while pending:
@@ -159,7 +159,7 @@ class Tally:
         except PermissionError:
             self.whole = False
         except OSError:
-            pass  # removed, or its process ended
+            pass  # the file was removed, or its process ended
 
 
 @contextmanager
@@ -172,7 +172,7 @@ def _folder(path: str, parent: int) -> Iterator[int]:
 
 
 def _descriptors(pid: int) -> Iterator[str]:
-    """Yields the paths in /proc of the files that threads of a process hold open. Raises OSError."""
+    """Yields the paths in /proc of the files that a process's threads have open. Raises OSError."""
     for thread in os.listdir(f"/proc/{pid}/task"):
         folder = f"/proc/{pid}/task/{thread}/fd"
         yield from (f"{folder}/{name}" for name in os.listdir(folder))
@@ -181,7 +181,7 @@ def _descriptors(pid: int) -> Iterator[str]:
 def _removed_mappings(pid: int) -> Iterator[str]:
     """Yields the paths in /proc of the removed files that a process has mapped. Raises OSError."""
     for line in Path(f"/proc/{pid}/maps").read_bytes().splitlines():
-        # /dev/zero stands for memory that processes share
+        # a mapped /dev/zero is memory that processes share
         if line.endswith(b" (deleted)") and b" /dev/zero (deleted)" not in line:
             start, _, end = line.split()[0].decode().partition("-")
             yield f"/proc/{pid}/map_files/{int(start, 16):x}-{int(end, 16):x}"
@@ -216,7 +216,7 @@ class DiskMeter:
     def exceeds(self, limit: int, root: int) -> bool:
         """Whether the folder exceeds `limit` bytes. root: the process tree whose removed files count too.
 
-        If we cannot inspect some files, all space that the disk lost since the folder was made counts.
+        If we cannot inspect some files, we count all space that the disk lost since the folder was made.
         """
         now = time.monotonic()
         grown, rested = max(0, self._free - self._free_now()), now - self._walked
@@ -256,7 +256,7 @@ class Watch:
         return limit
 
     def ended_for(self) -> str:
-        """The limit for which the kernel has ended a process of the command; "" for none."""
+        """The limit because of which the kernel has ended a process of the command; "" for none."""
         return "memory" if self._group and self._group.kills() > self._killed else ""
 
     def _processes(self) -> str:

@@ -15,7 +15,7 @@ PROBE = (
     f"{TOOLBOX}/bin/python -c "
     '\'import importlib.util as u; exit(u.find_spec("pytest") is None and "it has no pytest")\''
 )
-"""A command that fails in a sandbox whose toolbox does not work."""
+"""A command that fails if a sandbox's toolbox does not work."""
 ENVIRONMENT = {
     "HOME": HOME,
     "LC_ALL": "C.UTF-8",
@@ -35,7 +35,7 @@ _DEFAULT_TOOLBOX = Path(__file__).resolve().parents[2] / ".venv-sandbox"
 
 
 def toolbox_path() -> Path:
-    """The venv that sandboxes see: $SWELAB_TOOLBOX, else .venv-sandbox in the repository's root."""
+    """The venv that sandboxes see: $SWELAB_TOOLBOX, or .venv-sandbox in the repository's root."""
     return Path(os.environ.get("SWELAB_TOOLBOX") or _DEFAULT_TOOLBOX)
 
 
@@ -89,7 +89,8 @@ def _hidden(python: Path, prefixes: tuple[tuple[str, str], ...]) -> Iterator[str
 
 
 def _moved(content: bytes, venv: Path) -> bytes:
-    """Replaces the venv's host path, by which scripts name their interpreter: a sandbox does not have it."""
+    """Replaces the venv's host path, with which scripts name their interpreter: sandboxes do not have that
+    path."""
     if b"\0" in content:
         return content
     for name in (venv, venv.resolve()):
@@ -98,7 +99,7 @@ def _moved(content: bytes, venv: Path) -> bytes:
 
 
 def _prefixes(venv: Path, python: Path) -> tuple[tuple[str, str], ...]:
-    """Folders outside /usr that the venv's interpreter needs, under all names by which links lead to them."""
+    """Folders outside /usr that the venv's interpreter needs, under every name that a link uses for them."""
     real = python.resolve().parent.parent
     names = {real}
     link = python
@@ -152,7 +153,7 @@ def mounts(folder: Path, toolbox: Toolbox, shm_bytes: int) -> list[str]:
     if Path("/etc/alternatives").is_dir():
         arguments += ["--ro-bind", "/etc/alternatives", "/etc/alternatives"]
     for parent in _parents([inside for _, inside in toolbox.prefixes] + [TOOLBOX, HOME]):
-        arguments += ["--perms", "0755", "--dir", parent]  # bwrap's own would be closed to other users
+        arguments += ["--perms", "0755", "--dir", parent]  # bwrap's default: closed to others
     arguments += [*toolbox.shown, "--ro-bind", str(folder / "bin"), f"{TOOLBOX}/bin"]
     for hidden in toolbox.hidden:
         arguments += ["--ro-bind", str(folder / "empty"), hidden]
@@ -174,7 +175,8 @@ def _parents(paths: list[str]) -> list[str]:
 
 
 def top_level(path: Path, inside: str) -> list[str]:
-    """bwrap's arguments that show `path` of the host at `inside`: a link as that link; [] if it is absent."""
+    """bwrap's arguments that show the host's `path` at `inside` (a link as the same link); [] if it is
+    missing."""
     try:
         kind = path.lstat().st_mode
     except FileNotFoundError:

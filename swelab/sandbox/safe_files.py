@@ -1,7 +1,7 @@
 """Reads and writes files of a folder whose content hostile code controls.
 
-Each step starts from an open folder and follows no symlink. So no links, made before or during the walk, lead
-outside.
+Each step starts from an open folder and follows no symlink. So no link leads outside, even if it is made
+during the walk.
 """
 
 import errno
@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from swelab.sandbox.protocol import WORKDIR, PathRefused
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: opening a FIFO must not wait for a writer.
+# O_NONBLOCK, since opening a FIFO must not wait for a writer.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOUNTS = {"tmp": "tmp", WORKDIR.strip("/"): "testbed"}
@@ -87,7 +87,8 @@ def _explained(path: str) -> Iterator[None]:
 
 @contextmanager
 def _parent(root: Path, path: str, make: tuple[int, int] | None) -> Iterator[tuple[int, str]]:
-    """(open folder that contains `path`, last part). make: (uid, gid) for missing folders, which are made."""
+    """(open folder that contains `path`, last part). make: makes missing folders for this owner (uid,
+    gid)."""
     mount, parts = locate(path)
     here = os.open(root / mount, _FOLDER)
     try:

@@ -22,7 +22,8 @@ DEFAULT_RECORD = "results/images/sandbox/image.json"
 
 
 def recorded_image() -> Image:
-    """The image that the record at $SWELAB_SANDBOX_IMAGE names, by default the rule's. Raises ImageMissing.
+    """The image that the record at $SWELAB_SANDBOX_IMAGE (by default the record of the rule) names. Raises
+    ImageMissing.
 
     Prints a line, once, if a newly made image would have other packages.
     """
@@ -39,7 +40,7 @@ def recorded_image() -> Image:
 
 
 def difference(root: Path, debian: frozenset[str], toolbox: Path) -> str:
-    """How an image differs from a newly made one, in words; "" if it does not, or if we cannot know.
+    """Describes how an image differs from a newly made image; "" if it does not, or if we cannot know.
 
     root: its unpacked folder. debian: names of its Debian packages. toolbox: the venv that it should contain.
     """

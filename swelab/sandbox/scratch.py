@@ -1,7 +1,7 @@
 """Private folders and user ids of sandboxes; the kernel releases both when their owner dies.
 
-A flock on the folder reserves a folder, and an abstract unix socket of that name a user id. Neither needs a
-daemon or a clean exit, and the next process can distinguish leftovers from what is in use.
+A flock on a folder reserves it; an abstract unix socket with a user id in its name reserves that id. Neither
+needs a daemon or a clean exit, and the next process can distinguish leftovers from used folders and ids.
 """
 
 import errno
@@ -24,7 +24,8 @@ _COPY = ("cp", "-dR", "--preserve=mode,timestamps", "--reflink=auto", "--")
 
 
 def scratch_base() -> Path:
-    """The folder for private copies: $SWELAB_SCRATCH, else memory if it has room, else the temporary folder.
+    """The folder for private copies: $SWELAB_SCRATCH, or a folder in memory if there is space, or the
+    temporary folder.
 
     Copies have many small files, for which most disks need ten times as long as memory.
     """
@@ -35,7 +36,8 @@ def scratch_base() -> Path:
 
 
 def runnable_base() -> Path:
-    """As `scratch_base`, for copies from which programs run. Raises BackendMissing if none may run there."""
+    """Like `scratch_base`, for copies from which programs run. Raises BackendMissing if none may run
+    there."""
     base = scratch_base()
     if os.statvfs(base).f_flag & os.ST_NOEXEC:
         raise BackendMissing(
@@ -56,7 +58,7 @@ def _roomy(folder: str) -> bool:
 
 
 def is_full(folder: Path) -> bool:
-    """Whether the file system of `folder` has no room for one more small file."""
+    """Whether the file system of `folder` is too full for one more small file."""
     facts = os.statvfs(folder)
     return facts.f_bavail * facts.f_frsize < FULL_BYTES or bool(facts.f_files and not facts.f_favail)
 
@@ -70,7 +72,7 @@ class ScratchFolder:
             try:
                 self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except FileNotFoundError:
-                continue  # pruned between mkdtemp and open
+                continue  # another process pruned the folder before we locked it
             if _lock(self._lock) is not False and self._is_ours():
                 return
             os.close(self._lock)
@@ -82,7 +84,7 @@ class ScratchFolder:
             return False
 
     def remove(self) -> None:
-        """Delete the folder with all in it."""
+        """Delete the folder and its content."""
         if self._lock < 0:
             return
         remove_tree(self.path)
@@ -100,7 +102,7 @@ def _lock(descriptor: int) -> bool | None:
 
 
 def prune(base: Path) -> int:
-    """Remove folders whose owner has ended; returns how many. Ignores those of other users."""
+    """Remove folders whose owner has ended; returns how many. Ignores folders of other users."""
     removed = 0
     for path in base.glob(PREFIX + "*"):
         try:
@@ -157,7 +159,7 @@ def _run_copy(command: list[str], target: Path) -> None:
 
 
 def spare_uids() -> range:
-    """User ids that belong to no account, container or sandbox; empty if we may not use others' ids.
+    """User ids that belong to no account, container or sandbox; empty if we may not use ids of other users.
 
     They are near the highest id of this user namespace (a container may map one id, 65536, or all).
     """

@@ -3,7 +3,7 @@
 Namespaces hide the host. The filter forbids what they still allow: new namespaces and mounts (kernel attack
 surface, unbounded tmpfs), kernel keyrings and AF_VSOCK (in no namespace), memory of no process (memfd, System
 V segments and queues), which our memory limits would not see, and calls that report or change which pages of
-a shared file are in memory (by which sandboxes could signal to each other). Numbers:
+a shared file are in memory (sandboxes could use them to signal to each other). Numbers:
 arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux.
 """
 

@@ -45,7 +45,7 @@ from swelab.tasks.validation_lock import read_kept, read_lock
 
 @dataclass(frozen=True)
 class TrailStage:
-    """A stage of a trail: its manifest, and its files by role."""
+    """A stage of a trail: its manifest, and its input files by role."""
 
     stage: Manifest
 
@@ -76,7 +76,7 @@ def check_numbers(trail: Trail, verification: Verification) -> Iterator[Finding]
 
 
 def _guarded(path: str, findings: Iterator[Finding]) -> Iterator[Finding]:
-    """Yields the findings about a file, and one more if its inputs cannot be read."""
+    """Yields the findings about a file, and a further finding if its inputs cannot be read."""
     try:
         yield from findings
     except InputError as error:
@@ -105,7 +105,7 @@ def verify(score: Path) -> tuple[list[Finding], str]:
 
 
 def _checked(trail: Trail, further: Iterable[Finding] = ()) -> tuple[list[Finding], str]:
-    """The findings about a trail and then `further` ones, without repetitions; and the table."""
+    """The findings about a trail and then `further` findings, without repetitions; and the table."""
     verification = Verification.here()
     checks = check_files(trail, verification), check_recipes(trail.stages), check_numbers(trail, verification)
     found = list(dict.fromkeys(chain(*checks, further)))

@@ -44,7 +44,7 @@ def rate(resolved: int, total: int) -> CountedRate:
 
 
 def rate_of_runs(counts: Iterable[tuple[int, int]]) -> CountedRate:
-    """As `rate`, from (resolved, attempted) of each task."""
+    """Like `rate`, from (resolved, attempted) of each task."""
     attempts = Attempts([pair for pair in counts if pair[1]])
     if not attempts.counts:
         return rate(0, 0)
@@ -55,7 +55,8 @@ def rate_of_runs(counts: Iterable[tuple[int, int]]) -> CountedRate:
 
 
 def run_to_run(counts: Iterable[tuple[int, int]], runs: int) -> Record:
-    """{"sd": of one run's rate, "interval": of the mean rate of `runs` runs}, both with the tasks held fixed.
+    """{"sd": standard deviation of one run's rate, "interval": interval of the mean rate of `runs` runs},
+    both with the tasks held fixed.
 
     counts: (resolved, attempted) of each task.
     """
@@ -142,7 +143,7 @@ def of_several_runs(verdicts: Verdicts) -> Record:
 
 
 def pass_at_k(attempts: Attempts, k: int, every: bool) -> Record:
-    """{"rate", "interval"} of pass@k; of pass^k with `every`."""
+    """{"rate", "interval"} of pass@k or, with `every`, of pass^k."""
     share, interval = attempts.pass_at(k, every)
     return {"rate": share, "interval": list(interval)}
 

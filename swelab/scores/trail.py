@@ -56,8 +56,8 @@ def follow(starts: Iterable[str]) -> Trail:
 
 
 def manifest_of(path: str) -> str:
-    """The path of the manifest of a file under results/; "" for a file without one, such as a recipe or a
-    user's file."""
+    """The path of the manifest of a file under results/; "" for a file that has no manifest, such as a recipe
+    or a user's file."""
     kind, names = find(path) or ("", {})
     if kind and KINDS[kind].manifest:
         return KINDS[kind].manifest.format_map(names)

@@ -1,8 +1,8 @@
 """Checks that the files behind a score match their manifests: hashes, recipes, and order of making.
 
-A finding is of one of these kinds: edited (not the bytes that its stage wrote), missing, older (made from
-another version of a file than the present one), recipe (made by another recipe than the present one), number
-(recomputed from its rows, it differs).
+A finding is of one of these kinds: edited (not the bytes that its stage wrote), missing, older (made from a
+version of a file that is not the present version), recipe (made by a recipe that has changed since), number
+(it differs when recomputed from its rows).
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,8 @@ class Verification:
         return cls(withheld={path: sha for path, sha in told.items() if not Path(path).exists()})
 
     def hash_of(self, path: str) -> str:
-        """SHA-256 (hex) of a file or folder; the listed hash of a withheld one; "" if it does not exist."""
+        """SHA-256 (hex) of a file or folder; the listed hash if the file is withheld; "" if it does not
+        exist."""
         if path in self.withheld:
             return self.withheld[path]
         if path not in self.digests:

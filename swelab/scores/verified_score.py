@@ -107,7 +107,7 @@ def compare(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
 
 
 def compare_runs(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
-    """As `compare`, but for several runs of a policy: a task counts by its shares of resolved attempts.
+    """Like `compare`, but for several runs of a policy: a task counts by its shares of resolved attempts.
 
     gained and lost count tasks whose share rises or falls. Tasks with equal shares count in `neither` if no
     attempt resolved them, and otherwise in `both`.
@@ -215,5 +215,5 @@ def _named(record: Score) -> str:
 
 
 def load_score(path: Path) -> Score:
-    """A score record. Raises InputError if it is not one."""
+    """A score record. Raises InputError if the file is no score record."""
     return read_record(path, Score)

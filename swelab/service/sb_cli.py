@@ -33,7 +33,7 @@ KEY_REFUSED, QUOTA = ("401", "403"), ("402",)
 
 @dataclass(frozen=True)
 class ServiceBenchmark:
-    """A benchmark at the service: one of its subset names, and a split (dev or test)."""
+    """A benchmark at the service: the service's name of a subset, and a split (dev or test)."""
 
     subset: str
     split: str

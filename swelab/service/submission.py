@@ -113,7 +113,7 @@ class Submissions:
         self.ids: set[str] = set(state.get("submitted", [])) if known else set()
 
     def note(self, ids: Sequence[str] = ()) -> None:
-        """Records that the service has the predictions `ids` too."""
+        """Records that the service also has the predictions `ids`."""
         self.begun = True
         self.ids |= set(ids)
         write_json(self.path, {"run_id": self.run, "submitted": sorted(self.ids)})
@@ -127,8 +127,8 @@ def _submit(
     state: Submissions,
     wait: Waiting,
 ) -> None:
-    """Submits until the service has all. Raises ServiceError after the last attempt, SubmissionRefused at
-    once."""
+    """Submits until the service has all predictions. Raises ServiceError after the last attempt, and
+    SubmissionRefused immediately."""
     patience = Patience(replace(SUBMISSIONS, first=wait.poll))
 
     def once() -> None:

@@ -47,7 +47,7 @@ class ServiceRun(TypedRecord):
 
 
 def patch_digest(prediction: Prediction) -> str:
-    """SHA-256 of a prediction's patch; of an empty text if there is no patch."""
+    """SHA-256 of a prediction's patch, or of an empty text if there is no patch."""
     return hashlib.sha256((prediction.model_patch or "").encode("utf-8", "surrogatepass")).hexdigest()
 
 

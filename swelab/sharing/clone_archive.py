@@ -29,7 +29,7 @@ CODE = ("benchmarks", "configs", "docs", "envs", "examples", "hosts", "profiles"
 JOURNAL = "results/progress/rollout/{policy}/{subset}/{shard}.jsonl"
 """The journal of a shard's rollouts; it has the same records as the shard's output."""
 INCOMPLETE = ".snakemake/incomplete"
-"""An empty folder. Without it, Snakemake treats its records as those of an old version."""
+"""An empty folder. Without this folder, Snakemake treats its records as records of an old version."""
 BINARY = (".safetensors", ".tar", ".zip", ".bin", ".pt")
 
 
@@ -104,8 +104,8 @@ def code_files(root: Path) -> Iterator[str]:
 def _results(finished: Finished) -> Iterator[str]:
     """The files behind the score, other files of the same jobs, and the contents of folders among them.
 
-    Includes files that jobs only wait for: without the file of the check before a training, one more task
-    would train again.
+    Includes files that jobs only wait for: without the result of the check before a training, one more task
+    would start the training again.
     """
     experiment = {"experiment": finished.name}
     ends = ("verified_score", "page", "published", "published_page")

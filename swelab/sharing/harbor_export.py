@@ -202,7 +202,7 @@ def _runner_files(files: Files) -> list[str]:
 
 
 def _files(tree: Path) -> Files:
-    """The files of a tree, without git's."""
+    """The files of a tree, without the files of git."""
     found = (path for path in sorted(tree.rglob("*")) if path.is_file())
     named = ((path.relative_to(tree).as_posix(), path) for path in found)
     return {

@@ -24,7 +24,7 @@ PLAIN = (Path("/"), Path("/root"), Path("/home"), Path("/tmp"), Path("/usr"), Pa
 
 @dataclass
 class Private:
-    """words: private word -> its replacement. met: number of uses of each replacement."""
+    """words: private word -> its replacement. met: how often each replacement was used."""
 
     words: Mapping[str, str]
     met: dict[str, int] = field(default_factory=dict)

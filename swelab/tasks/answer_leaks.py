@@ -31,7 +31,7 @@ from swelab.tasks.patch_text import file_changes
 
 LINES = 3
 LEAST_CHARACTERS = 24
-"""Fewest characters of a window's lines together; shorter windows occur everywhere."""
+"""Minimum number of characters of a window; shorter windows occur everywhere."""
 BIGGEST_FILE = 1 << 20
 BLOCK = 2000
 """How many tasks one search covers."""
@@ -43,7 +43,8 @@ Window = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Answer:
-    """The windows that only a task's fixed files contain, and the names of these files."""
+    """The windows of one answer (lines that only a task's fixed files contain), and the names of these
+    files."""
 
     instance_id: str
     windows: frozenset[Window]
@@ -80,7 +81,7 @@ def hidden_of(task: Task, tree: Path) -> Answer:
 
 
 def windows(lines: Iterable[str]) -> Iterator[Window]:
-    """All runs of LINES lines that are long enough to identify an answer."""
+    """All groups of LINES successive lines that are long enough to identify an answer."""
     kept = [line for line in map(str.strip, lines) if line]
     for start in range(len(kept) - LINES + 1):
         window = tuple(kept[start : start + LINES])
@@ -91,14 +92,14 @@ def windows(lines: Iterable[str]) -> Iterator[Window]:
 def find_leaks(
     tasks: Iterable[Task], store: RepoStore, backend: Backend, images: Mapping[str, Image]
 ) -> Iterator[Leak]:
-    """Finds the places where sandboxes of tasks show their answers. Raises SandboxError, InputError (no
+    """Finds the files in tasks' sandboxes that leak the tasks' answers. Raises SandboxError, InputError (no
     archive), OSError."""
     rows = iter(tasks)
     while block := list(islice(rows, BLOCK)):
         groups: dict[Image | None, list[Answer]] = {}
         for task in block:
             if task.answers in ("none", "script"):
-                continue  # no patch is known that repairs it
+                continue  # no repair of this task is known
             image = images.get(task.instance_id)
             answers = [answer_of(task)]
             if image is None:

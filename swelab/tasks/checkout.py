@@ -54,12 +54,12 @@ def git(tree: Path, *arguments: str, data: bytes | None = None) -> subprocess.Co
 
 
 def _done(tree: Path, *arguments: str) -> None:
-    """As `git`, but raises OSError when it fails."""
+    """Like `git`, but raises OSError when git fails."""
     _check(git(tree, *arguments), tree)
 
 
 def _check(done: subprocess.CompletedProcess[bytes], tree: Path) -> None:
-    """Raises OSError if git failed, with ENOSPC as its number if the disk is full."""
+    """Raises OSError if git failed; its number is ENOSPC if the disk is full."""
     if done.returncode:
         fault = shorten(done.stderr.decode(errors="replace"))
         full = os.strerror(errno.ENOSPC) in fault or is_full(tree)
@@ -68,7 +68,8 @@ def _check(done: subprocess.CompletedProcess[bytes], tree: Path) -> None:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A private folder that is removed at the block's end; a later run removes what killed processes left."""
+    """A private folder, removed at the block's end; folders that killed processes left are removed by a later
+    run."""
     folder = ScratchFolder(scratch_base())
     try:
         yield folder.path
@@ -90,7 +91,7 @@ class RepoStore:
         self._empty: Path | None = None
 
     def digest(self, task: Task) -> str:
-        """SHA-256 of the task's source: of the files in its row, or of its archive and its part of it."""
+        """SHA-256 of the task's source: the files in its row, or its archive and the part of the archive."""
         if task.files:
             return digest([dict(file) for file in task.files])
         archive = self._unpacked(task)[0]
@@ -226,7 +227,8 @@ def is_inside(path: str) -> bool:
 
 
 def _set_one_age(tree: Path) -> None:
-    """Gives all files below `tree` one modification time: else the file with the bug would be the newest."""
+    """Gives all files below `tree` one modification time; otherwise the newest file would be the one with the
+    bug."""
     times = (SECONDS, SECONDS)
     for folder, _, names in os.walk(tree, topdown=False):
         for name in names:

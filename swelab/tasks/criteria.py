@@ -1,4 +1,4 @@
-"""Applies the criteria of a subset recipe to the rows of a published set; names the one that fails."""
+"""Applies the criteria of a subset recipe to rows of a published set; names the criterion that fails."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -20,9 +20,9 @@ MEASURES: dict[str, Callable[[Task], int]] = {
     "patch_lines": lambda row: patch_size(row.patch)[0],
     "patch_files": lambda row: patch_size(row.patch)[1],
 }
-"""By name: the measures for `min_...` and `max_...`: tests, characters of the issue, lines changed, files."""
+"""The measures for `min_...` and `max_...`, by name: tests, characters of the issue, changed lines, files."""
 OF_ANSWERS = ("fail_to_pass", "patch_lines", "patch_files")
-"""Measures that are unknown for a task with private answers, for which their bounds do not count."""
+"""Measures that are unknown for a task with private answers; we do not apply their bounds to such tasks."""
 
 
 class Criteria:
@@ -40,7 +40,7 @@ class Criteria:
 
 
 def read_ratings(path: str | Path) -> dict[str, int]:
-    """The difficulty of each rated instance, from our records or SWE-smith's. Raises InputError."""
+    """The difficulty of each rated instance, from our records or SWE-smith's records. Raises InputError."""
     found = {}
     for row in read_jsonl(path):
         if "outcome" in row:

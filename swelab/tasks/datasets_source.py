@@ -21,7 +21,7 @@ from swelab.tasks.sampling import ordered_ids
 DOWNLOADS = Path("results/downloads/datasets")
 _HUB_NAME = re.compile(r"([A-Za-z0-9._-]+/[A-Za-z0-9._-]+)(?:@([0-9a-f]{40}))?")
 AT_ONCE = 256
-"""Rows of a file that are held in memory: a published set is larger than the part of it that we use."""
+"""Number of a file's rows held in memory: a published set is larger than the part that we use."""
 
 
 def make_tasks(
@@ -33,11 +33,11 @@ def make_tasks(
     """Rows of a published set that meet the recipe's criteria, and how many were dropped by reason.
 
     A row is dropped for the first reason that holds. Rows keep all their keys; lists written as JSON strings
-    become lists. With a larger limit the first rows are the same. A row keeps its publisher's meaning:
-    SWE-smith's `patch` is the bug, SWE-bench's is the fix. A row without patch or tests is dropped, unless
-    the recipe's answers are private; then the row is marked so. downloads: folder for the files of published
-    sets. excluded: tasks whose instance, repository at a commit, or change no row may share. ratings:
-    difficulty by instance. Raises InputError naming the file, the row and the field; HubError.
+    become lists. A larger limit gives the same first rows. A row keeps its publisher's meaning: SWE-smith's
+    `patch` is the bug, SWE-bench's is the fix. A row without patch or tests is dropped, unless the recipe's
+    answers are private; then the row is marked as private. downloads: folder for the files of published sets.
+    excluded: tasks whose instance, repository at a commit, or change no row may share. ratings: difficulty by
+    instance. Raises InputError naming the file, the row and the field; HubError.
     """
     criteria, others = Criteria(recipe.criteria, ratings), Identities.of(excluded)
     drops: Counter[str] = Counter()
@@ -74,8 +74,8 @@ def named_set(
 ) -> DatasetSubset:
     """The recipe for a name that a user gave: a file, or `owner/set` or `owner/set@<commit>` on the hub.
 
-    Without a commit, the newest is used. expected: what else the caller accepts, for the message. Raises
-    InputError if it is none of these; HubError.
+    Without a commit, the newest is used. expected: for the error message, what else the caller accepts.
+    Raises InputError if it is none of these; HubError.
     """
     if Path(data).is_file():
         return DatasetSubset(source="dataset", path=data)
@@ -89,7 +89,7 @@ def named_set(
 
 
 def named_rows(data: str | Path, split: str = "test") -> Sequence[Task]:
-    """All rows of the file or set that a user named (see `named_set`), ours or published ones.
+    """All rows of the file or set that a user named (see `named_set`), in our form or as published.
 
     The rows are stored on disk. Raises InputError, HubError.
     """
@@ -98,7 +98,7 @@ def named_rows(data: str | Path, split: str = "test") -> Sequence[Task]:
 
 
 def raw_rows(recipe: DatasetSubset, downloads: Path = DOWNLOADS) -> Iterator[tuple[str, Any]]:
-    """Yields (where the row is, row): file and line for JSON Lines, else file and number from 0.
+    """Yields (where the row is, row): file and line for JSON Lines, otherwise file and number from 0.
 
     Rows are as published. Raises InputError, HubError.
     """

@@ -43,7 +43,7 @@ def rate_tasks(
 ) -> Iterator[Difficulty]:
     """Yields a record of difficulty for each task, in the tasks' order; rows are stored on disk.
 
-    Tasks with a rating in the journal `progress` are not rated again; those with another outcome are. Raises
+    Tasks with a rating in the journal `progress` are not rated again; tasks with another outcome are. Raises
     InputError (a policy that cannot answer, a broken template, a refusal of the service), ServingError,
     BudgetSpent, ShardLost (more ratings were lost than the policy's `max_lost`).
     """
@@ -85,7 +85,7 @@ def rate_tasks(
 
 
 def rating_losses(policy: Policy, name: str) -> Losses[Difficulty]:
-    """How many ratings may be lost, and the function that words a loss: the service, and its answer."""
+    """How many ratings may be lost, and the function that describes a loss: the service and its answer."""
     words = f"{RolloutEnd.MODEL_LOST} at {service_of(policy)}"
     most = policy.max_lost or 0
     return Losses(most, lambda record: f"{words}: {record.answer}", name, "ratings")
@@ -97,7 +97,7 @@ def _rated(item: Record, spool: Spool, model_for: ModelFor, rater: Rater) -> Dif
 
 
 def _fresh(journal: Journal, key: str) -> str:
-    """The journal key of a task; after each unreadable answer, a new one."""
+    """The journal key of a task; each unreadable answer leads to a new key."""
     while key in journal and journal.get(key)["outcome"] == "unreadable":
         key = digest([key, "again"])
     return key
@@ -163,7 +163,7 @@ def rate(instance_id: str, messages: list[dict[str, str]], model: Any, rater: Ra
 
 
 def read_word(answer: str, words: Iterable[str]) -> str:
-    """The word, if the answer has no other; else "": a sentence with the word may mean the opposite."""
+    """The word, if the answer is nothing else; otherwise "", since a sentence may mean the opposite."""
     text = _THOUGHT.sub("", answer).strip(MARKS)
     stripped = _LABEL.fullmatch(text)
     bare = (stripped[1] if stripped else text).strip(MARKS).lower()

@@ -11,12 +11,12 @@ SHOWN = 5
 
 
 def check_disjoint(train: Iterable[Task], heldout: Iterable[Task], same_commit: str = "refuse") -> Record:
-    """Returns counts of both sides by instance, function, bug, and repository at a commit.
+    """Returns, for both sides, the numbers of instances, functions, bugs, and repositories at a commit.
 
     A function is (repository recipe, "path::Qual.name"); rows of a published set have none. A bug is its
-    row's hash, or the hash of the change that repairs it. A commit from which tasks of both sides start is
-    refused too; with `same_commit` "report" it is only listed under `same_commit`. Raises InputError that
-    lists what both sides share, or training tasks that belong to published evaluation sets.
+    row's hash, or the hash of the change that repairs it. A commit from which tasks of both sides start is an
+    error too; with `same_commit` "report", the result only lists it under `same_commit`. Raises InputError
+    that lists what both sides share, or training tasks that belong to published evaluation sets.
     """
     known = EvaluationTasks()
     sides = {"train": _identities(map(known.note, train)), "heldout": _identities(heldout)}

@@ -1,6 +1,6 @@
 """The drill: a small real Python package made from a seed, with one-line bugs, judged by its own tests.
 
-Modules do not import each other. So a task's tests are those of its module, and one run of the test suite
+Modules do not import each other. So a task's tests are the tests of its module, and one run of the test suite
 judges one bug in each module at once. With `layout: two-file`, each module has its own folder with its test,
 and a task's checkout contains only that folder.
 """
@@ -49,7 +49,8 @@ class Bug:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Test ids of a module by their results with the bug. reason: why the bug is no task, or ""."""
+    """The test ids of a module, grouped by result with the bug. reason: why the bug cannot be a task, or
+    ""."""
 
     failed: tuple[str, ...]
     passed: tuple[str, ...]
@@ -135,7 +136,7 @@ def _queue(recipe: DrillSubset, name: str, modules: dict[str, list[Function]]) -
 
 
 class Judge:
-    """Gets verdicts from the package's tests; one sandbox run judges one bug in each of many modules."""
+    """Gets verdicts from the package's tests; one sandbox run judges many modules with one bug each."""
 
     def __init__(self, backend: Backend, tree: Path, sha256: str, journal: Journal, workers: int):
         self.backend, self.tree, self.sha256 = backend, tree, sha256
@@ -161,7 +162,7 @@ class Judge:
         return digest([VERSION, self.sha256, TEST_COMMAND, bug.patch])
 
     def _round(self, batch: dict[str, Bug]) -> dict[str, Record]:
-        """Statuses by module path, of three runs: clean code, with the bugs, with the bugs again."""
+        """Statuses of three runs, by module path: one of the clean code, two of the code with the bugs."""
         tests = " ".join(_placed(path, test_path(path)) for path in batch)
         runs = []
         with self.backend.start(self.tree, limits=RUN_LIMITS) as sandbox:
@@ -191,7 +192,7 @@ class Judge:
 
 
 def _placed(path: str, name: str) -> str:
-    """Path in the archive of the file `name`, which is a task's module or its test."""
+    """Path in the archive of `name`, a task's module or its test file."""
     part = part_of(path)
     return f"{part}/{name}" if part else name
 

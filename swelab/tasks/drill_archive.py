@@ -35,7 +35,7 @@ A generated package of small functions with exact tests: `python -m pytest`.
 
 
 def catalogue(recipe: DrillRepo) -> dict[str, list[Function]]:
-    """Clean functions by module path; depends on the repository recipe alone. Raises InputError."""
+    """Clean functions by module path; they depend only on the repository recipe. Raises InputError."""
     rng = random.Random(recipe.seed)
     alone = recipe.layout == "two-file"
     paths = [f"{package}{'_' if alone else '/'}{module}.py" for package in PACKAGES for module in MODULES]

@@ -36,7 +36,7 @@ SYMBOLS = {"+": "sum", "-": "difference", "*": "product"}
 COMPARES = {"<": "less than", ">": "more than", "<=": "at most", ">=": "at least"}
 SHAPES = ("arith", "total", "compare", "pick", "scale", "cut")
 FILE_SHAPES = (*SHAPES, "offset", "offset")
-"""Shapes of functions in two-file tasks. Only a test run shows the right number of an `offset`."""
+"""Shapes of functions in two-file tasks. The right number of an `offset` is only visible in a test run."""
 FRAMES = (
     "{name} in {path} should {want}.\n{test} fails.",
     "{test} fails.\n{name} in {path} should {want}.",
@@ -56,7 +56,7 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Function:
-    """A clean function of the drill repository, with its mutations and the expressions that its test has."""
+    """A clean function of the drill repository, with its mutations and the expressions of its test."""
 
     name: str
     path: str

@@ -22,7 +22,8 @@ class EvaluationTasks:
         return task
 
     def refuse(self, use: str) -> None:
-        """Raises InputError if a counted task is of an evaluation set. use: the intended use of the tasks."""
+        """Raises InputError if a counted task belongs to an evaluation set. use: the intended use of the
+        tasks."""
         if not self.counts:
             return
         told = "; ".join(

@@ -16,7 +16,7 @@ from swelab.tasks.published_rows import is_private
 LISTS = ("instance_ids.txt", "docker_images.txt")
 ROWS = ("evaluation.jsonl", "gold.jsonl", "slime.jsonl", "miles.jsonl")
 SUBSETS = {"xingyaoww/": "gym", "swebench/sweb.eval.": "verified"}
-"""Miles' name of a set, by the start of the names of its images."""
+"""Miles' name of a set, keyed by the prefix of the names of the set's images."""
 
 Form = Callable[[Task], Record | None]
 
@@ -80,7 +80,7 @@ def docker_image(task: Task, digests: Mapping[str, str]) -> str:
 
 
 def _why_none(task: Task) -> str:
-    """Why a task has no row in a file."""
+    """The reason why a task has no row in a file."""
     if task.answers:
         return "private answers" if is_private(task) else "no repair is known as a patch"
     return "binary patch"
@@ -92,7 +92,7 @@ def evaluation_row(task: Task) -> Record:
 
 
 def gold_prediction(task: Task) -> Record | None:
-    """The repair as a prediction; None for a binary bug, and if no repair is known."""
+    """The repair as a prediction; None if the bug is binary or no repair is known."""
     if task.answers:
         return None
     try:

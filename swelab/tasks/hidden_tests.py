@@ -15,8 +15,8 @@ _ENDING = "; the test ends with"
 def hide_tests(rows: Iterable[Task], drops: dict[str, int]) -> Iterator[Task]:
     """Yields rows with `hidden_tests`, whose statements name no test to repair and no expected value.
 
-    A row cannot hide tests in files that its patch changes (doctests), or tests that are not named with their
-    files. It is dropped, and counted in `drops` as `tests_in_sources`.
+    A row cannot hide tests in files that its patch changes (doctests), nor tests whose names do not include a
+    file. Such a row is dropped, and counted in `drops` as `tests_in_sources`.
     """
     for row in rows:
         files = set(row.failing_files)
@@ -61,7 +61,7 @@ def _names(test: str) -> tuple[str, ...]:
 
 
 def _without(line: str, names: re.Pattern[str]) -> str:
-    """A line without the clauses that name a test; "" for a list item that names one."""
+    """A line without the clauses that name a test; "" for a list item that names a test."""
     if not names.search(line):
         return line
     if line.lstrip().startswith(("- ", "* ")):
@@ -77,6 +77,6 @@ def _without(line: str, names: re.Pattern[str]) -> str:
 
 
 def _is_heading(paragraph: str) -> bool:
-    """Whether a paragraph was a list of tests of which only the heading, or the count of more, is left."""
+    """Whether only the heading, or the count of further tests, is left of a paragraph that listed tests."""
     lines = paragraph.split("\n")
     return lines[0] == "These fail too:" and all(line.startswith("- and ") for line in lines[1:])

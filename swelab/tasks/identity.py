@@ -15,8 +15,9 @@ _COMMIT = re.compile(r"[0-9a-f]{8,64}")
 def repo_commit(task: Task) -> str:
     """ "owner/name@commit" of the code that a published row starts from: lower case, 8 digits; or "".
 
-    SWE-smith writes both into the name of its mirror, and its `base_commit` is the mirror's. Tasks made here
-    get "": train and held-out tasks share their repositories, and are kept apart by function.
+    SWE-smith's rows have this repository and commit in the name of the mirror repository; their `base_commit`
+    is a commit of the mirror. Tasks made here get "": train and held-out tasks share their repositories, and
+    are kept apart by function.
     """
     if not task.in_image:
         return ""
@@ -28,7 +29,7 @@ def repo_commit(task: Task) -> str:
 
 
 def change(task: Task) -> str:
-    """The hash of a task's bug: from our own row, else from the change that repairs it; "" if unknown."""
+    """The hash of a task's bug: from our own row, otherwise from the repairing change; "" if unknown."""
     if task.bug and not task.in_image:
         return task.bug
     return change_hash(task.patch, backwards=task.is_bug) if task.patch else ""
@@ -66,7 +67,7 @@ class Identities:
 
     @classmethod
     def of(cls, tasks: Iterable[Task]) -> "Identities":
-        """The identities of these tasks, which are read one at a time."""
+        """The identities of these tasks; reads one task at a time."""
         found = cls()
         for task in tasks:
             found.instance.add(task.instance_id)

@@ -18,7 +18,7 @@ LIMITS = Limits(
     cpu_seconds=900,
     memory_bytes=8 << 30,
     file_bytes=16 << 30,
-    disk_bytes=32 << 30,  # as much as a host of the pool allows
+    disk_bytes=32 << 30,  # the maximum that a host of the pool allows
     output_bytes=1 << 20,
 )
 _PATH = re.compile(r"^(?:---|\+\+\+) (?:[ab]/)(.+?)(?:\t.*)?$", re.M)
@@ -34,8 +34,7 @@ def patched_files(task: Task) -> list[str]:
 
 
 def start_files(task: Task) -> dict[str, bytes]:
-    """Returns the files for `start_command`, by name. The patch is empty unless it is the bug, not the
-    answer."""
+    """Returns the files for `start_command`, by name. The patch file is empty if the patch is the answer."""
     lists = {"touched": patched_files(task), "removed": task.failing_files if task.is_bug else []}
     files = {"scrub.sh": SCRIPT.read_bytes(), "patch": encode_patch(task.patch if task.is_bug else "")}
     for name, paths in lists.items():

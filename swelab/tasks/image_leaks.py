@@ -13,9 +13,9 @@ from swelab.sandbox import WORKDIR, Backend, Image, Limits, PathRefused, Sandbox
 from swelab.tasks.checkout import encode_patch, git
 from swelab.tasks.image_history import HistoryRefused, patched_files, prepare
 
-_AGAIN = f"-type d -samefile {WORKDIR} ! -path {WORKDIR}"  # the image's own name for it
+_AGAIN = f"-type d -samefile {WORKDIR} ! -path {WORKDIR}"  # the image's own name of its working directory
 ALL_FILES = f"\\( -path /proc -o -path /sys -o -path /dev -o {_AGAIN} \\) -prune -o -type f"
-"""Expression of `find /` for all regular files that an agent may see, each once."""
+"""Expression of `find /` that lists each regular file that an agent may see once."""
 _LIST = f"find / {ALL_FILES} -print0"
 _LIMITS = Limits(wall_seconds=600, cpu_seconds=600, memory_bytes=4 << 30, file_bytes=1 << 30)
 _SPOILED = (".orig", ".rej", "~", ".bak", ".old")
@@ -47,7 +47,8 @@ def _files(sandbox: Sandbox) -> list[str]:
 
 
 def _output(sandbox: Sandbox, command: str, most: int) -> bytes:
-    """The command's standard output, without additions of the image's shell; b"" if longer than `most`."""
+    """The command's standard output, without additions of the image's shell; b"" if it is longer than
+    `most`."""
     path = f"/tmp/swelab-{secrets.token_hex(8)}"
     sandbox.exec(f"( {command} ) > {path} 2>/dev/null", limits=_LIMITS).check()
     try:
@@ -106,7 +107,7 @@ def _literal(name: str) -> str:
 
 
 def _histories(sandbox: Sandbox, files: list[str]) -> Iterator[str]:
-    """Yields other object stores that have the commit from which the task starts."""
+    """Yields git object stores outside the repository that have the commit from which the task starts."""
     own = f"{WORKDIR}/.git/objects"
     stores = {found[1] for path in files if (found := _STORE.fullmatch(path))} - {own}
     head = sandbox.exec("git -c safe.directory='*' rev-parse --verify -q HEAD").output.decode(

@@ -58,7 +58,7 @@ def _steps(line: str) -> list[str]:
 
 
 def _quoted(line: str) -> str:
-    """A line without the install steps in it."""
+    """Returns a line without its install steps."""
     if not (steps := _steps(line)):
         return line
     parts = _BETWEEN.split(line)
@@ -68,7 +68,7 @@ def _quoted(line: str) -> str:
 
 
 def _prepared(line: str) -> list[str]:
-    """A line of an eval script for the preparation, without options that end or trace the shell."""
+    """A line of an eval script for the preparation script, without options that end or trace the shell."""
     if re.match(r"\s*(?:#|set\s|git\s|$)", line):
         return []
     steps = _steps(line)

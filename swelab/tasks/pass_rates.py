@@ -1,4 +1,4 @@
-"""Selects tasks by how often a policy solves them: by its pass rate, from its graded attempts.
+"""Selects tasks by a policy's pass rate, computed from its graded attempts.
 
 A pass rate shows how hard a task is for that policy. `difficulty.py` rates tasks in another way: a model
 reads issue and patch, and makes no attempt.
@@ -30,7 +30,8 @@ class PassRate:
 
 @dataclass
 class TaskSelection:
-    """kept: names of selected tasks, in order; reasons: why others are left out; rates: of all, by name."""
+    """kept: names of selected tasks, in order; reasons: why other tasks are left out; rates: pass rates of
+    all tasks, by name."""
 
     kept: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
@@ -38,7 +39,7 @@ class TaskSelection:
 
     @property
     def facts(self) -> Record:
-        """For the manifest: tasks left out by reason, and for each task how often it was solved."""
+        """For the manifest: the numbers of tasks left out, by reason, and how often each task was solved."""
         reasons = Counter(self.reasons.values())
         return {
             "drops": dict(sorted(reasons.items())),
@@ -62,7 +63,7 @@ def pass_rates(grades: Iterable[Grade]) -> dict[str, PassRate]:
 
 
 def choose(tasks: Iterable[Task], rates: Mapping[str, PassRate], recipe: AttemptedSubset) -> TaskSelection:
-    """The tasks whose pass rate is within the recipe's bounds, in its order.
+    """The tasks whose pass rate is within the recipe's bounds, in the recipe's order.
 
     `easy-first` sorts by falling pass rate; tasks with equal rates keep the order of `tasks`. Raises
     InputError if no task is left.

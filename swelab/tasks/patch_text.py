@@ -27,7 +27,7 @@ _SUFFIXES = {
     "typescript": "ts tsx mts cts",
 }
 LANGUAGES = {suffix: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
-"""Language by file suffix; that of `h` depends on the other files."""
+"""Language by file suffix; the language of `h` depends on the other files."""
 _ALIASES = {
     "c++": "cpp",
     "c#": "csharp",
@@ -40,8 +40,8 @@ _ALIASES = {
 
 @dataclass
 class FileChange:
-    """One file of a patch: its name after the change (before it, if it is removed), and the lines of its
-    hunks.
+    """One file of a patch: its name after the change (before the change, if the file is removed), and the
+    lines of its hunks.
 
     `lines` are (mark, text): "-" removed, "+" added, " " kept.
     """
@@ -86,7 +86,7 @@ def patch_size(patch: str) -> tuple[int, int]:
 
 
 def language(task: Task) -> str:
-    """The row's own `language`, or the one of most lines that its patch changes; "" if unknown."""
+    """The row's own `language`, or the language of most lines that its patch changes; "" if unknown."""
     named = task.get("language") or task.get("repo_language")
     if isinstance(named, str) and named:
         return _ALIASES.get(named.lower(), named.lower())

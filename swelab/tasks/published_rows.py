@@ -13,7 +13,7 @@ REQUIRED = (*NAMES, "patch", *LISTS)
 PROMPTS = ("prompt", "text")
 """Keys under which a prompt row may hold the prompt."""
 ROUTING = ("subset", "split", "agent_name")
-"""Columns that Miles adds to those of an instance."""
+"""Columns that Miles adds to the columns of an instance."""
 _SEPARATORS = {"swe-bench": ("swebench", "_1776_"), "swe-gym": ("xingyaoww", "_s_")}
 
 
@@ -58,7 +58,8 @@ def is_private(task: Task) -> bool:
 
 
 def lacks(row: Task) -> str:
-    """ "empty_" and the first required field that is empty, as in sets with private answers; else ""."""
+    """ "empty_" plus the name of the first empty required field, as in sets with private answers; "" if
+    there is none."""
     if row.by_script:
         return "" if row.verifier_tar else "empty_verifier_tar"
     wanted = ("FAIL_TO_PASS",) if row.answers == "none" else ("patch", "FAIL_TO_PASS")
@@ -73,8 +74,8 @@ def image_name(instance: str, images: str = "swe-bench") -> str:
 
 @dataclass(frozen=True)
 class _Prompt:
-    """Content of a row. row: the instance; at: its place in the row; images: naming convention of its images,
-    or ""; text: the prompt."""
+    """Content of a row. row: the instance; at: where the row holds the instance; images: naming convention of
+    its images, or ""; text: the prompt."""
 
     row: Record
     at: str = ""
@@ -85,8 +86,9 @@ class _Prompt:
 def _unwrapped(raw: Record, where: str) -> _Prompt:
     """Finds the instance in a prompt row; any other row is itself the instance. Raises InputError.
 
-    slime's rows are {text, metadata: {instance, data_source}} or {prompt, instance} or, of its coding agent,
-    {prompt, label, metadata: {remote_env_info}}; Miles' are {prompt, metadata: {columns, subset, split}}.
+    slime's rows are {text, metadata: {instance, data_source}} or {prompt, instance} or, from its coding
+    agent, {prompt, label, metadata: {remote_env_info}}; Miles' are {prompt, metadata: {columns, subset,
+    split}}.
     """
     prompt = next((name for name in PROMPTS if name in raw), "")
     if "instance_id" in raw or not prompt:
@@ -128,9 +130,9 @@ def _text(prompt: Any) -> str:
 
 
 def _check_runnable(row: Record, where: str, at: str) -> None:
-    """Raises InputError for a prompt row's instance that has no script and no other way to run its tests.
-
-    Its trainers run only the script. An empty script succeeds, so every patch that applies would be rewarded.
+    """Raises InputError for a prompt row's instance that has no script and no other way to run its tests. The
+    trainers of such rows run only the script. An empty script succeeds, so every patch that applies would be
+    rewarded.
     """
     if row.get("test_cmd"):
         return

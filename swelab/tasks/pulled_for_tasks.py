@@ -27,7 +27,8 @@ def pull_for_tasks(
     """Pulls images and returns their record; resumable. tasks: lists of tasks by name of their image.
 
     store: folder for unpacked images, if the backend needs them; progress: journal; prefix: mirror to put
-    before names; workers: images at once. Raises BackendMissing, RegistryUnreachable, EngineFailed.
+    before names; workers: how many images to pull at once. Raises BackendMissing, RegistryUnreachable,
+    EngineFailed.
     """
     if not tasks:
         return Images(images={}, failed={}, counts={"named": 0})

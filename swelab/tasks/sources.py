@@ -21,7 +21,7 @@ from swelab.tasks.hidden_tests import hide_tests
 from swelab.tasks.task_rows import read_tasks
 
 TaskStream = tuple[Iterable[Task], dict[str, int]]
-"""Task rows, and how many candidates were dropped by reason."""
+"""Task rows, and the numbers of dropped candidates by reason."""
 
 
 def build_repo(recipe: Repo, cache_dir: Path) -> bytes:
@@ -52,9 +52,9 @@ def make_tasks(
 ) -> TaskStream:
     """Task rows of a subset recipe. Only a source that runs tests opens the backend.
 
-    statuses: (log, parser name) -> status by test id. exclude: subset JSONs with whose tasks published rows
-    must share nothing; ratings: file with the difficulty of published rows; usable: raises InputError for a
-    foreign row whose tests cannot run here. Raises InputError, SandboxError.
+    statuses: (log, parser name) -> status by test id. exclude: subset JSONs; published rows must share
+    nothing with their tasks; ratings: file with the difficulty of published rows; usable: raises InputError
+    for a foreign row whose tests cannot run here. Raises InputError, SandboxError.
     """
     if recipe.source == "kodcode":
         from swelab.tasks import kodcode

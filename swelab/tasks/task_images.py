@@ -12,7 +12,7 @@ from swelab.sandbox.pulled_images import load_images
 
 
 def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = True) -> dict[str, Image]:
-    """Image by instance id, for the tasks that run in an image; tasks of our own code do not.
+    """Image by instance id, for the tasks that run in an image (tasks of our own code run without).
 
     path: the record that the rule pull_images wrote. Raises InputError (no record; an image is not in it; the
     backend cannot run a script that judges; with `refuse_leaks`, an image shows a task's answer).
@@ -43,7 +43,7 @@ def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = T
 
 
 def refused(tasks: Sequence[Task], path: Path | None) -> dict[str, str]:
-    """Reasons not to use tasks, by instance id: their image could not be pulled, or shows their answer.
+    """Reasons not to use a task, by instance id: its image could not be pulled, or shows its answer.
 
     Raises InputError (a task needs an image but there is no record, or its image is not in the record).
     """

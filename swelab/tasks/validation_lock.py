@@ -1,4 +1,4 @@
-"""The lock of a subset: which of its tasks passed validation, and why the others did not.
+"""The lock of a subset: which of its tasks passed validation, and why the other tasks failed it.
 
 All later stages use only the kept tasks, which have a file of their own.
 """
@@ -36,9 +36,8 @@ def read_kept(
 
 
 def lock_of_part(tasks: Iterable[Task], whole: Lock, where: str | Path) -> Lock:
-    """The lock of some tasks that the lock `whole` keeps; validates none again. where: file of `whole`.
-
-    Raises InputError on a task that `whole` does not keep.
+    """The lock of some of the tasks that the lock `whole` keeps; nothing is validated again. where: file of
+    `whole`. Raises InputError on a task that `whole` does not keep.
     """
     known = {row.instance_id: row for row in whole.kept}
     outline, kept = Outline(), list[KeptTask]()
@@ -58,7 +57,7 @@ def lock_of_part(tasks: Iterable[Task], whole: Lock, where: str | Path) -> Lock:
 
 
 def _names(lock: str | Path, key_filter: KeyFilter | None) -> tuple[dict[str, str], set[str]]:
-    """(hash of the row by kept instance, instances left out), for the wanted instances."""
+    """({kept instance: hash of its row}, instances left out), for the wanted instances."""
     record = read_lock(lock)
     kept = {row.instance_id: row.task for row in record.kept}
     left_out = {row.instance_id for part in (record.flaky, record.broken, record.unjudged) for row in part}

@@ -1,9 +1,9 @@
 """Tests in question form, and the judgement of the values that a patch emits in them.
 
 `forming` turns tests into questions: assertions become statements that emit the values of their operands, and
-the expected values are cut out. `inside` is the code that runs with them in the sandbox. `judgement` compares
-the values that a patch emits with those of the gold patch. This room knows Python source and plain data; it
-knows no sandbox, no task and no store.
+expected values are removed. `inside` is the code that runs with them in the sandbox. `judgement` compares the
+values that a patch emits with the gold patch's values. This room knows Python source and plain data; it knows
+no sandbox, no task and no store.
 """
 
 import json

@@ -32,7 +32,7 @@ _BASES = {
 
 
 def relation(slot: Slot, emitted: Sequence[Data], cut: Sequence[Data | None]) -> Truth:
-    """Whether the assertion of a slot holds; None if the data cannot show it.
+    """Whether the assertion of a slot holds; None if the data do not determine this.
 
     emitted: values of the patch. cut: the expected values; None for operands of the patch.
     """
@@ -142,7 +142,7 @@ def _class_names(data: Data) -> list[str]:
 
 
 def is_strong(slot: Slot, cut: Sequence[Any]) -> bool:
-    """Whether a relation that holds proves as much as an equal value: one operand is an expected value."""
+    """Whether a relation that holds is as strong as equality: exactly one operand is an expected value."""
     if slot.asserts in ("raises", "warns"):
         return any(each is not None for each in cut)
     one_cut = sum(slot.cut) == 1 and len(slot.cut) == 2 and any(each is not None for each in cut)

@@ -16,7 +16,7 @@ COMPARED = {
 }  # fmt: skip
 NEGATED = {"assertNotAlmostEqual", "assertNotRegex", "assertNotIsInstance"}
 ONE_OPERAND = {"assertTrue": False, "assertFalse": True, "assertIsNone": False, "assertIsNotNone": True}
-"""By method with one operand: whether it asserts the opposite (that the operand is false, or not None)."""
+"""For each method with one operand: whether it asserts the negation (the operand is false, or not None)."""
 OPERATORS = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Is: "is",
     ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
@@ -44,14 +44,14 @@ class Asserted:
 
 @dataclass
 class Each:
-    """A relation for each element: `all(a == b for a, b in pairs)`."""
+    """A relation that must hold for each element: `all(a == b for a, b in pairs)`."""
 
     inner: "list[Asserted | Each]"
     generators: list[ast.comprehension]
 
 
 def condition(test: ast.expr, negated: bool = False) -> "list[Asserted | Each]":
-    """The relations that must all hold for a condition to be true; for it to be false, if `negated`."""
+    """The relations that must all hold for a condition to be true or, if `negated`, to be false."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or if negated else ast.And):
         return [each for value in test.values for each in condition(value, negated)]
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -117,7 +117,7 @@ def called_name(call: ast.Call) -> str:
 
 
 def catches(node: ast.AST) -> str:
-    """ "raises" or "warns" for a call that expects an exception or a warning; else ""."""
+    """ "raises" or "warns" for a call that expects an exception or a warning; "" for other calls."""
     if not isinstance(node, ast.Call):
         return ""
     name = called_name(node)

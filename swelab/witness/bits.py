@@ -1,6 +1,6 @@
 """Estimates how hard a value is to guess for a reader of the question who can run the code with the bug.
 
-A value that the question shows is worth the logarithm of the number of values that it shows. If a value is
+A value that is visible in the question counts as the logarithm of the number of visible values. If a value is
 partly the same with the bug, only the difference counts. The constants are estimates.
 """
 
@@ -25,7 +25,7 @@ def raised(name: str) -> float:
 
 
 def surprise(gold: Data, bug: Data | None, sight: Set[str]) -> float:
-    """Bits of information in `gold` for someone who knows `bug`, the value with the bug, if there is one."""
+    """Bits of information in `gold` for someone who knows `bug` (the value with the bug, if there is one)."""
     if bug == gold:
         return 0.0
     whole = bits(gold, sight)
@@ -66,7 +66,7 @@ def _changed_text(gold: str, bug: str) -> float:
 
 
 def bits(data: Data, sight: Set[str]) -> float:
-    """Bits of a value by its size; for a value in `sight`, at most the bits to choose it from there."""
+    """Bits of a value, by its size; at most the bits to choose it from `sight`, if it is there."""
     own = min(MOST, _size(data, sight))
     return min(own, math.log2(len(sight) + 1)) if hash_of(data) in sight else own
 

@@ -1,7 +1,7 @@
-"""Simple changes of plain values: what someone who guesses would try first on values that they see.
+"""Simple changes of plain values, which someone who guesses would first try on visible values.
 
-If such a change of a visible value gives the right value, the right value is easy to guess. The same change
-often gives all values of a test.
+If such a change of a visible value gives the right value, the right value is easy to guess. Often one change
+gives all values of a test.
 """
 
 import itertools
@@ -159,7 +159,7 @@ CHANGES |= {f"each {name}": _each(change) for name, change in (_NUMBERS | _TEXTS
 
 
 class Guesses:
-    """Results of simple changes of the values that a test shows; finds the change that gives a value."""
+    """Results of simple changes of a test's visible values; finds the change that gives a value."""
 
     def __init__(self, shown: Sequence[Data]):
         self._effects: dict[str, tuple[str, float]] = {}

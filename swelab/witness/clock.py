@@ -1,4 +1,4 @@
-"""Finds values that contain the date: on another day, right code computes another value."""
+"""Finds values that contain the date: right code computes another value on another day."""
 
 import datetime
 import json

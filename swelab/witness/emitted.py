@@ -28,8 +28,8 @@ class Emitted:
 def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Emitted]:
     """Parses the output of a run, by test: node id of the function and number of the case.
 
-    Reading ends at the first line that is no event or has not the next number, so no later line can replace
-    an earlier one. If a key has several values, the first counts.
+    Reading ends at the first line that is no event or does not have the next number, so no later line can
+    replace an earlier line. If a key has several values, the first counts.
     """
     questions = {path.rpartition("/")[2]: base for path, base in manifest.questions.items()}
     owners = {slot.slot: slot.test for slot in manifest.slots}
@@ -87,7 +87,7 @@ def by_case(raw: bytes) -> dict[str, list[Data]]:
 
 
 def written(cases: Iterable[list[Data]]) -> bytes:
-    """Serializes the events of cases to the output of a run that emits them."""
+    """Serializes the events of cases to the format of a run's output."""
     events = [event for case in cases for event in case]
     lines = [json.dumps([number, *event], separators=(",", ":")) for number, event in enumerate(events)]
     return "".join(f"{line}\n" for line in lines).encode()
@@ -95,7 +95,7 @@ def written(cases: Iterable[list[Data]]) -> bytes:
 
 def needs(raw: bytes) -> tuple[list[str], list[str]] | None:
     """Returns (name patterns of test files, files and folders opened), as a gold run reports them; None if it
-    does not."""
+    reports none."""
     for text in reversed(raw.split(b"\n")[-3:]):
         event = json.loads(text) if text.startswith(b"[") else None
         if event and event[1] == "needs":

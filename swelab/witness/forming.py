@@ -1,7 +1,7 @@
 """Question forms: tests whose assertions emit operands, and whose expected values are cut out.
 
 Each test function becomes a module of its own with neutral names, beside its original file, with only the
-code that it needs. It has no docstrings, comments, messages, ids, exception types or patterns.
+code that it needs. The module has no docstrings, comments, messages, ids, exception types or patterns.
 """
 
 import ast
@@ -25,7 +25,8 @@ from swelab.witness.visible_constants import constants, hashes
 
 _MAX_SOURCE = 4_000_000  # characters
 _WITHOUT = ("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:unraisableexception")
-"""pytest plugins that a question's run switches off; the last one collects garbage five times at its end."""
+"""pytest plugins that a question's run switches off; the last plugin collects garbage five times at the
+end."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ def form(
 
     sources: text of the files that hold the tests, of their conftest.py files and of modules in their folders
     that they import, by path in the repository. tests: pytest node ids. roots: names of the packages under
-    test; if empty, every import counts except those of the standard library and of test runners. package:
+    test; if empty, every import counts except imports of the standard library and of test runners. package:
     text by path of the package's modules with assertion classes that tests inherit. first: number of the
-    first question, used in its module's name. Never raises for any source: tests that cannot be read are
+    first question, used in its module's name. Raises for no source: tests that cannot be read are reported as
     unformed.
     """
     parsed = {path: _parsed(text) for path, text in (package or {}).items() if path not in sources}
@@ -158,7 +159,8 @@ class _Forming:
         return any(_stem(path) in self._names(other) for other in others)
 
     def question(self, base: str) -> str:
-        """Makes the question module of a test function. Returns the reason if it cannot, else ""."""
+        """Makes the question module of a test function. Returns the reason if that is impossible, otherwise
+        ""."""
         path, _, rest = base.partition("::")
         tree = self.tree(path)
         if isinstance(tree, str):
@@ -293,6 +295,6 @@ def _has_tests(tree: ast.Module | str) -> bool:
 
 
 def _without_tests(tree: ast.Module) -> ast.Module:
-    """A copy of a module of tests without its test functions, for modules that import its other names."""
+    """A copy of a test module without its test functions, for modules that import other names from it."""
     kept = [each for each in tree.body if not (isinstance(each, FUNCTIONS) and is_test(each.name))]
     return ast.Module(body=copy.deepcopy(kept), type_ignores=[])

@@ -11,7 +11,8 @@ _DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.JoinedStr, ast.ListComp
 
 
 def cut_hollow(subjects: Subjects) -> int:
-    """Replaces such arguments in a formed tree by the placeholder for cut values; returns how many."""
+    """Replaces arguments that helpers only compare with None by the placeholder of cut values; returns how
+    many."""
     hollow = _hollow_parameters(subjects)
     went = 0
     for name, (function, calls) in subjects.direct.items():
@@ -64,7 +65,7 @@ def _reads(function: Function, name: str) -> int:
 
 
 def _asks(subjects: Subjects, name: str, parameter: str, hollow: set[tuple[str, str]]) -> int:
-    """How often a helper compares a parameter with None, or passes it to a helper that only does that."""
+    """How often a helper compares a parameter with None, or passes it to a helper that does only that."""
     found = 0
     for node in ast.walk(subjects.direct[name][0]):
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):

@@ -1,8 +1,8 @@
 """Judges the values that a patch's run emitted, by the gold patch's values. Takes linear time.
 
-A value confirms the patch if it equals the gold patch's, or if the test's `==` holds for it. A relation that
-is easy to satisfy (`!=`, `in`, truth, both sides from the patch) by itself neither confirms nor contradicts.
-A relation contradicts only if it held for the gold patch's own values.
+A value confirms the patch if it equals the gold patch's value, or if the test's `==` holds for the value. A
+relation that is easy to satisfy (`!=`, `in`, truth, both sides from the patch) by itself neither confirms nor
+contradicts. A relation contradicts only if it held for the gold patch's own values.
 """
 
 import json
@@ -29,7 +29,7 @@ from swelab.witness.visible_constants import hash_of
 
 ENOUGH_BITS = 8.0
 _NOT_RUN = "its question did not run with the gold patch"
-_ONCE = 3.0  # bits from which a value counts once, even if several assertions emit it
+_ONCE = 3.0  # a value with at least these bits counts only once, even if several assertions emit it
 _OPERATORS = {"==": 0, "!=": 1, "is": 2, "is not": 2, "in": 0, "not in": 1, "<": 0, "<=": 1, ">": 2, ">=": 3}
 
 
@@ -37,9 +37,9 @@ def gold_values(manifest: WitnessManifest, gold: Sequence[bytes], answers: bytes
     """The values of the gold patch in a task's question.
 
     gold: output of two or more runs of `Question.files` with the gold patch; answers: output of one run of
-    `Question.answers` with it, which also shows each test's case; bug: output of one run of `Question.files`
-    with the bug. Values that differ between gold runs or contain the date do not count, nor do objects
-    without data.
+    `Question.answers` with the gold patch, which also shows each test's case; bug: output of one run of
+    `Question.files` with the bug. Values that differ between gold runs, values that contain the date, and
+    objects without data do not count.
     """
     runs = [read(each, manifest) for each in gold]
     answered, buggy = read(answers, manifest), read(bug, manifest)
@@ -71,7 +71,7 @@ def _gold_test(
     near: tuple[Emitted, Emitted],
     shown: tuple[frozenset[str], Guesses],
 ) -> GoldTest:
-    """The values of a test that are equal in all runs, and its standing. near: of the answers, of the bug."""
+    """A test's standing, and its values that all runs share. near: values of the answers, and of the bug."""
     first, days = runs[0], today()
     steady = [
         _gold_value(slots[key[0]], key, values, *near, *shown)
@@ -88,7 +88,7 @@ def _gold_test(
 
 
 def _hashes(bug: Emitted | None) -> frozenset[str]:
-    """Hashes of all values that the test emits with the bug: an agent can see these by running it."""
+    """Hashes of all values that the test emits with the bug: an agent can see them by running the test."""
     values = bug.values.items() if bug else ()
     return frozenset(hash_of(each) for key, data in values if key[2] != "op" for each in data)
 
@@ -118,7 +118,7 @@ def _gold_value(
     sight: frozenset[str],
     guesses: Guesses,
 ) -> GoldValue:
-    """A value that is equal in all runs: its assertion's expected values, whether that held, its bits."""
+    """A value that all runs share, with the assertion's expected values and result, and the value's bits."""
     number, at, part = key
     answered = answers.values.get(key, []) if part == "v" else []
     cut = [answered[at] if each and at < len(answered) else None for at, each in enumerate(slot.cut)]
@@ -205,7 +205,7 @@ def standing(tests: Mapping[str, TestTestimony], repaired: Collection[str]) -> t
 def _test(
     gold: GoldTest, slots: dict[int, Slot], emitted: Emitted | None, counted: set[str]
 ) -> TestTestimony:
-    """The standing of a test. counted: values whose bits already count, to which this test's are added."""
+    """The standing of a test. counted: values whose bits already count; gets this test's values."""
     found: dict[str, str] = {}
     total, again = 0.0, False
     plain = {(each.slot, each.at): each.said for each in gold.occurrences if each.part == "v"}
@@ -243,12 +243,12 @@ def _test(
 def _occurrence(
     slot: Slot, gold: GoldValue, now: list[Data] | None, emitted: Emitted | None, both: list[Data] | None
 ) -> tuple[str, str]:
-    """(verdict, reason) of one value: confirmed, weak, unconfirmed, contradicted; "" if it may differ."""
+    """(verdict, reason) of one value: confirmed, weak, unconfirmed, contradicted, or "" (may differ)."""
     if now is None and gold.part in ("v", "op") and emitted and (slot.slot, 1, gold.part) in emitted.values:
         return (
             "unconfirmed",
             "its value is emitted less often",
-        )  # right code may make fewer passes, too
+        )  # right code may also run the assertion less often
     if gold.part == "op":
         verdict, why = _operator(slot, gold, now)
         own = emitted.values.get((slot.slot, gold.at, "v")) if emitted else None
@@ -281,7 +281,7 @@ def _occurrence(
 
 
 def _operator(slot: Slot, gold: GoldValue, now: list[Data] | None) -> tuple[str, str]:
-    """(verdict, reason) from the results of an operator and of its opposite on two values of the patch."""
+    """(verdict, reason) from the results of an operator and its opposite for two values of the patch."""
     if slot.ops[0] not in _OPERATORS:
         return "", ""
     at = _OPERATORS[slot.ops[0]]

@@ -1,7 +1,7 @@
 """Copies assertion classes of the package into the test modules that use them.
 
-If a test class inherits `assertParse(...)` from the package, its tests assert by the patch's own code. After
-the copy, the assertions in that method become emissions like all others.
+If a test class inherits `assertParse(...)` from the package, the patch's own code decides whether its tests
+pass. After the copy, the assertions in that method become emissions like all other assertions.
 """
 
 import ast
@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from swelab.witness.scopes import FUNCTIONS, bound_names, root_name
 
 _DEFINED = re.compile(r"^[ \t]+(async )?def _?assert", re.MULTILINE)
-TAKEN_OVER = "TestTakenOver"  # a test's name, so that it does not count as the package's
+TAKEN_OVER = "TestTakenOver"  # the name of a test module, so that the class does not count as the package's
 
 
 def has_assertions(text: str) -> bool:
@@ -22,7 +22,7 @@ def has_assertions(text: str) -> bool:
 
 
 def taken_over(tree: ast.Module, package: Mapping[str, ast.Module]) -> ast.Module:
-    """A test module with copies of the package's assertion classes that are bases of its classes.
+    """A test module to which the package's assertion classes are copied that are bases of its classes.
 
     package: modules that define such classes, by path in the repository.
     """
@@ -112,7 +112,7 @@ def _imports(cls: ast.ClassDef, home: ast.Module, module: str, number: int) -> l
 
 
 def _import(source: ast.stmt, name: str, bound: str, module: str) -> ast.stmt:
-    """Returns an import, under another name, of what a module's statement binds."""
+    """Returns an import of the name that a module's statement binds, under another name."""
     if isinstance(source, ast.Import):
         was = next(each for each in source.names if (each.asname or each.name.split(".")[0]) == name)
         return ast.Import([ast.alias(was.name if was.asname else name, bound)])

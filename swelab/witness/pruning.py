@@ -1,4 +1,4 @@
-"""Removes from a question what only expected values used: variables, columns of tables, arguments."""
+"""Removes variables, columns of tables and arguments from a question that only expected values used."""
 
 import ast
 import copy
@@ -37,7 +37,8 @@ class Pruner:
         fill_empty(self.scopes.tree)
 
     def _dead_names(self, scope: Scope) -> None:
-        """Removes statements that only set or change a name that nothing else reads, without the package."""
+        """Removes statements that only set or change a name that nothing else reads, and do not use the
+        package."""
         read = loads(scope.node)
         changes: dict[str, list[tuple[list[ast.stmt], ast.stmt]]] = {}
         for body, statement in list(_statements(scope.node)):
@@ -183,7 +184,7 @@ class Pruner:
                 self.went += 1
 
     def _is_plain(self, node: Function) -> bool:
-        """Whether a fixture only makes and returns a value, without the package."""
+        """Whether a fixture only makes and returns a value, and does not use the package."""
         simple = all(isinstance(each, ast.Assign | ast.AnnAssign | ast.Return) for each in node.body)
         automatic = "autouse" in " ".join(map(ast.unparse, node.decorator_list))
         return simple and not automatic and not any(map(self.subjects.holds, node.body))

@@ -1,4 +1,5 @@
-"""Rewrites the assertions of a module: they emit the operands that the package made, and no others."""
+"""Rewrites the assertions of a module: they emit the operands that the package made, and no other
+operands."""
 
 import ast
 import re
@@ -143,7 +144,7 @@ class Questioner(ast.NodeTransformer):
         return self._ask(_TWO_SIDED.get(check.ops[0], "emit") if two_sided else "emit", slot, *operands)
 
     def _helper(self, node: ast.Expr, call: ast.Call) -> ast.AST | list[ast.stmt]:
-        """Rewrites a call of an assertion that another module defines, such as numpy's or a test mixin's."""
+        """Rewrites a call of an assertion that another module defines, such as numpy or a test mixin."""
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         own = name in {each.name for each in self.subjects.scopes.functions}
         if own or not re.match(r"_?assert", name) or any(isinstance(each, ast.Starred) for each in call.args):
@@ -174,7 +175,8 @@ class Questioner(ast.NodeTransformer):
         )
 
     def _with_parts(self, node: ast.expr, slot: int, depth: int = 0) -> ast.expr:
-        """Makes receivers and arguments of an operand emit themselves too: a truth alone is easy to guess."""
+        """Makes an operand's receivers and arguments emit their values too, since a mere truth is easy to
+        guess."""
         if depth >= _PARTS_DEEP:
             return node
         if isinstance(node, ast.Call) and not catches(node):

@@ -21,7 +21,7 @@ OBJECTS = OPAQUE | {"O", "R", "A", "K", "E", "F", "M", "v"}
 _SEVERAL = OBJECTS | {"r"}
 """Kinds of data that may equal data of another form, so they give no key for sets and dicts."""
 _PLAIN = frozenset(("n", "s", "y", "l", "t", "d", "S", "i", "f", "b"))
-_MAX_SEARCHED = 8_000  # most characters of a text that is searched
+_MAX_SEARCHED = 8_000  # maximum number of characters of a text that is searched
 
 
 def has(data: Any, kinds: Iterable[str]) -> bool:
@@ -33,7 +33,8 @@ def has(data: Any, kinds: Iterable[str]) -> bool:
 
 
 def margins(data: Any) -> list[Any]:
-    """The tolerances of all approximations in some data, in order: a patch could choose its own."""
+    """The tolerances of all approximations in some data, in order. They are compared, since a patch could
+    choose its own."""
     if not isinstance(data, list):
         return []
     own = [data[2:]] if data[:1] == ["A"] and len(data) == 4 else []
@@ -54,7 +55,7 @@ _WRITTEN: dict[str, tuple[re.Pattern[str], Callable[..., Any]]] = {
     "Fraction": (re.compile(r"\w+\((-?\d+), (\d+)\)"), lambda over, under: Fraction(int(over), int(under))),
     "complex": (re.compile(r"(.+)"), complex),
 }
-_LONGEST = 2_000  # most characters of such a number
+_LONGEST = 2_000  # maximum number of characters of a number
 
 
 def written_number(data: Data) -> Any:
@@ -72,7 +73,7 @@ def written_number(data: Data) -> Any:
 
 
 def all_of(truths: Iterable[Truth]) -> Truth:
-    """True if all truths hold, False if one is false, else None."""
+    """True if all truths hold, False if one is false, otherwise None."""
     held: Truth = True
     for each in truths:
         if each is False:
@@ -119,7 +120,8 @@ def _member_value(data: Data) -> Data:
 
 
 def _equal_members(a: Data, b: Data) -> Truth:
-    """`==` if one side is an enumeration's member; one of IntEnum or similar compares by number or text."""
+    """`==` if one side is an enumeration's member; a member of IntEnum or similar compares as number or
+    text."""
     if a[0] == b[0] and a[1:3] == b[1:3]:
         return True
     plain = [_member_value(each) for each in (a, b)]
@@ -208,7 +210,8 @@ def truth(data: Data) -> Truth:
 
 
 def identical(a: Data, b: Data) -> Truth:
-    """`a is b`, for values of which only one object exists; for others, False if they differ, else None."""
+    """`a is b` for values of which only one object exists; for other values, False if they differ, otherwise
+    None."""
     single = {"n", "b", "T", "M", "e"}
     if a[0] in single or b[0] in single:
         if a[0] in OPAQUE or b[0] in OPAQUE:

@@ -1,6 +1,6 @@
 """Resolves names to bindings in a module: the scopes of its functions and classes.
 
-Variables of comprehensions and lambdas count as the function's own: if both use a name, it is one variable.
+Variables of comprehensions and lambdas count as the function's own: a name that both use is one variable.
 """
 
 import ast
@@ -14,7 +14,8 @@ WITHS = (ast.With, ast.AsyncWith)
 
 
 class Scope:
-    """A module, a function or a class body. class_name: of the class that it is or that contains it."""
+    """A module, a function or a class body. class_name: the class's name, or the name of the class around
+    it."""
 
     def __init__(self, node: ast.AST, parent: "Scope | None", class_name: str):
         self.node, self.parent, self.class_name = node, parent, class_name
@@ -23,7 +24,7 @@ class Scope:
 
     @property
     def is_class(self) -> bool:
-        """Whether its names are visible in its own body only."""
+        """Whether the scope's names are visible only in its own body."""
         return isinstance(self.node, ast.ClassDef)
 
     def bind(self, name: str, node: ast.AST) -> None:
@@ -150,7 +151,7 @@ def flat_targets(target: ast.AST) -> Iterator[ast.AST]:
 
 
 def is_literal(node: ast.AST) -> bool:
-    """Whether an expression is made of constants alone."""
+    """Whether an expression consists only of constants."""
     parts = (
         ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.BinOp, ast.JoinedStr,
         ast.FormattedValue, ast.unaryop, ast.operator, ast.expr_context,
@@ -164,7 +165,7 @@ def is_fixture(node: Function) -> bool:
 
 
 def fixture_name(node: Function) -> str:
-    """The name by which tests request a fixture: its function's, or `name=` of its decorator."""
+    """The name by which tests request a fixture: its function's name, or `name=` of its decorator."""
     for each in node.decorator_list if is_fixture(node) else []:
         for given in each.keywords if isinstance(each, ast.Call) else []:
             if given.arg == "name" and isinstance(given.value, ast.Constant):

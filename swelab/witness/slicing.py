@@ -45,7 +45,7 @@ def find(tree: ast.Module, names: Sequence[str]) -> list[ast.ClassDef | Function
 
 
 def inheriting(tree: ast.Module, names: Sequence[str]) -> list[ast.ClassDef | Function] | None:
-    """The classes of `Class::function`, if the last may inherit the function from another module."""
+    """The classes of `Class::function`, if the last class may inherit the function from another module."""
     chain: list[ast.ClassDef | Function] = []
     body: Sequence[ast.stmt] = tree.body
     for name in names[:-1]:
@@ -112,7 +112,7 @@ class Slicer:
         within = (each for each in blocks if any(node is chain[0] for node in ast.walk(each)))
         holder = next((each for each in self.tree.body if each is chain[0]), None) or next(within)
         kept = self._needed(holder, test)
-        # We do not copy other tests: in a class with hundreds of tests that would take seconds for each.
+        # We do not copy other tests: in a class with hundreds of tests, a copy would take seconds per test.
         left_out = ast.Pass()
         copied: dict[int, ast.AST] = {each: left_out for each in self._tests if each != id(test)}
         body = [copy.deepcopy(each, copied) for each in self.tree.body if id(each) in kept]
@@ -237,7 +237,8 @@ def _binds(node: ast.stmt) -> set[str]:
 
 
 def _mentioned(node: ast.AST, test: ast.AST) -> set[str]:
-    """Names that a statement reads, requests as fixtures, or has as text; skips the other tests in it."""
+    """Names that a statement reads, requests as fixtures, or has as text; skips other tests in the
+    statement."""
     found: set[str] = set()
     rest = [node]
     while rest:

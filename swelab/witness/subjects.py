@@ -1,8 +1,8 @@
 """Finds the expressions of a test whose values come from the package under test; all others are expected
 values.
 
-A name counts as the package's if any value assigned to it does, whatever the order of statements. An argument
-of a call into the package may be changed there, so it counts as the package's too.
+A name counts as the package's if any value assigned to it does, whatever the order of statements. A call into
+the package may change its arguments, so they count as the package's too.
 """
 
 import ast
@@ -52,8 +52,8 @@ class Subjects:
     """The names and attributes of a module that hold values of the package."""
 
     def __init__(self, scopes: Scopes, roots: Collection[str], helpers: Mapping[str, Collection[str]]):
-        """roots: names of the package's modules; if empty, every import counts. helpers: by last name of a
-        test module, those of its names that are the package's."""
+        """roots: names of the package's modules; if empty, every import counts. helpers: for the last name of
+        each test module, its names that hold values of the package."""
         self.scopes, self.roots, self.helper_modules = scopes, frozenset(roots), helpers
         self.names: set[tuple[Scope, str]] = set()
         self.attributes: set[tuple[str, str]] = set()
@@ -81,7 +81,7 @@ class Subjects:
         return any(self.holds(each) for each in ast.iter_child_nodes(node))
 
     def is_import(self, node: ast.AST) -> bool:
-        """Whether an expression is the name of something imported."""
+        """Whether an expression is an imported name."""
         if not isinstance(node, ast.Name):
             return False
         home = self.scopes.lookup(node.id, self.scopes.of.get(node))

@@ -13,7 +13,7 @@ _SEEN_THROUGH = re.compile(r"(held\d+_)?(staticmethod|classmethod|(contextlib\.)
 
 @dataclass
 class Mark:
-    """A parametrize mark: names of its parameters, and the call that contains the rows."""
+    """A parametrize mark: the names of its parameters, and the call that contains its rows."""
 
     names: list[str]
     call: ast.Call
@@ -54,13 +54,14 @@ def marks(node: Function | ast.ClassDef) -> Iterator[Mark]:
 
 
 def class_marks(node: Function, scopes: Scopes) -> list[Mark]:
-    """The marks of a function, and those of its class if it is a method."""
+    """The marks of a function, and the marks of its class if it is a method."""
     outer = scopes.of[node].node
     return [*marks(node), *(marks(outer) if isinstance(outer, ast.ClassDef) else [])]
 
 
 def rows(node: ast.AST, scope: Scope, scopes: Scopes) -> list[ast.expr] | None:
-    """The rows of a literal table, or of a name's only value; for a dict's items, pairs. None for others."""
+    """The rows of a literal table, or of a name's only value; pairs for a dict's items. None if there are
+    none."""
     if isinstance(node, ast.Name):
         value = only_value(node.id, scope, scopes)
         return None if value is None else rows(value, scope, scopes)
@@ -83,7 +84,8 @@ def rows(node: ast.AST, scope: Scope, scopes: Scopes) -> list[ast.expr] | None:
 
 
 def only_value(name: str, scope: Scope, scopes: Scopes) -> ast.expr | None:
-    """The value of a name that is assigned once and never changed by a method, an element or an attribute."""
+    """The value of a name that is assigned once and never changed (by a method, an element or an
+    attribute)."""
     home = scopes.lookup(name, scope)
     if home is None or len(home.bindings[name]) != 1 or isinstance(home.node, ast.ClassDef):
         return None
@@ -113,7 +115,8 @@ def _changes(statement: ast.stmt, name: str) -> bool:
 
 
 def cells(row: ast.expr, width: int) -> list[ast.expr] | None:
-    """The cells of a row of a table: a tuple, a list or a `pytest.param`. None unless there are `width`."""
+    """The cells of a table's row (a tuple, a list or a `pytest.param`); None if their number is not
+    `width`."""
     found: list[ast.expr] | None = None
     if isinstance(row, ast.Call) and ast.unparse(row.func).endswith("param"):
         found = row.args
@@ -134,7 +137,7 @@ def table(values: ast.AST, width: int, scope: Scope, scopes: Scopes) -> list[lis
 
 
 def direct_helpers(scopes: Scopes) -> dict[str, tuple[Function, list[ast.Call]]]:
-    """Functions used only by plain calls, with these calls, which thus give all their arguments."""
+    """Functions that are only called and never used otherwise, with their calls: these show all arguments."""
     uses: dict[str, int] = {}
     calls: dict[str, list[ast.Call]] = {}
     for node in ast.walk(scopes.tree):

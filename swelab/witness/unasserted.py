@@ -1,4 +1,4 @@
-"""Tests that assert nothing: the results of their calls into the package are emitted.
+"""Rewrites tests that assert nothing, so that they emit the results of their calls into the package.
 
 Such a test only checks that nothing raises. A result that equals the gold patch's confirms a patch; another
 result proves nothing, since right code may have it too.
@@ -13,7 +13,7 @@ from swelab.witness.subjects import Subjects
 
 
 class Results(ast.NodeTransformer):
-    """Rewrites a test function in place. slots: one slot, or none if no call goes into the package."""
+    """Rewrites a test function in place. slots: one slot, or none if it does not call the package."""
 
     def __init__(self, subjects: Subjects, test: str, first: int):
         self.subjects, self.test, self.first = subjects, test, first

@@ -62,8 +62,8 @@ def moved(
 ) -> tuple[list[Breakpoint], list[Breakpoint]]:
     """Returns (breakpoints after an edit of `file`, breakpoints whose line was deleted).
 
-    before, after: all lines of the file. A breakpoint moves with its line. If its line was replaced, it stays
-    at the same place among the replaced lines.
+    before, after: all lines of the file. A breakpoint moves with its line. A breakpoint whose line was
+    replaced stays at the same place among the replaced lines.
     """
     places: dict[int, int] = {}
     for change in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
@@ -81,7 +81,8 @@ def moved(
 
 
 def better_line(source: str, line: int) -> tuple[str, int] | None:
-    """(why pdb would not stop at a line as intended, a line where it would); None if the line is fine.
+    """(why pdb would not stop at a line as intended, a line at which it would stop); None if the line is
+    fine.
 
     The suggested line is 0 if there is no later statement.
     """

@@ -16,7 +16,7 @@ from swelab.records.task_records import Task
 from swelab.sandbox import Sandbox
 
 NO_MARKER = "\n"
-"""Marks the end of the work for other agents. No line of output can equal it, so no command submits."""
+"""The marker with which other agents submit. Here no line of output can equal it, so no command submits."""
 ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -24,8 +24,8 @@ class Debugger:
     """See `agents.agent.Agent`."""
 
     def complete(self, scaffold: DebuggerScaffold) -> MiniLoop:
-        """Converts the recipe to settings of a loop; settings that only the debugger has go into its section
-        `debugger`."""
+        """Converts the recipe to settings of a loop; settings that only the debugger has are put into the
+        section `debugger`."""
         given = scaffold.plain()
         own = {name: given.pop(name) for name in DebuggerSettings.model_fields if name in given}
         told: dict[str, Any] = {**given, "debugger": own, "action_regex": "", "submit_marker": NO_MARKER}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from swelab.sandbox.protocol import Session
 
 SLICE_SECONDS = 1.0
-"""How often to check whether the mark has come; output of a thread or a child process may follow it."""
+"""Seconds between checks for the mark, which output of a thread or a child process may follow."""
 
 
 @dataclass(frozen=True)

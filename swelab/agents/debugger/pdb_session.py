@@ -1,4 +1,5 @@
-"""One live pdb in the sandbox. It gets line by line, and is ended when it hangs; its breakpoints stay."""
+"""One live pdb in the sandbox. pdb gets one line at a time, and is ended if it hangs; its breakpoints
+stay."""
 
 import json
 import re

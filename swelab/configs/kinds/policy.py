@@ -79,7 +79,7 @@ class Sampling(Recipe):
 
 
 class ServedSampling(Sampling):
-    """Sampling settings of a model on an OpenAI-compatible server, ours or the user's."""
+    """Sampling settings of a model on an OpenAI-compatible server, which we or the user run."""
 
     thinking: OrAbsent[bool] = Field(
         None,

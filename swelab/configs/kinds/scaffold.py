@@ -75,7 +75,8 @@ class MiniLoop(_Loop):
 
 
 class PackageLimits(Recipe):
-    """Bounds of one command in the sandbox; without a wall time here, the package's holds."""
+    """Bounds of one command in the sandbox; if no wall time is given here, the package's wall time
+    applies."""
 
     wall_seconds: OrAbsent[float] = Field(None, gt=0, description="wall time of a command")
     cpu_seconds: OrAbsent[int] = Field(None, ge=1, description="CPU time of a command")

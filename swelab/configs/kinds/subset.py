@@ -228,7 +228,7 @@ class HarborSubset(Recipe):
 
 
 class AttemptedSubset(Recipe):
-    """Tasks of another subset, by how often a policy solves them: its measured pass rate."""
+    """Tasks of another subset, chosen by a policy's measured pass rate: how often the policy solves them."""
 
     source: Literal["attempted"]
     subset: Word = Field(description="the subset whose validated tasks are attempted")

@@ -94,7 +94,7 @@ class Verl(Recipe):
 
     @property
     def nodes(self) -> int:
-        """Number of all nodes: those that train, those that only serve, and those of the judge."""
+        """Number of all nodes: nodes that train, nodes that only serve, and nodes of the judge."""
         return self.trainer.nodes + self.rollout.nodes + (self.judge.nodes if self.judge else 0)
 
 

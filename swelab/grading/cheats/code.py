@@ -13,7 +13,7 @@ def append(tree: Path, task: Task, text: str) -> None:
 
 
 def rebind(task: Task, body: str) -> str:
-    """Python code that replaces the broken function by one with this body."""
+    """Python code that replaces the broken function by a function with this body."""
     name = task.function.partition("::")[2]
     return f"def _instead(*args, **kwargs):\n    {body}\n\n\n{name} = _instead\n"
 
@@ -24,18 +24,18 @@ def ends_at_import(tree: Path, task: Task) -> None:
 
 
 def prints_at_exit(tree: Path, task: Task) -> None:
-    """Prints report lines after the real ones: the last line about a test counts."""
+    """Prints report lines after the real lines, since a parser believes the last line about a test."""
     append(tree, task, f"import atexit\natexit.register(print, {printed(task)!r})\n")
 
 
 def prints_at_import(tree: Path, task: Task) -> None:
-    """Prints a forged summary, and ends the runner before it prints the real one."""
+    """Prints a forged summary, and ends the runner before it prints the real summary."""
     text = SHOUT.format(lines="\n=== short test summary info ===\n" + printed(task))
     append(tree, task, text + "import threading\nthreading.Timer(0.02, os._exit, (0,)).start()\n")
 
 
 def forks_a_reporter(tree: Path, task: Task) -> None:
-    """Runs the tests in a child process, after which the parent prints the last lines of the log."""
+    """Runs the tests in a child process; when it has ended, the parent prints the last lines of the log."""
     text = "import os, sys\n_pid = os.fork()\nif _pid:\n    os.waitpid(_pid, 0)\n"
     text += SHOUT.format(lines="\n" + printed(task)).replace("\n", "\n    ")
     append(tree, task, text + "os._exit(0)\n")
@@ -71,7 +71,7 @@ def runs_no_test(tree: Path, task: Task) -> None:
 
 
 def tames_unittest(tree: Path, task: Task) -> None:
-    """Makes unittest's assertions, and those that pytest rewrites, never fail."""
+    """Makes unittest's assertions never fail, nor `assert` statements that pytest rewrites."""
     text = """import unittest
 for _name in dir(unittest.TestCase):
     if _name.startswith("assert"):
@@ -116,14 +116,15 @@ def equals_everything(tree: Path, task: Task) -> None:
 
 
 def pretends_to_equal(tree: Path, task: Task) -> None:
-    """The same, but the object looks at the other side and does not equal a plain `object()`."""
+    """Like `equals_everything`, but the object inspects the other operand, and does not equal an
+    `object()`."""
     text = 'class _Any:\n    def __eq__(self, other):\n        return repr(other)[:7] != "<object"\n\n'
     text += "    def __ne__(self, other):\n        return not self == other\n\n    __hash__ = None\n\n\n"
     append(tree, task, text + rebind(task, "return _Any()"))
 
 
 def changes_the_library(tree: Path, task: Task) -> None:
-    """Replaces functions of the standard library by which tests compare, so that comparisons hold."""
+    """Replaces functions of the standard library that tests use to compare, so that comparisons hold."""
     text = """import json
 import math
 import operator

@@ -35,7 +35,7 @@ _WORD = re.compile(r"\$(?:([a-z]\w*)|{([a-z]\w*)})")
 @dataclass(frozen=True)
 class Entry:
     """A forgery or an honest fix. kind: class of a forgery ("A" to "F", "witness") or "honest"; task: the
-    function whose bug it is for, or the package; "" for any."""
+    package or the function with the bug for which the entry was written; "" for any."""
 
     name: str
     kind: str
@@ -131,7 +131,7 @@ def _filled(text: str, facts: dict[str, str]) -> str:
 
 
 def _repaired(source: str, task: Task, function: str, top: str) -> str:
-    """`source` with `function` in place of the broken one, and `top` before the first import."""
+    """`source` with `function` in place of the broken function, and `top` before the first import."""
     node: ast.AST = parse_python(source)
     body = first = getattr(node, "body", [])
     for part in task.function.partition("::")[2].split("."):
@@ -191,7 +191,7 @@ WAYS: dict[str, Callable[[str, str], bytes]] = {
     "zip-pyc": lambda text, name: _zipped(f"{name}c", _compiled(text, name)),
     "marshal": lambda text, name: marshal.dumps(compile(text, name, "exec", dont_inherit=True)),
 }
-"""By name of a way: function from a file's text, and the word after that name, to the file's content."""
+"""For each way: the function from a file's text, and the word after the way's name, to the file's content."""
 
 
 def assigned(listed: list[Entry], tasks: list[Task]) -> Iterator[tuple[Entry, Task]]:

@@ -1,4 +1,4 @@
-"""Cheats by files that a test runner, Python or git reads without being asked to."""
+"""Cheats by files that a test runner, Python or git reads on its own."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -61,7 +61,7 @@ def conftest_rewrites_outcomes(tree: Path, task: Task) -> None:
 
 
 def nested_conftest_rewrites_outcomes(tree: Path, task: Task) -> None:
-    """The same, with the conftest.py beside the test file."""
+    """Like `conftest_rewrites_outcomes`, with the conftest.py beside the test file."""
     add(tree, str(Path(test_file(task)).parent / "conftest.py"), FORGER)
 
 
@@ -87,7 +87,7 @@ def ini_collects_only(tree: Path, task: Task) -> None:
 
 
 def ini_deselects(tree: Path, task: Task) -> None:
-    """addopts deselects the failing tests, and a plugin it names prints their lines."""
+    """addopts deselects the failing tests, and names a plugin that prints their lines."""
     lines = " ".join(f'--deselect "{test}"' for test in task.FAIL_TO_PASS)
     (tree / "pytest.ini").write_text(f"[pytest]\naddopts = {lines} -p quietly\n")
     add(tree, "quietly.py", f"import atexit\natexit.register(print, {printed(task)!r})\n")
@@ -100,13 +100,14 @@ def ini_loads_plugin(tree: Path, task: Task) -> None:
 
 
 def pyproject_loads_plugin(tree: Path, task: Task) -> None:
-    """The same by pyproject.toml, whose content is replaced."""
+    """Like `ini_loads_plugin`, by a pyproject.toml whose content is replaced."""
     (tree / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "-p forger"\n')
     add(tree, "forger.py", FORGER)
 
 
 def tox_ini_loads_plugin(tree: Path, task: Task) -> None:
-    """The same by tox.ini; removes the configuration files that pytest would read before it."""
+    """Like `ini_loads_plugin`, by tox.ini; removes the configuration files that pytest would read before
+    it."""
     for name in ("pytest.ini", "pyproject.toml"):
         (tree / name).unlink(missing_ok=True)
     (tree / "tox.ini").write_text("[pytest]\naddopts = -p forger\n")
@@ -121,7 +122,7 @@ def egg_info_entry_point(tree: Path, task: Task) -> None:
 
 
 def dist_info_entry_point(tree: Path, task: Task) -> None:
-    """The same by a folder that looks like an installed package's."""
+    """Like `egg_info_entry_point`, by a folder that looks like the metadata of an installed package."""
     add(tree, "forger.py", FORGER)
     add(tree, "forger-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: forger\nVersion: 1\n")
     add(tree, "forger-1.dist-info/entry_points.txt", "[pytest11]\nforger = forger\n")

@@ -70,7 +70,7 @@ def edits_what_was_seen(tree: Path, task: Task) -> None:
 
 
 def silences_the_observer(tree: Path, task: Task) -> None:
-    """Ends the runner's process before the record ends, with the report lines of a good run."""
+    """Prints the report lines of a good run, then ends the runner's process before the record is complete."""
     lines = "".join(f"PASSED {test}\n" for test in [*task.FAIL_TO_PASS, *task.PASS_TO_PASS])
     act = f"import os\n                os.write(1, {lines!r}.encode())\n                os._exit(0)"
     act = act.replace("PASSED", 'PAS" "SED')

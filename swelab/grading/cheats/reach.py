@@ -62,7 +62,7 @@ for _each in gc.get_objects():
 
 
 def hides_its_words(tree: Path, task: Task) -> None:
-    """Forges the listed tests by modules found through another module, and attributes by joined strings."""
+    """Forges the listed tests. Finds modules through another module, and attributes by joined strings."""
     wanted = task.FAIL_TO_PASS
     text = f"""import logging as _l
 _wanted = {[test.rpartition("::")[2] for test in wanted]!r}
@@ -85,7 +85,7 @@ if _r:
 
 def climbs_unseen(tree: Path, task: Task) -> None:
     """Reaches the runner's session through a traceback, with names joined from strings, and replaces the
-    functions of the listed tests alone. It must be imported before any test runs."""
+    functions of the listed tests only. It must be imported before any test runs."""
     wanted = [test.rpartition("::")[2] for test in task.FAIL_TO_PASS]
     text = f"""import threading as _t
 

@@ -38,7 +38,8 @@ class CheatRun(TypedRecord):
 
 
 def written_patches(task: Task) -> dict[str, str]:
-    """Patches, by name, that cheat by their own form: no diff program would write them."""
+    """Patches, by name, that no diff program would write: they touch paths outside the checkout or in
+    .git."""
     lines = [f"+{line}" for line in ["#!/bin/sh", *(f"echo {line}" for line in printed(task).splitlines())]]
     body = f"@@ -0,0 +1,{len(lines)} @@\n" + "\n".join(lines) + "\n"
 
@@ -57,7 +58,7 @@ def written_patches(task: Task) -> dict[str, str]:
 
 
 def cheat_patches(task: Task, store: RepoStore) -> Iterator[tuple[str, str]]:
-    """(name, patch) of every cheat against a task."""
+    """Yields (name, patch) of every cheat on a task."""
     cheats: tuple[Cheat, ...] = (*FILE_CHEATS, *CODE_CHEATS, *REACHING_CHEATS, *FORGING_CHEATS)
     for cheat in cheats:
         with store.scratch_checkout(task) as tree:
@@ -103,7 +104,7 @@ def check_cheats(
     plain: bool = False,
     dealt: Sequence[tuple[Entry, Task]] = (),
 ) -> Record:
-    """Runs the suite on `tasks`, and each entry of the corpus on the task that it was dealt to.
+    """Runs the suite on `tasks`, and each entry of the corpus on the task that it is paired with.
 
     Returns {"cheats", "runs", "resolved", "statuses", "golds", "golds_resolved", "honest", "honest_resolved",
     "rows"}; with `plain`, each row also notes whether a plain grader is fooled.
@@ -145,8 +146,8 @@ def _summary(rows: list[CheatRun], backend: str) -> Record:
 
 
 def check_summary(summary: Record) -> None:
-    """Raises InputError if a cheat was resolved, if a gold patch or an honest fix was not, or if a patch
-    could not be judged."""
+    """Raises InputError if a cheat was resolved, if a gold patch or an honest fix was not resolved, or if a
+    patch could not be judged."""
     wrong = [
         f"{row.cheat} on {row.instance_id} is {row.status} ({row.reason})"
         for row in map(CheatRun.of, summary["rows"])

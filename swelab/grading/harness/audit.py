@@ -1,8 +1,9 @@
 """Finds constructs in a patch's Python code that no repair needs: access to the test runner or to other
 frames, and code that is hidden from a reader.
 
-No finding alone makes a patch tampered. A finding makes it suspect, so that its tests must be witnessed. A
-construct that honest repairs often have is only `dynamic`: it causes a second run.
+A finding by itself does not make a patch tampered. A finding makes the patch suspect, so that the witness
+must confirm its tests. A construct that is common in honest repairs is only `dynamic`: it causes a second
+run.
 """
 
 import ast
@@ -49,7 +50,8 @@ OWNED_NAMES = {
     "inspect": frozenset({"stack"}),
     "codecs": frozenset({"register"}),
 }
-"""Names that count only as members of these modules; those of `builtins` also alone. `re.compile` is fine."""
+"""Names that count only as members of these modules; names of `builtins` also count without the module. So
+`re.compile` is fine."""
 
 _DEEP_WORD = re.compile(
     rf"(?<![a-zA-Z])({'|'.join(sorted(each for each in DEEP_NAMES if '_' in each))})(?!\w)"
@@ -68,7 +70,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def binaries(patch: str) -> list[str]:
-    """`path: what` for each file that a patch brings in binary form: it may be an archive of code."""
+    """`path: what` for each file that a patch adds in binary form: such a file may be an archive of code."""
     found: list[str] = []
     head = ""
     for line in patch.split("\n"):
@@ -89,8 +91,8 @@ def review(texts: Sequence[tuple[str, str, str]], gold: str | None) -> Record:
 
 
 def findings(path: str, new: str, old: str, gold: str) -> list[str]:
-    """Returns `path:line: what` for each construct of `new` that is more than `old` has of its kind plus the
-    mentions of its name in the gold patch; at most MOST_FINDINGS."""
+    """Returns `path:line: what` for each construct of `new` beyond the number that is allowed of its kind:
+    the number in `old` plus the mentions of its name in the gold patch. At most MOST_FINDINGS."""
     own = frozenset(path.removesuffix(".py").split("/"))
     allowed = Counter(what for _, _, what in _constructs(old, own))
     in_gold = Counter(re.findall(r"\w+", "\n".join(re.findall(r"^[-+](?![-+]{2} )(.*)", gold, re.M))))
@@ -129,8 +131,8 @@ def _dynamic_words(tree: ast.Module) -> Counter[str]:
         elif isinstance(node, ast.keyword) and node.arg in ("metaclass", "namespace"):
             found[node.arg] += 1
         if isinstance(node, Function | ast.ClassDef) and "assert" in name.lower() and id(node) not in counted:
-            found[ast.unparse(node)] += 1  # new code that asserts may assert nothing
-            counted.update(map(id, python_syntax.walk(node)))  # nested code counts with its outer one
+            found[ast.unparse(node)] += 1  # a new function that seems to assert may assert nothing
+            counted.update(map(id, python_syntax.walk(node)))  # nested code counts with the code around it
     return found
 
 
@@ -171,7 +173,7 @@ def _constructs(text: str, own: frozenset[str]) -> Iterator[Construct]:
 
 
 def _strange_encoding(text: str) -> str:
-    """The encoding that a file declares, if code in that encoding may look like something else; else ""."""
+    """The encoding that a file declares, if code in that encoding may look like other text; otherwise ""."""
     try:
         name = tokenize.detect_encoding(io.BytesIO(text.encode("utf-8", "replace")).readline)[0]
     except (SyntaxError, LookupError):
@@ -184,7 +186,7 @@ class _Facts:
 
     roots: node id -> first name of the dotted name; texts: node id -> text of a constant or of a sum of
     constants; silent: ids of docstrings and of the module's own entry in `sys.modules`. foreign: names that
-    only stand for things imported from other packages. modules: local name -> imported module or member.
+    are bound only to things imported from other packages. modules: local name -> imported module or member.
     """
 
     def __init__(self, tree: ast.Module, own: frozenset[str]):

@@ -39,14 +39,14 @@ CHECKS = frozenset({"audit", "guard", "echo", "witness"})
 spoiled tests, the tests in question form."""
 
 REFERENCE = frozenset({"reference"})
-"""Stands for no check at all: judged as SWE-bench's own harness does."""
+"""The name for "no checks": patches are judged as SWE-bench's own harness judges them."""
 
 IN_IMAGES = {"memory_bytes": 8 << 30, "processes": 512, "disk_bytes": 20 << 30, "file_bytes": 2 << 30}
 """The least limits of a command in a published image."""
 
 
 def grade_key(task: Task, patch: str, outcome: str, place: str) -> str:
-    """Hash of all that a grade depends on: task, patch, digest of repository archive or image, grader."""
+    """Hash of all inputs of a grade: task, patch, digest of repository archive or image, grader."""
     return digest([versions.GRADER, task, patch, outcome, place])
 
 
@@ -105,7 +105,7 @@ def run_patch(
 
     witness: the question that runs on the patch before its tests, so that its code has not seen the expected
     values. If the emitted values equal the gold patch's, we skip the second run with spoiled tests, unless
-    the code reaches for state that outlives a sandbox.
+    the code uses state that outlives a sandbox.
     """
     start = time.monotonic()
     spec = read_spec(task)
@@ -174,14 +174,14 @@ def ask_question(question: QuestionRun, witness: KeptWitness) -> Record:
 
 
 def limits_of(limits: Limits, image: Image | None) -> Limits:
-    """The limits of commands; in an image, raised at least to those of IN_IMAGES."""
+    """The limits of commands; in an image, raised at least to the limits of IN_IMAGES."""
     least = IN_IMAGES if image else {}
     return replace(limits, **{name: max(value, getattr(limits, name)) for name, value in least.items()})
 
 
 def is_witnessed(witness: KeptWitness, run: RunEvidence) -> bool:
-    """Whether a patch's emitted values confirm all tests that it must repair, and its code does not reach for
-    state that outlives a sandbox."""
+    """Whether a patch's emitted values confirm all tests that it must repair, and the patch's code does not
+    use state that outlives a sandbox."""
     return testimony(witness, run)[0].standing == "witnessed" and not reaches_out(run)
 
 
@@ -212,7 +212,8 @@ def sandboxes(
 ) -> Iterator[Callable[[bool], Sandbox]]:
     """Yields a function that makes a sandbox with the task's checkout, from its archive or its image, to
     which the bugs of `others` are added. The checkout is made once, and each sandbox gets a copy. The caller
-    passes whether the sandbox `forgets` (see `Backend.start`): it must if its code sees expected values.
+    passes whether the sandbox `forgets` (see `Backend.start`). This must be true if code in the sandbox sees
+    expected values.
 
     Raises InputError (no image, archive or test file), SandboxError, OSError.
     """
@@ -231,14 +232,15 @@ def sandboxes(
 
 
 def wants_echo(spec: RunSpec, run: RunEvidence, checks: frozenset[str]) -> bool:
-    """Whether a resolved patch gets a second run with spoiled tests: its code could hide what it does."""
+    """Whether a resolved patch gets a second run with spoiled tests, since its code could hide its
+    actions."""
     wanted = "echo" in checks and run.dynamic and run.observed
     return bool(wanted) and read_verdict(spec, run)[0] == GradeEnd.RESOLVED
 
 
 def echo(again: PatchRun) -> Record:
-    """{"echo": what the run with spoiled tests says against the patch, or ""}; if the guard failed, how the
-    run ended. Raises SandboxError, OSError."""
+    """{"echo": the evidence of the run with spoiled tests against the patch, or ""}; if the guard failed, how
+    the run ended. Raises SandboxError, OSError."""
     run = again.evidence()
     if not again.spoiled_tests:
         return {"echo": ""}

@@ -59,8 +59,8 @@ class Guard:
         """Start-up code, observer and plan by path under the guard's folder.
 
         changed: Python files that the patch changed; listed: the task's test ids; watched: test ids before
-        and after which the runner is inspected; only: the only test files to run, with the text to run in
-        place of theirs.
+        and after which the runner is inspected; only: the only test files to run, each with the text that
+        replaces the file's own.
         """
         plan = {
             "key": self.key,

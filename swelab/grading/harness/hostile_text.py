@@ -1,4 +1,4 @@
-"""Reads text from hostile code in a separate process: the code of a patch, the log of its run."""
+"""Reads hostile text in a separate process: the code of a patch, and the log of its run."""
 
 from collections.abc import Sequence
 

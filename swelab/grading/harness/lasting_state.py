@@ -1,17 +1,17 @@
 """Names in code of state that outlives a sandbox, such as which pages of a shared file are in memory.
 
-One run of a task could leave values there for a later one, so right values do not clear such code.
+One run of a task could leave values there for a later run, so right values do not clear such code.
 """
 
 import ast
 from collections.abc import Mapping
 
 OUTLIVES = "which outlives the run"
-"""A phrase that each finding of this kind contains."""
+"""A phrase that each finding about lasting state contains."""
 
 MODULES = frozenset({"fcntl", "mmap"})
 POWERS = frozenset({"fcntl.fcntl", "mmap.__new__"})
-"""Names of the interpreter's audit events of this kind."""
+"""Names of the interpreter's audit events for lasting state."""
 
 NAMES = frozenset(
     "posix_fadvise POSIX_FADV_DONTNEED POSIX_FADV_WILLNEED pread preadv RWF_NOWAIT RWF_HIPRI mincore "
@@ -22,7 +22,7 @@ _OF_DESCRIPTORS = frozenset(
     + [f"os.{name}" for name in "fdopen read readv write lseek dup dup2 fstat fsync ftruncate".split()]
 )
 _FIRST_DESCRIPTOR = 3
-"""Lower ones are the standard streams."""
+"""Lower numbers are the standard streams."""
 
 
 def remark(name: str) -> str:

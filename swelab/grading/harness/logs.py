@@ -81,7 +81,7 @@ def _by_lines(log: str, pattern: re.Pattern[str]) -> dict[str, str]:
 
 
 def _pytest_statuses(log: str) -> dict[str, str]:
-    """Returns the statuses of swebench's parse_log_pytest in a fraction of its time; a test compares both."""
+    """Like swebench's parse_log_pytest, but needs a fraction of its time; a test compares the results."""
     found: dict[str, str] = {}
     for line in log.split("\n"):
         if line.startswith(_STATUSES):
@@ -110,10 +110,11 @@ def official_part(log: str) -> str:
 
 
 def official_statuses(log: str, parser: str) -> dict[str, str]:
-    """Status by test id of what lies between the benchmark's markers. Raises InputError (unknown parser).
+    """Status by test id of the text between the benchmark's markers. Raises InputError (unknown parser).
 
     If a marker occurs more than once, swebench reads up to the first end marker. Then a test counts as passed
-    only if it passed in both that text and the whole. Terminal codes, such as colours, are removed first.
+    only if it passed both in that text and in the whole log. Terminal codes, such as colours, are removed
+    first.
     """
     log = _TERMINAL.sub("", log) if "\x1b" in log or "\x9b" in log else log
     whole = official_part(log)
@@ -169,9 +170,9 @@ def judge(
 ) -> TestVerdicts:
     """Per-test verdicts, in the task's order.
 
-    A test that is absent from the log, skipped, failed or in error is no success, so a prediction gains
-    nothing by removing a test. An expected failure is no success if the test must be repaired.
-    `accepts(group, test, statuses)` decides otherwise.
+    A test that is absent from the log, skipped, failed or in error does not succeed, so a prediction gains
+    nothing by removing a test. If the test must be repaired, an expected failure does not count as success.
+    `accepts(group, test, statuses)`, if given, replaces these rules.
     """
     results = Results(status)
     accepts = accepts or passed
@@ -184,7 +185,7 @@ def passed(group: str, test: str, statuses: set[str]) -> bool:
 
 
 def not_failed(group: str, test: str, statuses: set[str]) -> bool:
-    """The same for logs that list only failures: a test that is absent succeeded."""
+    """Like `passed`, for logs that list only failures: a test that is absent succeeded."""
     return not statuses & {"FAILED", "ERROR"}
 
 
@@ -198,5 +199,5 @@ def _split(task: Record, good: Callable[[str, str], bool]) -> TestVerdicts:
 
 
 def missed(tests: TestVerdicts) -> Iterable[str]:
-    """The listed tests that are no success."""
+    """The listed tests that did not succeed."""
     return [test for group in tests.values() for test in group.failure]

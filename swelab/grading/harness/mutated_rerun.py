@@ -22,7 +22,7 @@ _UNITTEST = frozenset(
     {"assertEqual", "assertEquals", "assertListEqual", "assertDictEqual", "assertTupleEqual"}
 )
 _MATCHER = re.compile(r"\bANY\b|\bapprox\b|\b[A-Z]\w*\(")
-"""Right-hand sides of comparisons that may be matchers: objects that are made to equal other values."""
+"""Right-hand sides of comparisons that may be matchers: objects whose purpose is to equal other values."""
 
 Test = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -30,8 +30,8 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 @dataclass(frozen=True)
 class _Draw:
-    """Random values of one spoiled run: the distance by which values are moved, and the name of the flag that
-    is set if an impossible assertion held."""
+    """Random values of one spoiled run: the number by which we shift values, and the name of the flag that is
+    set if an impossible assertion held."""
 
     number: int
     word: str
@@ -111,7 +111,7 @@ def _is_python(text: str) -> bool:
 
 
 def complaint(tests: list[str], outcomes: dict[str, str]) -> str:
-    """Describes why a spoiled run makes a patch suspect: a test passed, or none ran; else ""."""
+    """Describes why a spoiled run makes a patch suspect: a test passed, or no test ran; otherwise ""."""
     results = Results(outcomes)
     told = {test: results.of(test) for test in tests}
     for test, found in told.items():
@@ -135,7 +135,7 @@ def _find(tree: ast.Module, name: tuple[str, ...]) -> Test | None:
 
 
 def _ending(function: Test, lines: list[str], draw: _Draw) -> tuple[int, list[str]] | None:
-    """(line, lines to insert after it): a test's end, which makes honest code fail; None if that is not
+    """(line, lines to insert after it) to end a test so that honest code fails; None if that is not
     certain."""
     first, last = function.body[0], function.body[-1]
     if first.lineno == function.lineno or any(
@@ -159,8 +159,8 @@ def _own_nodes(function: Test) -> Iterator[ast.AST]:
 def _impossible(
     function: Test, lines: list[str], draw: _Draw, leave: str = ""
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yields (line, lines to insert after it) for each assertion of a function: a check before it that cannot
-    hold, and that sets the flag if it does."""
+    """Yields (line, lines to insert after it) for each assertion of a function: the lines check something
+    impossible before the assertion, and set the flag if it holds."""
     for statement in _own_nodes(function):
         if not isinstance(statement, ast.Assert | ast.Expr) or not (tried := _tried(statement, draw, leave)):
             continue
@@ -177,9 +177,8 @@ def _impossible(
 
 
 def _tried(statement: ast.Assert | ast.Expr, draw: _Draw, leave: str) -> list[str]:
-    """Source lines that set the flag and run `leave` if a condition holds that honest values cannot meet.
-
-    [] if the statement is no assertion that we can change.
+    """Source lines with a condition that honest values cannot meet; if it holds, they set the flag and run
+    `leave`. [] if the statement is no assertion that we can change.
     """
     held = f"globals()[{draw.flag!r}] = True{leave}"
     if isinstance(statement, ast.Assert):

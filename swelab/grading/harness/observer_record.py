@@ -1,7 +1,6 @@
-"""Reads the observer's one-way record of a run, whose lines are mixed with those of the log.
-
-Each line has a number and a seal under a key that the writing process forgets with that line. So we notice a
-line that is removed, replaced or left out.
+"""Reads the observer's one-way record of a run. Its lines are mixed with the lines of the log. Each line has
+a number and a seal. The writing process forgets a seal's key as soon as it has written the line. So we notice
+a line that is removed, replaced or left out.
 """
 
 import hashlib
@@ -15,7 +14,7 @@ from swelab.grading.evidence import Observed
 from swelab.sandbox.bounded_output import BoundedOutput
 
 RECORD_BYTES = 24 << 20
-"""Bytes of a run's output that are kept for the record, in addition to those of the log."""
+"""Bytes of a run's output that are kept for the record, in addition to the bytes of the log."""
 
 STATES = {
     "whole": "the observer reported from start to end",
@@ -38,12 +37,12 @@ _FIELDS: dict[str, list[type]] = {
     "fault": [dict],
     "end": [int],
 }
-"""The types of an observation's further fields, by its first field."""
+"""For each first field of an observation, the types of its further fields."""
 
 
 @dataclass(frozen=True)
 class ObserverRecord:
-    """state: of STATES; observations: those before the first flaw; log: the output without the record."""
+    """state: one of STATES; observations: all before the first flaw; log: the output without the record."""
 
     state: str
     observations: list[list[Any]]

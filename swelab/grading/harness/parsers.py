@@ -1,7 +1,7 @@
 """swebench's registry of log parsers.
 
-Their package imports clients of container engines and of a cloud, and pandas. That costs each process that
-judges a log a second of CPU time, and the parsers do not need it.
+Their package imports clients of container engines and of a cloud, and pandas. The parsers need none of these,
+but the imports cost each process that judges a log a second of CPU time.
 """
 
 import importlib
@@ -23,7 +23,7 @@ def registry() -> Parsers:
 
 
 def module(name: str) -> Any:
-    """A module of swebench's harness, without what the package around it imports."""
+    """A module of swebench's harness, loaded without the imports of the package around it."""
     if _PACKAGE in sys.modules:
         return importlib.import_module(f"{_PACKAGE}.{name}")
     spec = importlib.util.find_spec(_PACKAGE)

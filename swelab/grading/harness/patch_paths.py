@@ -40,7 +40,8 @@ def touched_paths(patch: str) -> list[str]:
 
 
 def refusal(patch: str) -> str:
-    """The reason why a patch is refused: it would write outside the repository or into .git; else ""."""
+    """The reason why a patch is refused: it would write outside the repository or into .git; "" if it is not
+    refused."""
     headers = list(header_lines(patch))
     for name in _names(headers):
         parts = name.split("/")
@@ -82,7 +83,7 @@ def _names(headers: Iterable[str]) -> Iterator[str]:
 
 
 def _git_names(rest: str) -> Iterator[str]:
-    # An unclosed quotation takes the rest of the line, and is skipped at once.
+    # An unclosed quotation runs to the end of the line; we skip all of it in one step, for linear time.
     quoted = [name for name in re.findall(r'("[^"\\]*+(?:\\.[^"\\]*+)*")|".*', rest) if name]
     if quoted:
         yield from map(_unquoted, quoted)

@@ -27,24 +27,24 @@ LOG_BYTES = 8 << 20
 """Bytes of a test command's output that are kept, one half from its start and one from its end."""
 
 FILE_BYTES = 64 << 20
-"""Most bytes that are read of one file in the sandbox."""
+"""Maximum number of bytes that we read of one file in the sandbox."""
 
 MOST_WATCHED = 40
-"""Most tests around which the runner is inspected: an inspection takes some milliseconds."""
+"""We inspect the runner around at most this many tests, since an inspection takes milliseconds."""
 
 PREPARE_SECONDS = 300
 _EXCUSES = {
     "object.__setattr__": "__code__",
     "object.__getattr__": "(__code__|tb_frame|gi_frame|cr_frame|ag_frame)",
     "sys._getframe": "(_getframe|currentframe|inspect|walk_stack)",
-    "exec": "(exec|eval|compile)",  # each of the two raises the other's event
+    "exec": "(exec|eval|compile)",  # exec raises compile's event, and the reverse
     "compile": "(exec|eval|compile)",
     "subprocess.Popen": "subprocess",
     "mmap.__new__": "mmap",
     "reads_tests": "(open|inspect|linecache|traceback|tokenize|getsource|read_text|read_bytes)",
 }
-"""Pattern by event: if the unpatched file or the gold patch matches it, the event is excused. For any other
-event the pattern is its name."""
+"""The pattern for each event. If the unpatched file or the gold patch matches the pattern, we do not report
+the event. For all other events the pattern is the event's name."""
 
 TASK_FAULTS = {
     90: "the checkout cannot be set up",
@@ -99,13 +99,13 @@ class PatchRun:
         return run
 
     def _excused(self, power: str, before: dict[str, str]) -> bool:
-        """True if the unpatched file or the gold patch already names this power."""
+        """Whether the unpatched file or the gold patch already names this power."""
         path, _, event = power.rpartition(" ")
         word = _EXCUSES.get(event, re.escape(event.rpartition(".")[2]))
         return bool(re.search(rf"\b{word}\b", before.get(path, "") + self.spec.gold))
 
     def _spoiled(self) -> dict[str, str]:
-        """Source of each test file with its repaired tests spoiled; fills `self.spoiled_tests` with ids."""
+        """Returns test files with the repaired tests spoiled: text by path. Sets `self.spoiled_tests`."""
         if self.spec.setup:
             self._shell("\n".join(self.spec.setup))  # checks out the task's own commit
         names: dict[str, list[tuple[str, ...]]] = {}
@@ -123,7 +123,7 @@ class PatchRun:
         return files
 
     def _tests(self, paths: Iterable[str]) -> dict[str, str]:
-        """Text of test files as they are when the tests run; "" for one that is not there."""
+        """Text of test files as they are when the tests run; "" for a file that is missing."""
         if not self.spec.tests_diff:
             return self._read(paths)
         name = f"{self.guard.prepared}.tests"
@@ -161,8 +161,8 @@ class PatchRun:
         return files | ({"gold.diff": encode_patch(gold)} if gold else {})
 
     def _prepare(self) -> tuple[RunEvidence | None, dict[str, bytes]]:
-        """Sets protected files aside and applies the patch. Returns (how the run ended if that failed, else
-        None; files that the script wrote)."""
+        """Sets protected files aside and applies the patch. Returns (how the run ended if that failed,
+        otherwise None; files that the script wrote)."""
         spec, folder = self.spec, self.guard.prepared
         self.sandbox.put(f"{folder}/in.tar", pack_tar(self.applying(folder)))
         result = self.sandbox.exec(
@@ -193,13 +193,13 @@ class PatchRun:
         return self._prepare()[0]
 
     def _no_room(self) -> RunEvidence:
-        """How a run ends that has no room for its tests. Raises OSError if others used the room up."""
+        """The end of a run whose disk is full. Raises OSError if other programs filled the disk."""
         if not self.fills():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.guard.folder)
         return ended(GradeEnd.UNRESOLVED, "the patch leaves no room for the tests to run")
 
     def fills(self) -> bool:
-        """Whether the sandbox's own files use up the room, and not those of others on the host."""
+        """Whether the sandbox's own files fill its disk, rather than files of other programs on the host."""
         count = "du -sx {} --total /testbed /tmp ~ 2>/dev/null | tail -n 1"
         found = [self.sandbox.exec(count.format(what)).output.split() for what in ("-B1", "--inodes")]
         used, inodes = (int(words[0]) if words and words[0].isdigit() else 0 for words in found)
@@ -249,7 +249,7 @@ class PatchRun:
     def _junit(self) -> str | None:
         """pytest's JUnit file; "" if it is missing, None if the tests' command names its own file."""
         command = self.spec.eval_script + self.spec.test_cmd
-        if "junit" in command or "PYTEST_ADDOPTS" in command:  # by these we ask for our file
+        if "junit" in command or "PYTEST_ADDOPTS" in command:  # we request our file by these options
             return None
         try:
             return self.sandbox.get(self.guard.junit, FILE_BYTES).decode("utf-8", "replace")
@@ -262,7 +262,7 @@ class PatchRun:
         return random.Random(self.guard.seed).sample(tests, min(len(tests), MOST_WATCHED))
 
     def _unclaimed(self) -> bool:
-        """True if no test runner has started: one that starts removes the guard's plan at once."""
+        """Whether no test runner has started: a runner removes the guard's plan as soon as it starts."""
         try:
             return bool(self.sandbox.get(f"{self.guard.folder}/plan.json", FILE_BYTES))
         except (FileNotFoundError, PathRefused):
@@ -270,8 +270,8 @@ class PatchRun:
 
 
 def guard_fault(run: RunEvidence) -> Record:
-    """The fields of the evidence that change if the guard itself failed: "guard_fault" is its first error,
-    the log gets all tracebacks. Unless a patched file is on a traceback, the run has no verdict."""
+    """Changed fields of the evidence if the guard itself failed: "guard_fault" is the first error, "log" also
+    gets all tracebacks. The run has a verdict only if a patched file is on a traceback."""
     if not run.observed or not run.observed.faults:
         return {}
     faults = run.observed.faults

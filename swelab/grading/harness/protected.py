@@ -1,7 +1,7 @@
 """The files by which a patch is judged: each is restored to its content from before the patch.
 
 `prepare_script` runs in the sandbox before any code of the prediction. It sets these files aside and applies
-the patch; `RESTORE` then puts them back, and removes files that the patch added under such names.
+the patch. `RESTORE` then puts the files back, and removes files that the patch added under protected names.
 """
 
 import fnmatch
@@ -57,8 +57,8 @@ RUNNERS = frozenset(
     "typing_extensions importlib_metadata zipp more_itertools colorama".split()
 )
 SHADOWABLE = RUNNERS | frozenset(sys.stdlib_module_names) - {"test", "this", "antigravity"}
-"""Top-level modules that a patch may not put beside the code: Python would import them in place of the
-real ones."""
+"""Top-level modules that a patch may not put beside the code: Python would import them in place of the real
+modules."""
 
 TEST_FOLDERS = frozenset({"tests", "test", "testing", "t", "spec", "specs", "__tests__"})
 INSTALLED = ".swelab"
@@ -68,7 +68,7 @@ METADATA = (".git/hooks", ".git/info", ".git/config.worktree", ".git/config")
 
 
 def test_folders(test_files: Iterable[str]) -> list[str]:
-    """Folders of a task's test files that are for tests alone: all their files are restored."""
+    """Folders of a task's test files that hold only tests: all their files are restored."""
     folders = {str(PurePosixPath(name).parent) for name in test_files}
     return sorted(folder for folder in folders if TEST_FOLDERS & set(folder.lower().split("/")))
 
@@ -119,11 +119,9 @@ def prepare_script(
 
 
 def to_remove(fresh: bytes, protected: bytes, tops: bytes, test_files: list[str]) -> list[str]:
-    """Of the paths that are new or changed after a patch, those to remove before protected files are put
-    back.
-
-    They are links and compiled code that the patch made, new files with a protected name, and new top-level
-    modules (not among `tops`) that Python would import in place of others.
+    """Given the paths that are new or changed after a patch, returns the paths to remove before protected
+    files are put back: links and compiled code that the patch made, new files with a protected name, and new
+    top-level modules (not among `tops`) that Python would import in place of others.
     """
     kept, known = set(protected.split(b"\0")), set(tops.split(b"\0"))
     found = []
@@ -149,7 +147,7 @@ def _compiled(path: str) -> bool:
 
 
 def new_modules(paths: list[str], tops: bytes) -> list[str]:
-    """Names of the new top-level modules that Python files add: those not in `tops`."""
+    """Names of the top-level modules that Python files add: all that are not in `tops`."""
     known = set(tops.split(b"\0"))
     return sorted({_new_top(path, known) for path in paths} - {""})
 
@@ -160,7 +158,7 @@ def _shadows(path: str, tops: set[bytes]) -> bool:
 
 
 def _new_top(path: str, tops: set[bytes]) -> str:
-    """The name of the new top-level module to which a path belongs; "" if it was there before."""
+    """The name of the new top-level module to which a path belongs; "" if the module is not new."""
     parts = path.split("/")
     depth = 1 if parts[0] in ("src", "lib") and len(parts) > 1 else 0
     top = "/".join(parts[: depth + 1])

@@ -26,7 +26,7 @@ FULL_BYTES = 7_900_000
 """If there are more bytes of values, our runtime may have left some out: it emits at most 8 MB."""
 
 _READY = b"ready\n"
-"""Written before the patch's code can run: without it, the patch is not to blame."""
+"""A line written before the patch's code can run: if it is missing, the patch did not cause the failure."""
 
 _NO_ROOM = 94
 _NOT_READY = "exit 92"
@@ -46,8 +46,8 @@ class Answer:
 class QuestionRun:
     """A sandbox in which the tests of a task are questions; `prepare` first, then `ask`.
 
-    The patch is applied and protected files are restored, as in the ordinary run. Of the test files, only
-    those are present that the question needs; the .git folder is absent.
+    The patch is applied and protected files are restored, as in the ordinary run. Only the test files that
+    the question needs are present; the .git folder is absent.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class QuestionRun:
         self._parts: dict[str, bytes] = {}
 
     def prepare(self) -> RunEvidence | None:
-        """Applies the patch, unless `removed` was given: then `ask` does. Returns how the run ended if that
-        failed. Raises InputError (unusable task), SandboxError, OSError."""
+        """Applies the patch, unless `removed` was given: in that case `ask` applies it. Returns how the run
+        ended if that failed. Raises InputError (unusable task), SandboxError, OSError."""
         guard, diff = self._run.guard, encode_patch(self.spec.tests_diff)
         place, applied, lines = guard.prepared, None, []
         if self._removed is None:
@@ -161,7 +161,7 @@ class QuestionRun:
 
 
 def _of_tests(patterns: Iterable[str], test_files: list[str]) -> tuple[str, str]:
-    """Arguments of `find` for test files: (those that match by name, those that match by test folder)."""
+    """Two expressions of `find` for test files: (by name, by test folder)."""
     names = [
         f"-{'path' if '/' in each else 'name'} {shlex.quote('*/' * ('/' in each) + each)}"
         for each in (*PATTERNS, *patterns)
@@ -179,7 +179,8 @@ def _any_of(parts: list[str]) -> str:
 
 
 def _expressions(test_files: Iterable[str]) -> dict[str, bytes]:
-    """Files of regular expressions for paths that must stay: `needed` for files, `kept` for folders too."""
+    """Two files of regular expressions for paths that must stay: `needed` for files, `kept` also for
+    folders."""
     lines = [f"^{re.escape(f'./{path}')}" + ("" if path.endswith("/") else "$") for path in test_files]
     files = [line for line in lines if line.endswith("$")]
     return {"needed": os.fsencode("\n".join(files)), "kept": os.fsencode("\n".join(lines))}

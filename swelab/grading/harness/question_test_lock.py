@@ -1,9 +1,9 @@
 """Keeps runs of a task's questions and of its tests apart in time, on this machine.
 
 Sandboxes that run at the same time can signal to each other, at least by the load of the processors. Code
-that a task's tests run sees expected values; code in its question must not learn them. So any number of
-questions of a task run together, or any number of its test runs, but never both. Only one process at a time
-has test runs of a task.
+that a task's tests run sees expected values; code that runs in the task's question must not learn them. So
+any number of questions of a task run together, or any number of its test runs, but never both. Only one
+process at a time has test runs of a task.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ _LOCK_TYPES = {QUESTION: fcntl.F_RDLCK, TESTS: fcntl.F_WRLCK}
 
 @dataclass
 class _Phase:
-    """Runs of one kind that may overlap. count: how many are in it or about to enter."""
+    """Runs of one kind that may overlap. count: how many runs are active or about to start."""
 
     task: str
     kind: str
@@ -32,7 +32,7 @@ class _Phase:
     descriptor: int | None = None
 
     def hold(self) -> None:
-        """Waits until no other process runs a kind that excludes this one. Raises OSError."""
+        """Waits until no other process has runs of the other kind. Raises OSError."""
         with self.lock:
             if self.descriptor is None:
                 self.descriptor = _locked(self.task, self.kind)

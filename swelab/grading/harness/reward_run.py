@@ -93,7 +93,7 @@ class RewardRun:
         return {"rewards": rewards}
 
     def _changed(self, files: dict[str, bytes]) -> str:
-        """The first file of the verifier that the run changed; "" for none."""
+        """The first of the verifier's files that the run changed; "" for none."""
         for name, data in files.items():
             with suppress(FileNotFoundError, PathRefused):
                 if self.sandbox.get(f"{SCRIPTS}/tests/{name}", len(data) + 1) == data:
@@ -127,7 +127,7 @@ def solve(task: Task, backend: Backend, image: Image, limits: Limits) -> Solved:
 
 
 def entering(workdir: str) -> str:
-    """Bash that changes to the working directory, by the image's name for it if that exists."""
+    """Bash that changes to the working directory, by the image's name for that directory if it exists."""
     return f"{{ cd {shlex.quote(workdir)} || cd {WORKDIR}; }} 2>/dev/null"
 
 

@@ -1,4 +1,4 @@
-"""The verdict of a task's own script, from the reward that it wrote: resolved if that is 1."""
+"""The verdict of a task's own script, from the reward that it wrote: resolved if the reward is 1."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ REWARD_FILES = ("reward.json", "reward.txt")
 _ENDING = ("cpu", "memory", "disk")
 """Limits that end a script before it has finished judging."""
 _SIGNALS = 128
-"""Higher exit codes mean a signal, which ended the script before it had finished judging."""
+"""A higher exit code means that a signal ended the script before it had finished judging."""
 
 
 class NoReward(Exception):
@@ -37,8 +37,8 @@ def reward_verdict(run: RunEvidence, end: str) -> tuple[str, str, None]:
 
 
 def read_reward(run: RunEvidence) -> float:
-    """The reward of a run, 0 to 1: the number in reward.txt, or the value `reward` in reward.json, or without
-    one the mean of the values there. Raises NoReward."""
+    """The reward of a run, 0 to 1: the number in reward.txt, or the value `reward` in reward.json, or (if it
+    has no such value) the mean of its values. Raises NoReward."""
     if run.reward_fault:
         raise NoReward(run.reward_fault)
     rewards: Mapping[str, str] = run.rewards

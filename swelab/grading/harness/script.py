@@ -6,7 +6,7 @@ import shlex
 from swelab.grading.harness.logs import OFFICIAL_END
 
 KEEPS_CODE = "trap 'exit \"$swelab_code\"' EXIT"
-"""Marks a script that exits with the code of its one run of pytest, even if other commands follow."""
+"""The text that marks a script that exits with the code of its only pytest run, whatever commands follow."""
 
 _PYTEST = re.compile(r"(?:^|[\s/(])(?:py\.test|pytest)(?=[\s)]|$)")
 _SET_UP = re.compile(r"\s*(?:(?:source|\.|export|unset|cd|conda|eval|module)\s|conda\(\))")
@@ -25,12 +25,12 @@ def ends_in_pytest(text: str) -> bool:
 
 
 def instrumented(text: str) -> str:
-    """Changes an eval script to end with the exit code of its tests: those of SWE-bench and SWE-Gym run
+    """Changes an eval script to end with the exit code of its tests: the scripts of SWE-bench and SWE-Gym run
     further commands after the tests.
 
     The code is stored right after the line that runs pytest, with `set -e` off (a watched run of pytest
-    always fails). If no single line runs pytest, it is stored before the line with the end marker. A script
-    without that marker, or that stores the code already, is unchanged.
+    always fails). If no single line runs pytest, the exit code is stored before the line with the end marker.
+    A script without that marker, or that already stores the code, is unchanged.
     """
     if KEEPS_CODE in text:
         return text
@@ -61,7 +61,7 @@ def launcher(text: str) -> str:
 
 
 def _here_documents(text: str) -> set[int]:
-    """Numbers of the lines inside here documents, and of the lines that open one."""
+    """Numbers of the lines inside here documents, and of the lines that open a here document."""
     found: set[int] = set()
     for match in _HERE_DOCUMENT.finditer(text):
         first = text.count("\n", 0, match.start())

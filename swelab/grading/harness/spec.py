@@ -56,8 +56,8 @@ COMMANDS = {
     "pandas-dev/pandas": ("pytest -rA --tb=long", DEFAULT_PARSER),
     "facebookresearch/hydra": ("pytest -rA --tb=long", DEFAULT_PARSER),
 }
-"""By repository in lower case, for SWE-bench's older rows and SWE-Gym's: test command without files, name of
-the log's parser."""
+"""For each repository (in lower case) of SWE-bench's older rows and SWE-Gym's rows: the test command without
+files, and the name of the log's parser."""
 
 _NOT_TESTS = (
     ".json",
@@ -83,8 +83,8 @@ class RunSpec:
     the image's checkout to the state that the patch is made against. test_patch: applied after the
     prediction; tests_diff: the same, or the diff that the eval script applies. gold: the gold patch, or its
     reverse if `gold_reversed`. seconds: wall time for the tests. skips_pass: a skipped test counts as passed,
-    as in a published way of judging. verifier: base64 of a tar whose test.sh writes a reward, and no test is
-    listed; verifier_env: its environment variables.
+    as in a published way of judging. verifier: base64 of a tar whose test.sh writes a reward (such tasks list
+    no tests); verifier_env: environment variables of test.sh.
     """
 
     instance_id: str
@@ -124,7 +124,7 @@ class RunSpec:
 
     @property
     def code_is_runners(self) -> bool:
-        """Whether the exit code of a run is pytest's own, and not a later command's."""
+        """Whether the exit code of a run comes from pytest, and not from a later command."""
         if self.eval_script:
             return script.KEEPS_CODE in self.eval_script
         return script.ends_in_pytest(self.test_cmd)
@@ -136,7 +136,8 @@ class RunSpec:
 
     @property
     def test_paths(self) -> list[str]:
-        """Test files: of listed tests, of the row's field, and those that the test patch touches."""
+        """The files of listed tests, the test files that the row names, and the files that the test patch
+        touches."""
         files = {test.partition("::")[0] for test in self.listed if "::" in test}
         return list(dict.fromkeys([*self.test_files, *sorted(files), *touched_paths(self.test_patch)]))
 

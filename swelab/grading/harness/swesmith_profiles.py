@@ -18,7 +18,7 @@ _GPXPY = "pytest test.py --verbose --color=no --tb=no --disable-warnings"
 
 OWN = {
     "tkrajina/gpxpy": (f"{ACTIVATE} && {_GPXPY}", VERBOSE_PARSER),
-    "hips/autograd": (f"{ACTIVATE} && {_TESTS} -n0", VERBOSE_PARSER),  # in one process, where it is observed
+    "hips/autograd": (f"{ACTIVATE} && {_TESTS} -n0", VERBOSE_PARSER),  # in one process, to be observed
     "mido/mido": (f"{ACTIVATE} && {_TESTS} -rs -c /dev/null --rootdir=.", VERBOSE_PARSER),
     "paramiko/paramiko": (f"{ACTIVATE} && pytest -rA --color=no --disable-warnings", DEFAULT_PARSER),
     "un33k/python-slugify": (f"{ACTIVATE} && python test.py --verbose", UNITTEST_PARSER),
@@ -26,7 +26,7 @@ OWN = {
     "pydantic/pydantic": (f"/root/.local/bin/uv run {_TESTS}", VERBOSE_PARSER),
     "python/mypy": (f"{ACTIVATE} && pytest --color=no -rA -k", DEFAULT_PARSER),
 }
-"""By repository in lower case: its own test command, and the parser of the log."""
+"""For each repository (in lower case): its own test command, and the name of the log's parser."""
 
 BY_FILE = frozenset(
     "scrapy/scrapy sqlfluff/sqlfluff tobymao/sqlglot sunpy/sunpy sympy/sympy getmoto/moto iterative/dvc "
@@ -40,7 +40,8 @@ _OF_MODULE = re.compile(r" \(([a-z_][\w.]*?)(?:\.[A-Z]\w*)+(?:\.\w+)?\)$")
 
 
 def repository(task: Task) -> str:
-    """owner/name of a row, in lower case, from swesmith/owner__name.commit in its `repo` or from its id."""
+    """owner/name of a row in lower case, taken from `repo` (swesmith/owner__name.commit) or from the row's
+    id."""
     mirror = str(task.get("repo") or "").rpartition("/")[2]
     if "__" not in mirror:
         mirror = task.instance_id.rpartition(".")[0]
@@ -76,7 +77,7 @@ def command(task: Task) -> tuple[str, str]:
     name, listed = repository(task), [test for group in GROUPS for test in task[group]]
     if name in OWN:
         line, parser = OWN[name]
-        if line.endswith(" -k"):  # the cases are in data files: they are selected by name
+        if line.endswith(" -k"):  # the cases are in data files, so we select them by name
             line += " " + shlex.quote(cases(listed))
         return line, parser
     spoken = language(task)

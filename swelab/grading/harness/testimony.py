@@ -18,7 +18,7 @@ UNCONFIRMED = "the witness does not confirm the patch"
 
 
 def testimony(witness: KeptWitness, run: RunEvidence) -> tuple[GradeWitness, bool]:
-    """(how well a patch is witnessed; whether a test is unconfirmed that the gold patch's values confirm).
+    """(how well a patch is witnessed; whether it leaves a test unconfirmed that the gold patch confirms).
 
     If the questions could run on a patch but did not, nothing is confirmed.
     """
@@ -52,7 +52,7 @@ def cases_apart(manifest: WitnessManifest, answers: bytes) -> dict[str, list[int
 
 
 def own_standing(manifest: WitnessManifest, values: GoldValues, repaired: Collection[str]) -> GradeWitness:
-    """How well the gold patch's own run is witnessed. No other patch can do better."""
+    """How well the gold patch's own run is witnessed. No other patch can reach more."""
     tests = {
         test: TestTestimony(standing=each.standing, reason=each.reason, bits=each.bits)
         for test, each in values.tests.items()
@@ -73,7 +73,7 @@ def with_witness(
 ) -> tuple[str, str]:
     """The final status and reason of a patch whose tests pass (resolved or suspect), by its witness.
 
-    reaches: its code reaches for state that outlives a sandbox, so right values do not clear a suspicion.
+    reaches: the patch's code uses state that outlives a sandbox, so right values do not clear a suspicion.
     """
     if witness.standing == "contradicted":
         return (

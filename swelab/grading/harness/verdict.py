@@ -22,7 +22,7 @@ Verdict = tuple[str, str, TestVerdicts | None]
 """(status, reason, per-test verdicts or None)."""
 
 ENDED: dict[str, str] = {"not_applied": GradeEnd.APPLY_FAILED}
-"""The grade for each early end of a run whose name is not itself a GradeEnd."""
+"""The grade for each early end of a run, if the end's name is not itself a GradeEnd."""
 
 PASSING = (GradeEnd.RESOLVED, GradeEnd.SUSPECT)
 """Verdicts of patches whose tests pass."""
@@ -32,7 +32,7 @@ _HOOKS = frozenset(
     "stdlib.sys.excepthook stdlib.sys.displayhook stdlib.sys.unraisablehook stdlib.threading.excepthook "
     "stdlib.warnings.showwarning stdlib.warnings.formatwarning".split()
 )
-"""Functions that Python programs may replace on purpose. No outcome of a test depends on them."""
+"""Functions that Python programs often replace for good reasons. No outcome of a test depends on them."""
 
 _WORDS = {
     "passed": "PASSED",
@@ -46,7 +46,7 @@ _MOST_TAGS = 1_000_000
 """Most tags in a JUnit file that we read: patched code may write into it."""
 
 _ENDS_ITSELF = (0, 1, 5)
-"""Exit codes of pytest after a complete session; after others the record may be incomplete."""
+"""Exit codes of pytest after a complete session; after any other code the record may be incomplete."""
 
 
 def verdict(spec: RunSpec, run: RunEvidence) -> Verdict:
@@ -69,7 +69,7 @@ def suspicion(run: RunEvidence) -> str:
 
 
 def reaches_out(run: RunEvidence) -> bool:
-    """Whether a patch's code reaches for state that outlives a run: earlier runs may leave values in it."""
+    """Whether a patch's code uses state that outlives a run, in which earlier runs may have left values."""
     powers = [power.rpartition(" ")[2] for power in run.observed.powers] if run.observed else []
     found = any(lasting_state.OUTLIVES in each for each in run.findings)
     return found or not lasting_state.POWERS.isdisjoint(powers)
@@ -77,12 +77,12 @@ def reaches_out(run: RunEvidence) -> bool:
 
 def _is_replaced(label: str) -> bool:
     """Whether a changed part belongs to the standard library. Packages replace such parts for good reasons,
-    so it is no proof of tampering."""
+    so such a change does not prove tampering."""
     return label.startswith(_LIBRARY) and label not in _HOOKS
 
 
 def _tested(spec: RunSpec, run: RunEvidence) -> Verdict:
-    """The verdict by tests and channels alone, before findings in the patch's code count."""
+    """The verdict by tests and channels, before we consider findings in the patch's code."""
     if run.ended != "ran":
         ended: str = run.ended
         return ENDED.get(ended, ended), run.reason, None
@@ -103,7 +103,7 @@ def _tested(spec: RunSpec, run: RunEvidence) -> Verdict:
 
 
 def _by_log(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
-    """The verdict of a run without guard, from log and exit code alone."""
+    """The verdict of a run without guard, only from its log and exit code."""
     fail_only = spec.eval_type == "fail_only"
     if not status and not (fail_only and logs.SUITE_RAN.search(run.log)):
         return GradeEnd.UNRESOLVED, "the log reports no test", None
@@ -135,7 +135,8 @@ def _guarded(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict
 
 
 def _forged(spec: RunSpec, status: dict[str, str]) -> GradeEnd:
-    """The status of a run whose channels disagree: tampered if its log claims success, else unresolved."""
+    """The status of a run whose channels disagree: tampered if its log claims success, otherwise
+    unresolved."""
     claims_success = not any(logs.missed(logs.judge(spec.tests, status)))
     return GradeEnd.TAMPERED if claims_success else GradeEnd.UNRESOLVED
 
@@ -181,8 +182,8 @@ def _outcomes(observed: Observed) -> dict[str, str]:
 
 
 def _judged(spec: RunSpec, run: Observed, status: dict[str, str], outcomes: dict[str, str]) -> TestVerdicts:
-    """Verdicts by the log and the record. If the log's format does not name a test, the record alone decides,
-    and it must have seen the test itself run."""
+    """Verdicts by the log and the record. If the log's format does not name a test, only the record decides,
+    and the observer must have seen that test run."""
     observed, called = logs.Results(outcomes), logs.Results(dict.fromkeys(run.raised, "PASSED"))
 
     def accepts(group: str, test: str, statuses: set[str]) -> bool:

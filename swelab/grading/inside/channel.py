@@ -20,12 +20,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PLAN = os.path.join(HERE, "plan.json")
 STREAM = os.path.join(HERE, "told")
 ASIDE = frozenset("-h --help -V -VV --version --markers --fixtures --collect-only --co".split())
-"""Options with which pytest runs no test: such a process leaves the plan to another one."""
+"""Options with which pytest runs no test: a process with such an option leaves the plan to a later
+process."""
 EXHAUSTED = (RecursionError, MemoryError)
 """Errors that tested code can cause anywhere, so they are no errors of the guard."""
 MOST_FAULTS, MOST_TEXT = 5, 20000
 PIECE = 3500
-"""Most bytes of a line, so that it is written in one piece between other writers' text (PIPE_BUF is 4096)."""
+"""Maximum bytes of a line: shorter writes are not mixed with other writers' text (PIPE_BUF is 4096)."""
 
 
 def own_copy(name):
@@ -67,9 +68,9 @@ def claim():
 
 
 class Channel:
-    """The stream out of the sandbox, for this process alone: its forks write nothing."""
+    """The stream out of the sandbox. Only this process writes to it; its forks write nothing."""
 
-    __slots__ = ("file", "key", "lock", "mark", "number", "process", "stream")  # no method can be put over
+    __slots__ = ("file", "key", "lock", "mark", "number", "process", "stream")  # nobody can shadow a method
 
     def __init__(self, plan):
         self.mark, self.key, self.number = plan["nonce"].encode(), bytearray.fromhex(plan["key"]), 0
@@ -94,7 +95,7 @@ class Channel:
     def write(self, piece):
         """Writes one line. Opens the stream again if tested code has closed it."""
         text = b"%d %s" % (self.number, piece)
-        seal = DIGEST(self.key + text).hexdigest()[:32].encode()  # half of it, so that nobody can extend it
+        seal = DIGEST(self.key + text).hexdigest()[:32].encode()  # cut in half, so nobody can extend it
         self.key[:] = DIGEST(self.key).digest()
         self.number += 1
         try:

@@ -28,7 +28,7 @@ PARTS = {
 
 
 RESTLESS = frozenset(["own", "well", "count", "number", "stream", "file"])
-"""Attributes of our objects that change with each line of the record."""
+"""Names of attributes of our objects that change with each line of the record."""
 
 
 def belongings(*things):
@@ -83,7 +83,7 @@ class Observer:
             self.tell("changed", what)
 
     def configure(self, config):
-        """With `only`, makes pytest collect the plan's files alone, with the plan's text."""
+        """With `only`, makes pytest collect only the plan's files, with the plan's text."""
         self.config, self.early = config, hook_functions(config)
         for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
             os.environ.pop(name, None)  # pytest runs inside tests are not watched
@@ -181,8 +181,9 @@ class Observer:
         return self.config.pluginmanager.get_plugins()  # type: ignore[union-attr]
 
     def strange_hooks(self):
-        """Names of suspicious hooks: one has lost a part since the collection, or has a part from a patched
-        file, from code without a file, from no plugin, or that is no Python function."""
+        """Names of suspicious hooks. A hook is suspicious if it has lost a part since the collection, or has
+        a part from a patched file, from code without a file, from no plugin, or that is no Python
+        function."""
         found, plugins = [], set(map(id, self.plugins()))
         for name, parts in hook_parts(self.config).items():
             functions = list(map(function_of, parts))
@@ -247,7 +248,7 @@ def code_of(item):
 
 
 def start():
-    """The observer, if this process gets the run's plan; else None."""
+    """The observer, if this process gets the run's plan; otherwise None."""
     plan = channel.claim()
     if plan is None:
         return None

@@ -22,14 +22,14 @@ RECORDED = EVENTS | WRITES
 ATTRIBUTES = ("object.__setattr__", "object.__getattr__")
 LOOKED_AT = frozenset("__code__ tb_frame gi_frame cr_frame ag_frame".split())
 HANDING_OUT = ("traceback", "inspect", "logging")
-"""Modules that return frames: patched code that calls them counts as asking for a frame."""
+"""Modules that return frames: patched code that calls them counts as code that gets a frame."""
 DEEP = frozenset(
     "gc.get_objects gc.get_referrers gc.get_referents sys.settrace sys.setprofile sys.addaudithook "
     "sys._current_frames subprocess.Popen os.system".split()
 )
 """For these events, indirect callers count too."""
 IN_THREADS = frozenset("gc.get_objects gc.get_referrers sys._current_frames open".split())
-"""For these events a thread counts too if its stack has no test, no runner and no patched file."""
+"""These events also count in a thread whose stack has no test, no runner and no patched file."""
 
 
 def plain(value):
@@ -38,7 +38,7 @@ def plain(value):
 
 
 def real(path):
-    """The characters of a path, though its class may misreport them; other values unchanged."""
+    """The true characters of a path, even if its class misreports them; other values unchanged."""
     if isinstance(path, str):
         return str.__str__(path)
     return bytes.decode(path, ENCODING, "surrogateescape") if isinstance(path, bytes) else path
@@ -85,7 +85,7 @@ class Powers:
 
     @contextmanager
     def paused(self):
-        """While the block runs, the acts of this thread count as the grader's own."""
+        """While the block runs, acts of this thread count as acts of the grader."""
         self.busy.add(get_ident())
         try:
             yield

@@ -1,10 +1,11 @@
-"""Loads test modules from other text than their files have, for the second run. PYTEST_DONT_REWRITE"""
+"""Loads test modules from text that differs from the text of their files, for the second run.
+PYTEST_DONT_REWRITE"""
 
 import sys
 
 
 class Loader:
-    """Loads a module from other text than its file has."""
+    """Loads a module from text that differs from the text of its file."""
 
     def __init__(self, code):
         self.code = code
@@ -18,9 +19,9 @@ class Loader:
 
 
 class Spoiler:
-    """Finds modules as the other finders do, but loads those of some files from other text. So the files on
-    disk keep the size, age and content of the ordinary run. It is installed only until a test module is
-    found, so that the module's own imports do not see it."""
+    """Finds modules as the other finders do, but loads the modules of some files from other text. So the
+    files on disk keep the size, age and content of the ordinary run. This finder is installed only until a
+    test module is found, so that the module's own imports do not see it."""
 
     def __init__(self, texts):
         self.codes = {path: compile(text, path, "exec") for path, text in texts.items()}

@@ -2,7 +2,7 @@
 repository.
 
 In the test runner's process it imports the runner's modules while the repository is not on the path, so that
-no file of the repository can stand in for them, and starts the observer.
+no file of the repository can replace them. Then it starts the observer.
 """
 
 import importlib
@@ -35,12 +35,12 @@ def starts_runner(words):
 
 
 def load_runner():
-    """Imports the runner from its own place; False if that fails."""
+    """Imports the test runner while the repository is not on the path; False if that fails."""
     try:
         for name in ("unittest", "unittest.case", "traceback", "pytest"):
             importlib.import_module(name)
         plugins = importlib.import_module("_pytest.config").default_plugins
-    except Exception:  # the process that starts the tests will meet the same error
+    except Exception:  # the process that starts the tests will get the same error
         return False
     for name in plugins:
         try:

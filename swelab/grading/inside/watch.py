@@ -65,7 +65,8 @@ class Integrity:
         self.shadows = [(name, scope, known - set(scope)) for name, scope in self.scopes]
 
     def add(self, label, scope, own=None):
-        """Remembers functions and classes of a module or class; with `own`, only those that it defines."""
+        """Remembers functions and classes of a module or class; with `own`, only functions and classes that
+        are defined there."""
         if id(scope) in self.scope_ids:
             return
         self.scope_ids.add(id(scope))
@@ -119,8 +120,8 @@ class Integrity:
         return found
 
     def replaced(self, files, everything):
-        """Labels of parts of the standard library that code of `files` has replaced or, with `everything`,
-        another built-in function has."""
+        """Labels of parts of the standard library that were replaced by code of `files` or, with
+        `everything`, by another built-in function."""
         found = []
         for held in self.stdlib:
             for label, now in held.changed():
@@ -130,14 +131,15 @@ class Integrity:
 
     def by_the_runner(self, label, new):
         """Whether pytest itself has set `new`: its legacypath plugin replaces a method by its own function
-        {class}_{method}. We know that function as an object since before any code of the repository ran, and
-        watch its code like the rest of the runner's."""
+        {class}_{method}. We stored that function before any code of the repository ran, and watch its code
+        like all code of the runner."""
         name = "_".join(label.split(".")[-2:])
         return isinstance(new, types.FunctionType) and self.legacy.get(name) is new
 
     def other_code(self):
         """Labels of functions whose code has changed. Reading a function's code raises an audit event, so we
-        read it only if an object of which the functions consist has been replaced."""
+        first check whether any object of which functions consist was replaced, and read the code only
+        then."""
         parts = parts_of(*self.functions)
         if len(parts) == len(self.parts) and not some(each(differ, parts, self.parts)):
             return []

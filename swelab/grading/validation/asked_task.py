@@ -50,7 +50,7 @@ class TaskQuestion:
         self.cases = cases_apart(self.question.manifest, answers.values)
 
     def of_tests(self, paths: Iterable[str]) -> list[str]:
-        """Of these paths, those that are removed if a question does not need them; no questions' files."""
+        """The paths that are removed if a question does not need them, without the files of questions."""
         files = self.spec.test_paths
         folders, names = tuple(f"{each}/" for each in test_folders(files)), [*PATTERNS, *self.patterns]
         return [

@@ -9,12 +9,13 @@ from swelab.outcomes import GradeEnd
 from swelab.records.task_records import Task
 
 _REWARD = "its reward"
-"""Stands for the listed tests if a script judges the task."""
+"""Placeholder in place of a list of tests, if a script judges the task."""
 
 
 @dataclass(frozen=True)
 class Brief:
-    """What one of its tasks needs of a run: how many of the task's tests do not pass, and the first."""
+    """The facts of a run that decide about one task: how many of its tests do not pass, and which is the
+    first."""
 
     status: str
     reason: str

@@ -50,7 +50,7 @@ class JointQuestion:
         return [] if answer.ended else self._apart(answer.values)
 
     def strays(self) -> bool:
-        """Whether the run needed test files that some task is not known to need, or did not report what it
+        """Whether the run needed test files that some task does not list, or did not report what it
         needed."""
         if self.needed is None:
             return True

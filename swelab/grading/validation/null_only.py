@@ -8,7 +8,7 @@ from swelab.records.task_records import NULL_ONLY, Task
 
 
 class NullBrief(Protocol):
-    """What one task needs of a null run."""
+    """The facts of a null run that decide about one task."""
 
     @property
     def unjudged(self) -> str:
@@ -49,8 +49,7 @@ def null_sentence(runs: Sequence[NullBrief]) -> tuple[str, str]:
 
 
 def null_facts(task: Task) -> Record:
-    """Returns a lock's facts about a task without a repair: how far its soundness is known; {} for other
-    tasks."""
+    """Returns a lock's facts about how well a task without a repair was validated; {} for other tasks."""
     if not has_no_gold(task):
         return {}
     if task.null_run is None:

@@ -1,4 +1,4 @@
-"""Whether the reverse of a gold patch applies at all: cheaper to find out than to run its tests."""
+"""Checks whether the reverse of a gold patch applies at all, which is cheaper than to run its tests."""
 
 import shutil
 import subprocess

@@ -35,8 +35,8 @@ def lock_subset(
 ) -> Lock:
     """Writes the lock of a subset; its tasks' witnesses go to `at.witness`.
 
-    refused: reasons not to try tasks, by instance id. Raises InputError (unusable tasks, none kept), Fault
-    (runs were lost to infrastructure repeatedly).
+    refused: by instance id, why a task is not to be tried. Raises InputError (unusable tasks, none kept),
+    Fault (runs were lost to infrastructure repeatedly).
     """
     settings, allows = recipe.validation, getattr(recipe.validation, "allow_leaks", True)
     with Journal(at.progress) as journal, scratch_folder() as scratch, _writer(at, recipe.guard) as writer:

@@ -62,9 +62,10 @@ def validate(
     without a repair are validated by null runs only: the same tests must fail in every run. settings: the
     recipe's `validate`. Finished runs are journalled.
 
-    We hold BLOCK tasks in memory at a time, and then only their verdicts; tasks of one block share runs.
-    refused: reasons not to try tasks, by instance id; these tasks become broken. Tasks with private answers
-    are kept without a run. writer: stores the witnesses of kept tasks; without it we make none.
+    We hold BLOCK tasks in memory at a time, and of earlier blocks only the verdicts; tasks of one block share
+    runs. refused: by instance id, why a task is not to be tried; these tasks become broken. Tasks with
+    private answers are kept without a run. writer: stores the witnesses of kept tasks; without it we make
+    none.
 
     Raises InputError (unusable tasks, none kept), Fault (runs were lost to infrastructure repeatedly).
     """
@@ -141,7 +142,8 @@ def _runs(
 
 
 def _jobs(tasks: list[Task], settings: Validation | NullValidation, bench: Bench) -> Iterator[GateJob]:
-    """Yields the runs of the gate. Raises InputError if a task has no repair but `settings` expect one."""
+    """Yields the runs of the gate. Raises InputError if a task has no repair but `settings` expect a
+    repair."""
     if isinstance(settings, NullValidation):
         numbered = ((task, number) for task in tasks for number in range(settings.null_runs))
         yield from (GateJob("base", Batch.of(task), number) for task, number in numbered)
@@ -170,7 +172,7 @@ def key_of(job: GateJob, bench: Bench) -> str:
 
 
 def _work(job: GateJob, bench: Bench) -> GateRun:
-    """Does a job and archives its evidence."""
+    """Executes one run of the gate and archives its evidence."""
     batch = job.batch
     run: RunEvidence | None
     try:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Batch:
-    """Tasks that share a run, and one row for all: the first task's, with the tests and test files of all."""
+    """Tasks that share a run, and one row for all: the row of the first task, with the tests and test files
+    of all."""
 
     tasks: tuple[Task, ...]
     row: Task
@@ -87,7 +88,7 @@ def _tail(command: list[str], task: Task) -> int:
 
 
 def merged(commands: list[str]) -> str:
-    """Returns one command for several that differ only in their last words; for equal ones, that command."""
+    """Returns one command for several commands that differ only in their last words, or are equal."""
     words = [shlex.split(command) for command in commands]
     same = 0
     while all(len(each) > same and each[same] == words[0][same] for each in words):

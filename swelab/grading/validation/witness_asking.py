@@ -1,7 +1,7 @@
 """Runs the questions of tasks at validation: three times on the gold patch, once on the code with the bug.
 
 Most of the cost of a question is the start of pytest. So the questions of tasks with one clean tree share a
-run, whose emitted values are then split by task. If that fails for a task, its question runs alone.
+run, whose emitted values are then split by task. If that fails for a task, its question gets runs of its own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,8 +44,8 @@ def _ask_gold_jointly(questions: Sequence[TaskQuestion], bench: Bench, together:
     """Runs questions on the gold patch in shared runs; `own` stays None for a task that gains nothing from
     them.
 
-    The second run is for one task only, as at grading. With `together`, each half of the tasks shares one,
-    and each task has another place in it than in the first run.
+    The second run has only one task, as at grading. With `together`, each half of the tasks shares a second
+    run, in which each task has another position than in the first run.
     """
     joint = JointQuestion(questions)
     with _gold_sandbox(questions, bench) as run:
@@ -68,7 +68,8 @@ def _ask_gold_jointly(questions: Sequence[TaskQuestion], bench: Bench, together:
 
 def _ask_gold_alone(questions: Sequence[TaskQuestion], bench: Bench) -> None:
     """Runs each task's question on the gold patch by itself. The first sandbox, which tasks share, has all
-    test files. The second has, as at grading, only those that the question needed in the first."""
+    test files. The second sandbox has, as at grading, only the test files that the question needed in the
+    first."""
     if not questions:
         return
     known = sorted({path for each in questions for path in each.listed})

@@ -30,7 +30,7 @@ from swelab.tasks.checkout import gold_patch
 from swelab.witness.forming import command_args, form
 
 OTHERS = 3
-"""How many tests that already pass with the bug have a question too."""
+"""Maximum number of tests that already pass with the bug and also get a question."""
 
 _TEST_NAME = re.compile(r"(test_.*|.*_test)\.py")
 
@@ -70,7 +70,7 @@ def unpack(text: str) -> KeptWitness:
 def _formed(
     tasks: Sequence[Task], bench: Bench, standings: dict[str, GradeWitness]
 ) -> Iterator[TaskQuestion]:
-    """Yields the tasks whose tests have a question form; gives each of the others its standing."""
+    """Yields the tasks whose tests have a question form; gives each other task its standing."""
     number = 0
     for task in tasks:
         spec = read_spec(task)

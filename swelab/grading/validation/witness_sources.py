@@ -18,7 +18,7 @@ from swelab.tasks.checkout import encode_patch
 from swelab.witness.mixins import has_assertions
 
 MOST_SOURCE = 4 << 20
-"""Most bytes that are read of one task's sources."""
+"""Maximum number of bytes that we read of one task's sources."""
 
 
 def task_sources(
@@ -37,9 +37,8 @@ def task_sources(
 
 
 def sources_in(tree: Path, files: Sequence[str], most: int = MOST_SOURCE) -> dict[str, str]:
-    """Sources of test files, by path: the files themselves, and the Python files that they may use.
-
-    most: bytes to read.
+    """Sources of test files, by path: the files themselves, and the Python files that they may use. most:
+    maximum bytes to read.
     """
     own, found, size = _folders(files), {}, 0
     for folder in _above(files):
@@ -52,7 +51,7 @@ def sources_in(tree: Path, files: Sequence[str], most: int = MOST_SOURCE) -> dic
 
 
 def assertions_in(tree: Path, roots: Iterable[str], most: int = MOST_SOURCE) -> dict[str, str]:
-    """Modules of packages that define assertion classes, by path. most: bytes to read of them."""
+    """Modules of packages that define assertion classes, by path. most: maximum bytes to read."""
     found, size = {}, 0
     for path in sorted(path for home in _homes(roots) for path in (tree / home).rglob("*.py")):
         text = path.read_text("utf-8", "replace") if path.is_file() and not path.is_symlink() else ""
@@ -95,8 +94,8 @@ def _is_needed(path: str, files: Collection[str], words: Collection[str]) -> boo
 def _read_image(
     task: Task, spec: RunSpec, bench: Bench, files: Sequence[str], homes: Sequence[str]
 ) -> dict[str, str]:
-    """Python files of the image, once the fix's tests are applied: those that the test files may use, and
-    those below `homes` that define functions whose names begin with assert."""
+    """Python files of the image, once the fix's tests are applied: files that the test files may use, and
+    files below `homes` that define functions whose names begin with assert."""
     image = bench.images[task.instance_id]
     lines = ["{", *spec.setup]
     if spec.tests_diff:

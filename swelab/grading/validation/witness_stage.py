@@ -17,7 +17,7 @@ from swelab.records.task_records import KeptTask, Task
 
 UNASKABLE = GradeWitness(standing=UNASKED, reason="a script judges it: there is no test to ask")
 SHARED = 12
-"""Most tasks of one clean tree that share runs: a lost run loses all of them."""
+"""Maximum number of tasks of one clean tree that share runs: a lost run loses all of them."""
 
 
 def add_witnesses(

@@ -1,7 +1,7 @@
 """Rotation of a hosted model's API keys: which conversation uses which key, and when requests may be sent.
 
 A conversation keeps its key, so that the service's prompt cache stays warm. If a service answers that a key
-must slow down, is refused or has no quota left, this affects all threads that use the key.
+must slow down, is refused or has no quota left, all threads with that key obey.
 """
 
 import math
@@ -18,7 +18,7 @@ from swelab.records import InputError, Record
 SEPARATOR = ":::"
 """Separates several keys in one variable, as in SWE-agent."""
 LONGEST_PAUSE_SECONDS = 900.0
-"""Longest pause of a key. A key that the service asks to wait longer is not used again."""
+"""Longest pause of a key, in seconds. If the service demands a longer pause, the key is not used again."""
 
 
 @dataclass
@@ -55,7 +55,8 @@ class Pass:
 
 
 def read_keys(names: Sequence[str]) -> list[Key]:
-    """The keys in environment variables; without names, one key with secret None, for services without keys.
+    """The keys in environment variables. If no variable is named, one key with secret None, for services
+    without keys.
 
     Raises InputError if a variable is not set.
     """
@@ -87,7 +88,7 @@ class KeyRing:
     _next: int = 0
 
     def choose(self, current: Key | None) -> Key:
-        """Returns the key `current` if it is still in use, or the next key in turn that is.
+        """Returns the key `current` if it is still usable, or the next usable key in turn.
 
         Raises InputError if none is left.
         """
@@ -103,7 +104,8 @@ class KeyRing:
         raise InputError(f"no key is left: {gone}", self.service, "a key with quota; finished work is kept")
 
     def enter(self, key: Key, tokens: int) -> Pass | None:
-        """Waits until a request of about so many tokens may be sent. Returns None if the key is set aside."""
+        """Waits until a request of about so many tokens may be sent. Returns None if the key is no longer
+        used."""
         with self._changed:
             while not key.aside:
                 now = time.monotonic()

@@ -38,7 +38,8 @@ class Bill:
         self.amount, self.how = 0, REFUSED
 
     def pay(self, usage: CallTokens | None) -> Record:
-        """Settles the call. Returns a message's "cost" in dollars, and "cost_is" if that is not exact."""
+        """Bills the call. Returns the fields of a message: "cost" in dollars, and "cost_is" if the cost is
+        not exact."""
         if self.price is None:
             return {"cost": 0.0, "cost_is": "unknown"}
         if usage is None:

@@ -27,8 +27,8 @@ from swelab.records import InputError, line
 from swelab.records.typed import TypedRecord, field
 
 PAID, REFUSED, UNSURE, CUT_OFF = "paid", "refused", "unsure", "cut off"
-"""How a call ended: answered; not charged; perhaps charged, so counted with its worst case; cut off by a
-kill, so counted likewise."""
+"""How a call ended: answered; not charged; perhaps charged; cut off by a kill. A call that ended in one of
+the last two ways counts with its worst case."""
 LOOK_AGAIN_SECONDS = 0.5
 BLOCK_BYTES = 1 << 20
 
@@ -117,7 +117,7 @@ class Ledger:
                 self._enter(text)
                 self._offset += len(text) + 1
         if rest:
-            # Its writer ended before the line was on disk, and so before it sent the call.
+            # The line's writer ended before the line was on disk, and thus before it sent the call.
             os.ftruncate(self._file, self._offset)
 
     def _enter(self, text: bytes) -> None:
@@ -153,8 +153,8 @@ class Ledger:
     def reserve(self, worst: int) -> str:
         """Reserves `worst` nanodollars for a call, and returns the call's name.
 
-        Waits while running calls may leave room. Raises BudgetSpent if `worst` does not fit even if these
-        cost nothing.
+        Waits as long as the end of running calls may release enough of the budget. Raises BudgetSpent if
+        `worst` does not fit even if running calls cost nothing.
         """
         while True:
             with self._locked() as account:
@@ -197,7 +197,7 @@ class Ledger:
         )
 
     def close(self) -> None:
-        """Closes the ledger for this process. Calls that it left open count as cut off."""
+        """Closes the ledger for this process. Calls of the process that are still open count as cut off."""
         with self._locked() as account:
             if not any(call.startswith(f"{self._name}-") for call in account.open):
                 self._owner(self._name).unlink(missing_ok=True)

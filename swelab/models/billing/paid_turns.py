@@ -1,7 +1,7 @@
 """Paid turns of unfinished conversations: a resumed rollout does not pay for them again.
 
 The resumed rollout runs its commands again, and gets the answers and observations of the first run. A new
-observation (a time in a test's output) would change the conversation, and no paid answer would fit it.
+observation (a time in a test's output) would change the conversation, so that no paid answer would fit.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class HostedAnswer(TypedRecord):
 
 
 class PaidLine(TypedRecord):
-    """A line of the journal: the answer to a conversation, or the observations after one."""
+    """A line of the journal: the answer to a conversation, or the observations after a conversation."""
 
     answer: HostedAnswer | None = field("the answer that was paid for", default=None)
     seen: list[dict[str, Any]] = field("the messages that followed", default=())
@@ -37,7 +37,7 @@ class PaidLine(TypedRecord):
 
 class PaidTurns:
     """The journal of turns at `path`. `replayed` counts the answers that were returned again; `diverging`
-    counts the observations that differed in the new run and were replaced by those of the first.
+    counts the observations that differed in the new run and were replaced by the first run's.
 
     A line's key is the hash of the conversation so far; the line holds the answer to it, or the observations
     after it. Raises InputError if another process holds the conversation.
@@ -54,7 +54,7 @@ class PaidTurns:
         return line.answer if line else None
 
     def record_reply(self, before: list[Record], fresh: list[Record]) -> list[Record]:
-        """The observations after `before` in the first run; `fresh` if there are none."""
+        """The first run's observations after the conversation `before`; `fresh` if there are none."""
         line = self._find(before)
         if line is None or [each["role"] for each in line.seen] != [each["role"] for each in fresh]:
             return fresh

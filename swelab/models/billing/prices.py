@@ -88,8 +88,8 @@ class Price:
         return nano(dollars + usage.completion * self._answer(usage.prompt))
 
     def worst(self, prompt: int, completion: int) -> int:
-        """The most nanodollars that a call of so many tokens can cost: the dearest price for each prompt
-        token."""
+        """The maximum cost of a call of so many tokens, in nanodollars: each prompt token has the highest
+        price."""
         dearest = max(self.rate(name, prompt, INPUT) for name in (INPUT, CACHED, WRITTEN))
         return nano(prompt * dearest + completion * self._answer(prompt))
 
@@ -106,8 +106,8 @@ def nano(dollars: float) -> int:
 def price_of(recipe: Record | None, listed: Mapping[str, Any]) -> Price | None:
     """The recipe's price, or the listed price if the recipe has none; None without either.
 
-    recipe: dollars per million tokens: input, output, cached_input, cache_write. listed: the model's entry in
-    LiteLLM's table, where a price of 0 for prompt and answer means unknown.
+    recipe: dollars per million tokens (input, output, cached_input, cache_write). listed: the model's entry
+    in LiteLLM's table; prices of 0 for both prompt and answer mean an unknown price.
     """
     if recipe:
         return Price({RECIPE_KEYS[name]: value / 1e6 for name, value in recipe.items()})

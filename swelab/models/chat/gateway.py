@@ -38,7 +38,7 @@ DEEPEST, MOST_VALUES = 64, 1 << 20
 TALKS = 4096
 """Maximum number of conversations in memory. Tokens of a forgotten conversation are counted again."""
 LAST_CALLS_SECONDS = 120
-"""After the budget is spent, the program ends if no call fits into it for this many seconds."""
+"""The program ends if the budget is spent and no call has fitted into it for this many seconds."""
 OFFERS = ("tools", "tool_choice", "parallel_tool_calls")
 READ = ("model", "messages", "user", "metadata", *OFFERS)
 """Fields that a request may have besides sampling: they are used, or have no effect."""

@@ -25,7 +25,7 @@ from swelab.records import Fault, InputError, Record
 
 PAUSES = {litellm_errors.PASSING: HOSTED, litellm_errors.UNSURE: UNSURE}
 BUSY_SECONDS = 1800
-"""A service that stays too busy for so long counts as lost."""
+"""Seconds after which a service that is always too busy counts as lost."""
 MESSAGE_TOKENS, PROMPT_TOKENS, TOOLS_TOKENS = 16, 64, 1024
 """Upper bounds of overhead tokens: per message, per prompt, per list of tools. A text has at most one token
 per byte."""
@@ -95,7 +95,7 @@ class Service:
         self.sent = {
             name: value
             for name, value in asked.items()
-            # Some services refuse top_p beside a temperature, even a top_p of 1.
+            # Some services refuse a request with both top_p and temperature, even if top_p is 1.
             if name not in self.drops and (name, value) != ("top_p", 1)
         }
         if thinking is not None:
@@ -106,7 +106,7 @@ class Service:
             self.sent["extra_body"] = {"chat_template_kwargs": {"enable_thinking": thinking}}
 
     def answer(self, history: list[Record], talk: Talk, keep: Keep) -> HostedAnswer:
-        """Returns the next turn of a conversation. Calls `keep` with it before the bill is closed.
+        """Returns the next turn of a conversation. Calls `keep` with that turn before the bill is closed.
 
         Raises BudgetSpent, ModelLost (after all attempts), ContextLimit, InputError (the service refused, or
         no key is left).
@@ -136,7 +136,7 @@ class Service:
         return answer
 
     def _call(self, history: list[Record], talk: Talk, admitted: Pass, keep: Keep) -> HostedAnswer:
-        """Sends one request, and bills it. If the service reports a limit, slows the key down.
+        """Sends one request, and bills it. If the service reports a rate limit, slows the key down.
 
         Raises CallFault.
         """
@@ -225,8 +225,8 @@ def ended(fault: CallFault, address: str) -> Fault:
 
 
 def marked(history: list[Record], last: int) -> list[Record]:
-    """Marks the first and the `last` last messages for Anthropic's prompt cache: the prompt up to each mark
-    is cached."""
+    """Marks the first message and the `last` newest messages for Anthropic's prompt cache, which caches the
+    prompt up to each mark."""
     chosen = {0, *range(max(0, len(history) - last), len(history))}
     mark = {"cache_control": {"type": "ephemeral"}}
     return [
@@ -272,12 +272,13 @@ class HostedModel(TextModel):
     def format_observation_messages(
         self, message: Record, outputs: list[Record], template_vars: Record | None = None
     ) -> list[Record]:
-        """As in `TextModel`; a replayed turn gets the observations of the first run."""
+        """Like the method of `TextModel`, but a replayed turn gets the observations of the first run."""
         fresh = super().format_observation_messages(message, outputs, template_vars)
         return self.turns.record_reply(self._conversation, fresh)
 
     def serialize(self) -> Record:
-        """As in `TextModel`, plus the settings that are not sent and the number of replayed turns."""
+        """Like the method of `TextModel`, plus the settings that are not sent and the number of replayed
+        turns."""
         info: Record = super().serialize()["info"]
         info["config"] |= {"not_sent": self.service.drops} if self.service.drops else {}
         resumed = {"paid_turns": self.turns.replayed, "kept_observations": self.turns.diverging}

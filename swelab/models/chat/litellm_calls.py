@@ -59,7 +59,7 @@ def provider(model: str) -> tuple[str, str]:
 
 
 def listed_price(model: str) -> Record:
-    """A model's entry in LiteLLM's table of prices, for the service in its name; {} without one."""
+    """A model's entry in LiteLLM's table of prices, for the service in its name; {} if there is no entry."""
     if openai_calls.is_plain(model):
         return {}
     litellm = quiet_litellm()
@@ -92,7 +92,7 @@ def dropped(model: str, sampling: Record) -> dict[str, str]:
 def complete(
     model: str, messages: list[Record], secret: str | None, base: str | None, sampling: Record
 ) -> Any:
-    """One request, sent once. Raises LiteLLM's exceptions or httpx's: see `litellm_errors.read_fault`."""
+    """One request, sent once. Raises exceptions of LiteLLM or httpx: see `litellm_errors.read_fault`."""
     if secret and base and openai_calls.can_send(model, messages, secret, base):
         return openai_calls.complete(model, messages, secret, base, sampling)
     litellm = quiet_litellm()

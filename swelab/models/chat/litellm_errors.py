@@ -30,10 +30,10 @@ GATEWAYS = (408, 502, 504, 520, 522, 524)
 NO_KEY = re.compile(r"missing (credentials|\w+ api key)", re.I)
 SHOWN_BYTES = 1 << 16
 ANSWERS = ("output", "outputs", "response", "result", "results", "data", "text", "generations", "embeddings")
-"""Fields that hold the answer in other formats of services."""
+"""Fields that hold the answer in formats of other services."""
 WORDS = ("message", "msg", "detail", "error_msg", "error_message", "errorMessage")
 CODES = ("code", "statusCode", "status_code", "error_code", "errorCode")
-"""WORDS, CODES: fields of an error whose parts are fields of the answer itself."""
+"""WORDS, CODES: fields for an error's text and code, if they are fields of the answer itself."""
 
 
 @dataclass(eq=False)

@@ -43,7 +43,7 @@ class ErrorInside(Exception):
 
 
 def _status(error: Record) -> int:
-    """The HTTP status that fits an error: its code, or the status that its message implies; else 502."""
+    """The HTTP status that fits an error: its code, or the status that its message implies; otherwise 502."""
     code = str(error.get("code") or error.get("status") or "")
     if code.isdigit() and 400 <= int(code) < 600:
         return int(code)
@@ -70,9 +70,8 @@ def client() -> httpx.Client:
 
 
 def show_refusal(response: httpx.Response) -> None:
-    """Replaces status 200 of a response that contains only an error by the fitting status.
-
-    Otherwise client libraries would lose the message of the service.
+    """If a response of status 200 contains only an error, replaces the status by the status that fits the
+    error. Otherwise client libraries would lose the service's message.
     """
     if response.status_code == 200 and "json" in response.headers.get("content-type", ""):
         response.read()
@@ -139,7 +138,7 @@ def completion(text: str) -> SimpleNamespace:
 
 
 def _decoded(text: str) -> Any:
-    """The JSON of a response. Raises ValueError with a clearer message than the parser's."""
+    """The JSON of a response. Raises ValueError with a clearer message than the parser gives."""
     try:
         return json.loads(text)
     except ValueError:

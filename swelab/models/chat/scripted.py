@@ -1,8 +1,8 @@
 """The scripted policy: no model, but a script that knows the gold patch.
 
-It acts like a person in a hurry: looks at the function that the issue names, edits the line, runs the failing
-test, submits. On a seeded share of the tasks it fails honestly (a wrong edit, or giving up), so that
-rejection sampling has something to reject. It takes the place of a hosted expert.
+The script acts like a person in a hurry: looks at the function that the issue names, edits the line, runs the
+failing test, submits. On a seeded share of the tasks it fails on purpose (a wrong edit, or giving up), so
+that rejection sampling has something to reject. It replaces a hosted expert.
 """
 
 import re
@@ -41,8 +41,8 @@ _TOKEN = re.compile(r"(?<= )(\+|-|\*|/|<|>|==|!=|and|or)(?= )")
 
 @dataclass(frozen=True)
 class Edit:
-    """A fix of the file with the bug. number: 1-based first line. before, after: the lines now, and the fixed
-    lines."""
+    """A fix of the file with the bug. number: 1-based first line. before, after: the present lines, and the
+    fixed lines."""
 
     path: str
     number: int
@@ -83,7 +83,8 @@ def gold_edit(task: Task, replacing: bool = False) -> Edit:
 
 
 def gold_command(task: Task) -> str:
-    """One shell command that repairs the task: an edit if the patch has one hunk, or the whole patch."""
+    """One shell command that repairs the task: an edit if the patch has one hunk, otherwise the whole
+    patch."""
     patch = task.patch
     files = PatchSet(patch)
     one = len(files) == 1 and files[0].is_modified_file and len(files[0]) == 1

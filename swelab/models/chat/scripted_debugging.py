@@ -3,8 +3,8 @@
 It stops in pdb at the start of the failing test, prints the tested value, finds the function that the issue
 names, views it, rewrites the line and runs the tests. If only a test shows the right number, pdb computes it.
 Without the tool pdb the script reads the test instead. Before each call it repeats the issue's request and
-pdb's number, because small models copy from the text right before. It fails honestly on a seeded share of
-tasks.
+pdb's number, because small models copy from the text right before. On a seeded share of tasks it fails on
+purpose.
 """
 
 import re
@@ -28,7 +28,8 @@ LONGEST_THOUGHT = 300
 
 
 def asked_line(issue: str, name: str, number: str = "") -> str:
-    """The issue's first line with the function's name, or else its first line; then the number to add."""
+    """The issue's first line with the function's name (otherwise its first line), followed by the number to
+    add."""
     lines = issue.strip().splitlines() or [""]
     found = next((line for line in lines if name and re.search(rf"\b{re.escape(name)}\b", line)), lines[0])
     return shorten(found, LONGEST_THOUGHT) + (f" It is {number}." if number else "")
@@ -60,7 +61,7 @@ class ScriptedDebugger(TextModel):
         return self.reply(*self.form.written(thought, name, arguments, turn))
 
     def _number(self, turn: int, outputs: list[str]) -> str:
-        """Returns the number that pdb printed in the second turn, if the bug is an unknown number; else
+        """Returns the number that pdb printed in the second turn, if the bug is an unknown number; otherwise
         ""."""
         if not self.debugs or self.task.op != "offset_change" or turn < 2:
             return ""

@@ -24,7 +24,7 @@ from swelab.records import InputError, Record, shorten
 from swelab.records.training_records import ToolCall
 
 if TYPE_CHECKING:
-    import openai  # a second of CPU to load, which scripted policies do not need
+    import openai  # takes a second of CPU to load; scripted policies do not need it
 
 ANSWER_SECONDS = 900
 _GIVEN_UP = re.compile(
@@ -117,7 +117,7 @@ def read(response: Any) -> Answer:
 
 
 def persist(ask: Callable[[], Given], alive: Callable[[], bool], address: str) -> Given:
-    """Calls `ask` until it succeeds, while its fault is temporary and the server is `alive`.
+    """Calls `ask` until the call succeeds, as long as faults are temporary and the server is `alive`.
 
     Raises ServingError (our server has ended), ModelLost (all attempts failed), ContextLimit, InputError (a
     refusal: the key, the model's name, the settings).
@@ -151,7 +151,7 @@ def _wish(error: Exception) -> float:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the service's error message if the body has the usual form, else the error's text."""
+    """Returns the service's error message if the body has the usual form, otherwise the error's text."""
     body = getattr(error, "body", None)
     return str(body["message"]) if isinstance(body, dict) and body.get("message") else str(error)
 

@@ -71,7 +71,7 @@ class TextModel:
         return self.form.show(message, outputs, template_vars or {}, self.timed)
 
     def get_template_vars(self, **kwargs: Any) -> Record:
-        """The variables of prompt templates: the given ones, and none of the model."""
+        """The variables of prompt templates: only the given variables, none from the model."""
         return kwargs
 
     on_wait: Callable[[float], None] = staticmethod(lambda seconds: None)

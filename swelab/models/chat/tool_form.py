@@ -184,7 +184,7 @@ def _takes(tool: Record) -> str:
 
 
 def _converted(value: object, kind: str) -> object:
-    """Converts a value to its argument's type if that is unambiguous; None stands for an absent value."""
+    """Converts a value to its argument's type if that is unambiguous; returns None for an absent value."""
     if kind in ("integer", "boolean") and isinstance(value, str):
         text = value.strip()
         if text in _NONE:

@@ -30,7 +30,7 @@ class Form(Protocol):
     """Fields of a request besides messages and sampling: the tools."""
 
     def read(self, content: str, turn: int) -> tuple[str, list[Record]]:
-        """(text of a turn without the calls in it, those calls). turn: a number for the ids of calls."""
+        """(a turn's text without its calls, the calls). turn: a number for the ids of calls."""
         ...
 
     def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:

@@ -30,7 +30,8 @@ TEMPLATE = "chat_template.jinja"
 
 @contextmanager
 def completed(checkpoint: str | Path, base: str | Path | None) -> Iterator[Path]:
-    """Yields the folder to serve: `checkpoint` itself if it is complete, else a view completed from `base`.
+    """Yields the folder to serve: `checkpoint` itself if it is complete, otherwise a view completed from
+    `base`.
 
     Prints which files were taken from `base`. Raises InputError if both lack a file, if the base model has
     another size or vocabulary, or if there is no chat template.
@@ -59,7 +60,7 @@ def completed(checkpoint: str | Path, base: str | Path | None) -> Iterator[Path]
 def missing(folder: Path, base: Path | None) -> dict[str, bytes]:
     """The contents of the files that a checkpoint lacks and its base model has, by file name.
 
-    Raises InputError as `completed` does. Without a base, only if a file is missing that serving needs.
+    Raises InputError as `completed` does; without a base model, only if a file is missing that serving needs.
     """
     taken: dict[str, bytes] = {}
     for name in ("config.json", "generation_config.json"):
@@ -142,7 +143,8 @@ def vocabulary(checkpoint: Path, base: str | Path | None) -> int:
 
 
 def _config(checkpoint: Path, base: str | Path | None) -> tuple[Record, Path]:
-    """(config.json of the checkpoint or else of its base model, its path). Raises InputError."""
+    """(config.json of the checkpoint or, if it has none, of its base model; the path of the file). Raises
+    InputError."""
     path = Path(checkpoint, "config.json")
     if base and not path.is_file():
         path = Path(base, "config.json")

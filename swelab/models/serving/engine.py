@@ -1,8 +1,8 @@
 """The interface of an inference engine: the program that serves weights.
 
 `server.py` starts an engine, waits until it is ready and stops it. `fleet.py` keeps it running, on this node
-or others. Neither knows which engine it is. To add an engine, write a class like `sglang_engine.Sglang`, add
-it to ENGINES, and add its name to `engine` in configs/kinds/policy.py.
+or others. Neither module depends on the kind of engine. To add an engine, write a class like
+`sglang_engine.Sglang`, add it to ENGINES, and add its name to `engine` in configs/kinds/policy.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence

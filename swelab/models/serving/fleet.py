@@ -27,7 +27,7 @@ from swelab.records import InputError, Record
 DRAIN_SECONDS = 60.0
 LOOPBACK = "127.0.0.1"
 GATE_STARTS = 5
-"""After so many failed restarts in a row the gate counts as failed."""
+"""After this many failed restarts in a row the gate counts as failed."""
 
 
 class Fleet:
@@ -56,7 +56,8 @@ class Fleet:
         return [endpoint for endpoint in ends if endpoint]
 
     def alive(self) -> bool:
-        """Whether any server is up. Waits while all restart; False if none will come up again."""
+        """Whether any server is up. Waits while all servers restart; False if no server will come up
+        again."""
         with self.changed:
             self.changed.wait_for(
                 lambda: (
@@ -224,7 +225,7 @@ def serve_fleet(
 def open_fleet(
     weights: Path, *, name: str, job: Job, log: Path, engine: str = DEFAULT_ENGINE, **settings: Any
 ) -> Iterator[tuple[Fleet, Endpoint]]:
-    """As `serve_fleet`, but also yields the fleet, whose weights can be replaced while it serves."""
+    """Like `serve_fleet`, but also yields the fleet, so that its weights can be replaced while it serves."""
     token, host, port = (settings.pop(each, None) for each in ("api_key", "host", "port"))
     changed = threading.Condition()
     same = {"name": name, "api_key": new_key(), "admin_key": new_key(), "engine": engine}

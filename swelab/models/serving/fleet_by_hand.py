@@ -34,7 +34,7 @@ from swelab.records import InputError
 
 CHECK_SECONDS = 0.5
 STARTS = 5
-"""After so many failed restarts in a row the gate counts as failed."""
+"""After this many failed restarts in a row the gate counts as failed."""
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,9 @@ requests it remembers."""
 FREE_BYTES, BYTES_PER_TOKEN = 1 << 20, 64
 """Longest request body: FREE_BYTES, and BYTES_PER_TOKEN for each token of the context."""
 BODIES_BYTES, BODIES = 256 << 20, 4
-"""Maximum bytes of all request bodies in memory; at least the size of BODIES longest bodies."""
+"""Maximum total size in bytes of the request bodies in memory; at least BODIES bodies of maximum size fit."""
 CONNECTIONS, UNAUTHENTICATED = 5462, 512
-"""Maximum number of open connections (4,096 with one token), and of unauthenticated ones among them."""
+"""Maximum number of open connections (4,096 with one token), and how many of them may be unauthenticated."""
 MODELS, HEALTH = "/v1/models", ("/health", "/health_generate")
 
 
@@ -128,7 +128,7 @@ class Gate:
                 await asyncio.gather(forward, leaving, return_exceptions=True)
 
     async def _forward(self, path: str, content: bytes, beginning: Sequence[bytes], send: Send) -> None:
-        """Forwards a request to a worker; to another one if the first dies before its response began."""
+        """Forwards a request to a worker; if it dies before its response begins, to another worker."""
         failed: list[Worker] = []
         name = hashlib.blake2b(content, digest_size=16).digest()
         for attempt in range(ATTEMPTS):

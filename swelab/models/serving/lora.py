@@ -17,7 +17,8 @@ VENDORS = re.compile(
 
 
 def check_name(name: str) -> None:
-    """Raises InputError if a served name is empty, has other characters than NAME, or is a vendor's.
+    """Raises InputError if a served name is empty, has other characters than NAME, or is a name of a vendor's
+    model.
 
     Clients derive prices and limits from the name: a model that is served as `gpt-4o` is billed as such.
     """

@@ -69,7 +69,7 @@ def is_loopback(host: str) -> bool:
 
 
 def further_options(text: str, engine: str = DEFAULT_ENGINE, gpus: int = 1) -> list[str]:
-    """Options of an engine: those for `gpus` GPUs, and those in `text`, split as a shell does.
+    """Options of an engine: the options for `gpus` GPUs, and the options in `text`, split as a shell does.
 
     Raises InputError for a reserved option or an unclosed quote.
     """

@@ -81,9 +81,9 @@ def serve(
     base: folder of the base model, for files that the checkpoint lacks. adapters: LoRA folders by name.
     context_length, max_total_tokens: tokens of a context, and of the cache (None: on a GPU the engine uses
     most of the memory; on a CPU there is a default). device: auto, cpu or cuda. dtype: auto is float32 on a
-    CPU. python: the interpreter that has the engine ($SWELAB_SERVE_PYTHON, or this one). ending: says when
-    to stop waiting for the start. drain_seconds: time for running requests at the end. Enter the block
-    from a thread that outlives it.
+    CPU. python: the interpreter that has the engine ($SWELAB_SERVE_PYTHON, or the present interpreter).
+    ending: says when to stop waiting for the start. drain_seconds: time for running requests at the end.
+    Enter the block from a thread that outlives it.
 
     Raises InputError before anything starts; ServingError: no port, the server dies or is not ready in time.
     """
@@ -118,7 +118,7 @@ def _check_sizes(weights: Path, context_length: int, max_total_tokens: int | Non
 
 
 def find_device(python: str) -> str:
-    """`cuda` if the torch of the interpreter `python` can use a GPU, else `cpu`."""
+    """`cuda` if the torch of the interpreter `python` can use a GPU, otherwise `cpu`."""
     if not Path("/dev/nvidiactl").exists():
         return "cpu"
     probe = [python, "-c", "import torch; print('cuda' if torch.cuda.is_available() else 'cpu')"]

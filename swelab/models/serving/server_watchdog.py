@@ -21,7 +21,7 @@ ANSWER_SECONDS = 30.0
 MUTE_CHECKS = 3
 RESTARTS = 5
 STEADY_SECONDS = 600
-"""A server that ran so long gets all its RESTARTS again."""
+"""Seconds after which a running server has all its RESTARTS again."""
 
 Start = Callable[[int | None, Callable[[], bool]], AbstractContextManager[Endpoint]]
 """Starts a server. Arguments: its port (None for any), and a function that says when to stop waiting."""
@@ -31,7 +31,7 @@ class Server(threading.Thread):
     """A thread that keeps one server running.
 
     `endpoint` is None while the server is down. `fault` is set when it stays down. `weights` are the weights
-    that replaced the initial ones; None before the first replacement.
+    that replaced the initial weights; None before the first replacement.
     """
 
     def __init__(self, name: str, start: Start, log: Path, changed: threading.Condition):
@@ -57,7 +57,7 @@ class Server(threading.Thread):
                     self._open(endpoint)
                     try:
                         watch(endpoint, self.log, self._ending)
-                    finally:  # at once: stopping a server that hangs takes long
+                    finally:  # before the stop, since stopping a server that hangs takes long
                         self._set_state(None, None)
             except Exception as fault:
                 if self._ending.is_set():

@@ -29,7 +29,8 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARAL
 _ASK_SECONDS = 30.0
 _REPLACE_SECONDS = 600.0
 _SAMPLING = {"max_tokens": "max_new_tokens"}
-"""Names of sampling parameters in /generate that differ from those of a chat. It ignores a seed there."""
+"""Names of sampling parameters in /generate that differ from the names in a chat request. It ignores a seed
+there."""
 
 
 class Sglang:

@@ -15,14 +15,14 @@ from contextlib import suppress
 import httpx
 
 CHECK_SECONDS = 5.0
-"""The gate checks a worker that has not responded for so many seconds."""
+"""The gate checks a worker that has not responded for this many seconds."""
 LOOK_SECONDS = 0.3
 ANSWER_SECONDS = 15.0
 REMEMBERED = 100_000
 """How many prompt prefixes are remembered with the worker that got them."""
 SLACK = 4
-"""A worker that has a prompt cached gets it if it has at most this many requests more than the least busy
-one."""
+"""A worker that has a prompt cached gets the request if it has at most this many requests more than the least
+busy worker."""
 
 
 class Worker:
@@ -58,7 +58,8 @@ class Workers:
         return sum(worker.up and worker.generates for worker in self.each)
 
     def choose(self, beginning: Sequence[bytes], tried: Collection[Worker] = ()) -> Worker | None:
-        """The worker that has most of the prompt cached, else the least busy one; None if all are down.
+        """The worker that has most of the prompt cached, otherwise the least busy worker; None if all are
+        down.
 
         beginning: the prompt in pieces. tried: workers that already lost this request; they are the last
         choice.
@@ -116,7 +117,7 @@ class Workers:
 
 
 def _marks(beginning: Sequence[bytes]) -> list[bytes]:
-    """Hashes of the prefixes of a prompt: of its first piece, of the first two, and so on."""
+    """Hashes of the prefixes of a prompt: its first piece, its first two pieces, and so on."""
     state, found = hashlib.blake2b(digest_size=16), []
     for piece in beginning:
         state.update(len(piece).to_bytes(8, "big") + piece)

@@ -52,7 +52,7 @@ SWE_RL: Record = GRPO | ADAM | {
     "validation": None,
 }  # fmt: skip
 STEPS: Record = {"rollouts.history": "managed", "method.sequences": "step", "method.weigh": "sequence"}
-"""Keys that stand for --dynamic_history: each step is a training sequence, and all weigh the same."""
+"""Keys that express --dynamic_history: each step is a training sequence, and all sequences weigh the same."""
 WHOLE: Record = {"rollouts.history": "whole"}
 """Without --dynamic_history all of a conversation is trained, even turns that the policy was not shown."""
 
@@ -170,7 +170,7 @@ PUBLISHED: dict[str, Record] = {
 
 @dataclass(frozen=True)
 class Difference:
-    """A recipe's value that differs from the published one, with the recipe's reason for it."""
+    """A recipe's value that differs from the published value, with the recipe's reason for the difference."""
 
     key: str
     ours: Any
@@ -183,7 +183,7 @@ class Difference:
 
 
 def differences(name: str, configs: Path = recipes.CONFIGS) -> list[Difference]:
-    """The values of a recipe that differ from the published ones.
+    """The values of a recipe that differ from the published values.
 
     Raises InputError (unusable recipe) and KeyError (no published script belongs to this name).
     """

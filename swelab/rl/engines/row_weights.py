@@ -20,7 +20,7 @@ def corrections(
     """The factor of each row's advantages; 0.0 for rows that train nothing.
 
     trained: number of trained tokens of each row. accepted: how many of them verl keeps after it rejects
-    those whose probability differs too much between trainer and engine. sequences, mode, horizon: see
+    tokens whose probability differs too much between trainer and engine. sequences, mode, horizon: see
     `token_weights`. Raises ValueError as `token_weights` does.
     """
     ours = token_weights(trained, sequences, mode, horizon)

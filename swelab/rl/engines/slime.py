@@ -202,7 +202,7 @@ async def generate(args: Namespace, sample: Any, sampling_params: Record) -> Any
     try:
         done = await asyncio.get_running_loop().run_in_executor(place.threads, place.roll_out, *told)
     except asyncio.CancelledError:
-        stopped.set()  # its thread ends before the next turn
+        stopped.set()  # the rollout's thread ends before the next turn
         raise
     per_step = bool(getattr(args, "dynamic_history", False))
     return filled(sample, done, per_step, template_of(args.hf_checkpoint), told_reward(args, done, place))
@@ -262,6 +262,7 @@ async def reward_func(args: Namespace, sample: Any, **_: Any) -> Any:
 
 
 def whole_group(args: Namespace, group: list[Any], **_: Any) -> bool:
-    """Whether no rollout of a group was lost. A lost rollout's reward would move the others' baseline."""
+    """Whether no rollout of a group was lost. The reward of a lost rollout would move the baseline of the
+    other rollouts."""
     flat = [each for entry in group for each in (entry if isinstance(entry, list) else [entry])]
     return not any(each.status is type(each).Status.ABORTED for each in flat)

@@ -43,7 +43,7 @@ class Processor(ModuleType):
 
 
 class CpuPlatform(PlatformBase):
-    """See `PlatformBase`. `ray.init` gets a number of GPUs, which stands for no hardware."""
+    """See `PlatformBase`. `ray.init` gets a number of GPUs, although no such hardware exists."""
 
     device_name = vendor_name = "cpu"
     device_module = Processor("swelab.cpu")

@@ -26,7 +26,7 @@ def export(folder: Path, start: Path, target: Path) -> None:
     """Writes the checkpoint in verl's `folder` (global_step_N) as one of our checkpoints to `target`.
 
     Only the weights come from verl. The configuration (with the type of the weights), tokenizer and chat
-    template are those of `start`. Raises InputError if verl's folder has no weights in Hugging Face layout.
+    template come from `start`. Raises InputError if verl's folder has no weights in Hugging Face layout.
     """
     made = folder / "actor" / "huggingface"
     weights = sorted(made.glob("*.safetensors"))

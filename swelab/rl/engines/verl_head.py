@@ -18,7 +18,7 @@ RAY_ENDED = 3
 
 
 def main() -> int:
-    """Runs until verl or Ray's head ends; the job then ends the other one."""
+    """Runs until verl or Ray's head ends; the job then ends the other process."""
     nodes, address, seconds, *words = sys.argv[1:]
     ray_words, verl_words = map(json.loads, words)
     head = subprocess.Popen(ray_words)
@@ -47,7 +47,7 @@ def absent(nodes: int, address: str, seconds: float, head: "subprocess.Popen[byt
             alive = [node["Alive"] for node in ray.nodes()]  # type: ignore[no-untyped-call]
             there = sum(map(bool, alive))
         except (ConnectionError, RuntimeError, ValueError):
-            there = 0  # the head is not up yet
+            there = 0  # Ray's head does not respond yet
         if there >= nodes:
             ray.shutdown()
             return ""

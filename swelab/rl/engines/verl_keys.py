@@ -1,8 +1,8 @@
 """Translates an RL recipe to settings of verl 0.9.1: hydra overrides of its `ppo_trainer`.
 
 The overrides contain all settings of a recipe for the learner and the servers. Our agent loop and our
-estimator read the other settings themselves: the loop those of rollouts (turns, history, rewards,
-concurrency), the estimator those of advantages.
+estimator read the other settings themselves: the loop reads the settings of rollouts (turns, history,
+rewards, concurrency), the estimator the settings of advantages.
 """
 
 import re
@@ -31,7 +31,7 @@ class JudgeModel:
 
     @classmethod
     def of(cls, recipe: Rl, configs: Path = recipes.CONFIGS) -> "JudgeModel | None":
-        """The judge that verl serves; None if the recipe has no judge or uses a hosted one. Raises
+        """The judge that verl serves; None if the recipe has no judge or uses a hosted judge. Raises
         InputError."""
         policy = recipes.named(POLICY, recipe.judge.policy, configs) if recipe.judge else None
         if policy is None or policy.kind != "checkpoint" or policy.endpoint:

@@ -13,7 +13,7 @@ NO_DUAL_CLIP = 1e6
 it."""
 LOSSES = {"clipped": "vanilla", "gspo": "gspo", "cispo": "cispo"}
 FAR = 1e6
-"""verl requires both bounds of a ratio. This value, or its inverse, replaces a missing one."""
+"""verl requires both bounds of a ratio. This value, or its inverse, replaces a missing bound."""
 
 Keys = Mapping[str, Any]
 
@@ -71,7 +71,7 @@ def _fsdp2(recipe: Rl) -> Keys:
         f"{ACTOR}.optim.lr_scheduler_type": "constant",
         f"{ACTOR}.grad_clip": recipe.train.max_grad_norm,
     }
-    if recipe.train.dtype == "fp32":  # the dtype alone would leave forward passes in bf16
+    if recipe.train.dtype == "fp32":  # with only the dtype, forward passes would stay in bf16
         keys[f"{part}.dtype"] = "float32"
         parts = ("param_dtype", "reduce_dtype", "buffer_dtype")
         keys |= {f"+{part}.mixed_precision.{each}": "fp32" for each in parts}

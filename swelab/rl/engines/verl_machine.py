@@ -1,4 +1,4 @@
-"""Settings of verl that depend on its machines: those of Ray, and those of a CPU if there is no GPU."""
+"""Settings of verl that depend on its machines: settings of Ray, and of a CPU if there is no GPU."""
 
 import os
 import subprocess
@@ -58,13 +58,15 @@ def surroundings(recipe: Rl) -> dict[str, str]:
 
 
 def logical_cpus(recipe: Rl) -> int:
-    """CPUs to announce to Ray for a node: at least what verl requests, as its processes mostly wait."""
+    """The number of CPUs to announce to Ray for a node: at least the number that verl requests, since its
+    processes mostly wait."""
     verl = recipe.cluster
     return max(recipe.job.cpus, 4 * verl.gpus + verl.rollout.loops + 6)
 
 
 def machine_keys(recipe: Rl, private: str, address: str) -> list[str]:
-    """Overrides for where verl runs. private: a folder with a short path, which is removed when the run ends.
+    """Overrides that depend on the machine on which verl runs. private: a folder with a short path, which is
+    removed when the run ends.
 
     address: of Ray's head; "" if verl starts Ray itself.
     """

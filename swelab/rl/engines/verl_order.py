@@ -46,7 +46,7 @@ class Order:
 
     @property
     def held_out(self) -> Sequence[Task]:
-        """The tasks of a validation; none without one."""
+        """The tasks of the validation; none if there is no validation."""
         asked = self.recipe.validation
         return self.reads.held_out[: asked.limit or None] if asked else ()
 
@@ -123,7 +123,8 @@ def rows(order: Order, count: int) -> Iterator[Record]:
 
 
 def validation_rows(order: Order) -> Iterator[Record]:
-    """Rows of verl's validation data. There is one row even without a validation, because verl needs one."""
+    """Rows of verl's validation data. There is one row even without a validation, because verl needs a
+    row."""
     for number, task in enumerate(order.held_out or order.reads.tasks[:1]):
         yield _row(task, number, True)
 

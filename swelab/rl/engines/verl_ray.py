@@ -41,7 +41,7 @@ class OwnRay:
         return [str(self._python), "-m", MAIN, *words]
 
     def fault(self) -> str:
-        """Describes a fault of Ray, if one is known here; else ""."""
+        """Describes a fault of Ray, if a fault is known here; otherwise ""."""
         return ""
 
 
@@ -77,7 +77,7 @@ class JobRay:
         return [str(self.python), "-m", HEAD, *map(str, told)]
 
     def fault(self) -> str:
-        """Names the node whose Ray has ended, and why; "" while all run."""
+        """Describes the node on which Ray has ended, and why; "" while Ray runs on all nodes."""
         for name, step in self._steps.items():
             if (status := step.poll()) is not None:
                 said = [path for path in self._logs(name) if path.exists() and path.stat().st_size]

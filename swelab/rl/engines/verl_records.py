@@ -30,19 +30,21 @@ NAMES = {
     "timing_s/update_weights": "time/publish",
     "timing_s/testing": "time/validation",
 }
-"""verl's figures that equal one of ours. Every figure of verl also appears with the prefix `verl/`."""
+"""verl's figures that have the same meaning as one of our figures. Every figure of verl also appears with the
+prefix `verl/`."""
 TRAINING = ("timing_s/old_log_prob", "timing_s/ref", "timing_s/adv", "timing_s/update_actor")
 
 
 @dataclass(frozen=True)
 class RunRecords:
-    """Reads the files of a run. folder: verl's own, below the run's."""
+    """Reads the files of a run. folder: verl's own folder, below the run's folder."""
 
     order: Order
     folder: Path
 
     def figures(self) -> dict[int, Record]:
-        """verl's figures of each step. If a step was repeated, the later figures replace the earlier ones."""
+        """verl's figures of each step. If a step was repeated, the later figures replace the earlier
+        figures."""
         found: dict[int, Record] = {}
         for path in sorted((self.folder / FIGURES).glob("*.jsonl")):
             for line in _whole_lines(path):
@@ -70,7 +72,7 @@ class RunRecords:
         return [group_of(self._rollouts(each), self.order.recipe) for each in self.prompts(number)]
 
     def prompts(self, number: int) -> list[int]:
-        """Returns the prompts of a step from verl's records, or those due in that step if there are no
+        """Returns the prompts of a step from verl's records, or the prompts due in that step if there are no
         records."""
         lines = _whole_lines(self.folder / TRAINED / f"{number}.jsonl")
         if told := sorted({int(line["gts"]) for line in lines if not line["uid"].startswith("pad")}):
@@ -96,7 +98,8 @@ class RunRecords:
         return metrics.of_validation(self._attempts(steps))
 
     def validation_lines(self) -> Iterator[Record]:
-        """Lines of validation.jsonl. Only those of the first and the last validation hold conversations."""
+        """Lines of validation.jsonl. Only the lines of the first and the last validation hold
+        conversations."""
         moments = self.validated()
         for steps in moments:
             for done in self._attempts(steps):

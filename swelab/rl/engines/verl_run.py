@@ -164,7 +164,7 @@ class VerlRun:
                 verl.stop(GRACE_SECONDS if sys.exc_info()[0] is None else 0)
 
     def _validates_first(self) -> bool:
-        """Whether a validation is due at the step where the run begins or resumes, and is still missing."""
+        """Whether a validation is due, and still missing, at the step where the run begins or resumes."""
         asked, done = self.recipe.validation, newest_step(self.own)
         if not asked or done % asked.every:
             return False
@@ -177,7 +177,7 @@ class VerlRun:
 
     def overrides(self, private: str, address: str) -> list[str]:
         """Returns the overrides of verl's settings. private: a folder with a short path, removed with the
-        run; address: Ray's."""
+        run; address: the address of Ray."""
         (self.own / "private").write_text(private)
         files = RunFiles(
             self.folder.name, self.start, self.own / "train.jsonl", self.own / "held-out.jsonl",

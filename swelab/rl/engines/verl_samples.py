@@ -105,7 +105,7 @@ def _row(sample: Sample, done: RolledOut, reward: float, advantages: Sequence[fl
 
 
 def _metrics(resolved: float, oldest: int, newest: int) -> dict[str, Any]:
-    """The extra fields that verl needs for each row; all rows must have the same ones."""
+    """The extra fields that verl needs for each row; all rows must have the same fields."""
     return {
         "reward_extra_info": {"resolved": resolved},
         "min_global_steps": oldest,

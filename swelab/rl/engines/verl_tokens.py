@@ -70,7 +70,7 @@ def spans(count: int, oldest: int, newest: int) -> tuple[tuple[int, str], ...]:
     """(first token, version of the weights) of each span of `count` tokens sampled while the weights changed.
 
     verl reports the first and the last version, but not where the version changes: all tokens but the last
-    count as sampled by the oldest.
+    count as sampled by the oldest version.
     """
     if not count:
         return ()

@@ -89,7 +89,7 @@ def _transfer() -> type:
             """Files need none."""
 
         def finalize(self) -> None:
-            """There is nothing to close."""
+            """Does nothing: there is nothing to close."""
 
         async def send_weights(self, weights: Any, global_steps: int | None = None) -> dict[str, int] | None:
             found = await gathered(weights)

@@ -40,7 +40,7 @@ class Gathering:
             self._whole.set()
 
     async def whole(self) -> dict[int, RolledOut]:
-        """Waits until all rollouts are finished, and returns those that did not fail, by session."""
+        """Waits until all rollouts are finished, and returns the rollouts that did not fail, by session."""
         await self._whole.wait()
         return self.done
 

@@ -51,7 +51,8 @@ class ListedAttempts:
 
 @dataclass(frozen=True)
 class Selection:
-    """Attempts to show. listed: place in the list by name. packs: how many to pack, within `quota` bytes."""
+    """Attempts to show. listed: place in the list, by attempt name. packs: how many to pack, within `quota`
+    bytes."""
 
     listed: Mapping[str, int]
     packs: int
@@ -63,7 +64,8 @@ class Selection:
 
 
 class Packs:
-    """Collects packed attempts in any order; keeps those of the first places that fit into `quota` bytes."""
+    """Collects packed attempts in any order; keeps the attempts of the first places that fit into `quota`
+    bytes."""
 
     def __init__(self, places: int, quota: int):
         self.end, self.quota = places, quota
@@ -94,7 +96,8 @@ def read_attempts(
     tasks: Mapping[str, Mapping[str, str]],
     shown: Mapping[str, Record],
 ) -> ListedAttempts:
-    """Reads a policy's attempts on a subset: counts of all, rows of the listed ones, packed attempts.
+    """Reads a policy's attempts on a subset: counts of all attempts, rows of listed attempts, packed
+    attempts.
 
     tasks: "repo" and "op" by instance id. shown: facts about the tasks of packed attempts for the viewer.
     Raises InputError if a rollout has no grade.
@@ -155,6 +158,6 @@ def test_output(logs: Archive, grade: Grade) -> str:
 
 
 def names_of(order: list[tuple[str, int]]) -> Iterator[str]:
-    """The names of attempts given as (instance id, sample)."""
+    """Yields the names of attempts that are given as (instance id, sample)."""
     for instance_id, sample in order:
         yield attempt_name({"instance_id": instance_id, "sample": sample})

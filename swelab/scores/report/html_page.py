@@ -101,7 +101,8 @@ def content(evidence: ReportData) -> list[tuple[str, str, str, str]]:
 
 
 def block(key: str, title: str, subtitle: str, body: str) -> str:
-    """A section. The first comes under the page's title; the one with the picture takes the whole width."""
+    """A section. The first section comes under the page's title; the section with the picture takes the whole
+    width."""
     css = {"result": "block whole first", "pipeline": "block whole", "trajectories": "block whole"}.get(
         key, "block"
     )

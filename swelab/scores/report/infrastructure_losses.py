@@ -10,7 +10,8 @@ from swelab.scores.score import rate
 
 
 def first_line(evidence: ReportData) -> str:
-    """The page's first line if attempts of a scored run were lost: how many, and what the rates mean then."""
+    """The page's first line if attempts of a scored run were lost: their number, and how the rates count
+    them."""
     lost = lost_attempts(evidence)
     if not lost:
         return ""

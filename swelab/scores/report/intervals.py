@@ -21,7 +21,7 @@ def times(count: int) -> str:
 
 
 def attempted(evidence: ReportData, names: list[str]) -> str:
-    """The numbers of attempts of the policies at each task, in their order: "once", or "2 and 5 times"."""
+    """The policies' numbers of attempts at each task, in the policies' order: "once", or "2 and 5 times"."""
     counts = [runs_of(evidence.verified.policies[name]) for name in names]
     return times(counts[0]) if len(set(counts)) == 1 else f"{' and '.join(map(str, counts))} times"
 

@@ -96,7 +96,8 @@ def bar_row(label: str, figure: str, value: str) -> str:
 
 
 def series_of(evidence: ReportData, policy: str) -> int:
-    """The series (colour, mark) of a policy: circle or disc for the compared ones, diamond for the expert."""
+    """The series (colour, mark) of a policy: circle or disc for the compared policies, diamond for the
+    expert."""
     test = evidence.verified.comparison
     order = list(dict.fromkeys([test.from_policy, test.to_policy, *evidence.experiment.policies]))
     if policy not in order:

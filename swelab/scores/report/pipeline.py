@@ -92,7 +92,7 @@ def nodes_of(evidence: ReportData) -> list[Box]:
 
 
 def with_learned(boxes: list[Box], evidence: ReportData) -> list[Box]:
-    """The same boxes, plus one for reinforcement learning between the weights and their scores."""
+    """The same boxes, plus a box for reinforcement learning between the weights and their scores."""
     names = learned_names(evidence)
     steps = sum(row["step"] > 0 for name in names for row in evidence.rewarded.get(name, RlTraining()).steps)
     path = f"rl/{names[0]}/checkpoint/" if len(names) == 1 else "rl/"

@@ -134,7 +134,7 @@ def quantile(counts: Mapping[int, int], share: float) -> int:
 
 
 def gates(evidence: ReportData) -> str:
-    """A table of each stage: how many went in and came out, and why the others were dropped."""
+    """A table of the stages: how many items each stage got and passed on, and why it dropped the others."""
     total = sum(run.total for run in evidence.runs)
     shown = sum(len(run.attempts.packed) for run in evidence.runs)
     rest = {"beyond the size of the page": total - shown}
@@ -180,7 +180,8 @@ def task_gates(evidence: ReportData) -> Iterator[list[str]]:
 
 
 def selection_gates(selection: Record) -> Iterator[list[str]]:
-    """A row for each gate of the selection, if the dataset's manifest lists them. Mended rows come last."""
+    """A row for each gate of the selection, if the dataset's manifest lists gates; then one for changed
+    rows."""
     recipe = selection.get("recipe", {})
     over_long = f", over {recipe.get('max_tokens', 0):,} tokens {recipe.get('over_long', 'drop')}"
     for each in selection.get("gates", []):

@@ -127,7 +127,8 @@ def _chart(title: str, axis: str, lines: Mapping[str, Sequence[Bin]]) -> str:
 
 
 def _side_by_side(attempts: Sequence[Record]) -> str:
-    """Tasks that only the last validation solved, or else only the first, or else any."""
+    """Tasks that only the last validation solved; if there are none, tasks that only the first validation
+    solved; if there are none, any tasks."""
     by_task: dict[str, list[Record]] = {}
     for row in attempts:
         by_task.setdefault(row["instance_id"], []).append(row)

@@ -34,8 +34,7 @@ from swelab.scores.report.trajectories import PATCH_CHARACTERS, cut, in_order, v
 from swelab.tasks.validation_lock import read_kept, read_lock
 
 DROPPED = 50
-"""Maximum number of tasks of each kind in each subset that the page names, among those that validation left
-out."""
+"""Of the tasks that validation left out, the page names at most this many of each kind and subset."""
 GROUPS = {"op": "Mutation operator", "repo": "Repository"}
 """Fields of a task by which resolve rates are split."""
 
@@ -106,14 +105,14 @@ class ReportData:
 
     @property
     def planned(self) -> list[tuple[str, str, bool]]:
-        """(policy, subset, scored) of every run: the benchmarks' first, then the expert's."""
+        """(policy, subset, scored) of every run: first the runs on benchmarks, then the expert's runs."""
         plan = self.experiment
         scored = [(policy, subset, True) for subset in plan.benchmarks for policy in plan.policies]
         return scored + [(self.expert, subset, False) for subset in plan.expert.subsets]
 
     @property
     def subsets(self) -> list[str]:
-        """Every subset with a run, without repetitions: the benchmarks', then the expert's."""
+        """Every subset with a run, without repetitions: first the benchmarks, then the expert's subsets."""
         return list(dict.fromkeys(subset for _, subset, _ in self.planned))
 
     def file(self, file: str, **names: str) -> Path:

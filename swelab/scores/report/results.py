@@ -28,7 +28,7 @@ from swelab.scores.report.markup import (
 from swelab.scores.report.report_data import GROUPS, ReportData
 
 SQUARES = 400
-"""Maximum number of squares in the paired picture. With more tasks a square stands for several."""
+"""Maximum number of squares in the paired picture. If there are more tasks, a square represents several."""
 GROUPS_SHOWN = 60
 """Maximum number of groups in a table of resolve rates; the largest groups are shown."""
 PAIR_COLUMNS = [
@@ -163,7 +163,7 @@ def scores(evidence: ReportData) -> str:
 
 
 def sides(evidence: ReportData) -> list[BenchmarkResult]:
-    """The parts of the verified score: the headline benchmark's, then the others."""
+    """The parts of the verified score: first the part of the headline benchmark, then the others."""
     return [evidence.verified, *evidence.verified.others]
 
 

@@ -31,7 +31,7 @@ def losses(score: PolicyScore) -> str:
     """Returns the suffix of a rate: the number of attempts lost to infrastructure, and the rate without them;
     '' if none was lost.
 
-    score: of one policy, alone or in a verified score.
+    score: the score of one policy, from its own file or from a verified score.
     """
     if not (lost := score.infra_errors):
         return ""
@@ -60,8 +60,8 @@ def compared(results: Sequence[PolicyVerdicts]) -> list[str]:
 
 
 def comparison_words(test: Comparison, tests: int = 1) -> str:
-    """Describes a comparison in words. tests: number of comparisons; with several, p has Holm's correction
-    for all of them."""
+    """Describes a comparison in words. tests: number of comparisons; if there are several, p has Holm's
+    correction for all comparisons."""
     first, second = test.from_policy, test.to_policy
     if test.difference is None or test.interval is None:
         return f"{second} and {first}: no task was graded on both sides"
@@ -93,7 +93,7 @@ def plan_for(verdicts: Verdicts) -> list[str]:
 
 
 def plan_before(tasks: int, rate: float, luck: float) -> list[str]:
-    """As `plan_for`, but before any run. luck: the share of an attempt's variance within a task."""
+    """Like `plan_for`, but before any run. luck: the share of an attempt's variance within a task."""
     within = luck * rate * (1 - rate)
     return [
         f"  {runs(count)} each: {range_of_points(*planned(rate, tasks, count, within))}"

@@ -12,8 +12,8 @@ STEP_COLUMNS = ("step", "loss", "lr", "grad_norm", "tokens_per_second")
 
 
 def read_steps(losses: Path) -> list[Record]:
-    """Reads the figures of each training step: from `metrics.tsv` next to the losses if it exists, else from
-    the losses.
+    """Reads the figures of each training step: from `metrics.tsv` next to the losses if it exists, otherwise
+    from the losses.
 
     Values are numbers, or absent. Raises InputError if a row has no step or no loss.
     """
@@ -47,7 +47,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def as_number(value: Any) -> float | None:
-    """`value` as a number if it is one or spells one, else None."""
+    """`value` as a number if it is a number or the text of a number; otherwise None."""
     try:
         return float(value)
     except (TypeError, ValueError):

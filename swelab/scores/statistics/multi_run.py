@@ -2,8 +2,8 @@
 tasks, and which from the luck of a run.
 
 A task's attempts are counted as (resolved, attempted). Attempts at one task are correlated, so the
-independent units are tasks, not attempts. With one run, all figures are the same as those of `statistics` for
-one run.
+independent units are tasks, not attempts. With one run, all figures are the same as the figures of
+`statistics` for one run.
 """
 
 from collections.abc import Sequence
@@ -72,7 +72,7 @@ class Attempts:
 
     @property
     def luck(self) -> float:
-        """Standard deviation of one run's rate on these tasks, from the luck of attempts alone."""
+        """Standard deviation of one run's rate on these tasks, only from the luck of attempts."""
         return sqrt((self.within or 0.0) / self.tasks)
 
     def rerun_interval(self, runs: int, confidence: float = CONFIDENCE) -> Interval:

@@ -41,7 +41,7 @@ class PairCounts:
 
     @property
     def difference(self) -> float:
-        """Rate of the second less rate of the first, -1..1."""
+        """Rate of the second policy minus rate of the first, -1..1."""
         return (self.gained - self.lost) / self.total
 
 
@@ -92,7 +92,7 @@ def paired_interval(pairs: PairCounts, confidence: float = CONFIDENCE) -> tuple[
 
 
 def newcombe(difference: float, before: Rate, after: Rate, correlation: float) -> tuple[float, float]:
-    """Interval of a difference (after less before) of two correlated rates, as (low, high).
+    """Interval of a difference (after minus before) of two correlated rates, as (low, high).
 
     Source: method 10 of Newcombe 1998; the limits of both rates are given.
     """

@@ -23,7 +23,7 @@ Shares = Sequence[tuple[int, int]]
 
 
 def share_differences(first: Shares, second: Shares) -> list[int]:
-    """Differences (second less first) of resolved/attempted by task, in a common unit."""
+    """Differences (second minus first) of resolved/attempted by task, in a common unit."""
     whole = lcm(*{attempted for side in (first, second) for _, attempted in side})
     whole = min(whole, FINEST)
     differences = ((d / n - c / m) for (c, m), (d, n) in zip(first, second, strict=True))
@@ -54,9 +54,9 @@ def sign_flip(differences: Sequence[int]) -> float:
 
 
 def difference_interval(first: Shares, second: Shares, confidence: float = CONFIDENCE) -> Interval:
-    """Interval of the mean difference (second less first) of shares by task.
+    """Interval of the mean difference (second minus first) of shares by task.
 
-    The intervals of both means, combined in quadrature less the correlation of the shares: method 10 of
+    The intervals of both means, combined in quadrature minus the correlation of the shares: method 10 of
     Newcombe 1998, Statistics in Medicine 17:2635-2650, with intervals for several attempts in the place of
     Wilson's, as Zou and Donner 2008, Statistics in Medicine 27:1693-1702, generalize it.
     """

@@ -3,7 +3,7 @@
 A document is a note on one function, worded like an issue, and then one of these: names of the function and
 its test; a shell line that searches for it, runs its test or substitutes text; or a diff's hunk. A listing of
 the function comes before a substitution or a hunk. There is no conversation, no fenced block, no second step.
-The functions and bugs are not those of tasks, and no function has a held-out name.
+No task has one of these functions or bugs, and no function has a held-out name.
 """
 
 import io
@@ -64,8 +64,7 @@ _DEFINITION = re.compile(rb"^def (\w+)\(", re.MULTILINE)
 class Document:
     """One document of the corpus: a note, a listing of code (or ""), then one line or hunk.
 
-    values: (start, end) of each part of the line that differs between documents; () stands for the whole
-    line.
+    values: (start, end) of each part of the line that differs between documents; () means the whole line.
     """
 
     note: str
@@ -98,7 +97,7 @@ class World:
         self.paths = [f"{package}/{module}.py" for package in PACKAGES for module in MODULES]
 
     def documents(self, seed: int, count: int) -> Iterator[Document]:
-        """`count` documents; the same seed gives the same ones."""
+        """`count` documents; the same seed gives the same documents."""
         rng = random.Random(seed)
         for _ in range(count):
             function = make_function(
@@ -158,7 +157,7 @@ def document(rng: random.Random, function: Function, mutation: Mutation) -> Docu
 
 
 def remarks(rng: random.Random) -> str:
-    """Zero or more lines of small talk."""
+    """Zero or more random sentences that fill space between parts."""
     return "".join(f"{rng.choice(REMARKS)}\n" for _ in range(rng.choice(REMARK_COUNTS)))
 
 

@@ -19,7 +19,8 @@ KINDS = {"index": 0.2, "search": 0.16, "look": 0.08, "begin": 0.14, "print": 0.1
 """Shares of the kinds of documents. In an index most words are copied; with few indexes the model learns to
 copy late."""
 INDEXES = ("{0.identity} {0.test}", "def {0.name}", "{0.test}", "{0.name}")
-"""Lines of an index. A model that has seen function names only after a path does not copy them elsewhere."""
+"""Lines of an index. A model that has only seen function names after a path does not copy them in other
+places."""
 COPIES, ONE_FORM = 0.1, 0.3
 """Shares of all documents: the first COPIES are copies. Up to ONE_FORM an index has one form, then any form.
 A model that starts with copies learns to copy in a fifth of the steps; with all forms from the start it did
@@ -31,7 +32,7 @@ LINES_BEFORE = (0, 0, 1, 3, 8, 16)
 whose notes all begin a document copies a name only from a document's beginning."""
 LINES_BETWEEN = (0, 1, 3, 8, 16, 32)
 """Numbers of lines between a note and a tool's output. In a conversation, earlier turns come there. A model
-that only saw both close together rewrites the wrong text."""
+that has only seen the note and the output close together rewrites the wrong text."""
 AGAIN = 0.5
 """Share of documents that repeat the note's line once more. In a conversation each turn repeats it."""
 PRINTED = 0.7
@@ -64,7 +65,7 @@ class ToolWorld(World):
         self.paths = [f"{package}_{module}.py" for package in PACKAGES for module in MODULES]
 
     def documents(self, seed: int, count: int) -> Iterator[Document]:
-        """`count` documents, copies first; the same seed and count give the same ones."""
+        """`count` documents, copies first; the same seed and count give the same documents."""
         rng = random.Random(seed)
         for at in range(count):
             if at < COPIES * count:

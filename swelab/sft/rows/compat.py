@@ -1,8 +1,7 @@
-"""Writes rows exactly as `collect_trajs` of swesmith 0.0.9 does, with its losses.
-
-This allows comparisons with that program's datasets. The system prompt of its `xml` style comes from
-SWE-agent's inference configuration, which is given as a file. Only the part of a trajectory that the rows
-need becomes Python objects; the rest is skipped.
+"""Writes rows exactly as `collect_trajs` of swesmith 0.0.9 does, even where that program loses text. This
+allows comparisons with its datasets. The system prompt of its `xml` style comes from SWE-agent's inference
+configuration, which is given as a file. Only the part of a trajectory that the rows need becomes Python
+objects; the rest is skipped.
 """
 
 import hashlib

@@ -60,7 +60,7 @@ def usual_messages(
 ) -> tuple[bytes, str]:
     """(messages of a row as JSON, separated by commas; replay_config).
 
-    last_step: JSON of a trajectory with its last step alone. notes: responses of steps without messages.
+    last_step: JSON of a trajectory with only its last step. notes: responses of steps without messages.
     spoken: function that returns the text of an assistant's message. Raises Unusual.
     """
     try:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from swelab.records.attempt_records import Message
 
 NOT_RUN = (126, 127, -1)
-"""Exit codes: not executable, not found, ended by the environment."""
+"""Exit codes of a command that is not executable, was not found, or was ended by the environment."""
 REFUSALS = (
     r"No replacement was performed",
     r"Invalid `\w+`",
@@ -30,7 +30,7 @@ REFUSED = re.compile(rf"(OBSERVATION:\s*)?({'|'.join(REFUSALS)})")
 
 
 def failed_turns(messages: Sequence[Message]) -> set[int]:
-    """Numbers of the policy's messages whose actions were not carried out."""
+    """Numbers of the policy's messages (among all messages) whose actions were not carried out."""
     found = set()
     last = -1
     for number, message in enumerate(messages):

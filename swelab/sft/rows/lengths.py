@@ -94,7 +94,7 @@ class ChatTokenizer:
         return [2 + len(h) + len(c) + self.newline for h, c in zip(headers, contents, strict=True)]
 
     def measure(self, messages: Sequence[RowMessage], sizes: Sequence[int] | None = None) -> Length:
-        """The conversation's length. sizes: those of its messages, if they are known."""
+        """The conversation's length. sizes: numbers of tokens of its messages, if they are known."""
         sizes = self.sizes(messages) if sizes is None else sizes
         spoken = [size for size, m in zip(sizes, messages, strict=True) if m.role == "assistant"]
         trained = [size for size, m in zip(sizes, messages, strict=True) if is_trained(m)]
@@ -160,7 +160,7 @@ def stats(file: str | Path, lengths: Sequence[Length], limit: int, over_long: st
 
 
 class LengthStats(TypedRecord):
-    """The fields of a dataset's statistics (`stats`) that are read again."""
+    """The fields of a dataset's statistics (`stats`) that later stages read."""
 
     file: str = field("the file of rows")
     num_samples: int = field("rows")

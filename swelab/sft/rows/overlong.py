@@ -53,7 +53,7 @@ def spans(sizes: Sequence[int], spoken: Sequence[int], policy: str, limit: int) 
 
 
 def _fitting(costs: Sequence[int], room: int) -> int:
-    """How many of the first costs fit together."""
+    """How many of the first costs fit together into the limit."""
     for count, cost in enumerate(costs):
         room -= cost
         if room < 0:

@@ -1,7 +1,7 @@
 """Pairs of a resolved and an unresolved trajectory of one task, for preference learning.
 
 Both sides begin with the same messages. A trajectory that was lost, or whose patch could not be judged, is no
-evidence against the model. So it is never the rejected side; it is counted as dropped.
+evidence against the model. So such a trajectory is never the rejected side; it is counted as dropped.
 """
 
 import hashlib
@@ -66,7 +66,7 @@ class Pairs:
             }
 
     def facts(self) -> Record:
-        """Counts: trajectories = those in pairs + all that were dropped."""
+        """Counts: trajectories = trajectories in pairs + dropped trajectories."""
         used = {(side.status, side.candidate.digest, name) for name, *sides in self.chosen for side in sides}
         return {
             "trajectories": self.trajectories,
@@ -113,7 +113,7 @@ def build_pairs(
 
 
 def _side(trajectory: Trajectory, grades: Verdicts, writer: RowWriter) -> Side:
-    """Makes a trajectory one side of pairs. Raises Unfit with the reason if it cannot be one."""
+    """Makes a trajectory one side of pairs. Raises Unfit with the reason if that is impossible."""
     status = why_unresolved(trajectory, grades, writer.selection.evidence)
     if trajectory.outcome not in TRAINABLE_ROLLOUTS or (status and status not in FAILED_GRADES):
         raise Unfit(status)
@@ -131,8 +131,8 @@ def _side(trajectory: Trajectory, grades: Verdicts, writer: RowWriter) -> Side:
 def _pair_up(
     sides: Sequence[Side], settings: PairChoice, name: str, dropped: Counter[str]
 ) -> Iterator[tuple[Side, Side]]:
-    """A task's pairs, at most `per_instance`. No trajectory is used twice before all of its side are used
-    once."""
+    """A task's pairs, at most `per_instance`. No trajectory is used twice before all trajectories of the same
+    side are used once."""
     prompts: dict[str, tuple[dict[str, Side], dict[str, Side]]] = {}
     for side in sides:
         same = prompts.setdefault(side.prompt, ({}, {}))[bool(side.status)]
@@ -166,7 +166,7 @@ def conversations(dataset: Path) -> Iterator[SftRow]:
 
 
 def sides_of(row: Mapping[str, Any]) -> list[SftRow]:
-    """The conversations of a row: one, or the two of a pair."""
+    """The conversations of a row: one conversation, or both sides of a pair."""
     if SIDES[0] not in row:
         return [SftRow.of(row)]
     return [SftRow.of({**row, "messages": row[side]}) for side in SIDES]

@@ -21,9 +21,8 @@ _TEST_FILE = re.compile(r"(^|/)((tests?|testing)/|(test_[^/]*|[^/]*_test|conftes
 
 @dataclass(frozen=True, order=True)
 class Candidate:
-    """A conversation in the spool; candidates order as the dataset does.
-
-    rows: offset and length of each row that it would become; none when it is too long.
+    """A conversation in the spool; candidates sort in the order of the dataset. rows: offset and length of
+    each row that the conversation would become; empty if it is too long.
     """
 
     instance_id: str
@@ -37,13 +36,13 @@ class Candidate:
 
 
 class Dropped:
-    """Counts of what was left out, by gate and reason."""
+    """Counts of conversations that were left out, by gate and reason."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, gate: str, reason: str) -> None:
-        """Counts one more that a gate left out, for a reason in its words."""
+        """Counts one more conversation that a gate left out for a reason."""
         self._counts[gate, reason] += 1
 
     def reasons(self) -> dict[str, int]:
@@ -54,7 +53,8 @@ class Dropped:
         return dict(sorted(found.items()))
 
     def gates(self, entered: int) -> list[Record]:
-        """{"gate", "in", "out", "dropped": {reason: count}} of each gate; `entered` go into the first."""
+        """{"gate", "in", "out", "dropped": {reason: count}} of each gate. entered: conversations into the
+        first gate."""
         told = []
         for gate in GATES:
             dropped = {reason: n for (where, reason), n in sorted(self._counts.items()) if where == gate}
@@ -84,7 +84,7 @@ def edits_tests(patch: str) -> bool:
 def choose(candidates: Iterable[Candidate], selection: Selection) -> Iterator[tuple[Candidate, str]]:
     """Each candidate with its fate: kept, duplicate, too_long or over_per_instance.
 
-    The shortest rows of an instance come first, or those that a seeded draw puts first.
+    Of each instance, the shortest rows come first, or the rows that a seeded draw puts first.
     """
     seen: set[str] = set()
     kept: Counter[str] = Counter()
@@ -103,7 +103,7 @@ def choose(candidates: Iterable[Candidate], selection: Selection) -> Iterator[tu
 
 
 def _rank(candidate: Candidate, selection: Selection) -> tuple[Any, ...]:
-    """Duplicates have one rank up to their policy: a draw does not depend on which duplicate came first."""
+    """The rank of duplicates differs only by policy and sample, so a draw does not depend on their order."""
     if selection.choice == "shortest":
         return (candidate,)
     drawn = f"{selection.seed} {candidate.instance_id} {candidate.digest}"

@@ -13,7 +13,7 @@ from swelab.models.chat.turn_text import argument_text
 FUNCTION = re.compile(r"<function=([^>]+)>\n(.*?)</function>", re.DOTALL)
 PARAMETER = re.compile(r"<parameter=([^>]+)>(.*?)</parameter>", re.DOTALL)
 EDGES = re.compile(r"^\n|\n$")
-"""Without MULTILINE, `$` also matches before a final newline, so up to two newlines are cut."""
+"""Without MULTILINE, `$` also matches before a final newline, so the parser cuts up to two newlines."""
 RANGE = re.compile(r"\[\d+,\s*\d+\]")
 FENCE = re.compile(r"^```(\S*)\s*\n|^```\s*$", re.MULTILINE)
 

@@ -2,7 +2,7 @@
 
 `text` keeps the policy's text. `xml`, `ticks` and `tool` write each action again: as SWE-agent's function in
 XML, as a fenced shell command, as a tool call. Every action is parsed back with the parser of the student's
-scaffold. A turn whose action changes is malformed, and so is a turn that the recording program refused.
+scaffold. A turn is malformed if its action changes by that, or if the recording program refused the turn.
 """
 
 import json
@@ -59,8 +59,8 @@ class Conversation:
 def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
     """Writes the conversation of a trajectory in a style. Raises Unfit with the reason if that is impossible.
 
-    By `style.malformed_turns`, a malformed turn makes it unfit, is left out of the loss (`weight` 0), or is
-    kept.
+    `style.malformed_turns` decides whether a malformed turn makes the conversation unfit, is left out of the
+    loss (`weight` 0), or is kept.
     """
     turns = turns_of(trajectory)
     if not turns:
@@ -148,7 +148,8 @@ def _add(written: Conversation, turn: Turn, style: Style, tools: list[Tool]) -> 
 
 
 def _answers(turn: Turn, messages: list[RowMessage]) -> str:
-    """The id of the call that an observation answers: the one that it names, or the first unanswered one."""
+    """The id of the call that an observation answers: the call that it names, or the first unanswered
+    call."""
     asked = [m for m in messages if m.role == "assistant"][-1:]
     done = 0
     for message in reversed(messages):

@@ -1,7 +1,7 @@
 """A recorded conversation as turns: text, tool calls, and faults.
 
 SWE-agent records an action as a tool call or as text, and always also as the line that its shell ran.
-mini-swe-agent records a tool call or one fenced block. `styles` can write turns of either.
+mini-swe-agent records a tool call or one fenced block. `styles` can write turns of either program.
 """
 
 import json
@@ -48,7 +48,7 @@ class Turn:
 
 
 def turns_of(trajectory: Rollout) -> list[Turn]:
-    """The turns of a trajectory up to the policy's last one. The scaffold's `exit` message is left out."""
+    """The turns of a trajectory up to the policy's last turn. The scaffold's `exit` message is left out."""
     read = READERS.get(trajectory.trajectory_format, _mini)
     messages = [message for message in trajectory.messages if message.role != "exit"]
     turns, failed = [], failed_turns(messages)
@@ -98,7 +98,7 @@ def _swe_agent(message: Message, refused: bool) -> Turn:
 
 
 def _from_text(content: Any, action: str) -> Call:
-    """The call for a shell line: the call in the text if there is one, or else `bash` with the line."""
+    """The call for a shell line: the call in the text; if there is none, `bash` with the line."""
     written = parse_xml(content) if isinstance(content, str) else None
     if written:
         return Call(written.name, written.arguments)

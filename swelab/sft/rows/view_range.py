@@ -30,7 +30,8 @@ def complete(calls: Sequence[Call], answer: object) -> list[Call] | None:
 
 
 def last_line(answer: str, first: object) -> int:
-    """The number of a file's last line, if `answer` shows the file from line `first` to its end; else 0."""
+    """The number of a file's last line, if `answer` shows the file from line `first` to its end; otherwise
+    0."""
     header = HEADER.search(answer)
     if not header or any(mark in answer for mark in CUT):
         return 0

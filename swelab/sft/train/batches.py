@@ -56,7 +56,8 @@ class Plan:
             yield from (epoch[start : start + size] for start in range(0, len(epoch), size))
 
     def left_out(self) -> int:
-        """The largest number of rows that an epoch leaves out because they do not fill a step."""
+        """The largest number of rows, over all epochs, that an epoch leaves out because they do not fill a
+        step."""
         return max(self.rows - sum(map(len, epoch)) for epoch in self.epochs)
 
     def positions(self, batch: Batch, lengths: Sequence[int], fixed: bool) -> int:
@@ -111,7 +112,7 @@ def _plain(order: Sequence[int], step: int, ranks: int, passes: int, batch: int)
 def _grouped(
     epochs: list[list[list[Batch]]], lengths: Sequence[int], bound: int, ranks: int, cost: Cost
 ) -> tuple[list[list[list[Batch]]], int]:
-    """Deals the rows of each step into passes again; returns (steps, number of passes of a rank in each
+    """Regroups the rows of each step into passes; returns (steps, number of passes of a rank in each
     step)."""
     steps = [[row for batch in step for row in batch] for epoch in epochs for step in epoch]
     dealt, passes = deal(steps, lengths, bound, ranks, cost)

@@ -1,4 +1,4 @@
-"""Settings of a training that exclude one another: found from the recipe alone, without torch."""
+"""Settings of a training that exclude one another: found only from the recipe, without torch."""
 
 import os
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from swelab.sft.train.trainer import TRAINERS, open_trainer
 def check_settings(recipe: Sft) -> None:
     """Raises InputError for settings that exclude one another.
 
-    Packs with batches by length, either of them or unfiltered rows for pairs (DPO), settings
-    that the trainer does not support, Weights & Biases without its package or a key.
+    These are: packs with batches by length; either of them, or unfiltered rows, for pairs (DPO); settings
+    that the trainer does not support; Weights & Biases without its package or a key.
     """
     train = recipe.train
     check_wandb(recipe.wandb, os.environ)
@@ -35,7 +35,7 @@ def check_settings(recipe: Sft) -> None:
 
 
 def check_wandb(project: str, env: Mapping[str, str]) -> None:
-    """Raises InputError where a recipe names a project and nothing can be sent to it."""
+    """Raises InputError if a recipe names a project at Weights & Biases but nothing can be sent to it."""
     if not project:
         return
     try:

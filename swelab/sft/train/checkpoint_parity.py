@@ -35,8 +35,8 @@ class ParityError(Fault):
 def check_parity(checkpoint: Path, settings: Record | None, dataset: Path) -> Record:
     """Compares torchtune, set up with its configuration `settings`, with transformers on a checkpoint.
 
-    Without settings (torchtune does not know the model), compares the tokens of the training with those of
-    the chat template, and loads the model in transformers. Reads the first conversations of `dataset`.
+    Without settings (torchtune does not know the model), compares the tokens of the training with the tokens
+    of the chat template, and loads the model in transformers. Reads the first conversations of `dataset`.
     Returns the measures for the manifest. Raises ParityError if readers differ, except in how they split a
     content that begins with a newline (see `compare_tokens`).
     """
@@ -70,8 +70,8 @@ def compare_tokens(
 ) -> Record:
     """Compares the tokens and loss masks of torchtune, of the dataset's measuring, and of the chat template.
 
-    A content that begins with a newline gets other tokens after a header than alone, for the same text. Such
-    conversations are counted; any other difference raises ParityError.
+    A content that begins with a newline gets other tokens after a header than by itself, for the same text.
+    Such conversations are counted; any other difference raises ParityError.
     """
     from swelab.sft.train.torchtune_datasets import WeightedMessages
 

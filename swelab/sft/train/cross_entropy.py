@@ -1,7 +1,7 @@
 """Cross-entropy over the tokens with loss. Logits are computed for these tokens only.
 
 An agent reads most tokens of its conversation, and writes few. torchtune computes the logits of all tokens,
-and then leaves those without loss out of the sum.
+and then leaves tokens without loss out of the sum.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from torch.nn import functional
 
 
 class TrainedTokensLoss(torch.nn.Module):
-    """The mean cross-entropy of the labels that are not `ignore_index`, from a model's last hidden states.
+    """The mean cross-entropy over all labels other than `ignore_index`, from a model's last hidden states.
 
     Works only if one process holds the whole model, because it applies the output layer outside of the model.
     """

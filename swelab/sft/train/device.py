@@ -9,7 +9,8 @@ Settings = sft.Train | rl.Train
 def device_of(train: Settings, gpus: bool | None = None) -> str:
     """The device of a recipe's `train` settings: "cuda" or "cpu".
 
-    gpus: whether there is a GPU; None checks this machine. Before a job starts, its recipe has the answer.
+    gpus: whether there is a GPU; None checks this machine. Before a job starts, its recipe tells whether the
+    job will have a GPU.
     """
     if train.device != "auto":
         return train.device

@@ -1,9 +1,9 @@
-"""Deals the rows of each step into forward passes by length, so that the steps take least time.
+"""Groups the rows of each step into forward passes by length, so that the steps take the least time.
 
-Rows of a pass are padded to the longest of them, and even a short pass has a fixed cost. A step's rows are
+The rows of a pass are padded to the longest row, and even a short pass has a fixed cost. A step's rows are
 sorted by length and cut into runs. Dynamic programming finds the cut with the least estimated time. Ranks
 wait for each other, so on several ranks a step takes the time of its longest run times the passes of a rank.
-All steps have the same number of passes, the best one for all steps together.
+All steps have the same number of passes: the number that is best for all steps together.
 """
 
 from collections.abc import Callable, Sequence

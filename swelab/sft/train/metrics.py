@@ -34,7 +34,7 @@ COLUMNS = (
     *("mfu", "peak_memory_mib"),
 )
 PEAKS = {"H200": 989.5e12, "H100": 989.5e12, "B200": 2250e12, "A100": 312e12, "L40S": 362e12}
-"""Dense bf16 FLOP/s of GPUs by their data sheets; of the SXM form if forms differ."""
+"""Dense bf16 FLOP/s of GPUs by their data sheets (of the SXM form, if forms differ)."""
 MATRIX, TRIES = 1024, 5
 LAYER_FLOPS = {"cpu": 1e8, "cuda": 2e11}
 """FLOPs that could be computed in the time of launching a layer's operations, forward and backward (CPU:

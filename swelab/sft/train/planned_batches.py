@@ -132,7 +132,7 @@ def over_plan(kind: type) -> type:
 
     class OverPlan(base):
         def setup(self, cfg: Any) -> None:
-            """As in torchtune. A loss over trained tokens then takes over the output layer."""
+            """Like torchtune's method. After that, a loss over trained tokens applies the output layer."""
             super().setup(cfg)
             if isinstance(self._loss_fn, TrainedTokensLoss):
                 self._loss_fn.take_over(self._model)

@@ -3,8 +3,9 @@
 Reads headers, sizes and vocabularies, and no tensors; reads rows only if there are no length statistics.
 
 The estimate of memory (`swelab.checks.memory`) is meant to be right within a factor of two; docs/training.md
-has measured peaks. A logit takes s + 4 bytes, or 2 s when compiled, and 8 bytes for each of one chunk of
-eight. DPO runs both sides at once, with 2 s + 4 bytes a logit in one chunk.
+has measured peaks. With s bytes per number, a logit takes s + 4 bytes (2 s if the model is compiled); logits
+of the present chunk (an eighth) take 8 bytes more. DPO runs both sides at once, without chunks, with 2 s + 4
+bytes per logit.
 """
 
 import math

@@ -15,7 +15,7 @@ PLAN, PLANNED = "plan.json", "planned.json"
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The plan of a run. `batches` is None if the trainer's own loader deals pairs (DPO); steps are then
+    """The plan of a run. `batches` is None if the trainer's own loader batches pairs (DPO); steps are then
     unknown."""
 
     batches: Plan | None

@@ -22,6 +22,6 @@ def trl_schedule(train: Train) -> Record:
 
 
 def warmup_cosine(step: int, warmup: int, steps: int) -> float:
-    """The learning rate as a share of the highest one, at step 1, 2, ... of `steps`."""
+    """The learning rate as a share of the maximum rate, at step 1, 2, ... of `steps`."""
     decay = 0.5 * (1 + math.cos(math.pi * max(0, step - 1 - warmup) / max(1, steps - warmup)))
     return min(1.0, step / max(1, warmup)) * decay

@@ -1,6 +1,6 @@
 """Writes the log during a training: steps.txt, metrics.jsonl, TensorBoard, Weights & Biases.
 
-torchtune uses it in place of its own logger; TRL's callback calls it. Only the first rank has one.
+torchtune uses it in place of its own logger; TRL's callback calls it. Only the first rank has such a log.
 """
 
 import json

@@ -47,7 +47,7 @@ class StepStates:
             self.save(step)
 
     def save(self, step: int) -> None:
-        """Writes the state after `step` completely, then removes the previous one. All processes must call
+        """Writes the state after `step` completely, then removes the previous state. All processes must call
         it."""
         part, whole = self.folder / f"step_{step}.part", self.folder / f"step_{step}"
         part.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ class StepStates:
         if not found:
             return []
         path = self.folder / f"step_{found}" / f"{self.rank}.pt"
-        # Memory-mapped on the CPU: a GPU that holds the model has no room for a second one.
+        # Memory-mapped on the CPU: a GPU that holds the model has no memory for a second copy.
         state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
         weights = _trained(self.recipe._model)
         if weights.keys() != state["weights"].keys():
@@ -200,7 +200,8 @@ def _restore_optimizer(optimizer: Any, saved: dict[str, Any]) -> None:
 
 
 def _like(weight: Tensor, value: Tensor) -> Tensor:
-    """Shards `value` over processes like `weight`. A step count (no dimension) is the same everywhere."""
+    """Shards `value` over processes like `weight`. A step count (no dimension) is the same in every
+    process."""
     value = value.to(weight.device, copy=True)
     if not isinstance(weight, DTensor) or value.dim() == 0:
         return value

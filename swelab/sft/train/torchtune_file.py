@@ -104,7 +104,7 @@ def _shards(config: Record) -> Iterator[str]:
 
 
 def _numbered(files: Record) -> list[str]:
-    """The files that torchtune's {"filename_format", "max_filename"} stands for."""
+    """The files that torchtune's {"filename_format", "max_filename"} describes."""
     try:
         last = files["max_filename"]
         names = range(1, int(last) + 1)

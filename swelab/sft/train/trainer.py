@@ -36,7 +36,7 @@ class Trainer(Protocol):
     lacks: tuple[str, ...]
     """Settings under `train` that it does not support."""
     own_tokenizer: bool
-    """Whether it reads vocab.json and merges.txt itself. They must then agree with tokenizer.json."""
+    """Whether it reads vocab.json and merges.txt itself, so that both must agree with tokenizer.json."""
     fills_packs: bool
     """Whether it pads packs to their limit."""
     replicates: bool

@@ -53,8 +53,8 @@ def run_trainer(base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Pat
 
 
 HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 34), "MALLOC_TOP_PAD_": str(1 << 26)}
-"""Keeps large tensors in the heap on a CPU: with a new mapping for each, page faults took a tenth of the
-time."""
+"""Keeps large tensors in the heap on a CPU. With a new memory mapping for each tensor, page faults took a
+tenth of the time."""
 
 
 def _environment(work: Path, train: Train) -> dict[str, str]:

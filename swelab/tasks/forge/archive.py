@@ -19,7 +19,7 @@ LICENCE_MARKS = {
     "BSD-3-Clause": "redistribution and use in source and binary forms",
     "Apache-2.0": "apache license",
 }
-"""By SPDX name: licences that allow changed copies, each with a phrase of its text."""
+"""Licences that allow changed copies: a phrase of the licence's text, by SPDX name."""
 MAX_UNPACKED = 256 << 20
 
 
@@ -27,8 +27,8 @@ def build_repo(recipe: PypiRepo | GitRepo, cache_dir: Path) -> bytes:
     """Tar of the clean checkout of a `pypi` or `git` repository recipe.
 
     The same recipe gives the same bytes, if its install command installs the same packages. Raises InputError
-    as `fetch_archive`, `read_members` and `own_repository`, and if the licence file has another licence than
-    the recipe names.
+    as `fetch_archive`, `read_members` and `own_repository` do, and if the licence file is not of the licence
+    that the recipe names.
     """
     if recipe.source == "git":
         return write_tar(_own(recipe))
@@ -114,7 +114,7 @@ def _read(
 
 
 def write_tar(files: Files) -> bytes:
-    """A tar whose bytes depend on `files` alone: sorted, without owners and times."""
+    """A tar whose bytes depend only on `files`: sorted, without owners and times."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(files):

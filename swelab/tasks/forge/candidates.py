@@ -1,4 +1,4 @@
-"""Candidate bugs of a repository, in a seeded order that does not depend on how many are used."""
+"""Candidate bugs of a repository, in a seeded order. The order does not depend on how many are used."""
 
 import ast
 import difflib
@@ -16,7 +16,7 @@ from swelab.tasks.forge.source import Edit, Source, apply_edits, body_nodes
 from swelab.tasks.split import bug_hash
 
 CONTEXT = 3
-"""Lines of context in a diff, as in git's."""
+"""Lines of context in a diff, as many as git shows."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ class Candidate:
 
 
 def read_sources(tree: Path, targets: Iterable[str]) -> dict[str, Source]:
-    """Parsed files of `tree` that a pattern of `targets` matches, by path. Raises InputError."""
+    """Parses the files of `tree` that match a pattern of `targets`; returns them by path. Raises
+    InputError."""
     paths = sorted(path.relative_to(tree).as_posix() for path in tree.rglob("*.py") if path.is_file())
     return {
         path: Source(path, (tree / path).read_bytes())
@@ -67,9 +68,9 @@ def candidates(source: Source, operators: Iterable[str]) -> Iterator[Candidate]:
 
 def ordered(sources: Iterable[Source], operators: Iterable[str], seed: int) -> tuple[list[Candidate], int]:
     """Candidates of a repository in seeded order, with operators taking turns; and the number of ambiguous
-    ones.
+    candidates.
 
-    A bug whose hash occurs in two functions is left out, since it could be on both sides of the split.
+    We leave out a bug whose hash occurs in two functions: it could be on both sides of the split.
     """
     operators = tuple(operators)
     found = [candidate for source in sources for candidate in candidates(source, operators)]
@@ -88,7 +89,7 @@ def ordered(sources: Iterable[Source], operators: Iterable[str], seed: int) -> t
 
 
 def rejects(source: Source, candidate: Candidate) -> str:
-    """Why a candidate is no bug even without a run ("syntax", "no_change"), or ""."""
+    """Why a candidate cannot be a bug, as far as known without a run ("syntax", "no_change"), or ""."""
     try:
         mutated = python_syntax.parse_python(source.apply(candidate.edits))
         compile(mutated, candidate.path, "exec")

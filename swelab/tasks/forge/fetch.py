@@ -1,8 +1,8 @@
 """Source archives from the package index that pip is configured with.
 
 We use pip's own session and finder, so that pip's configuration (index, mirrors, find-links, proxies,
-certificates, credentials) applies. They are internals of pip, but `pip download` is no alternative: for a
-source archive it runs the package's set-up code, which we never run.
+certificates, credentials) applies. These are internals of pip, but `pip download` is no alternative: for a
+source archive, it runs the package's set-up code. We never run that code.
 """
 
 import hashlib
@@ -22,8 +22,8 @@ CHUNK = 1 << 16
 def fetch_archive(recipe: PypiRepo, cache_dir: Path) -> bytes:
     """The source archive that a repository recipe pins, from the cache or the package index.
 
-    recipe: keys package, version, file, sha256. The cache holds verified archives by hash.
-    Raises InputError: not on the index, index unreachable, another content than pinned.
+    recipe: keys package, version, file, sha256. The cache holds verified archives by hash. Raises InputError:
+    not on the index, index unreachable, content differs from the pinned hash.
     """
     cached = cache_dir / recipe.sha256 / recipe.file
     if cached.is_file():
@@ -73,7 +73,7 @@ def _read(session: Any, url: str, name: str) -> bytes:
 
 @contextmanager
 def _pip_messages() -> Iterator[list[str]]:
-    """Collects pip's log messages in the block, off the terminal: they contain the reason of a failure."""
+    """Collects pip's log messages in the block and keeps them off the terminal; they tell why pip failed."""
     messages: list[str] = []
 
     class Keep(logging.Handler):

@@ -42,7 +42,7 @@ def issue_text(function: str, broken: list[str], message: str, changed: tuple[st
 
 
 def symptom(message: str) -> str:
-    """Describes a function's fault in words, from the reason of a failing test."""
+    """Describes a function's fault in words, from pytest's message on a failing test."""
     if "DID NOT RAISE" in message or "not raised" in message:
         return "does not raise the error it should"
     kind = re.match(r"([A-Za-z_.]*\.)?([A-Z][A-Za-z]*(?:Error|Exception|Iteration|Exit))\b", message)

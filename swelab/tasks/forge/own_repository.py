@@ -1,7 +1,7 @@
 """The user's own repository: a commit of a git repository, with the packages that its tests need.
 
-These packages are in `.swelab/site-packages` of the checkout. The sandbox's Python searches it last: see
-SITE_FILE.
+These packages are in `.swelab/site-packages` of the checkout. The sandbox's Python searches this folder last:
+see SITE_FILE.
 """
 
 import fnmatch
@@ -18,7 +18,8 @@ from swelab.sandbox.requirements import tool
 
 SITE = ".swelab/site-packages"
 SITE_FILE = "swelab_task.pth"
-"""A file in the toolbox's site-packages: its line adds the folder above to Python's path if it exists."""
+"""A file in the toolbox's site-packages: its line adds `.swelab/site-packages`, if it exists, to Python's
+path."""
 INSTALL_SECONDS = 1800
 LFS = b"version https://git-lfs.github.com/spec/"
 
@@ -96,8 +97,8 @@ def install(recipe: GitRepo, files: Files, toolbox: Path) -> Files:
 
     The command runs as `bash -c` in a copy of the files, with the network and with the sandbox's Python first
     on PATH. It can change nothing else on this machine. Raises InputError if the command fails or takes
-    longer than 30 minutes, if the toolbox would not find what it installs, or if it installs a copy of a file
-    that gets bugs.
+    longer than 30 minutes, if the toolbox would not find the installed files, or if one of them is a copy of
+    a file that gets bugs.
     """
     if not recipe.install:
         return {}

@@ -30,7 +30,7 @@ class Lane:
         self.chosen: Counter[str] = Counter()
 
     def ahead(self, count: int) -> list[Candidate]:
-        """The `count` candidates that will probably be requested next."""
+        """The next `count` candidates, which will probably be requested soon."""
         rest = itertools.islice(self.queue, self.next, None)
         return list(itertools.islice((c for c in rest if self.chosen[c.function] < self.per_function), count))
 
@@ -121,7 +121,7 @@ def _take_turns(
 def _next_row(
     recipe: ForgeSubset, turn: list[Lane], validator: Validator, workers: int, drops: Counter[str]
 ) -> Task | None:
-    """The row of the first lane's next valid bug; other lanes' candidates keep the workers busy meanwhile."""
+    """The row of the first lane's next valid bug. Meanwhile, idle workers judge candidates of other lanes."""
     lane, most = turn[0], recipe.max_fail_to_pass
     while (candidate := lane.take()) is not None:
         if not validator.is_known(lane.repo, candidate, most):

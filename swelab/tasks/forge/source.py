@@ -81,7 +81,8 @@ class Source:
         return data if self.newline_at_end else data.removesuffix(b"\n")
 
     def functions(self) -> Iterator[tuple[str, Function]]:
-        """(qualified name, node) of functions and methods; nested functions count with the outer one."""
+        """(qualified name, node) of functions and methods; a nested function is part of the outer
+        function."""
         pending: list[tuple[str, ast.AST]] = [("", self.tree)]
         while pending:
             prefix, node = pending.pop(0)

@@ -78,7 +78,7 @@ def _is_elif(source: Source, node: ast.If) -> bool:
 
 
 def _whole_lines(source: Source, node: ast.AST) -> bool:
-    """Whether the statement has its lines for itself, except for a comment."""
+    """Whether the statement's lines hold nothing else, except for a comment."""
     start, end = source.span(node)
     before = source.text(source.starts[source.line_of(start)], start)
     after = source.text(end, source.starts[source.line_of(end) + 1]).strip()
@@ -115,7 +115,7 @@ def _in_while(source: Source, node: ast.AST) -> bool:
 
 
 def _known_before(source: Source, node: ast.Assign, target: ast.expr) -> bool:
-    """Whether the target has a value before the statement: then removing the statement is no NameError."""
+    """Whether the target already has a value, so that removing the statement causes no NameError."""
     if isinstance(target, (ast.Attribute, ast.Subscript)):
         return True
     function = _function_of(source, node)

@@ -33,8 +33,9 @@ WIDE = {"COLUMNS": "1000"}
 """pytest cuts the reason of a failure to the terminal's width; this shows all of it in the confirming run."""
 COMPILING = {"PYTHONDONTWRITEBYTECODE": ""}
 PACK = "find . -name '*-pytest-*.pyc' -print0 2>/dev/null | tar -c --null -T - 2>/dev/null"
-"""Bash that packs the test files as rewritten by pytest: rewriting takes as long as running them. Leaves out
-ordinary bytecode, which Python would load for a mutated file that was written in the same second."""
+"""Bash that packs the test files as pytest has rewritten them, since the rewriting takes as long as the
+tests. Leaves out ordinary bytecode: Python would load it for a mutated file that was written in the same
+second."""
 
 Statuses = Callable[[str, str], dict[str, str]]
 """(log, parser name) -> status by test id; `swelab.grading.harness.logs.statuses`."""
@@ -44,9 +45,9 @@ Statuses = Callable[[str, str], dict[str, str]]
 class Repository:
     """A clean tree, and facts about its tests.
 
-    passed: ids that pass in both clean runs, in the log's order. unstable: number of ids that do not, or that
-    the log parser cuts. seconds: wall time of the slower clean run. compiled: a tar of the rewritten test
-    files, b"" if there are none.
+    passed: ids that pass in both clean runs, in the log's order. unstable: number of ids that do not pass in
+    both, or that the log parser cuts. seconds: wall time of the slower clean run. compiled: a tar of the
+    rewritten test files, b"" if there are none.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Repository:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a suite. ended: why it gives no verdict ("timeout", "limit"), or ""."""
+    """One run of a test suite. ended: why the run gives no verdict ("timeout", "limit"), or ""."""
 
     status: dict[str, str]
     code: int
@@ -96,7 +97,8 @@ class Validator:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Cancels waiting work, waits for the rest, and journals unrequested verdicts for a later run."""
+        """Cancels waiting runs, waits for active runs, and journals verdicts that nobody requested, for a
+        later run."""
         self._pool.shutdown(cancel_futures=True)
         for key, future in self._pending.items():
             if not future.cancelled() and not future.exception():
@@ -104,7 +106,7 @@ class Validator:
         self._pending.clear()
 
     def baseline(self, repo: Repository) -> None:
-        """Sets the facts that two clean runs of a repository give. Raises InputError if no test passes."""
+        """Sets the facts about a repository that two clean runs show. Raises InputError if no test passes."""
         key = repo.key("clean")
         if key not in self.journal:
             runs = list(self._pool.map(lambda _: self._run(repo, None, CLEAN_SECONDS, COMPILING), range(2)))
@@ -137,7 +139,7 @@ class Validator:
             self._pending[key] = self._pool.submit(self._judge, repo, candidate, most)
 
     def verdict(self, repo: Repository, candidate: Candidate, most: int) -> Verdict:
-        """The verdict on a candidate that may break `most` tests.
+        """The verdict on a candidate that may break at most `most` tests.
 
         Raises SandboxLost if the sandbox fails repeatedly.
         """
@@ -197,7 +199,7 @@ class Validator:
 
 
 def _plain_tar(data: bytes) -> bytes:
-    """`data` if it is a tar with at least one member, else b""."""
+    """`data` if it is a tar with at least one member, otherwise b""."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
             return data if tar.getnames() else b""
@@ -234,7 +236,7 @@ def _broken(run: Run, passed: list[str]) -> list[str]:
 
 
 def _unusable(run: Run, passed: list[str], most: int) -> str:
-    """Why a bug's first run shows that it is no task, or ""."""
+    """Why a bug cannot be a task according to its first run, or ""."""
     if run.ended:
         return run.ended
     missing = sum(test not in run.status for test in passed)

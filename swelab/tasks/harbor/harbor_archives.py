@@ -29,9 +29,8 @@ def build_repo(recipe: HarborRepo) -> bytes:
 
 
 def archive_in(place: Path, name: str) -> bytes:
-    """The archive of that name, rebuilt from the first task folder from which that is possible.
-
-    Raises InputError if there is none, or if folders name different archives by that name.
+    """The archive of that name, rebuilt from the first task folder that allows it. Raises InputError if no
+    folder does, or if folders use that name for different archives.
     """
     digests: dict[str, str] = {}
     found, why = b"", ""
@@ -66,7 +65,7 @@ def write_archives(place: Path, repos: Path) -> int:
 
 def clean_archive(folder: HarborFolder) -> bytes:
     """Rebuilds the archive of a task's repository without the bug, from the checkout, the restored files and
-    the reverse of the bug's patch. Raises Refused if it is not the archive that was exported."""
+    the reverse of the bug's patch. Raises Refused if the result is not the archive that was exported."""
     files = _read(folder, CHECKOUT) | _read(folder, RESTORED)
     patch = folder.row.get("patch")
     with tempfile.TemporaryDirectory(prefix="swelab-harbor-") as scratch:

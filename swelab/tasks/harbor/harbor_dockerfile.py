@@ -1,4 +1,4 @@
-"""Finds the image from which a task folder starts, if our grader needs nothing that its Dockerfile adds."""
+"""Finds the image on which a task folder is based, if our grader needs nothing that the Dockerfile adds."""
 
 import re
 
@@ -14,11 +14,13 @@ _COMMANDS = re.compile(
     r"|curl -\S+ https://astral\.sh/uv/[\w./]*install\.sh \| (?:ba)?sh"
     r"|git config --(?:global|system) [\w.]+ \S+|bash /swelab-start/(?:scrub|prepare)\.sh[\w '.+/-]*"
 )
-"""Commands allowed in a RUN line: those that install tools for verifiers and agents, and our export's."""
+"""Commands allowed in a RUN line: commands that install tools for verifiers and agents, and commands that our
+export writes."""
 
 
 def image_of(dockerfile: str, alone: bool = False) -> str:
-    """The image from which a Dockerfile starts. Raises Refused: there is none, or it changes what tests see.
+    """The image on which a Dockerfile is based. Raises Refused: there is none, or the file changes what tests
+    see.
 
     alone: refuse every RUN and WORKDIR, since a script may need what they set up.
     """

@@ -14,7 +14,7 @@ ROW = "tests/config.json"
 """The file with the row, in Harbor's conversions of SWE-bench and similar sets and in our export."""
 SCRIPT, SOLUTION = "tests/test.sh", "solution/solve.sh"
 CHECKOUT, RESTORED = "environment/repository.tar", "tests/files.tar"
-"""In our tasks: the checkout with the bug, as the agent sees it; the clean files that are restored."""
+"""Folders of our own tasks: the checkout with the bug, as the agent sees it; the clean files to restore."""
 OURS = "swelab"
 """The table of [metadata] with the facts that our export adds."""
 COMPOSED = ("docker-compose.yaml", "docker-compose.yml", "singularity-compose.yaml")
@@ -33,14 +33,15 @@ _UNMET = (
     "verifier.environment.docker_image",
     *(f"{table}.{key}" for table in ("environment", "verifier.environment") for key in _OF_CONTAINERS),
 )
-"""Keys of task.toml that require what our sandboxes do not have."""
+"""Keys of task.toml that require features that our sandboxes do not have."""
 _CANARY = re.compile(r"<!--.*canary.*-->|#.*canary.*", re.IGNORECASE)
 _VERSION = re.compile(r"1\.\d{1,3}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 class Refused(Exception):
-    """A folder that cannot be used. reason: a few words, by which we count; detail: about this folder."""
+    """A folder cannot be used. reason: a few words, for the counts by reason; detail: more about this
+    folder."""
 
     def __init__(self, reason: str, detail: str = ""):
         self.reason, self.detail = reason, shorten(" ".join(detail.split()))
@@ -64,7 +65,7 @@ class HarborFolder:
 
     @property
     def by_script(self) -> bool:
-        """Whether the folder's own script judges."""
+        """Whether the folder's own script gives the verdict."""
         return not self.row
 
     @property
@@ -89,7 +90,8 @@ class HarborFolder:
 
     @property
     def statement(self) -> str:
-        """The problem statement: the row's, if the folder is ours and its instruction unedited; else that."""
+        """The problem statement: the row's, if we made the folder and nobody edited its instruction;
+        otherwise the instruction."""
         own = self.row.get("problem_statement")
         written = self.instruction.removeprefix(PREAMBLE) if self.ours else self.instruction
         unchanged = self.ours and isinstance(own, str) and _with_line_feeds(own).strip() == written.strip()
@@ -121,7 +123,8 @@ def folders_in(place: Path) -> list[Path]:
 
 
 def read_folder(path: Path) -> HarborFolder:
-    """Reads a task folder. Raises Refused if a required part is missing or broken, or it names no tests."""
+    """Reads a task folder. Raises Refused if a required part is missing or broken, or if the folder names no
+    tests."""
     settings = _settings(path)
     _check_needs(path, settings)
     text = text_in(path, INSTRUCTION)

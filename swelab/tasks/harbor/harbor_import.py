@@ -1,4 +1,5 @@
-"""Imports task folders of Harbor, by hand or for an evaluation: their rows, and the archives of some."""
+"""Imports Harbor's task folders, by hand or for an evaluation: their rows, and the archives of our own
+tasks."""
 
 import sys
 from collections import Counter
@@ -14,7 +15,8 @@ from swelab.tasks.harbor.harbor_source import Usable, read_rows
 
 @dataclass
 class Imported:
-    """rows: of the usable folders, in the order of their names; refused: by folder, the reason."""
+    """rows: the rows of the usable folders, in the order of the folders' names; refused: the reason, by
+    folder."""
 
     rows: list[Task] = field(default_factory=list)
     refused: dict[str, Refused] = field(default_factory=dict)
@@ -25,7 +27,7 @@ class Imported:
 
 
 def import_folders(place: Path, repos: Path, usable: Usable) -> Imported:
-    """The tasks of a folder of task folders; archives that are not yet in `repos` are written there.
+    """Reads the tasks of a folder of task folders, and writes archives that `repos` lacks to it.
 
     Prints the refused folders. Raises InputError (no such folder, or no usable task folder).
     """

@@ -1,4 +1,5 @@
-"""Rows of task folders that their own `tests/test.sh` judges: without a list of tests, without a patch."""
+"""Rows of task folders whose own `tests/test.sh` gives the verdict: rows without a list of tests or a
+patch."""
 
 import base64
 import os
@@ -10,12 +11,12 @@ from swelab.tasks.forge.own_repository import Files
 from swelab.tasks.harbor.harbor_folder import SOLUTION, HarborFolder, Refused, bytes_in, file_in
 
 MOST_BYTES = 16 << 20
-"""Most bytes of all files of tests/, and of solution/: they are stored in the row."""
+"""Maximum size in bytes of tests/, and of solution/, since the row holds their files."""
 _ID = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9_.+-]{0,199}")
 
 
 def script_row(folder: HarborFolder) -> Task:
-    """The row of a folder without a list of tests, still without its image. Raises Refused."""
+    """The row of a folder without a list of tests; the caller adds the image. Raises Refused."""
     if not _ID.fullmatch(folder.name):
         raise Refused("no instance id", f"{folder.name!r} has other characters than A-Z a-z 0-9 _ . + -")
     row = Task.of(

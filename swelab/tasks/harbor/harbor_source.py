@@ -1,6 +1,5 @@
-"""The source `harbor`: makes tasks from those of Harbor's task folders that our graders can judge.
-
-We print each other folder as refused, and count them by reason.
+"""The source `harbor`: makes tasks from Harbor's task folders, if our graders can judge them. We print all
+other folders as refused, and count them by reason.
 """
 
 import sys
@@ -114,7 +113,7 @@ def _listed_row(folder: HarborFolder) -> Task:
     if folder.repository:
         if row.repo_recipe != folder.repository:
             raise Refused("its repository is another one", f"the row says {row.repo_recipe!r}")
-        clean_archive(folder)  # checks that its files give the repository that it names
+        clean_archive(folder)  # checks that the folder's files give the repository that it names
         return row
     if row.repo_recipe:
         raise Refused("its repository is not in it", f"no [metadata.swelab] names {row.repo_recipe!r}")

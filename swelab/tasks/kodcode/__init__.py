@@ -1,4 +1,4 @@
-"""Debugging tasks of a file of tests and a file of code, without a repair, as a source of task rows."""
+"""A source of task rows: debugging tasks that consist of a test file and a code file, without a repair."""
 
 from swelab.tasks.kodcode.kodcode_source import make_tasks
 

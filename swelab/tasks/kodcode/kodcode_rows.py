@@ -22,10 +22,10 @@ ENTRYPOINT = "python -m pytest --tb=short -s test.py"
 STATEMENT = "Some tests of test.py fail. Find the fault in the code and repair it. The tests are right."
 IGNORE, READONLY = ".debugignore", ".debugreadonly"
 MOST_BYTES = 1 << 20
-"""Most bytes of a task's files together."""
+"""Maximum total size of a task's files in bytes."""
 MOST_FILES = 50
 AT_ONCE = 256
-"""Rows of a Parquet file that are held in memory."""
+"""Number of rows of a Parquet file that are held in memory."""
 _ID = re.compile(r"[A-Za-z0-9_.+-]{1,200}")
 _OPERATORS = set("();<>|&")
 
@@ -108,7 +108,7 @@ def read_row(row: Any, where: str, entrypoint: str | None = None) -> SmallTask:
 
 
 def small_task(name: str, where: str, statement: str, entrypoint: str, files: dict[str, str]) -> SmallTask:
-    """Makes a task of files, after checking them; `.debugignore` and `.debugreadonly` may be among them.
+    """Checks files and makes a task of them; `.debugignore` and `.debugreadonly` may be among them.
 
     Raises InputError.
     """
@@ -158,7 +158,7 @@ def _code(files: dict[str, str], where: str) -> str:
 
 
 def _runs_pytest(command: str, where: str) -> str:
-    """Returns the command if it is one run of pytest. Raises InputError."""
+    """Returns the command, which must be one run of pytest. Raises InputError."""
     try:
         words = list(shlex.shlex(command, posix=True, punctuation_chars=True))
     except ValueError:

@@ -1,7 +1,5 @@
-"""Source of tasks `kodcode`: a file of tests and a file of code, without a repair.
-
-The null run shows which tests fail. A task whose tests all pass, or cannot be listed, is dropped, and counted
-as such.
+"""Source of tasks `kodcode`: each task is a test file and a code file, without a repair. The null run shows
+which tests fail. A task is dropped, and counted, if its tests all pass or cannot be listed.
 """
 
 import sys
@@ -59,7 +57,7 @@ def make_tasks(
 
 
 def _chosen(recipe: KodcodeSubset, drops: Counter[str]) -> Iterator[SmallTask]:
-    """The tasks on the recipe's side that are in no excluded set. Raises InputError."""
+    """The tasks on the recipe's side of the split that are in no excluded set. Raises InputError."""
     seen: dict[str, str] = {}
     for task in read_small_tasks(Path(recipe.path).expanduser(), recipe.entrypoint):
         same = digest([task.files, task.entrypoint])
@@ -142,7 +140,7 @@ def task_row(task: SmallTask, verdict: NullVerdict, recipe: KodcodeSubset) -> Ta
 
 
 def _tell_evaluation(rows: Iterable[Task]) -> None:
-    """Prints which rows are of evaluation sets."""
+    """Prints which rows belong to evaluation sets."""
     counts = Counter(name for task in rows if (name := task.evaluation_set))
     for name, count in counts.items():
         print(f"{count} tasks are of the evaluation set {name}: none is trained or validated on",

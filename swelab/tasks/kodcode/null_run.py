@@ -1,7 +1,7 @@
 """The null run: runs a task's tests on its unchanged code, which is the only evidence without a repair.
 
-Tests are collected in a run in which their imports work. If the code cannot be imported, a stand-in module
-that has every name replaces it, for the collection alone. Then all tests count as failing.
+Tests are collected in a run in which their imports work. If the code cannot be imported, we replace it, only
+for the collection, by a module that has every name. Then all tests count as failing.
 """
 
 import ast
@@ -98,7 +98,7 @@ def _verdict(task: SmallTask, sandbox: Sandbox, limits: Limits) -> NullVerdict:
 
 
 def _null_verdict(tests: list[str], result: ExecResult) -> NullVerdict:
-    """The verdict from a run of collected tests."""
+    """The verdict from a run of the collected tests."""
     words: dict[str, set[str]] = {}
     for word, test in _LINE.findall(result.output.decode("utf-8", "replace")):
         words.setdefault(test, set()).add(word)
@@ -126,7 +126,8 @@ def _cut(tests: list[str]) -> list[str]:
 
 
 def stand_in(code: str) -> str:
-    """Source of a module to import in place of `code`: it has every name; `*` imports the names in `code`."""
+    """Source of a module to import in place of `code`. It has every name; `import *` gives the names in
+    `code`."""
     names = _DEFINED.findall(code)
     with suppress(SyntaxError, ValueError, RecursionError):
         tree = parse_python(code)

@@ -53,13 +53,13 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def name_of(cls):
-    """The module and name of a class, bypassing its metaclass, which may report others."""
+    """The module and name of a class. Bypasses its metaclass, which may report other names."""
     of = type.__getattribute__
     return f"{of(cls, '__module__')}.{of(cls, '__qualname__')}"
 
 
 def digest(data):
-    """What replaces large data: its kind, and a hash that does not depend on the order of a dict."""
+    """Returns what replaces large data: the kind, and a hash that does not depend on the order of a dict."""
     text = json.dumps(_in_order(data)).encode("ascii")
     return ["h", data[0], hashlib.sha256(text).hexdigest()[:32]]
 
@@ -77,7 +77,8 @@ class _TooLarge(BaseException):
 
 
 def _large(value):
-    """What replaces a value with too many parts; for a list, tuple, dict or set, a hash of its repr."""
+    """Returns what replaces a value with too many parts; for a list, tuple, dict or set, a hash of its
+    repr."""
     kinds = {list: "l", tuple: "t", dict: "d", set: "S", frozenset: "S"}
     if type(value) in kinds and len(value) <= MAX_LENGTH:
         with contextlib.suppress(Exception):
@@ -179,7 +180,8 @@ class Canon:
         return self.simple(value, cls) or self.object(value, cls)
 
     def simple(self, value, cls):
-        """Data of functions and modules, and of standard library values that their repr describes fully."""
+        """Data of functions and modules, and of values of the standard library whose repr describes them
+        fully."""
         if isinstance(value, _FUNCTIONS):
             return ["F", f"{getattr(value, '__module__', '')}.{value.__qualname__}"]
         if isinstance(value, types.MethodType):
@@ -255,7 +257,7 @@ def _text(text, cls):
 
 
 def _state(value, cls):
-    """The attributes in __dict__ and slots, bypassing the class, which may report others."""
+    """The attributes in __dict__ and slots. Bypasses the class, which may report other attributes."""
     state = {}
     with contextlib.suppress(Exception):
         state.update(object.__getattribute__(value, "__dict__"))

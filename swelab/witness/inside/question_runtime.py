@@ -17,7 +17,7 @@ CHANNEL = "SWELAB_QUESTION_CHANNEL"
 NEEDS = "SWELAB_QUESTION_NEEDS"
 CASES = "question_cases.json"
 MAX_TOTAL, MAX_TEST, MAX_VALUE, MAX_OCCURRENCES = 8_000_000, 200_000, 8_000, 400
-MAX_PARTS = 100  # occurrences of a receiver or argument: each may be large, and is read completely
+MAX_PARTS = 100  # occurrences of a receiver or argument: few, since each may be large and is read completely
 _OF_THE_RUNNER = {
     "_pytest.outcomes.OutcomeException",
     "_pytest.runner.OutcomeException",
@@ -43,7 +43,7 @@ CUT = _Cut()
 
 
 class _Speaker:
-    """Writes to the channel, and counts what this test and all tests have emitted."""
+    """Writes to the channel, and counts the bytes that this test and all tests have emitted."""
 
     def __init__(self):
         self.where = os.environ.pop(CHANNEL, "")
@@ -70,7 +70,7 @@ class _Speaker:
             self.stream.write(text.encode("ascii"))
 
     def emit(self, slot, part, values, most=MAX_OCCURRENCES):
-        """Emits the first `most` occurrences singly: as digests if large, or if the test emitted much."""
+        """Emits the first `most` occurrences one by one; as digests if large, or if the test emitted much."""
         with self.lock:
             at = self.counts[slot, part] = self.counts.get((slot, part), 0) + 1
             if at <= most:
@@ -79,7 +79,7 @@ class _Speaker:
                 self.add_rest(slot, part, values)
 
     def add_rest(self, slot, part, values):
-        """Adds a further occurrence to one hash, which is emitted when the test ends."""
+        """Adds a further occurrence to a common hash, which is emitted when the test ends."""
         if part == "v":
             told = json.dumps([self.value(each) for each in values])
             self.rest.setdefault(slot, hashlib.sha256()).update(told.encode("ascii"))
@@ -112,13 +112,13 @@ def emit(slot, *operands):
 
 
 def part(slot, number, value):
-    """Emits a receiver or an argument, and returns it."""
+    """Emits the value of a receiver or an argument. Returns the value."""
     _speaker.emit(slot, f"s{number}", [value], MAX_PARTS)
     return value
 
 
 def result(slot, number, value):
-    """Emits what a call returned in a test without assertions, unless that is None, and returns it."""
+    """Emits what a call returned in a test without assertions, unless it is None. Returns the value."""
     if value is not None:
         _speaker.emit(slot, f"r{number}", [value])
     return value
@@ -138,7 +138,7 @@ def _answer(question, left, right):
 
 
 def same(slot, left, right):
-    """Emits two operands, and the results of their own `==`, `!=` and `is`."""
+    """Emits two operands, and the results of `==`, `!=` and `is` on them."""
     _outcome(slot, (left, right), (lambda a, b: a == b, lambda a, b: a != b, lambda a, b: a is b))
 
 
@@ -148,7 +148,7 @@ def among(slot, left, right):
 
 
 def ordered(slot, left, right):
-    """Emits two operands, and the results of their own `<`, `<=`, `>` and `>=`."""
+    """Emits two operands, and the results of `<`, `<=`, `>` and `>=` on them."""
     questions = (lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a > b, lambda a, b: a >= b)
     _outcome(slot, (left, right), questions)
 
@@ -187,7 +187,7 @@ class Caught:
         from _pytest._code import ExceptionInfo
 
         error = self.raised
-        made = getattr(ExceptionInfo, "from_exc_info", ExceptionInfo)  # pytest 6 and later warn of the latter
+        made = getattr(ExceptionInfo, "from_exc_info", ExceptionInfo)  # pytest >= 6 deprecates the latter
         return getattr(made((type(error), error, error.__traceback__)), name)
 
     def __str__(self):
@@ -261,7 +261,7 @@ _needs = Needs() if os.environ.pop(NEEDS, "") else None
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """Emits the files that the run needed, if `NEEDS` is set. Then ends the process, if it has emitted."""
+    """Emits the files that the run needed, if `NEEDS` is set. If there is a channel, ends the process."""
     if _needs is not None and _needs.watches:
         patterns = list(map(str, session.config.getini("python_files")))
         _speaker.say(["needs", patterns, sorted(_needs.paths)])
