@@ -64,7 +64,7 @@ def export(tasks: Iterable[Task], folder: Path, *, name: str, recipe: Subset, im
 
 
 def docker_image(task: Task, digests: Mapping[str, str]) -> str:
-    """The name of a task's image for `docker pull`, with its digest if that is known; "" for no image.
+    """The name of a task's image for `docker pull`, with its digest if the digest is known; "" for no image.
 
     Tasks that we make have no image of their own. Raises InputError for text that is no image's name.
     """

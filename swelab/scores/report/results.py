@@ -76,7 +76,7 @@ def lede(evidence: ReportData) -> str:
 
 
 def apart(evidence: ReportData) -> str:
-    """A sentence on what held-out and train tasks were checked not to share, or ''."""
+    """A sentence on the check that held-out and train tasks share nothing; '' if there was no check."""
     verdict = evidence.manifest("disjoint")
     if not verdict.get("disjoint"):
         return ""
