@@ -39,7 +39,7 @@ CODES = ("code", "statusCode", "status_code", "error_code", "errorCode")
 @dataclass(eq=False)
 class CallFault(Exception):
     """A call that gave no answer. kind: one of the words above. charged: whether it may have been paid for.
-    wait: seconds that the service asks for. status: of its HTTP answer; None without one."""
+    wait: seconds that the service asks for. status: the status of its HTTP answer; None without one."""
 
     kind: str
     text: str
