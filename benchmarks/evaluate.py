@@ -33,7 +33,8 @@ OURS, MINI = "scripts.evaluate", "mini-swe-agent"
 
 @dataclass
 class Run:
-    """Wall and CPU seconds of a program with all its children, and how many instances it did."""
+    """Wall and CPU seconds of a program and all its children, and the number of instances that it
+    processed."""
 
     program: str
     wall: float
@@ -47,7 +48,7 @@ class Run:
 
 
 def environment(own: Path) -> dict[str, str]:
-    """Variables of a run: nobody's settings."""
+    """Environment variables of a run, without the settings of any user."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SWELAB_", "MSWEA_"))}
     told = {"PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "none", "MSWEA_GLOBAL_CONFIG_DIR": str(own), **QUIET}
     return kept | told
@@ -55,7 +56,7 @@ def environment(own: Path) -> dict[str, str]:
 
 @contextmanager
 def model(folder: Path, seconds: dict[str, float]) -> Iterator[str]:
-    """The address of a fake model that takes so long for an instance."""
+    """Yields the address of a fake model that spends the given seconds on each instance."""
     write_json(folder / "seconds.json", seconds)
     command = [sys.executable, "-m", "benchmarks.evaluate_model", str(folder / "seconds.json")]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
@@ -67,7 +68,7 @@ def model(folder: Path, seconds: dict[str, float]) -> Iterator[str]:
 
 
 def spend(program: str, command: Sequence[str], own: Path, instances: int) -> Run:
-    """Runs a program. Raises SystemExit with its last words when it fails."""
+    """Runs a program. Raises SystemExit with the end of its output if it fails."""
     own.mkdir(parents=True, exist_ok=True)
     with open(own / "said", "w+b") as said:
         start = time.monotonic()
@@ -119,7 +120,7 @@ def run_mini(world: Path, tasks: Sequence[Task], url: str, workers: int, name: s
 
 
 def at_once(folder: Path, name: str, count: int, workers: int, instant: bool) -> list[Run]:
-    """Both programs, each first on one instance, with a model that answers at once."""
+    """Runs both programs, each first on one instance, with a model that answers immediately."""
     world = folder / name
     tasks = make_world(world, count, instant)
     with model(world, {}) as url:
@@ -139,7 +140,7 @@ def at_once(folder: Path, name: str, count: int, workers: int, instant: bool) ->
 
 
 def tail(folder: Path, count: int, workers: int, bound: float) -> list[float]:
-    """Makespan / bound: ours, ours when times of an earlier evaluation are known, mini-swe-agent's."""
+    """Makespan / bound of three runs: ours, ours with the times of an earlier evaluation, mini-swe-agent."""
     world = folder / "tail"
     tasks = make_world(world, count, True)
     drawn = durations(count, random.Random(SEED))
@@ -163,7 +164,7 @@ def tail(folder: Path, count: int, workers: int, bound: float) -> list[float]:
 
 
 def in_order(seconds: Sequence[float], workers: int) -> float:
-    """Makespan where a free worker takes the next attempt: the least that is possible in this order."""
+    """Makespan if a free worker takes the next attempt, which is the minimum in this order."""
     free_at = [0.0] * workers
     for each in seconds:
         heapq.heapreplace(free_at, free_at[0] + each)

@@ -14,12 +14,12 @@ from typing import Any
 ID = re.compile(r"tiny__\d{6}")
 SUBMIT = "git diff > /tmp/p && echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && cat /tmp/p"
 COMMANDS = ("sed -i 's/x = 2/x = 1/' a.py", SUBMIT)
-"""Of the answers to an instance."""
+"""The commands in the answers to an instance, in order."""
 USAGE = {"prompt_tokens": 2000, "completion_tokens": 50, "total_tokens": 2050}
 
 
 def completion(body: dict[str, Any], seconds: dict[str, float]) -> tuple[float, dict[str, Any]]:
-    """(seconds until it is sent, answer) to a request."""
+    """(seconds to wait before the answer, answer) for a request."""
     messages = body["messages"]
     found = ID.search("".join(str(each["content"]) for each in messages[:2]))
     turn = sum(each["role"] == "assistant" for each in messages)

@@ -21,7 +21,8 @@ PULLED = {"bytes": 0, "folder": "", "workdir": "/testbed", "pulled": "1970-01-01
 
 
 def make_world(folder: Path, count: int, instant: bool) -> list[Task]:
-    """Writes rows.jsonl, and what the instances run in: repos/tiny.tar or, of instant ones, images.json."""
+    """Writes rows.jsonl, and what the instances run in: repos/tiny.tar or, if they are instant,
+    images.json."""
     (folder / "repos").mkdir(parents=True)
     tiny_tasks.archive(folder / "repos")
     rows = [
@@ -37,7 +38,7 @@ def make_world(folder: Path, count: int, instant: bool) -> list[Task]:
 
 
 def output_of(command: str) -> str:
-    """What a command prints where nothing is run."""
+    """The output of a command in a sandbox that runs nothing."""
     if MARKER in command:
         return f"{MARKER}\n{tiny_tasks.FIX}"
     return f"BASE {'0' * 40}\n" if "scrub.sh" in command else ""
@@ -58,7 +59,7 @@ class InstantSandbox(Closing):
 
 
 class InstantBackend:
-    """A backend of such sandboxes."""
+    """A backend whose sandboxes run nothing."""
 
     name = "instant"
 
@@ -89,12 +90,12 @@ class InstantEnvironment:
         return {"system": "Linux", "release": "", "version": "", "machine": "x86_64", **kwargs}
 
     def serialize(self) -> Record:
-        """What a trajectory says of it."""
+        """Returns the trajectory's facts about the environment."""
         return {"info": {"config": {"environment_type": "instant"}}}
 
 
 def tested(task: Mapping[str, Any], patch: str, *_: Any, **__: Any) -> Any:
-    """Evidence of tests that passed without having been run."""
+    """Evidence of passed tests, without a run of the tests."""
     from swelab.grading.evidence import RunEvidence
 
     tests = [*task["FAIL_TO_PASS"], *task["PASS_TO_PASS"]]

@@ -58,7 +58,7 @@ def tried(
     witnesses: Witnesses,
     times: int,
 ) -> list[Tried]:
-    """The grade of each entry on its task; a forgery is graded so many times, or until it is resolved."""
+    """The grade of each entry on its task. A forgery is graded `times` times, or until it is resolved."""
 
     def one(job: tuple[Entry, Task]) -> Tried:
         entry, task = job
@@ -75,7 +75,7 @@ def tried(
 
 
 def show(found: list[Tried]) -> int:
-    """Prints each row and the totals by class; the number of wrong verdicts."""
+    """Prints each row and the totals by class; returns the number of wrong verdicts."""
     wrong = 0
     totals: Counter[tuple[str, str]] = Counter()
     standings: Counter[tuple[str, str]] = Counter()

@@ -65,7 +65,7 @@ def ours(
     images: Path | None,
     witness: Path | None = None,
 ) -> Run:
-    """Our grader, as the rule `grade` calls it, with a journal; nothing is kept from run to run."""
+    """Our grader, as the rule `grade` calls it, with a journal. Nothing is kept between runs."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         grades = list(
@@ -110,7 +110,7 @@ def theirs(
 
 
 def prepare(images: Path) -> None:
-    """What sandboxes on an engine need once for each image; the checks of pull_images have it done."""
+    """Prepares each image once for sandboxes on an engine, as the checks of pull_images would do."""
     backend, known = open_backend(), load_images(images).values()
     start = time.perf_counter()
     for image in known:
@@ -139,7 +139,7 @@ def against(args: argparse.Namespace, workload: Workload, images: Path, scratch:
 
 
 def backends(workers: int, scratch: Path) -> float:
-    """Instances a minute with bubblewrap over those with the engine, for tests of 50 ms."""
+    """Instances per minute with bubblewrap, divided by those with the engine, for tests of 50 ms."""
     tiny_tasks.archive(scratch)
     rates = {}
     for name, count in (("docker", 120), ("bubblewrap", 480)):

@@ -28,12 +28,13 @@ MEDIAN_STEPS, SIGMA, MOST_STEPS = 45, 0.53, 250
 STEP_SECONDS = (30, 60)
 WORKERS = 512
 SPREAD = 0.5
-"""Sigma of the log-normal factor between what an instance took another policy and what it takes now: ours."""
+"""Sigma of the log-normal factor between an instance's time with another policy and its time now
+(assumed)."""
 
 
 @dataclass
 class Makespan:
-    """One simulated run: how many rollouts, real seconds it took, and the bound (both at scaled time)."""
+    """One simulated run: number of rollouts, its duration and the bound (both in scaled seconds)."""
 
     name: str
     rollouts: int
@@ -54,8 +55,8 @@ def durations(count: int, draw: random.Random) -> list[float]:
 
 
 def simulate(name: str, count: int, earlier: int, target_seconds: float, folder: Path) -> Makespan:
-    """Runs `count` rollouts whose bound is scaled to `target_seconds`. `earlier` policies left tables of how
-    long each instance took them: noisy hints."""
+    """Runs `count` rollouts whose bound is scaled to `target_seconds`. `earlier` policies left tables of
+    their durations for each instance, which are noisy hints."""
     draw = random.Random(SEED)
     real = durations(count, draw)
     scale = target_seconds / max(sum(real) / WORKERS, max(real))
@@ -68,14 +69,14 @@ def simulate(name: str, count: int, earlier: int, target_seconds: float, folder:
 
 
 def write_hints(table: Path, seconds: dict[str, float], draw: random.Random) -> None:
-    """The table of how long each instance took an earlier policy."""
+    """Writes the table of an earlier policy's durations for each instance."""
     table.parent.mkdir(parents=True)
     hints = (f"{key}\t{value * draw.lognormvariate(0, SPREAD):.3f}\n" for key, value in seconds.items())
     table.write_text("".join(hints))
 
 
 def run(path: Path, name: str, seconds: dict[str, float], target_seconds: float) -> Makespan:
-    """Times a shard of instances that sleep for their seconds; `path` is its journal."""
+    """Measures a shard of instances that sleep for their seconds; `path` is its journal."""
     straggler = max(seconds, key=seconds.__getitem__)
     seen: list[int] = []
 
@@ -105,7 +106,7 @@ def run(path: Path, name: str, seconds: dict[str, float], target_seconds: float)
 
 
 def measure(seconds: float) -> list[Makespan]:
-    """The cases that are held to the bound, and last one for comparison that is not."""
+    """The cases whose ratio must be within the limit, and at the end a case only for comparison."""
     many = 50_000
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -58,7 +58,7 @@ def recipe_of(kind: str, train: dict):
 
 
 def estimated(kind: str, train: dict) -> float:
-    """Bytes, as the preflight says them."""
+    """Estimated bytes, as the preflight computes them."""
     from swelab.rl.memory_needs import PROGRAM, learner_needs
     from swelab.sft.train.preflight import rank_memory
 
@@ -118,7 +118,7 @@ def two_rl_steps(train: dict) -> None:
 
 
 def own_peak(kind: str, train: dict) -> int:
-    """Peak bytes of this process; of SFT, whose estimate leaves the program out, above those before it."""
+    """Peak bytes of this process. For SFT, whose estimate omits the program, only the growth of the peak."""
     import torch
     import torchtune  # noqa: F401  what a program of this kind holds before it begins
 
@@ -131,9 +131,9 @@ def own_peak(kind: str, train: dict) -> int:
 
 
 def estimates() -> bool:
-    """Prints each estimate beside its peak. Whether all are near enough."""
+    """Prints each estimate next to its measured peak; returns whether all are near enough."""
     near = True
-    # What is freed goes back to the system at once, as its memory is what is measured.
+    # Freed memory is returned to the system immediately, since we measure the process's memory.
     env = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
     for (kind, name), train in SETTINGS.items():
         command = [sys.executable, "-m", "benchmarks.memory", "--peak", kind, json.dumps(train)]
@@ -147,11 +147,11 @@ def estimates() -> bool:
 
 
 def stage_peaks(folder: Path, instances: int) -> dict[str, int]:
-    """Peak resident bytes of each script's biggest process; agents and graders do nothing."""
+    """Peak resident bytes of each script's largest process; agents and graders do nothing."""
     world = make_world(folder, instances, 1, heldout=2, heldout_shards=1)
     log = folder / "idle.log"
-    # Fewer are in flight than either number of instances, so that as many are held in both. One arena: else
-    # the allocator keeps what threads of the tokenizer have freed, some 70 MB, more or less.
+    # at_once is below both numbers of instances, so that both runs hold equally many. One arena: otherwise
+    # the allocator keeps about 70 MB that threads of the tokenizer have freed.
     settings = {"SWELAB_IDLE_BYTES": str(TRAJECTORY), "MALLOC_ARENA_MAX": "1"}
     target = "results/regrades/scale-expert/scale-train.json"
     spend(world, target, "--cores", "2", "--quiet", "all", at_once=2, log=log, **settings)
@@ -159,7 +159,8 @@ def stage_peaks(folder: Path, instances: int) -> dict[str, int]:
 
 
 def flat_stages() -> bool:
-    """Prints each stage's peaks. Whether none holds its trajectories: a rollout job may have 22 in hand."""
+    """Prints each stage's peaks; returns whether no stage holds all trajectories (a rollout job may hold
+    22)."""
     with tempfile.TemporaryDirectory() as folder:
         few, many = (stage_peaks(Path(folder) / str(count), count) for count in (FEW, MANY))
     print(f"peaks with {FEW} and {MANY} trajectories of {TRAJECTORY / 1e6:.0f} MB")

@@ -18,16 +18,16 @@ class Lost(Exception):
 
 
 class Counts:
-    """What polite clients saw, all of them together."""
+    """The counts and times of all polite clients together."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []  # of each exec
-        self.servers: list[float] = []  # of these, all but the command itself
+        self.servers: list[float] = []  # the same without the command itself
         self.done = self.lost = self.wrong = self.doubled = self.missing = 0
 
 
 class Caller:
-    """Requests that are sent again, with the same id, as our own client does."""
+    """Sends requests, and repeats them with the same id, as our own client does."""
 
     def __init__(self, url: str, token: str) -> None:
         headers = {"Authorization": f"Bearer {token}"}
@@ -35,7 +35,7 @@ class Caller:
         self.http = httpx.AsyncClient(base_url=url, headers=headers, verify=False, trust_env=False, **own)
 
     async def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer. Raises Lost; TimeoutError when nothing comes for long."""
+        """The response to a request. Raises Lost; TimeoutError if there is no response for a long time."""
         ends = time.monotonic() + _PATIENCE
         while time.monotonic() < ends:
             try:
@@ -53,7 +53,7 @@ class Caller:
 
 
 async def polite(caller: Caller, leases: int, counts: Counts, stop: asyncio.Event, pause: float) -> None:
-    """Holds so many leases and works in them by turns until it is stopped; a lost one is replaced."""
+    """Holds `leases` leases and works in all of them until `stop` is set; replaces a lost lease."""
     await asyncio.gather(*(_work(caller, counts, stop, pause) for _ in range(leases)))
 
 

@@ -52,7 +52,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 
 class Commands:
-    """The other process; it ends with this one."""
+    """The process that starts the commands; it ends with this process."""
 
     def __init__(self) -> None:
         name = f"swelab-commands-{secrets.token_hex(16)}"

@@ -23,18 +23,18 @@ from statistics import linear_regression, quantiles
 from benchmarks.pool_clients import Caller, Counts, polite
 from benchmarks.pool_rude import rude_client
 
-_BURST_SECONDS = 5.0  # in which all rude clients begin at the same moment
+_BURST_SECONDS = 5.0  # first seconds of a phase, in which all rude clients start together
 _SLOPE_EVERY = 5.0
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU seconds of a process, with those of children that have ended."""
+    """CPU seconds of a process and of its children that have ended."""
     numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, numbers[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 class Server:
-    """A process that says where it listens; started again at the same port. `peak` is in bytes."""
+    """A server process that prints its address; a restart keeps the port. `peak` is in bytes."""
 
     def __init__(self, module: str, folder: Path, *words: object) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -61,13 +61,13 @@ class Server:
         return int(told[1]) << 10 if told else 0
 
     def cpu(self) -> float:
-        """CPU seconds, with those of its children."""
+        """CPU seconds of the server and its children."""
         pid = self.process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return sum(cpu_seconds(int(each)) for each in (pid, *children))
 
     def end(self, how: int = signal.SIGKILL) -> None:
-        """Kill it; its peak of memory is remembered."""
+        """Kill the server, and record its peak memory."""
         self.peak = max(self.peak, self.memory("VmHWM"))
         self.process.send_signal(how)
         self.process.wait(60)
@@ -135,14 +135,14 @@ class Crowd:
 
 
 def used(world: World, crowd: Crowd) -> dict[str, float]:
-    """CPU seconds so far: who used them."""
+    """CPU seconds so far, by user: pool, hosts, polite and rude clients."""
     rude = sum(cpu_seconds(each.pid) for each in crowd.processes if each.pid)
     hosts = sum(each.cpu() for each in world.hosts)
     return {"pool": world.pool.cpu(), "hosts": hosts, "polite": cpu_seconds(os.getpid()), "rude": rude}
 
 
 async def phase(name: str, world: World, crowd: Crowd, counts: Counts, seconds: float) -> tuple[float, float]:
-    """One of the two measured phases; prints it. (p50, p99) of `exec`."""
+    """Runs one of the two measured phases and prints it; returns (p50, p99) of `exec`."""
     before, began = counts.lost, used(world, crowd)
     counts.seconds.clear()
     counts.servers.clear()
@@ -162,7 +162,7 @@ async def phase(name: str, world: World, crowd: Crowd, counts: Counts, seconds: 
 
 
 async def load(world: World, args: argparse.Namespace) -> Counts:
-    """The three phases; prints each."""
+    """Runs the three phases, and prints each."""
     url, token, stop, counts = world.pool.url, world.token("client"), asyncio.Event(), Counts()
     rude = round(args.clients * args.rude)
     kind = args.clients - rude
@@ -187,7 +187,7 @@ async def load(world: World, args: argparse.Namespace) -> Counts:
 
 
 async def kills(world: World, count: int, counts: Counts) -> None:
-    """Kill the pool server and a host by turns, and start each again."""
+    """Kill the pool server and a host in turn, and restart each."""
     before = counts.lost
     for _ in range(count):
         await asyncio.sleep(2.0)
@@ -206,7 +206,7 @@ async def kills(world: World, count: int, counts: Counts) -> None:
 
 
 async def soak(world: World, minutes: float, rate: float) -> None:
-    """`rate` rollouts a minute; prints the slope of each server's memory over the second half."""
+    """Runs `rate` rollouts per minute; prints the slope of each server's memory in the second half."""
     caller, ends, began = Caller(world.pool.url, world.token("client")), time.monotonic() + minutes * 60, 0.0
     servers = {"pool": world.pool, **{f"host{n}": host for n, host in enumerate(world.hosts)}}
     seen: list[tuple[float, dict[str, int]]] = []

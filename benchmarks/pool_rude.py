@@ -31,7 +31,7 @@ def rude_client(url: str, token: str, number: int, now: Event, pause: float) -> 
 
 
 class Rude:
-    """A client that misbehaves in one way, again and again, until its process ends."""
+    """A client that misbehaves in one way, repeatedly, until its process ends."""
 
     def __init__(self, url: str, token: str) -> None:
         self.place, self.token = urlsplit(url), token
@@ -39,7 +39,7 @@ class Rude:
         self.open: list[socket.socket] = []
 
     def run(self, number: int) -> None:
-        """The way is the number's."""
+        """The client's number selects the way."""
         way = RUDE[number % len(RUDE)]
         while True:
             with contextlib.suppress(OSError, httpx.HTTPError, KeyError, ValueError):
@@ -49,39 +49,39 @@ class Rude:
                 self.hang_up()
 
     def behave(self, now: Event, pause: float) -> None:
-        """As the others do, until the event."""
+        """Works like a polite client until the event."""
         lease = self.lease()
         while not now.wait(pause):
             self.http.post("/exec", json={**lease, "command": "echo x >> log; wc -l < log"})
         self.http.post("/close", json=lease)
 
     def hang_up(self) -> None:
-        """Leave all that was begun."""
+        """Drop everything that was started."""
         for each in self.open:
             each.close()
         self.open.clear()
 
     def lease(self) -> dict[str, Any]:
-        """A place of its own, not renewed."""
+        """A new lease that nobody renews."""
         asked = {"tree": True, "limits": SMALL, "deadline_seconds": 20}
         return {"lease_id": self.http.post("/allocate", json=asked).json()["lease_id"]}
 
     def begin(self, path: str, kind: str, length: int, data: bytes = b"", more: str = "") -> None:
-        """A request that stays open; nothing of its answer is read."""
+        """A request that stays open; its response is not read."""
         taken = socket.create_connection((self.place.hostname, self.place.port), timeout=20)
         self.open.append(taken)
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.token}\r\n{more}"
         taken.sendall(f"{head}Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n".encode() + data)
 
     def too_long(self) -> None:
-        """Asks for times that no host gives, and renews what is none."""
+        """Requests times that no host gives, and renews leases that do not exist."""
         lease = self.lease()
         for path, more in (("/exec", {"command": "true"}), ("/evaluate", {"eval_script": "set -e"})):
             self.http.post(path, json={**lease, **more, "timeout": 86390})
         self.http.post("/heartbeat", json={"lease_ids": [1, None, "../x", lease["lease_id"]]})
 
     def big_bodies(self) -> None:
-        """Sends megabytes of wrong entries."""
+        """Sends megabytes of invalid entries."""
         kind = {"Content-Type": "application/json"}
         self.http.post("/heartbeat", content=b'{"lease_ids": [' + b"1," * 700_000 + b"1]}", headers=kind)
         wrong = json.dumps(
@@ -91,7 +91,7 @@ class Rude:
         self.http.post("/exec", content=b"[" * 2_000_000, headers=kind)
 
     def reads_nothing(self) -> None:
-        """Asks for files and does not read them."""
+        """Requests files, and does not read the responses."""
         lease = self.lease()
         self.http.post("/exec", json={**lease, "command": "head -c 30000000 /dev/zero > big"})
         body = json.dumps({**lease, "path": "big"}).encode()
@@ -104,12 +104,12 @@ class Rude:
             self.open.append(socket.create_connection((self.place.hostname, self.place.port), timeout=20))
 
     def names(self) -> None:
-        """Names images that are none, or not allowed."""
+        """Requests images that do not exist, or are not allowed."""
         for image in ("x/../../distribution/127.0.0.1:9/a/b", "x/../version", "other/image:v1"):
             self.http.post("/allocate", json={"image": image, "deadline_seconds": 1})
 
     def ends_nothing(self) -> None:
-        """Begins uploads and bodies and does not end them."""
+        """Starts uploads and request bodies, and does not finish them."""
         told = json.dumps({**self.lease(), "path": "f"})
         for _ in range(24):
             more = f"swelab-request: {told}\r\n"
@@ -117,14 +117,14 @@ class Rude:
             self.begin("/exec", "application/json", 4 << 20, b'{"command": "' + b"x" * (1 << 20))
 
     def dies(self) -> None:
-        """Takes places, and asks for a large one that nobody can have now."""
+        """Takes leases, and requests a large lease that does not fit now."""
         for _ in range(3):
             self.http.post("/evaluate", json={**self.lease(), "eval_script": "set -e", "timeout": 3600})
         limits = {"memory_bytes": 6 << 30, "disk_bytes": 1 << 30}
         self.http.post("/allocate", json={"tree": True, "limits": limits, "deadline_seconds": 5})
 
     def outputs(self) -> None:
-        """Leaves big answers behind in sandboxes that end."""
+        """Leaves large responses unread in sandboxes that end."""
         lease = self.lease()
         limits = {"output_bytes": 16 << 20}
         for _ in range(4):

@@ -75,39 +75,40 @@ class Folder:
 
 
 class Folders:
-    """In the place of a DockerBackend."""
+    """Replaces a DockerBackend."""
 
     address = "(folders)"
 
     def __init__(self, root: Path) -> None:
         self.root, self.engine, self.api, self.commands = root, self, self, Commands()
         root.mkdir(parents=True, exist_ok=True)
-        for left in root.iterdir():  # an engine ends what its exec server held
+        for left in root.iterdir():  # left by a former process
             shutil.rmtree(left, ignore_errors=True)
 
     def answers(self) -> bool:
-        """An engine that is there."""
+        """Returns True: the engine always responds."""
         return True
 
     def clear(self) -> None:
-        """Nothing is ever left to be removed."""
+        """Does nothing: there is nothing to remove."""
 
     def start_empty(self, image: Any, limits: Limits, forgets: bool = False) -> Folder:
         """A sandbox without a tree."""
         return Folder(self.root, limits, self.commands)
 
     def start(self, tree: None, image: Any, limits: Limits, forgets: bool = False) -> Folder:
-        """A sandbox with the repository of the image: the folder `image` beside the sandboxes, for all."""
+        """A sandbox with the image's repository; for every image this is the folder `image` next to the
+        sandboxes."""
         box = Folder(self.root, limits, self.commands)
         shutil.copytree(self.root.parent / "image", box.folder, dirs_exist_ok=True)
         return box
 
     def request(self, what: str) -> "contextlib.AbstractContextManager[None]":
-        """What a request to an engine is made in."""
+        """The context of a request to an engine; it does nothing."""
         return contextlib.nullcontext()
 
     def inspect_image(self, name: str) -> dict[str, Any]:
-        """It has every image, by any name."""
+        """Describes an image; every name exists."""
         return {"Id": f"sha256:{'0' * 64}", "RepoTags": [name]}
 
 

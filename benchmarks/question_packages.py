@@ -36,8 +36,8 @@ NEEDED = (
 
 @dataclass(frozen=True)
 class Package:
-    """Where a source distribution has its package and tests, and which of these are left out: they need a
-    network, a server, or minutes."""
+    """Where a source distribution has its package and tests, and which tests are left out, because they need
+    a network, a server, or minutes."""
 
     roots: Sequence[str]
     path: str = "src"
@@ -65,7 +65,7 @@ PACKAGES = {
 
 
 def measure_packages(names: Sequence[str], folder: Path | None, files: Sequence[str], verbose: bool) -> None:
-    """A line of figures for each package, and one for all. files: names of files of tests; none: all."""
+    """A line of figures for each package, and a line for all. files: names of test files; all if empty."""
     with tempfile.TemporaryDirectory() as scratch:
         home = folder.absolute() if folder else Path(scratch)
         python = prepare(home)
@@ -81,7 +81,7 @@ def measure_packages(names: Sequence[str], folder: Path | None, files: Sequence[
 
 
 def prepare(home: Path) -> Path:
-    """The interpreter of an environment that has what the packages' tests need."""
+    """The interpreter of an environment that has the requirements of the packages' tests."""
     home.mkdir(exist_ok=True)
     python = home / "env" / "bin" / "python"
     if not python.exists():
@@ -109,8 +109,8 @@ def fetch(home: Path, name: str) -> Path:
 def measure(
     package: Package, root: Path, python: Path, files: Sequence[str], verbose: bool
 ) -> tuple[Counter[str], Counter[str]]:
-    """Figures of a package, and why assertions and tests are not witnessed. Each file of tests is run by
-    itself, as a grader asks for the tests of a task."""
+    """Figures of a package, and why assertions and tests are not witnessed. Each test file is run by itself,
+    as a grader runs the questions of a task."""
     paths = [root / package.path, root]
     listed = ["-q", "-rA", "--tb=no", *package.options]
     ignored = {each.partition("=")[2] for each in package.options}
@@ -207,8 +207,9 @@ def count(
 
 
 def _recognised(sources: dict[str, str], passed: Sequence[str], helpers: set[str]) -> set[tuple[str, int]]:
-    """Files and lines of the assertions in files of tests. It omits those of tests that did not pass, and
-    calls of helpers: their assertions count where they stand, those of the package's helpers not at all."""
+    """(file, line) of each assertion in test files. Omits assertions in tests that did not pass, and calls of
+    helpers: a helper's assertions count at their own lines, and not at all if the helper belongs to the
+    package."""
     names = {test.partition("[")[0].rpartition("::")[2] for test in passed}
     found = set()
     for path in {test.partition("::")[0] for test in passed}:

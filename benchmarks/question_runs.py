@@ -13,7 +13,7 @@ from swelab.witness import CHANNEL, runtime_files
 from swelab.witness.forming import Question, command_args
 
 SECONDS = 600
-"""A run that lasts longer is ended."""
+"""Maximum seconds of a run; then it is ended."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ def run_question(
         held: list[bytes] = []
         reader = threading.Thread(target=lambda: held.append(pipe.read_bytes()))
         reader.start()
-        keep = os.open(pipe, os.O_RDWR)  # so that the reader ends even where no value is emitted
+        keep = os.open(pipe, os.O_RDWR)  # so that the reader ends even if no value is emitted
         try:
             args = ["--tb=line", *extra, *command_args(question.targets)]
             command = [str(python), "-m", "pytest", "-q", *args]

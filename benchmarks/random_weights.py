@@ -11,7 +11,7 @@ from swelab.records import Record, write_json
 
 SPREAD = 0.02
 BLOCK = 1 << 24
-"""Different numbers; larger matrices repeat them at an offset of their own."""
+"""Number of different random numbers; larger matrices repeat them, each matrix at another offset."""
 
 
 def shapes(config: Record) -> Iterator[tuple[str, str, tuple[int, ...]]]:

@@ -37,7 +37,7 @@ git checkout HEAD {files}
 git checkout HEAD {files}
 """
 DISHONEST_EVERY = 5
-"""Each fifth prediction is honest work that repairs nothing."""
+"""Every fifth prediction is an honest patch that repairs nothing."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Workload:
 
 
 def git(tree: Path, *words: str, data: bytes | None = None) -> str:
-    """What git says; raises CalledProcessError."""
+    """The output of git. Raises CalledProcessError."""
     done = subprocess.run(
         ["git", *words], cwd=tree, env=GIT_ENVIRONMENT, input=data, capture_output=True, check=True
     )
@@ -152,7 +152,7 @@ def container(engine: DockerEngine, image: str, command: str = "true") -> Iterat
 
 
 def record(engine: DockerEngine, names: Iterable[str], path: Path) -> Path:
-    """Writes what pull_images would have written of images that are there."""
+    """Writes the record that pull_images would write about the existing images."""
     images: dict[str, Any] = {}
     for name in names:
         digest = engine.api.inspect_image(name)["Id"]

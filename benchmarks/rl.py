@@ -44,13 +44,13 @@ from swelab.rl.token_weights import token_weights
 
 GROUP = 8
 STEPS, PER_STEP, SPEED = 8, 8, 100.0
-"""Of the pacing: steps, groups of a step, and how much faster than real it runs."""
+"""For the pacing: number of steps, groups of a step, and the factor by which it is faster than real time."""
 LEARNER_SECONDS, MEDIAN_SECONDS, TAIL = 60.0, 60.0, 1.0
-"""Of the pacing: a step's training, and the log-normal of a rollout's seconds."""
+"""For the pacing: seconds of a step's training, and median and sigma of a rollout's log-normal seconds."""
 
 
 def made_samples(count: int, vocabulary: int) -> list[Sample]:
-    """Conversations: a prompt, then turns that are sampled and read by turns; lengths have a long tail."""
+    """Conversations: a prompt, then sampled turns and read turns alternately; lengths have a long tail."""
     chance = random.Random(0)
     found = []
     for _ in range(count):
@@ -96,7 +96,7 @@ def ours(
 
 
 def rewards_of(count: int) -> list[float]:
-    """0 or 1, both in each group."""
+    """Rewards 0 or 1; each group has both."""
     chance = random.Random(1)
     return [
         float((number % GROUP == 0) or (number % GROUP != 1 and chance.random() < 0.5))
@@ -151,7 +151,7 @@ def theirs(model: Path, samples: Sequence[Sample], rows: int, repeats: int, devi
 
 
 def fastest(step: Any, repeats: int, device: str) -> float:
-    """Seconds of the fastest of `repeats` calls after a first one."""
+    """Seconds of the fastest of `repeats` calls, after one call that is not measured."""
     found = []
     for _ in range(repeats + 1):
         began = time.perf_counter()
@@ -163,7 +163,7 @@ def fastest(step: Any, repeats: int, device: str) -> float:
 
 
 def makespan(ahead: int, workers: int, folder: Path) -> float:
-    """Seconds, as if real, until all steps are trained with rollouts `ahead` steps ahead of the weights."""
+    """Seconds in real time until all steps are trained, with rollouts `ahead` steps ahead of the weights."""
     chance = random.Random(2)
     took = [
         [chance.lognormvariate(0, TAIL) * MEDIAN_SECONDS for _ in range(GROUP)]
@@ -208,7 +208,7 @@ def show_learner(args: argparse.Namespace) -> None:
 
 
 def show_pacing() -> None:
-    """Makespans of 512 rollouts by how far they may be ahead."""
+    """Makespans of 512 rollouts, by the number of steps that they may be ahead."""
     rollouts = STEPS * PER_STEP * GROUP
     for workers in (PER_STEP * GROUP, 4 * PER_STEP * GROUP):
         found = {}

@@ -13,19 +13,20 @@ from swelab.rl.rollouts import Place, RolledOut, RolloutRequest, StepJournal
 
 FREE = 32
 MEDIAN_SECONDS, TAIL = 1.0, 1.0
-"""Of the log-normal of a rollout's seconds."""
+"""Median and sigma of a rollout's log-normal seconds."""
 TURN_TOKENS = 20
 
 
 def seconds_of(prompt: int, sample: int) -> float:
-    """How long a rollout takes."""
+    """Seconds that a rollout takes."""
     if prompt < FREE:
         return 0.0
     return MEDIAN_SECONDS * random.Random(f"{prompt} {sample}").lognormvariate(0, TAIL)
 
 
 def paced(request: RolloutRequest, version: str) -> RolledOut:
-    """A rollout of one turn, every other one of a group resolved, after its seconds."""
+    """Sleeps for a rollout's seconds, and returns a rollout of one turn; every second one of a group is
+    resolved."""
     took = seconds_of(request.prompt, request.sample)
     time.sleep(took)
     good = request.sample % 2 == 0
@@ -37,7 +38,7 @@ def paced(request: RolloutRequest, version: str) -> RolledOut:
 
 
 def pace_places() -> None:
-    """Makes the rollouts of this process paced ones."""
+    """Replaces the rollouts of this process by paced rollouts."""
 
     def roll_out(self: Place, request: RolloutRequest, journal: StepJournal) -> RolledOut:
         done = journal.result(request) or paced(request, "0")
@@ -48,7 +49,7 @@ def pace_places() -> None:
 
 
 def kept_in(journal: Journal, request: RolloutRequest, version: str) -> RolledOut:
-    """A paced rollout, kept in a journal as real ones are."""
+    """A paced rollout, stored in a journal as real rollouts are."""
     done = paced(request, version)
     StepJournal(journal).add_result(done)
     return done

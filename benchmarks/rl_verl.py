@@ -69,7 +69,7 @@ def trained(engine: str) -> list[Record]:
 
 
 def seconds_of(row: Mapping[str, float]) -> float:
-    """Of a step, by its engine's own clock."""
+    """Seconds of a step, measured by its engine."""
     if (told := row.get("verl/timing_s/step")) is not None:
         return told
     return sum(row.get(f"time/{part}", 0.0) for part in PARTS)
@@ -78,8 +78,8 @@ def seconds_of(row: Mapping[str, float]) -> float:
 def lossless(ahead: int, learner: float) -> float:
     """Seconds of a schedule that keeps all places busy as far as steps and weights allow.
 
-    A rollout begins when a place is free and the weights that it may not be further ahead of are there; a
-    step's training takes `learner` seconds when all its rollouts are over.
+    A rollout starts when a place is free and the weights of `ahead` steps before exist. A step's training
+    takes `learner` seconds, after all its rollouts have ended.
     """
     places, ends = [0.0] * AT_ONCE, [0.0] * (ahead + 1)
     for step in range(PACED_STEPS):
@@ -95,7 +95,7 @@ def lossless(ahead: int, learner: float) -> float:
 
 
 def show_free(engine: str, rows: Sequence[Record]) -> float:
-    """Seconds a step where rollouts cost nothing, without the first step, which warms up."""
+    """Seconds per step if rollouts cost nothing, without the first step, which warms up."""
     later = rows[1:FREE_STEPS]
     whole = sum(map(seconds_of, later))
     spent = {part: sum(row.get(f"time/{part}", 0.0) for row in later) / whole for part in PARTS}
@@ -117,7 +117,7 @@ def show_paced(engine: str, rows: Sequence[Record], learner: float) -> None:
 
 
 def show_verl() -> None:
-    """The whole of it; most of the minutes go by until verl's processes are up."""
+    """Runs and prints everything; most of the time passes until verl's processes have started."""
     rl_pace.pace_places()
     verl_run.LOOP = "benchmarks.rl_verl_loop.PacedLoop"
     free: dict[str, float] = {}

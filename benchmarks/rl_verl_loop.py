@@ -13,7 +13,7 @@ from swelab.rl.rollouts import RolledOut, RolloutRequest
 
 
 class PacedLoop(SwelabLoop):
-    """Ours, whose rollouts are paced; their number at once, groups, rows and records are as ever."""
+    """Our agent loop with paced rollouts; concurrency, groups, rows and records are the real ones."""
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)

@@ -37,7 +37,7 @@ class Series:
         self.failures = 0
 
     def timed(self, step: Callable[[], Result]) -> Result | None:
-        """Run and time a step; None when it failed."""
+        """Run a step and measure its time; None if it failed."""
         started = time.perf_counter()
         try:
             result = step()
@@ -48,7 +48,7 @@ class Series:
         return result
 
     def percentile(self, share: float) -> str:
-        """In milliseconds, as a cell of the table."""
+        """A percentile in milliseconds, as a cell of the table."""
         if not self.seconds:
             return "-"
         ordered = sorted(self.seconds)
@@ -108,7 +108,7 @@ def disk_cost(kind: Kind, tree: Path) -> int:
 
 
 def kinds(names: list[str]) -> Iterator[Kind]:
-    """The backends asked for, opened; `folder` is bubblewrap on the unpacked sandbox image."""
+    """Opens the requested backends; `folder` is bubblewrap on the unpacked sandbox image."""
     for name in names:
         if name == "folder":
             yield Kind("bubblewrap on an image", open_backend("bubblewrap"), sandbox_image.recorded_image())

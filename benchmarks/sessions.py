@@ -46,7 +46,7 @@ Session = Callable[[], AbstractContextManager[Say]]
 
 @contextmanager
 def bare(folder: Path) -> Iterator[Say]:
-    """pdb behind a pipe, with nothing between; its answers are read to the prompt."""
+    """pdb directly behind a pipe; its answers are read up to the prompt."""
     command = [sys.executable, "-u", "-m", "pdb", "mean.py"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     process = subprocess.Popen(command, cwd=folder, bufsize=0, **pipes)  # type: ignore[call-overload]
@@ -73,7 +73,7 @@ def bare(folder: Path) -> Iterator[Say]:
 
 @contextmanager
 def ours(kind: Kind, folder: Path) -> Iterator[Say]:
-    """The debugger agent's session in a sandbox that is there already."""
+    """The debugger agent's session in an existing sandbox."""
     with kind.start(folder) as box:
         pdb = PdbSession(box, LOOP, DebuggerSettings(), TaskFiles(box))
         try:

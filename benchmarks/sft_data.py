@@ -46,7 +46,7 @@ class Side:
     peak_mb: float = 0.0
 
     def run(self, folder: Path) -> None:
-        """Runs it once in `folder`."""
+        """Runs the program once in `folder`."""
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         done = subprocess.run(self.command, cwd=folder, env=environment, capture_output=True, text=True)
@@ -58,7 +58,7 @@ class Side:
         self.peak_mb = max(self.peak_mb, peak_mb(done.stdout))
 
     def show(self, rows: int) -> None:
-        """Prints its row of the table."""
+        """Prints the program's row of the table."""
         best = min(self.seconds)
         spread = f"{best:.2f}", f"{max(self.seconds):.2f}"
         print(
@@ -69,7 +69,7 @@ class Side:
 
 
 def peak_mb(printed: str) -> float:
-    """The peak that a side printed as JSON in its last line."""
+    """The peak that a program printed as JSON in its last line."""
     lines = printed.strip().splitlines()
     return json.loads(lines[-1])["peak_mb"]
 

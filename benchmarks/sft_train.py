@@ -73,7 +73,7 @@ class Side:
             self.runs.append(read_metrics(Path(work) / "run" / "output" / METRICS))
 
     def timed(self, column: str) -> float:
-        """A column's sum over the seconds it took; of each step the fastest run counts."""
+        """A column's sum divided by the seconds; of each step the fastest run counts."""
         seconds = sum(min(row["seconds"] for row in step) for step in list(zip(*self.runs))[WARM_UP:])
         return sum(row[column] for row in self.runs[0][WARM_UP:]) / seconds
 
@@ -126,7 +126,8 @@ def words(chance: random.Random, count: int) -> str:
 
 
 def settings_of(args: argparse.Namespace, tokens: float) -> list[Side]:
-    """Ours, the shipped setting, and on a CPU that without checkpointing. tokens: of a row, on average."""
+    """Our setting, the shipped setting and, on a CPU, the shipped setting without checkpointing. tokens: mean
+    of a row."""
     both: Record = {"device": args.device, "epochs": args.epochs, "lr": args.lr}
     shipped = {**both, "threads": args.threads, "batch_size": 1, "gradient_accumulation_steps": STEP}
     kept = {"activation_checkpointing": True}
@@ -155,7 +156,7 @@ def side(name: str, train: Record, ranks: int = 1) -> Side:
 def loss_difference(one: list[Record], other: list[Record]) -> float:
     """The largest relative difference of losses at the same number of tokens seen.
 
-    Where steps hold the same tokens, of each step; else of ten stretches of the run, averaged.
+    If steps hold the same tokens, compares each step; otherwise the means of ten sections of the run.
     """
     if [row["tokens_seen"] for row in one] == [row["tokens_seen"] for row in other]:
         pairs = [(mine["loss"], theirs["loss"]) for mine, theirs in zip(one, other)]
@@ -166,7 +167,7 @@ def loss_difference(one: list[Record], other: list[Record]) -> float:
 
 
 def stretches(rows: list[Record], end: int, count: int = 10) -> list[float]:
-    """The loss per token with loss in equal stretches of the tokens seen up to `end`."""
+    """The loss per token with loss, in equal sections of the tokens seen up to `end`."""
     sums = [[0.0, 0.0] for _ in range(count)]
     for row in rows:
         at = min(count - 1, int(count * (row["tokens_seen"] - row["tokens"] / 2) / end))
@@ -176,7 +177,7 @@ def stretches(rows: list[Record], end: int, count: int = 10) -> list[float]:
 
 
 def compare(args: argparse.Namespace, folder: Path) -> int:
-    """Runs all sides in turn and prints what they did; 1 where they do not learn alike."""
+    """Runs all sides in turn and prints their figures; returns 1 if their losses differ."""
     inputs(args, folder)
     rows = list(read_jsonl(folder / "data.jsonl"))
     measure = ChatTokenizer(folder / "model").measure
@@ -206,7 +207,7 @@ def compare(args: argparse.Namespace, folder: Path) -> int:
 
 
 def inputs(args: argparse.Namespace, folder: Path) -> None:
-    """The model and the rows of an experiment, or made ones, as `model` and `data.jsonl` in `folder`."""
+    """Puts the model and rows of an experiment, or random ones, into `folder` as `model` and `data.jsonl`."""
     if args.base:
         shutil.copytree(args.base, folder / "model")
         shutil.copyfile(args.dataset, folder / "data.jsonl")

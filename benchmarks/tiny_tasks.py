@@ -21,7 +21,7 @@ def archive(folder: Path) -> None:
 
 
 def rows(count: int, seconds: float = 0) -> list[Task]:
-    """Tasks that differ in their ids; the test takes `seconds` more than nothing."""
+    """Tasks that differ only in their ids; the test takes `seconds` seconds."""
     test = TEST.format(pause=f"sleep {seconds}; " if seconds else "")
     one = Task.of({"repo": "r", "patch": BUG, "problem_statement": "x", "FAIL_TO_PASS": ["t"]})
     one |= {"PASS_TO_PASS": [], "image_name": "x", "repo_recipe": "tiny", "test_cmd": test, "test_files": []}

@@ -76,7 +76,8 @@ def tell_tasks(path: Path, args: argparse.Namespace) -> None:
 def measure_repository(
     name: str, tasks: list[dict[str, Any]], args: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """Figures of the tasks of a repository. Gold runs are shared: two and one with answers, then three."""
+    """Figures of the tasks of a repository. Tasks share the gold runs: first two runs and one with answers,
+    then three."""
     tests = sorted({test for task in tasks for test in task["FAIL_TO_PASS"]})
     files = sorted({test.partition("::")[0] for test in tests})
     with tempfile.TemporaryDirectory() as scratch:
@@ -98,7 +99,7 @@ def measure_repository(
 
 
 def only(question: Question, tests: list[str]) -> Question:
-    """The part of a question that asks some of its tests."""
+    """The part of a question that has only some of its tests."""
     kept = {test: base for test, base in question.manifest.tests.items() if test in tests}
     unformed = {test: why for test, why in question.unformed.items() if test in tests}
     names = [path for path, base in question.manifest.questions.items() if base in kept.values()]
@@ -108,7 +109,7 @@ def only(question: Question, tests: list[str]) -> Question:
 
 
 def patch(root: Path, text: str, *flags: str) -> None:
-    """Makes the bug of a task in a folder, or takes it out."""
+    """Applies the bug of a task in a folder, or removes it."""
     command = ["patch", "-p1", "-s", "-d", str(root), *flags]
     subprocess.run(command, input=text.encode(), check=True, capture_output=True)
 

@@ -84,7 +84,7 @@ def nothing_to_do(world: Path) -> Spent:
 
 @dataclass
 class Stage:
-    """What all jobs of one script took: seconds, and the peak of memory (bytes) of the biggest."""
+    """The seconds of all jobs of one script, and the peak memory in bytes of the largest job."""
 
     jobs: int = 0
     wall: float = 0.0
@@ -93,7 +93,7 @@ class Stage:
 
 
 def stages(log: Path) -> dict[str, Stage]:
-    """What each script took, from the log that its processes left."""
+    """The cost of each script, from the log that its processes wrote."""
     found: dict[str, Stage] = defaultdict(Stage)
     for line in log.read_text().splitlines():
         told = json.loads(line)
@@ -117,13 +117,14 @@ class Whole:
     page: int
 
     def milliseconds(self, seconds: str) -> float:
-        """Wall or CPU milliseconds an instance of all that is counted."""
+        """Wall or CPU milliseconds per instance, over all that is counted."""
         idle = sum(getattr(self.stages[name], seconds) for name in UNCOUNTED if name in self.stages)
         return 1000 * (getattr(self.spent, seconds) - idle) / (self.instances + 2 * HELDOUT)
 
 
 def run_whole(folder: Path, instances: int, per_shard: int) -> Whole:
-    """Makes a world and runs all of it with one core; then asks again, with nothing left to do."""
+    """Makes a world and runs all of it with one core; then runs the command again, with nothing left to
+    do."""
     world = make_world(folder, instances, max(1, instances // per_shard))
     log = folder / "idle.log"
     spent = spend(world, "--cores", "1", "--quiet", "all", log=log)

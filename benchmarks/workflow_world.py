@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.e2e.clone import copy_repository
 
 IMAGES = 250
-"""Different images of a subset; SWE-smith's rows share about as many."""
+"""Number of different images of a subset; SWE-smith's rows share about as many."""
 HELDOUT = 500
 
 EXPERIMENT = """\

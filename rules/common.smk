@@ -62,7 +62,7 @@ os.environ.update(submission(SITE))
 
 
 def hold_results():
-    """Refuses to start while another run uses results/. The lock ends with the process, however that ends."""
+    """Refuses to start while another run uses results/. However the process ends, its lock ends too."""
     share_with_group("results")
     try:
         HELD.append(lock("results/.lock"))
@@ -72,7 +72,7 @@ def hold_results():
 
 
 def names_regex(kind):
-    """Regular expression of the recipes that are there."""
+    """Regular expression that matches the existing recipes."""
     return "|".join(map(re.escape, recipes.names(kind))) or "(?!)"
 
 

@@ -22,18 +22,19 @@ def names_matching(kind, key, *values):
 
 
 def matching(names):
-    """Regular expression of these names; nothing matches that of none."""
+    """Regular expression that matches these names; without names, it matches nothing."""
     return "|".join(names) or "(?!)"
 
 
 def servers_at_once(policy):
-    """Conversations at once that the servers of a policy's job take."""
+    """Maximum number of conversations at the same time on the servers of a policy's job."""
     job = policy_job(policy)
     return SETTINGS.rollouts_at_once * (job.nodes * job.servers if job else 1)
 
 
 def rollout_workers(wildcards):
-    """Rollouts at once: bounded by cores for a scripted policy, by its servers for a model."""
+    """Maximum number of rollouts at the same time: limited by cores for a scripted policy, by servers for a
+    model."""
     settings = policy_settings(wildcards)
     if settings.kind == "scripted":
         return WORKERS
@@ -41,7 +42,7 @@ def rollout_workers(wildcards):
 
 
 def rollout_threads(wildcards):
-    """Cores of a rollout job: the sandboxes of a model mostly wait for it."""
+    """Cores of a rollout job; one for a model, because its sandboxes mostly wait for the model."""
     return WORKERS if policy_settings(wildcards).kind == "scripted" else 1
 
 
@@ -51,13 +52,13 @@ def model_threads(wildcards):
 
 
 def rollout_job(wildcards):
-    """What a rollout job asks a cluster for."""
+    """Resources that a rollout job requests from a cluster."""
     plain = Job(cpus=rollout_workers(wildcards), **SANDBOXES)
     return policy_job(policy_settings(wildcards)) or plain
 
 
 def sft_job(wildcards):
-    """What a training job asks a cluster for."""
+    """Resources that a training job requests from a cluster."""
     settings = sft_settings(wildcards)
     job = settings.job
     return Job(
@@ -67,7 +68,7 @@ def sft_job(wildcards):
 
 
 def rl_job(wildcards):
-    """What a job of reinforcement learning asks a cluster for."""
+    """Resources that a job of reinforcement learning requests from a cluster."""
     settings = rl_settings(wildcards)
     if "job" in settings.model_fields_set:
         return settings.job
@@ -86,7 +87,7 @@ def raters_of(*kinds):
 
 
 def rater_job(wildcards):
-    """What a rating job asks a cluster for."""
+    """Resources that a rating job requests from a cluster."""
     return policy_job(rater_policy(wildcards)) or Job(cpus=1, mem_mb=2000)
 
 
@@ -96,6 +97,6 @@ def rater_policy(wildcards):
 
 
 def pulled_images(wildcards):
-    """Record of a subset's images where they were pulled: an export tells their digests then."""
+    """Record of a subset's pulled images, from which an export takes digests; "" if none were pulled."""
     path = pattern("images").format(subset=wildcards.subset)
     return path if os.path.exists(path) else ""

@@ -19,7 +19,7 @@ def at(function):
 
 
 def needs(kind):
-    """What a kind is made from, by role; recipes count by their content."""
+    """The inputs of a kind of artifact, by role. The dates of recipes do not count, only their content."""
 
     def undated(paths):
         return [
@@ -37,7 +37,8 @@ def needs(kind):
 
 
 def made(kind, *roles):
-    """A kind's files by role, all or these; a paid one stays until its next version is whole."""
+    """A kind's files, by role: all, or only those of `roles`. A paid file stays until its next version is
+    complete."""
     found = {role: KINDS[kind].files[role] for role in roles or KINDS[kind].files}
     found = {
         role: path if os.path.splitext(path)[1] else directory(path)
@@ -54,7 +55,7 @@ def slices(kind):
 
 
 def settings(kind):
-    """Function of the wildcards: their recipe of a kind, checked and complete."""
+    """Returns a function from wildcards to their recipe of a kind, checked and with defaults."""
     return at(lambda wildcards: wildcards.recipe(kind))
 
 
@@ -65,7 +66,8 @@ rl_settings = settings(kinds.RL)
 
 
 def sandbox_image(wildcards):
-    """Record of the sandbox image, where the backend needs it for tasks without an image of their own; else none."""
+    """Record of the sandbox image if the backend needs it for tasks without an image of their own; otherwise
+    none."""
     whole = parts_of(wildcards.subset)[-1]
     made_here = recipes.named(kinds.SUBSET, whole).source != "dataset"
     needed = SETTINGS.backend in ("docker", "apptainer") and made_here
@@ -73,15 +75,15 @@ def sandbox_image(wildcards):
 
 
 def scored_by_this_run(wildcards):
-    """Tasks that this run's experiment scores, if it trains or scores this SFT recipe; else none."""
+    """Tasks that this run's experiment scores, if it trains or scores this SFT recipe; otherwise none."""
     names = EXPERIMENT.benchmarks if wildcards.sft in trained(EXPERIMENT) else []
     return RUN.each("tasks", names)
 
 
 @at
 def kept_from_rl(wildcards):
-    """Tasks that a recipe of reinforcement learning may not be trained on: its validation's, and those that this
-    run's experiment scores if it scores weights of this recipe."""
+    """Tasks on which a recipe of reinforcement learning may not be trained: the tasks of its validation and,
+    if this run's experiment scores weights of this recipe, the tasks that it scores."""
     names = (
         EXPERIMENT.benchmarks if wildcards.names["rl"] in learned(EXPERIMENT) else []
     )

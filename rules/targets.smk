@@ -19,7 +19,8 @@ OUTPUTS = {
 
 
 def refuse_unknown_targets():
-    """Ends with one line when the command names a target that no rule makes; Snakemake does not say which name."""
+    """Ends with one line if the command names a target that no rule makes; Snakemake does not tell which name
+    is wrong."""
     if not workflow.is_main_process or os.path.basename(sys.argv[0]) != "snakemake":
         return
     # Parsing again would name the profile a second time.
@@ -51,7 +52,7 @@ name_variants()
 
 
 def acting_policy(job):
-    """(name, recipe) of the policy whose model a job asks; None for other jobs."""
+    """(name, recipe) of the policy whose model a job queries; None for other jobs."""
     names = dict(job.wildcards.items())
     if job.rule.name.startswith("rate_difficulty"):
         names = {"policy": recipes.named(kinds.RATER, names["rater"]).policy}
@@ -61,7 +62,8 @@ def acting_policy(job):
 
 
 def require_keys():
-    """Ends with one line when a planned job needs a key that is not in the environment, or a cluster that is not there."""
+    """Ends with one line if a planned job needs a key that is not in the environment, or a cluster that does
+    not exist."""
     try:
         if SITE and workflow.dag.needrun_jobs():
             require_controller()

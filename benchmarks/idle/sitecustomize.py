@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from importlib.machinery import PathFinder
 
 FILLER = " " + 4 * "observation"
-"""What trajectories are filled with up to $SWELAB_IDLE_BYTES."""
+"""The text with which trajectories are filled up to $SWELAB_IDLE_BYTES."""
 REPLACED = {}
 """Attributes to set once a module is imported: {module: {dotted attribute: function}}."""
 
@@ -30,7 +30,7 @@ def replaces(module, name):
 
 
 class Finder:
-    """Finds the modules of REPLACED as ever, and changes them after they have run."""
+    """Finds the modules of REPLACED as usual, and replaces their attributes after they have run."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -46,7 +46,7 @@ class Finder:
                 owner = module
                 for parent in parents:
                     owner = getattr(owner, parent)
-                getattr(owner, last)  # a name that is gone ends the run: nothing real runs in its place
+                getattr(owner, last)  # a missing name ends the run, so that nothing real runs
                 setattr(owner, last, function)
 
         spec.loader.exec_module = exec_module
@@ -55,7 +55,7 @@ class Finder:
 
 @replaces("swelab.rollouts.rollout_stage", "attempt_task")
 def attempt(task, *_, **__):
-    """A rollout that submitted at once, with a patch of its own."""
+    """A rollout that submitted at its first turn, with a patch that only this task has."""
     name = task["instance_id"]
     long = FILLER * (int(os.environ.get("SWELAB_IDLE_BYTES", "0")) // len(FILLER))
     turns = [("system", "Fix the bug."), ("user", task["problem_statement"] + long), ("assistant", name)]
@@ -71,13 +71,13 @@ def attempt(task, *_, **__):
 
 @replaces("swelab.models.policy_models", "open_service")
 def open_service(*_):
-    """No service: nobody asks it."""
+    """Opens no service, since no request is made."""
     return nullcontext()
 
 
 @replaces("swelab.grading.grading_stage", "run_patch")
 def run_patch(task, patch, *_, **__):
-    """Evidence of tests that passed; of failed ones for an empty patch, of none for the bug itself."""
+    """Evidence of passed tests; for an empty patch, of failed tests; for the bug itself, of no tests."""
     from swelab.grading.evidence import RunEvidence
 
     word = "PASSED" if patch else "FAILED"
@@ -100,7 +100,7 @@ def run_patch(task, patch, *_, **__):
 
 @replaces("swelab.grading.validation.subset_lock", "find_leaks")
 def find_leaks(*_):
-    """No image is searched: those here have no files."""
+    """Searches no image, since these images have no files."""
     return ()
 
 
@@ -125,7 +125,7 @@ def pulled(_, text):
 
 @replaces("swelab.files.weights", "identity")
 def identity(_):
-    """What stands for a checkpoint without weights."""
+    """The hashes of a checkpoint without weights."""
     from swelab.files.weights import Checkpoint
 
     return Checkpoint(digest="0" * 64, files={})
@@ -133,12 +133,12 @@ def identity(_):
 
 @replaces("swelab.sft.train.preflight", "findings")
 def findings(_):
-    """A training without weights is let through."""
+    """Returns no findings, so that a training without weights may start."""
     return []
 
 
 def make_tokenizer(_recipe, _world, folder):
-    """A folder with nothing of a model but a ChatML tokenizer."""
+    """Makes a model's folder that only has a ChatML tokenizer."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -167,7 +167,7 @@ def publish_log(_work, _name, metrics):
 
 
 class Training:
-    """Stands for the modules that would import torch."""
+    """Replaces the modules that would import torch."""
 
     World = staticmethod(lambda *_: None)
     make_base_model = staticmethod(make_tokenizer)
@@ -176,7 +176,7 @@ class Training:
 
 
 def peak_bytes():
-    """The peak of this program's own resident memory; what it was forked from does not count."""
+    """Peak resident memory of this program, without the program from which it was forked."""
     for line in open("/proc/self/status"):
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

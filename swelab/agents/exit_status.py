@@ -53,10 +53,10 @@ def mini_end(info: Record) -> RolloutEnd:
 def swe_agent_end(info: Record, settings: Any, patch: str, last_words: str) -> RolloutEnd | None:
     """The end of a run of SWE-agent; None if it has not ended.
 
-    info: of its trajectory. settings: its `replay_config`. last_words: the program's last message. If a limit
-    made SWE-agent submit the present patch, the end is that limit. If a lost service made it submit, the end
-    is `submitted`. SWE-agent does not recognise every server's message about a full context, so `last_words`
-    is searched for it.
+    info: the trajectory's `info`. settings: its `replay_config`. last_words: the program's last message. If a
+    limit made SWE-agent submit the present patch, the end is that limit. If a lost service made it submit,
+    the end is `submitted`. SWE-agent does not recognise every server's message about a full context, so
+    `last_words` is searched for it.
     """
     status = info.get("exit_status")
     by_itself = _AUTOSUBMITTED.fullmatch(status or "")

@@ -106,7 +106,7 @@ def instance(
     """One entry of an instance file of type expert_file.
 
     image: reference of an image in the engine. workdir: path of the repository. start: (shell line to run
-    there, files); {folder} in the line becomes a folder with these files. labels: of the container. The
+    there, files); {folder} in the line becomes a folder with these files. labels: the container's labels. The
     repository is not reset, because a reset would fetch later commits from its origin.
     """
     marks = [f"--label={name}={value}" for name, value in labels.items()]

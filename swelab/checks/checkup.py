@@ -20,7 +20,7 @@ from swelab.records import Fault
 from swelab.sandbox.scratch import scratch_base
 
 DISK_GIB, MEMORY_GIB, CORES = 5, 8, 2
-"""With less, the demo is slow or may not finish, but it is not stopped."""
+"""Minimum values: with less, the demo is slow or may not finish, but it is not stopped."""
 
 ADVICE = {
     "bubblewrap": ["make setup says what is missing; or set backend: docker in configs/config.yaml"],

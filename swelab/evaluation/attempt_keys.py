@@ -24,7 +24,7 @@ from swelab.tasks.checkout import RepoStore
 class Item:
     """One attempt: a task, and the number of the sample.
 
-    key: of its rollout. result_key: of its verdict, which also depends on the witness.
+    key: the key of its rollout. result_key: the key of its verdict, which also depends on the witness.
     """
 
     task: Task

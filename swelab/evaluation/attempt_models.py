@@ -40,7 +40,7 @@ def open_attempt_models(
 ) -> Iterator[ModelFor]:
     """Yields a function from a task and the number of a sample to the attempt's model.
 
-    Weights are served once for all samples. log: of that server. paid: the paid turns of a hosted model, by
+    Weights are served once for all samples. log: the server's log. paid: the paid turns of a hosted model, by
     sample. Raises InputError, ServingError, BudgetSpent.
     """
     with ExitStack() as stack:

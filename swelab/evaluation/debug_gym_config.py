@@ -89,7 +89,8 @@ def read_settings(request: RunRequest) -> Settings:
 
 
 def plan_of_settings(settings: Settings, request: RunRequest, folder: Path, root: Path) -> Plan:
-    """The plan of an evaluation. folder: of the plan's own files. root: of the clone. Raises InputError."""
+    """The plan of an evaluation. folder: for the plan's own files. root: the clone's root. Raises
+    InputError."""
     name, scaffold = _scaffold(settings, request)
     model, policy = _policy(settings, request.config)
     return Plan(
@@ -106,7 +107,7 @@ def plan_of_settings(settings: Settings, request: RunRequest, folder: Path, root
 
 
 def source_of(settings: Settings, where: Path, root: Path) -> Source:
-    """The tasks of a configuration. root: of the clone. Raises InputError."""
+    """The tasks of a configuration. root: the clone's root. Raises InputError."""
     environment = settings["env_kwargs"]
     seconds = environment.get("run_timeout", 30)
     _check_number("env_kwargs.run_timeout", seconds, where)

@@ -54,7 +54,7 @@ def run_configuration(
 ) -> tuple[list[str], int]:
     """Runs what is left of a configuration; returns (lines of summary.txt, number of problems with an error).
 
-    root: of the clone. most: runs only the first so many problems; 0 for all. Raises InputError, Fault;
+    root: the clone's root. most: maximum number of problems to run; 0 for all. Raises InputError, Fault;
     summary.txt then lists the problems that are finished.
     """
     settings = read_settings(request)

@@ -50,8 +50,8 @@ def evaluate(
 
     choose: selects the tasks to attempt. dry: only checks. redo: tasks whose finished attempts are repeated.
     written: makes the object that writes attempts' folders. Raises InputError (no usable row, another
-    evaluation's folder), Fault (a check failed; the model's service refuses; too many attempts were lost,
-    after a table is printed). The files then hold the finished attempts.
+    evaluation's folder), Fault (a check failed; the model's service refuses; too many attempts were lost, in
+    which case a table is printed first). The files then hold the finished attempts.
     """
     plan = with_archives(plan)
     benchmark, tasks = _benchmark(plan, choose)

@@ -89,7 +89,7 @@ def write_leaderboard(
 
 @dataclass(frozen=True)
 class Submitted:
-    """An attempt in a submission. grade, trajectory: None if there is none. log: of the tests."""
+    """An attempt in a submission. grade, trajectory: None if there is none. log: the tests' log."""
 
     instance_id: str
     status: str

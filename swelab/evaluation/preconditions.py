@@ -135,7 +135,7 @@ def completion(
 
 
 def tools(finding: Finding, answer: Any, scaffold: str) -> Finding:
-    """Whether the answer to CALL calls the tool. finding: of that completion."""
+    """Whether the answer to CALL calls the tool. finding: the finding about the completion."""
     if finding.severity != Severity.OK:
         return fix(f"tools: {finding.sentence.removeprefix('completion: ')}; {scaffold} needs them")
     if getattr(answer.choices[0].message, "tool_calls", None):

@@ -82,7 +82,8 @@ def visible_spec(task: Task) -> RunSpec | None:
 
 
 def run_visible(task: Task, patch: str, bench: Bench) -> VisibleRun:
-    """Runs the tests that the agent could see on its patch. Raises InputError (an unusable task)."""
+    """Runs, on the agent's patch, the tests that the agent could see. Raises InputError (an unusable
+    task)."""
     spec, name = visible_spec(task), task.instance_id
     if task.hidden_tests:
         patch = patch_paths.without(patch, {*task.failing_files})

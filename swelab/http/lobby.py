@@ -36,7 +36,7 @@ class Lobby:
     ) -> None:
         self._loop, self._listener, self._registry, self._set_up = loop, listener, registry, set_up
         self._silent: dict[int, tuple[socket.socket, str, float]] = {}  # by descriptor; since when
-        self._poll = select.epoll()  # one epoll costs less than a reader of the event loop for each socket
+        self._poll = select.epoll()  # cheaper than a reader of the event loop for each socket
         loop.add_reader(self._poll.fileno(), self._look_for_bytes)
         self._ready: dict[str, deque[socket.socket]] = {}
         self._tasks: set[asyncio.Task[None]] = set()

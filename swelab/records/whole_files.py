@@ -24,7 +24,7 @@ def share_with_group(folder: str | Path) -> None:
 
 @contextmanager
 def folder_for(path: Path) -> Iterator[Path]:
-    """Makes the folder `path` if needed. If the block fails, removes the empty ones among the new folders."""
+    """Makes the folder `path` if needed. If the block fails, removes the new folders that are empty."""
     made = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
     try:

@@ -227,7 +227,7 @@ class Learner:
         self._gathered(None)
 
     def resume(self, folder: Path) -> None:
-        """See `Trainee`. The number of ranks may differ from that of the run that saved the state."""
+        """See `Trainee`. The run that saved the state may have had another number of ranks."""
         self.steps = read_state(folder, self.optimizer, self.device)
 
     def peak_mib(self) -> float:

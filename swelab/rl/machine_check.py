@@ -34,7 +34,7 @@ def preflight(recipe: Rl, config: ModelConfig | None, machine: Machine) -> list[
     """Returns the objections to a recipe on a machine; [] if there are none. For verl, good findings are
     included.
 
-    config: of the starting weights; None if they do not exist, and then memory is not checked.
+    config: the config of the starting weights; None if they do not exist, and then memory is not checked.
     """
     findings = [*(_model(recipe, config) if config else ()), *(low(line) for line in unheard(recipe))]
     if recipe.engine == "verl":

@@ -101,7 +101,8 @@ def trainer_needs(recipe: Rl, config: ModelConfig) -> TrainerMemory:
 
 @dataclass(frozen=True)
 class EngineRoom:
-    """Capacity of an engine. weights: bytes on each GPU. tokens: of the cache. count: number of engines."""
+    """Capacity of an engine. weights: bytes on each GPU. tokens: size of the cache in tokens. count: number
+    of engines."""
 
     weights: float
     tokens: int

@@ -48,8 +48,8 @@ def advantages_of(group: Group, recipe: Rl) -> list[list[float]]:
 
 
 def measured(groups: Sequence[Group], version: str) -> dict[str, float]:
-    """Returns the measures of a step before it is trained. version: of the weights at the start of the
-    step."""
+    """Returns the measures of a step before it is trained. version: the version of the weights at the start
+    of the step."""
     tally = Tally()
     for group in groups:
         tally.add(group.attempts, group.treated)

@@ -30,8 +30,8 @@ class RankLost(Fault):
 class RankedLearner:
     """A learner on `ranks` processes with `threads` CPUs each, or a GPU each. See `learner.Trainee`.
 
-    The ranks end at the latest with the thread that opens them. address: of the socket; it is on the ranks'
-    command lines.
+    The ranks end at the latest with the thread that opens them. address: the socket's address; it is on the
+    ranks' command lines.
     """
 
     def __init__(self, opened: Opened, ranks: int, threads: int, device: str, log: Path):

@@ -49,7 +49,8 @@ class RayRequest:
 class HostRollouts:
     """Arguments with which a host makes rollouts; see `ray_workers.Place`.
 
-    folder: of the run; it holds the journals of unfinished rollouts. url: of the policy's servers.
+    folder: the run's folder, which holds the journals of unfinished rollouts. url: the URL of the policy's
+    servers.
     """
 
     recipe: Rl
@@ -132,7 +133,7 @@ def ray_places(
 
 
 def journal_of(folder: Path, request: RolloutRequest) -> Path:
-    """The journal of one rollout while a host works on it. folder: of the run."""
+    """The journal of one rollout while a host works on it. folder: the run's folder."""
     return folder / "on-hosts" / f"{request.name}.jsonl"
 
 

@@ -30,7 +30,7 @@ class Reads:
 def open_bench(reads: Reads, folder: Path, at_once: int) -> Iterator[tuple[Bench, Path]]:
     """Opens the grader, with sandboxes for `at_once` rollouts, and a folder that is deleted at the end.
 
-    folder: of the run; results of tested patches are cached there. Raises BackendMissing, InputError.
+    folder: the run's folder; results of tested patches are cached there. Raises BackendMissing, InputError.
     """
     with scratch_folder() as scratch, Deferred(open_backend(), most=at_once) as backend:
         store = RepoStore(reads.repos_dir, scratch / "repos")

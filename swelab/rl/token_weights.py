@@ -1,4 +1,4 @@
-"""Weights of trained tokens in the loss of a batch: the aggregation, computed before the loss.
+"""Weights of trained tokens in the loss of a batch: they aggregate the loss, and are computed before it.
 
 The loss of a batch is the sum over its trained tokens of weight x loss. The weights depend on the whole
 batch. So losses of micro-batches and ranks are only summed, and a rollout that was split into several samples

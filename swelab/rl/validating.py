@@ -18,7 +18,7 @@ from swelab.rl.rollouts import Maker, RolledOut, RolloutRequest, StepJournal
 class Validation:
     """Held-out tasks, attempted once each at the start, every `every` steps and at the end.
 
-    name: of its folder. It depends on the tasks and the sampling.
+    name: the name of its folder. It depends on the tasks and the sampling.
     """
 
     name: str

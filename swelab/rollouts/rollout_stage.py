@@ -161,7 +161,8 @@ class RolloutPlace:
     def at_work(
         self, store: RepoStore, backend: Backend, scratch: Path, log: Path
     ) -> Iterator[Callable[[Task], Trajectory]]:
-        """Yields a function from a task to its trajectory. log: of the model server, if one is needed."""
+        """Yields a function from a task to its trajectory. log: the log of the model server, if one is
+        needed."""
         named = (self.policy, self.policy_name, self.scaffold, log, self.paid(store))
         loop = (self.scaffold, scratch, self.images)
         with open_policy(*named) as model_for:

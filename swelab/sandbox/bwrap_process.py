@@ -97,8 +97,8 @@ def as_bytes(text: str) -> bytes:
 class Launch:
     """A sandboxed process tree that waits at the gate. Raises SandboxLost if it does not reach the gate.
 
-    bwrap: the command that enters the lifeline, then bwrap's path. arguments: for bwrap. program: the seccomp
-    filter. command: the argv to run inside.
+    bwrap: the command that enters the lifeline, then bwrap's path. arguments: bwrap's arguments. program: the
+    seccomp filter. command: the argv to run inside.
     """
 
     def __init__(

@@ -149,7 +149,7 @@ def engine_profile() -> dict[str, Any]:
     spaces = [
         rule(["clone"], errno.EPERM, args=argument(bit, "SCMP_CMP_MASKED_EQ", valueTwo=bit)) for bit in bits
     ]
-    # An engine's rule is a conjunction, so we write "none of these families" as the gaps between them.
+    # An engine's rule is a conjunction, so we write a rule for each family that is not allowed.
     gaps = [family for family in range(_MOST_FAMILIES) if family not in _ADDRESS_FAMILIES]
     sockets = [rule(["socket"], errno.EAFNOSUPPORT, args=argument(family, "SCMP_CMP_EQ")) for family in gaps]
     sockets.append(rule(["socket"], errno.EAFNOSUPPORT, args=argument(_MOST_FAMILIES, "SCMP_CMP_GE")))

@@ -81,9 +81,9 @@ def score(
 
     `resolve_rate` is resolved / all attempts, with one attempt for each task and run. By SWE-bench's
     convention, attempts lost to infrastructure count as not resolved. `without_infra_errors` leaves lost
-    attempts out of both counts. `validation` exists if the tasks went through the gate. usage: of each run,
-    by instance id. Raises InputError: no tasks, a report of other tasks, of another policy or subset or run,
-    tasks without a grade, or counts that contradict the instances.
+    attempts out of both counts. `validation` exists if the tasks went through the gate. usage: the usage of
+    each run, by instance id. Raises InputError: no tasks, a report of other tasks, of another policy or
+    subset or run, tasks without a grade, or counts that contradict the instances.
     """
     reports = [report] if isinstance(report, dict) else report
     outline, repos = Outline(), {}

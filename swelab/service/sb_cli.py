@@ -69,7 +69,8 @@ class SbCli:
     def submit(
         self, predictions: Path, at: ServiceBenchmark, run_id: str, ids: Sequence[str], whole: bool
     ) -> dict[str, str]:
-        """Sends the predictions of `ids` from a file; returns the reason by id of each that was not accepted.
+        """Sends the predictions of `ids` from a file; returns the reasons for predictions that were not
+        accepted, by id.
 
         whole: whether `ids` are all predictions in the file. Raises ServiceError if the program fails or does
         not report on each id; SubmissionRefused.

@@ -37,7 +37,8 @@ RUN_LIMITS = Limits(wall_seconds=120, cpu_seconds=120, output_bytes=8 << 20)
 
 @dataclass(frozen=True)
 class Bug:
-    """A candidate: one mutation of one function. line: of the function's `def` in the module, from 1."""
+    """A candidate: one mutation of one function. line: number of the line with the function's `def` in the
+    module, from 1."""
 
     function: Function
     mutation: Mutation

@@ -24,8 +24,8 @@ Form = Callable[[Task], Record | None]
 def export(tasks: Iterable[Task], folder: Path, *, name: str, recipe: Subset, images: Path | None) -> Record:
     """Writes the files LISTS and ROWS into `folder`; returns their numbers of lines, and what was left out.
 
-    name and recipe: of the subset. images: record of pulled images, whose digests are written. Rows are read
-    one at a time. Raises InputError: no task, text that is no image's name.
+    name, recipe: the subset's name and recipe. images: record of pulled images, whose digests are written.
+    Rows are read one at a time. Raises InputError: no task, text that is no image's name.
     """
     digests = _digests(images)
     counts, left_out, seen = Counter[str](), Counter[str](), set[str]()
@@ -64,7 +64,7 @@ def export(tasks: Iterable[Task], folder: Path, *, name: str, recipe: Subset, im
 
 
 def docker_image(task: Task, digests: Mapping[str, str]) -> str:
-    """The name of a task's image for `docker pull`, with its digest if that is known; "" for no image.
+    """The name of a task's image for `docker pull`, with its digest if the digest is known; "" for no image.
 
     Tasks that we make have no image of their own. Raises InputError for text that is no image's name.
     """

@@ -133,7 +133,7 @@ def _late():
 
 
 """
-"""Prints report lines after the runner's own, from a thread and not from an exit handler."""
+"""Prints report lines after the runner's lines, from a thread and not from an exit handler."""
 
 
 def rewrites_the_record(tree: Path, task: Task) -> None:

@@ -80,7 +80,7 @@ def one_a_repo(tasks: list[Task]) -> list[Task]:
 
 
 def plain_grade(task: Task, patch: str, store: RepoStore, backend: Backend) -> bool:
-    """Whether a grader that applies a patch, runs tests and reads the log (as SWE-smith's) resolves it."""
+    """Whether a grader like SWE-smith's, which applies a patch, runs tests and reads the log, resolves it."""
     with store.scratch_checkout(task) as tree, backend.start(tree) as sandbox:
         sandbox.put("/tmp/patch.diff", encode_patch(patch))
         ways = (

@@ -42,7 +42,7 @@ REFERENCE = frozenset({"reference"})
 """The name for "no checks": patches are judged as SWE-bench's own harness judges them."""
 
 IN_IMAGES = {"memory_bytes": 8 << 30, "processes": 512, "disk_bytes": 20 << 30, "file_bytes": 2 << 30}
-"""The least limits of a command in a published image."""
+"""Minimum values of the limits of a command in a published image."""
 
 
 def grade_key(task: Task, patch: str, outcome: str, place: str) -> str:

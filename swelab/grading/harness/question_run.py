@@ -20,7 +20,7 @@ from swelab.tasks.checkout import encode_patch
 from swelab.witness import CHANNEL, NEEDS, runtime_files
 
 VALUES_BYTES = 9 << 20
-"""Most bytes of values that are kept; our own runtime emits less."""
+"""Maximum bytes of values that we keep; our own runtime emits less."""
 
 FULL_BYTES = 7_900_000
 """If there are more bytes of values, our runtime may have left some out: it emits at most 8 MB."""

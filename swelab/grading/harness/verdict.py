@@ -43,7 +43,7 @@ _WORDS = {
 }
 _NOT_FAILING = {"PASSED", "SKIPPED", "XFAIL"}
 _MOST_TAGS = 1_000_000
-"""Most tags in a JUnit file that we read: patched code may write into it."""
+"""Maximum number of tags in a JUnit file that we read, since patched code may write into the file."""
 
 _ENDS_ITSELF = (0, 1, 5)
 """Exit codes of pytest after a complete session; after any other code the record may be incomplete."""

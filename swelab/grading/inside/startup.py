@@ -45,7 +45,7 @@ def load_runner():
     for name in plugins:
         try:
             importlib.import_module("_pytest." + name)
-        except Exception:  # a part that we cannot import here is not used by the run either
+        except Exception:  # the run does not use a part that cannot be imported here
             continue
     return True
 

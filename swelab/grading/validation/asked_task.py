@@ -22,9 +22,9 @@ class TaskQuestion:
 
     listed: test files that its text needs; further: all test files that its run needed; patterns: name
     patterns of test files in addition to pytest's own; whole: the test folders stay complete; cases: numbers
-    of the cases in its tests. Emitted values: first: of the gold patch, in a sandbox that tasks share; own:
-    of the gold patch, in a sandbox like the one at grading; answers: of the form that has the expected
-    values; bug: of the code without a patch.
+    of the cases in its tests. Emitted values: first: from the gold patch, in a sandbox that tasks share; own:
+    from the gold patch, in a sandbox like the one at grading; answers: from the question form that has the
+    expected values; bug: from the code without a patch.
     """
 
     task: Task

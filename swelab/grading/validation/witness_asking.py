@@ -41,8 +41,8 @@ def ask_all(questions: Sequence[TaskQuestion], bench: Bench, together: bool) -> 
 
 
 def _ask_gold_jointly(questions: Sequence[TaskQuestion], bench: Bench, together: bool) -> None:
-    """Runs questions on the gold patch in shared runs; `own` stays None for a task that gains nothing from
-    them.
+    """Runs questions on the gold patch in shared runs; `own` stays None for a task for which shared runs give
+    no usable values.
 
     The second run has only one task, as at grading. With `together`, each half of the tasks shares a second
     run, in which each task has another position than in the first run.

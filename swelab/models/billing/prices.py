@@ -43,7 +43,7 @@ class TokenCounts(TypedRecord):
 
 
 def read_usage(response: Any) -> CallTokens | None:
-    """The token counts in a LiteLLM response; None if it has none, or no tokens of a prompt."""
+    """The token counts in a LiteLLM response; None if the response has no counts, or none for the prompt."""
     told = getattr(response, "usage", None)
     details = getattr(told, "prompt_tokens_details", None)
     prompt, completion = _count(told, "prompt_tokens"), _count(told, "completion_tokens")

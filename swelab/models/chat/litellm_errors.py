@@ -26,7 +26,7 @@ NO_QUOTA = re.compile(
 FILTER = re.compile(r"content[_ ](filter|management|polic)|safety system|usage polic", re.I)
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 GATEWAYS = (408, 502, 504, 520, 522, 524)
-"""Statuses of proxies between us and the service; the service may have charged all the same."""
+"""Statuses of proxies between us and the service; the service may still have charged for the call."""
 NO_KEY = re.compile(r"missing (credentials|\w+ api key)", re.I)
 SHOWN_BYTES = 1 << 16
 ANSWERS = ("output", "outputs", "response", "result", "results", "data", "text", "generations", "embeddings")
@@ -39,7 +39,7 @@ CODES = ("code", "statusCode", "status_code", "error_code", "errorCode")
 @dataclass(eq=False)
 class CallFault(Exception):
     """A call that gave no answer. kind: one of the words above. charged: whether it may have been paid for.
-    wait: seconds that the service asks for. status: of its HTTP answer; None without one."""
+    wait: seconds that the service asks for. status: the status of its HTTP answer; None without one."""
 
     kind: str
     text: str

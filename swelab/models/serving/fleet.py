@@ -69,10 +69,9 @@ class Fleet:
             return not self._ended.is_set() and any(s.up() for s in self.servers)
 
     def publish(self, weights: Weights, in_turns: bool = False) -> int:
-        """Makes all running servers, and all that start later, serve other weights.
-
-        Returns how many serve them now. in_turns: running turns continue with the new weights; otherwise each
-        server finishes them first. A server that dies meanwhile restarts with the new weights. Raises
+        """Replaces the weights of all running servers, and of servers that start later. Returns how many
+        servers have the new weights now. in_turns: running turns continue with the new weights; otherwise
+        each server finishes them first. A server that dies meanwhile restarts with the new weights. Raises
         ServingError if a running server refuses.
         """
         with self.changed:

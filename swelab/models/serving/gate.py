@@ -27,14 +27,14 @@ from swelab.models.serving.workers import Worker, Workers
 
 REQUEST_SECONDS = 3600.0
 QUIET_SECONDS = 1800.0
-"""Longest silence of an engine during a response."""
+"""Maximum seconds without data from an engine during a response."""
 ATTEMPTS = 3
 AGAIN_SECONDS = 0.3
 LOSSES, LOSS_SECONDS, LOST = 3, 600.0, 10_000
 """The gate rejects a request during which LOSSES engines died within LOSS_SECONDS. LOST: how many such
 requests it remembers."""
 FREE_BYTES, BYTES_PER_TOKEN = 1 << 20, 64
-"""Longest request body: FREE_BYTES, and BYTES_PER_TOKEN for each token of the context."""
+"""Maximum size of a request body: FREE_BYTES, plus BYTES_PER_TOKEN for each token of the context."""
 BODIES_BYTES, BODIES = 256 << 20, 4
 """Maximum total size in bytes of the request bodies in memory; at least BODIES bodies of maximum size fit."""
 CONNECTIONS, UNAUTHENTICATED = 5462, 512

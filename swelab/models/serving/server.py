@@ -41,7 +41,7 @@ class Endpoint:
     """An OpenAI-compatible service: `url` ends in /v1, `model` is the served name.
 
     `alive` says whether our server still runs; for other services it is always true. `engine` is a key of
-    `engine.ENGINES`, and `admin_key` is needed to replace weights; both are of our servers only.
+    `engine.ENGINES`, and `admin_key` is needed to replace weights; both exist only for our servers.
     """
 
     url: str

@@ -1,10 +1,10 @@
 """Our advantages in verl, and our weights of sequences.
 
 The agent loop sees a whole group, so it applies the recipe's switches and estimator, and puts the advantage
-of each token where verl keeps rewards. verl's estimator returns these unchanged. So a masked rollout enters
-no baseline against the recipe, and the last sequence of a rollout does not overwrite its other sequences. We
-replace a few methods of verl's trainers. The new methods set the weight of a sequence and the number of
-optimizer steps of a batch, and save before the job ends (`verl_deadline`).
+of each token where verl keeps rewards. verl's estimator returns these unchanged. So a masked rollout enters a
+baseline only if the recipe allows it, and the last sequence of a rollout does not overwrite its other
+sequences. We replace a few methods of verl's trainers. The new methods set the weight of a sequence and the
+number of optimizer steps of a batch, and save before the job ends (`verl_deadline`).
 """
 
 from collections.abc import Iterator

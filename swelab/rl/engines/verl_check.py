@@ -22,9 +22,9 @@ RESULTS = Path("results")
 def cluster_findings(recipe: Rl, config: ModelConfig | None, machine: Machine) -> Iterator[Finding]:
     """Yields the findings on a recipe for verl, good ones included.
 
-    config: of the starting checkpoint; None if it is absent. machine: the one that runs this check; it may
-    have no GPU although the cluster's nodes have some. Sizes that do not fit together are refused earlier,
-    when the recipe is read.
+    config: the config of the starting checkpoint; None if it is absent. machine: the one that runs this
+    check; it may have no GPU although the cluster's nodes have some. Sizes that do not fit together are
+    refused earlier, when the recipe is read.
     """
     yield from _machines(recipe, machine)
     context, shared = recipe.rollouts.context_length, recipe.cluster.trainer.shared

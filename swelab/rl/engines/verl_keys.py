@@ -44,8 +44,8 @@ class JudgeModel:
 class RunFiles:
     """Files that a run on verl reads and writes.
 
-    name: of the recipe. weights: the checkpoint that the run starts from. tasks, held_out: rows of the tasks
-    for training and for validation. loops: names our agent loop. folder: of its checkpoints.
+    name: the recipe's name. weights: the checkpoint that the run starts from. tasks, held_out: rows of the
+    tasks for training and for validation. loops: names our agent loop. folder: for verl's checkpoints.
     """
 
     name: str

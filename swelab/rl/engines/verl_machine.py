@@ -68,7 +68,7 @@ def machine_keys(recipe: Rl, private: str, address: str) -> list[str]:
     """Overrides that depend on the machine on which verl runs. private: a folder with a short path, which is
     removed when the run ends.
 
-    address: of Ray's head; "" if verl starts Ray itself.
+    address: the address of Ray's head; "" if verl starts Ray itself.
     """
     ray = "ray_kwargs.ray_init"
     if address:

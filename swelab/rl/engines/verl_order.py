@@ -24,7 +24,7 @@ AGENT = "swelab"
 class Order:
     """All facts that verl's worker processes need about a training. Paths are absolute.
 
-    loops: number of processes that make rollouts. folder: of the run, with journals of all rollouts.
+    loops: number of processes that make rollouts. folder: the run's folder, with journals of all rollouts.
     """
 
     recipe: Rl

@@ -49,7 +49,7 @@ class OwnRay:
 class JobRay:
     """Ray over the nodes of our SLURM job; this process runs on the first of them.
 
-    env: of verl's processes, on every node. folder: for the nodes' logs.
+    env: variables of verl's processes, on every node. folder: for the nodes' logs.
     """
 
     recipe: Rl

@@ -38,7 +38,7 @@ def trained_rows(group: dict[int, RolledOut], recipe: Rl, version: int) -> dict[
     """Returns each rollout's rows, by its number in the group; rollouts that are not trained have none.
 
     A group without any trained rollout gets one row with one untrained token, because a step of verl without
-    rows ends the run. version: of the weights, for that row.
+    rows ends the run. version: the version of the weights, for that row.
     """
     order = sorted(group)
     found = group_of([group[number] for number in order], recipe)

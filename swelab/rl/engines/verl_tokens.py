@@ -19,8 +19,8 @@ class VerlTokens:
     """The servers of one rollout, called from a thread while verl's event loop runs in another.
 
     client: verl's `LLMServerClient`; one request id a rollout keeps it at its server, which knows its tokens.
-    sampling: verl's sampling parameters. most: maximum tokens of a conversation. version: of the weights;
-    used if a server reports none.
+    sampling: verl's sampling parameters. most: maximum tokens of a conversation. version: the version of the
+    weights; used if a server reports none.
     """
 
     def __init__(self, client: Any, sampling: Record, most: int, version: int):

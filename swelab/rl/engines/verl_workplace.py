@@ -60,7 +60,8 @@ class Workplace:
         self._groups: dict[str, Gathering] = {}
 
     def request_of(self, number: int, session: int, held_out: bool) -> RolloutRequest:
-        """The rollout of a row of data. number: of the prompt; session: the rollout's number in its group."""
+        """The rollout of a row of data. number: the prompt's number; session: the rollout's number in its
+        group."""
         task = self.order.held_out[number] if held_out else self.order.prompts.task(number)
         return RolloutRequest(number, session, task)
 

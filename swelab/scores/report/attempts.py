@@ -30,8 +30,9 @@ COLUMNS = (
     "place",
     "packed",
 )
-"""Columns of the list. what: mutation operator and function. seconds: of the tests. place: file and line of
-the trajectory, in the run's folder. packed: the attempt's number among the run's packed attempts, or -1."""
+"""Columns of the list. what: mutation operator and function. seconds: duration of the tests. place: file and
+line of the trajectory, in the run's folder. packed: the attempt's number among the run's packed attempts, or
+-1."""
 REASON_CHARACTERS = 160
 LISTED, PACKED = 40_000, 12_000
 """Maximum number of rows, and of packed attempts, of all runs together."""

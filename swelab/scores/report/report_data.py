@@ -72,7 +72,8 @@ class Gate:
 
 @dataclass
 class ReportData:
-    """All data of the report. models: of the experiment's start. labels: policies' names for readers.
+    """All data of the report. models: the models from which the experiment starts. labels: policies' names
+    for readers.
 
     gates: validations by subset; subsets without a validation are absent.
     """

@@ -76,7 +76,7 @@ def lede(evidence: ReportData) -> str:
 
 
 def apart(evidence: ReportData) -> str:
-    """A sentence on what held-out and train tasks were checked not to share, or ''."""
+    """A sentence that held-out and train tasks share no function or bug; '' if that was not checked."""
     verdict = evidence.manifest("disjoint")
     if not verdict.get("disjoint"):
         return ""

@@ -117,7 +117,8 @@ def _pass(resolved: int, attempted: int, k: int, every: bool) -> float:
 def mean_interval(
     values: Sequence[float], most: int, confidence: float = CONFIDENCE
 ) -> tuple[float, Interval]:
-    """Mean of one value per task, each in 0..1, and its interval. most: number of attempts behind them."""
+    """Mean of one value per task, each in 0..1, and its interval. most: number of attempts from which the
+    values are computed."""
     share, tasks = float(np.mean(values)), len(values)
     variance = float(np.var(values)) / tasks
     return rounded(share), effective_wilson(share * most, most, variance, tasks, confidence)

@@ -28,10 +28,10 @@ def exchanges(messages: Sequence[RowMessage]) -> list[list[int]]:
 def spans(sizes: Sequence[int], spoken: Sequence[int], policy: str, limit: int) -> list[Span]:
     """The range of exchanges in each row made from an over-long conversation; no range if nothing fits.
 
-    sizes: tokens of the head, then of each exchange; spoken: of the policy's turn in each exchange. drop: no
-    row. truncate_left_of_last_turn: as many of the last exchanges as fit. split: every exchange once, in rows
-    that fit. keep_truncate: as many of the first exchanges as fit; the last of them may end before its
-    observation.
+    sizes: tokens of the head, then of each exchange; spoken: tokens of the policy's turn in each exchange.
+    drop: no row. truncate_left_of_last_turn: as many of the last exchanges as fit. split: every exchange
+    once, in rows that fit. keep_truncate: as many of the first exchanges as fit; the last of them may end
+    before its observation.
     """
     head, costs = sizes[0], sizes[1:]
     if policy == KEEP:

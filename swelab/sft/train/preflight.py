@@ -33,7 +33,7 @@ from swelab.sft.train.trainer import check_trainer, open_trainer
 ROOM = 1.1
 """The free disk space must be this many times the estimated size of the outputs."""
 WIDTHS, CHUNKS = (16, 6, 5), 8
-"""WIDTHS: of one layer's activations in torchtune. CHUNKS: of its chunked cross-entropy."""
+"""WIDTHS: widths of one layer's activations in torchtune. CHUNKS: number of chunks of its cross-entropy."""
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,8 @@ def check_inputs(base: Path, dataset: Path, train: Train, trainer: str = "torcht
 
 
 def plan_run(base: Path, recipe: Sft, lengths: Sequence[Length]) -> RunPlan:
-    """The plan of an SFT recipe's run. lengths: of its conversations (`check_inputs`), two for each pair.
+    """The plan of an SFT recipe's run. lengths: the lengths of its conversations (`check_inputs`), two for
+    each pair.
 
     Raises InputError if the run cannot be planned (`plan_batches`, `check_settings`).
     """

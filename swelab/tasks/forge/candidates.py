@@ -23,8 +23,8 @@ CONTEXT = 3
 class Candidate:
     """One possible bug.
 
-    function: "path::Qual.name" of the outermost function. line: of its `def`. before, after: the changed
-    lines. patch: introduces the bug, in a form that git can apply.
+    function: "path::Qual.name" of the outermost function. line: number of the line with its `def`. before,
+    after: the changed lines. patch: introduces the bug, in a form that git can apply.
     """
 
     path: str

@@ -51,7 +51,8 @@ class SmallTask:
 def read_small_tasks(path: Path, entrypoint: str | None = None) -> Iterator[SmallTask]:
     """Yields the tasks of a file of rows, or of a folder of task folders in the order of their names.
 
-    entrypoint: for tasks that name none. Raises InputError naming the row or folder and the field.
+    entrypoint: the command for tasks that name none. Raises InputError naming the row or folder and the
+    field.
     """
     if path.is_dir():
         found = task_folders(path)
