@@ -23,7 +23,7 @@ from swelab.sandbox.rootfs import HOME
 FOLDERS = (WORKDIR, "/tmp", HOME)
 _SCRIPT = Path(__file__).with_name("docker_init.sh").read_text()
 _LANE = "swelab.lane"
-_OWN_PROCESSES = 4  # processes of docker_init.sh, besides the command's
+_OWN_PROCESSES = 4  # number of processes of docker_init.sh, without those of the command
 _OF_A_SESSION = 2  # further processes of a session, which forward input
 _LATE_SECONDS = 15.0
 

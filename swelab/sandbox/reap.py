@@ -1,4 +1,4 @@
-"""Removes from an engine what killed runs left: only objects with our label whose owner has ended."""
+"""Removes leftovers of killed runs from an engine: objects with our label whose owner has ended."""
 
 import logging
 

@@ -161,7 +161,7 @@ def _run_copy(command: list[str], target: Path) -> None:
 def spare_uids() -> range:
     """User ids that belong to no account, container or sandbox; empty if we may not use ids of other users.
 
-    They are near the highest id of this user namespace (a container may map one id, 65536, or all).
+    They are near the highest id of this user namespace. A container may map 1 id, 65,536 ids or all.
     """
     if os.geteuid() != 0:
         return range(0)

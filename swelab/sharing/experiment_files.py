@@ -42,7 +42,7 @@ class Finished:
 
     @cached_property
     def waited_for(self) -> set[str]:
-        """Files under results/ that jobs behind the score only wait for, such as checks before a training."""
+        """Files under results/ that jobs behind the score wait for but do not read, such as checks."""
         ends = [KINDS[kind].files[role].format(experiment=self.name) for kind, role in ENDS]
         found = {file for path in ends for file in behind(path) if file.startswith("results/")}
         return {file for file in found - self.trail.files.keys() if Path(file).exists()}

@@ -31,7 +31,7 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 @dataclass(frozen=True)
 class _Draw:
     """Random values of one spoiled run: the number by which we shift values, and the name of the flag that is
-    set if an impossible assertion held."""
+    set if an assertion that must fail passes."""
 
     number: int
     word: str

@@ -37,7 +37,7 @@ _EXCUSES = {
     "object.__setattr__": "__code__",
     "object.__getattr__": "(__code__|tb_frame|gi_frame|cr_frame|ag_frame)",
     "sys._getframe": "(_getframe|currentframe|inspect|walk_stack)",
-    "exec": "(exec|eval|compile)",  # exec raises compile's event, and the reverse
+    "exec": "(exec|eval|compile)",  # exec also raises the event of compile, and compile that of exec
     "compile": "(exec|eval|compile)",
     "subprocess.Popen": "subprocess",
     "mmap.__new__": "mmap",

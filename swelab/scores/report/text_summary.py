@@ -41,7 +41,7 @@ def losses(score: PolicyScore) -> str:
 
 
 def trust(gate: Validation | None) -> str:
-    """Returns the suffix of a rate whose tasks have no known repair; '' if all tasks have a gold patch."""
+    """Returns the words after a rate if some tasks have no known repair; '' if all have a gold patch."""
     if not gate or not gate.null_kept:
         return ""
     return f" (validated: null only, {gate.null_kept} of {gate.kept} tasks: no repair of them is known)"

@@ -200,7 +200,7 @@ def _restore_optimizer(optimizer: Any, saved: dict[str, Any]) -> None:
 
 
 def _like(weight: Tensor, value: Tensor) -> Tensor:
-    """Shards `value` over processes like `weight`. A step count (no dimension) is the same in every
+    """Shards `value` over processes as `weight` is sharded. A step count (no dimension) is the same in every
     process."""
     value = value.to(weight.device, copy=True)
     if not isinstance(weight, DTensor) or value.dim() == 0:
