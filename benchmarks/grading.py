@@ -157,7 +157,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--swesmith-python", required=True, help="interpreter that has swesmith 0.0.9")
+    parser.add_argument("--swesmith-python", default="", help="interpreter that has swesmith 0.0.9")
     parser.add_argument("--tasks", type=Path, default=Path("results/tasks/forge-heldout.json"))
     parser.add_argument("--repos", type=Path, default=Path("results/repos"))
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 8])
@@ -167,6 +167,8 @@ def main() -> int:
     parser.add_argument("--limit", type=int, default=None, help="only the first tasks")
     parser.add_argument("--witness", type=Path, help="the tasks' witness file, which validation wrote")
     args = parser.parse_args()
+    if "swesmith" in args.against and not args.swesmith_python:
+        parser.error("--swesmith-python is missing; without it, --against swebench")
     os.environ["SWELAB_BACKEND"] = "docker"
     args.swesmith_python = str(Path(args.swesmith_python).absolute())
     with tempfile.TemporaryDirectory() as folder:
