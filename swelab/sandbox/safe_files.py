@@ -87,8 +87,8 @@ def _explained(path: str) -> Iterator[None]:
 
 @contextmanager
 def _parent(root: Path, path: str, make: tuple[int, int] | None) -> Iterator[tuple[int, str]]:
-    """Yields (descriptor of the folder that contains `path`, last part of `path`). make: (uid, gid) of missing
-    folders, which are then made."""
+    """Yields (descriptor of the folder that contains `path`, last part of `path`). make: (uid, gid) of
+    missing folders, which are then made."""
     mount, parts = locate(path)
     here = os.open(root / mount, _FOLDER)
     try:

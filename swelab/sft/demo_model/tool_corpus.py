@@ -16,8 +16,8 @@ from swelab.sft.demo_model.base_corpus import LAST_LINE, REMARK_COUNTS, REMARKS,
 from swelab.tasks.drill_text import FILE_SHAPES, MODULES, PACKAGES, Function, Mutation, issue, make_function
 
 KINDS = {"index": 0.2, "search": 0.16, "look": 0.08, "begin": 0.14, "print": 0.12, "rewrite": 0.3}
-"""Shares of the kinds of documents. Most words of an index are copies; with few indexes it takes the model long
-to learn to copy."""
+"""Shares of the kinds of documents. Most words of an index are copies; with few indexes the model needs
+long to learn to copy."""
 INDEXES = ("{0.identity} {0.test}", "def {0.name}", "{0.test}", "{0.name}")
 """Lines of an index. A model that has only seen function names after a path does not copy them in other
 places."""
