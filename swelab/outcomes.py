@@ -35,7 +35,7 @@ CHEAT = Meaning(trainable=False)
 
 
 class _End(StrEnum):
-    """A word of records, with its wording for a person and its meaning."""
+    """A word that records hold, with its wording for a person and its meaning."""
 
     words: str
     meaning: Meaning

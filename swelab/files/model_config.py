@@ -54,7 +54,7 @@ class ModelConfig(TypedRecord):
 
     @property
     def head_width(self) -> int:
-        """Width of an attention head."""
+        """Dimension of each attention head."""
         return int(self.head_dim or self.hidden_size // self.num_attention_heads)
 
     @property

@@ -1,4 +1,4 @@
-"""Makes the rollouts to train on: attempts tasks in tokens, grades the patches, and journals each turn.
+"""Makes the rollouts to train on: attempts tasks in token ids, grades the patches, and journals each turn.
 
 After an interruption no turn is sampled again: finished rollouts are read back, and unfinished ones are
 resumed after their last turn.

@@ -1,4 +1,5 @@
-"""Sandboxes of a container engine: limits by control groups, roots by images, everything labelled.
+"""Sandboxes of a container engine. Control groups set their limits, images give their root file systems, and
+all objects have our label.
 
 A sandbox is a container whose first process (docker_init.sh) runs one command after another, each as an
 unprivileged user. The engine needs some time to start a container, but not to run a command. Concurrent

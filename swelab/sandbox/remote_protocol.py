@@ -74,7 +74,7 @@ _STATUS = {
 
 
 def error_record(error: Exception) -> tuple[int, dict[str, Any]]:
-    """(HTTP status, JSON object) that report an error to the other side."""
+    """(HTTP status, JSON object), which report an error to the other side."""
     if isinstance(error, OSError):
         code = error.errno or errno.EIO
         status = {errno.ENOENT: 404, errno.ENOSPC: 507}.get(code, 500)

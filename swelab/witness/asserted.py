@@ -155,7 +155,7 @@ def is_strong(slot: Slot, cut: Sequence[Any]) -> bool:
 
 
 def public_text(values: Sequence[Data]) -> str:
-    """Class, public attributes and items of objects as one text; "" if an object has only a class."""
+    """The classes, public attributes and items of objects, as one text; "" if an object has only a class."""
     texts = []
     for each in values:
         if each[0] != "O":

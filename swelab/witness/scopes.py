@@ -133,7 +133,7 @@ def loads(node: ast.AST) -> dict[str, int]:
 
 
 def root_name(node: ast.AST) -> str:
-    """The name at the start of an attribute or element: `a` in `a.b[0].c`; "" if it starts with no name."""
+    """The name at the start of an expression (`a` of `a.b[0].c`); "" if it does not start with a name."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""

@@ -1,7 +1,7 @@
 """Keeps runs of a task's questions and of its tests apart in time, on this machine.
 
 Sandboxes that run at the same time can signal to each other, at least by the load of the processors. Code
-that a task's tests run sees expected values; code that runs in the task's question must not learn them. So
+sees expected values while a task's tests run; the code that runs the task's question must not learn them. So
 any number of questions of a task run together, or any number of its test runs, but never both. Only one
 process at a time has test runs of a task.
 """

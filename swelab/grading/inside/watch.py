@@ -138,8 +138,7 @@ class Integrity:
 
     def other_code(self):
         """Labels of functions whose code has changed. Reading a function's code raises an audit event, so we
-        first check whether any object of which functions consist was replaced, and read the code only
-        then."""
+        first check whether a part of a function was replaced. Only if one was, we read the code."""
         parts = parts_of(*self.functions)
         if len(parts) == len(self.parts) and not some(each(differ, parts, self.parts)):
             return []

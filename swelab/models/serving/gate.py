@@ -31,8 +31,8 @@ QUIET_SECONDS = 1800.0
 ATTEMPTS = 3
 AGAIN_SECONDS = 0.3
 LOSSES, LOSS_SECONDS, LOST = 3, 600.0, 10_000
-"""The gate rejects a request during which LOSSES engines died within LOSS_SECONDS. LOST: how many such
-requests it remembers."""
+"""If LOSSES engines died within LOSS_SECONDS while they served a request, the gate rejects the request from
+then on. LOST: how many such requests it remembers."""
 FREE_BYTES, BYTES_PER_TOKEN = 1 << 20, 64
 """Maximum size of a request body: FREE_BYTES, plus BYTES_PER_TOKEN for each token of the context."""
 BODIES_BYTES, BODIES = 256 << 20, 4

@@ -57,7 +57,7 @@ def _machines(recipe: Rl, machine: Machine) -> Iterator[Finding]:
 
 
 def _megatron() -> Iterator[Finding]:
-    """Checks that Megatron is in verl's environment. Without an environment the run itself reports that."""
+    """Checks that Megatron is in verl's environment. Without an environment nothing is checked."""
     with suppress(InputError):
         if not has_megatron():
             what = "verl.trainer.backend megatron: there is no Megatron in verl's environment"

@@ -8,8 +8,8 @@ forward pass), without recomputation: for a row of n tokens
 
 P are the weights that are multiplied (projections, feed-forward, output head), the second term is attention
 under a causal mask. MFU is these FLOPs divided by the time and by the device's peak. A GPU's peak is the
-vendor's dense bf16 figure. A CPU's is the fastest of a few float32 matrix products, with the same threads.
-MFU is null if the peak is unknown.
+vendor's dense bf16 figure. A CPU's peak is the speed of the fastest of a few float32 matrix products, with
+the same threads. MFU is null if the peak is unknown.
 """
 
 import json

@@ -1,4 +1,5 @@
-"""The null run: runs a task's tests on its unchanged code, which is the only evidence without a repair.
+"""The null run: runs a task's tests on its unchanged code. If no repair is known, there is no other evidence
+about the task.
 
 Tests are collected in a run in which their imports work. If the code cannot be imported, we replace it, only
 for the collection, by a module that has every name. Then all tests count as failing.
