@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.jobs.journal import Journal
-from swelab.jobs.shards import run_shard
+from swelab.jobs.resumable_run import run_shard
 from swelab.records import Record
 from swelab.records.typed import TypedRecord
 

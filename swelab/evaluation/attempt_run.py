@@ -24,7 +24,8 @@ from swelab.grading.run_cache import Archive
 from swelab.grading.witness_store import Witnesses
 from swelab.jobs.journal import Journal
 from swelab.jobs.lost_instances import Losses
-from swelab.jobs.shards import run_shard, shard_names
+from swelab.jobs.resumable_run import run_shard
+from swelab.jobs.shards import shard_names
 from swelab.models.policy_models import of_sample
 from swelab.outcomes import RETRIED_ROLLOUTS, WAITING_ROLLOUTS
 from swelab.records import InputError

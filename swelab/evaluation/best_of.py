@@ -9,7 +9,7 @@ from swelab.evaluation.evaluation_plan import Plan
 from swelab.grading.grading_stage import open_bench
 from swelab.grading.visible_tests import VisibleRun, run_visible, visible_key
 from swelab.jobs.journal import Journal
-from swelab.jobs.shards import run_shard
+from swelab.jobs.resumable_run import run_shard
 from swelab.outcomes import RolloutEnd
 from swelab.records import Record
 from swelab.records.task_records import Task

@@ -15,7 +15,8 @@ from swelab.grading.run_cache import Archive, run_key
 from swelab.grading.witness_store import Witnesses
 from swelab.jobs.journal import Journal
 from swelab.jobs.lost_instances import Losses
-from swelab.jobs.shards import in_shard, run_shard, sample_of
+from swelab.jobs.resumable_run import run_shard
+from swelab.jobs.shards import in_shard, sample_of
 from swelab.outcomes import LOST_GRADES, LOST_ROLLOUTS, GradeEnd
 from swelab.records import InputError, Record, check
 from swelab.records.attempt_records import Grade, Prediction

@@ -15,7 +15,8 @@ from swelab.configs.kinds.policy import Policy
 from swelab.configs.kinds.scaffold import MiniLoop, Scaffold
 from swelab.jobs.journal import Journal
 from swelab.jobs.lost_instances import Losses
-from swelab.jobs.shards import belongs_to, in_shard, run_shard, sample_of
+from swelab.jobs.resumable_run import run_shard
+from swelab.jobs.shards import belongs_to, in_shard, sample_of
 from swelab.models import BudgetSpent
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.chat.scripted import read_repairs, with_repair

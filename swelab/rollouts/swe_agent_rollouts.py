@@ -18,7 +18,8 @@ from swelab.configs.kinds.scaffold import SweAgentScaffold
 from swelab.console.terminal import Progress
 from swelab.jobs.journal import Journal
 from swelab.jobs.lost_instances import Losses
-from swelab.jobs.shards import in_shard, now
+from swelab.jobs.resumable_run import now
+from swelab.jobs.shards import in_shard
 from swelab.models.policy_models import weights_digest
 from swelab.outcomes import RETRIED_ROLLOUTS, RolloutEnd
 from swelab.records import InputError, read_json, shorten, write_json

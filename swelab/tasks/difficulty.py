@@ -17,7 +17,7 @@ from swelab.configs.kinds.scaffold import WHOLE
 from swelab.files.json_streams import Spool
 from swelab.jobs.journal import Journal
 from swelab.jobs.lost_instances import Losses
-from swelab.jobs.shards import run_shard
+from swelab.jobs.resumable_run import run_shard
 from swelab.models import ContextLimit, ModelLost
 from swelab.models.billing.paid_turns import PaidRun
 from swelab.models.policy_models import ModelFor, open_policy, weights_digest

@@ -27,7 +27,7 @@ from swelab.grading.validation.validation_batches import Batch, gold_batches, ro
 from swelab.grading.validation.witness_stage import add_witnesses
 from swelab.grading.witness_store import WitnessWriter
 from swelab.jobs.journal import Journal
-from swelab.jobs.shards import run_shard
+from swelab.jobs.resumable_run import run_shard
 from swelab.outcomes import LOST_GRADES, GradeEnd
 from swelab.records import Fault, InputError, digest
 from swelab.records.task_records import DroppedTask, KeptTask, Lock, Task

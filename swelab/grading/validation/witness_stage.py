@@ -10,7 +10,7 @@ from swelab.grading.validation.validation_batches import rounds
 from swelab.grading.validation.witness_making import make_witnesses, unpack
 from swelab.grading.witness_store import WitnessWriter
 from swelab.jobs.journal import Journal
-from swelab.jobs.shards import run_shard
+from swelab.jobs.resumable_run import run_shard
 from swelab.records import Fault, digest
 from swelab.records.attempt_records import UNASKED, GradeWitness
 from swelab.records.task_records import KeptTask, Task

@@ -12,7 +12,7 @@ from pathlib import Path
 from swelab.configs.kinds.kodcode_subset import KodcodeSubset
 from swelab.files.json_streams import Picked, Spool
 from swelab.jobs.journal import Journal
-from swelab.jobs.shards import run_shard
+from swelab.jobs.resumable_run import run_shard
 from swelab.records import Fault, InputError, Record, digest
 from swelab.records.task_records import Task, TaskFile
 from swelab.sandbox import Backend

@@ -1,0 +1,90 @@
+"""Runs the instances of one job. A resumed run does only those that a killed run did not finish.
+
+Instances run concurrently. Each finished instance is journalled.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import Any
+
+from swelab.console.terminal import Progress
+from swelab.jobs.instance_durations import Timings
+from swelab.jobs.journal import Journal
+from swelab.jobs.lost_instances import Losses
+from swelab.jobs.ray_workers import Place, RayWorkers
+from swelab.jobs.thread_pool import Done, Threads, Todo
+from swelab.records import Kind
+
+
+def run_shard(
+    items: Sequence[tuple[str, Any]],
+    open_work: Callable[[], AbstractContextManager[Callable[[Any], Kind]]],
+    journal: Journal,
+    *,
+    workers: int,
+    label: str,
+    kind: type[Kind],
+    is_lost: Callable[[Kind], bool],
+    is_good: Callable[[Kind], bool],
+    place: Place | None = None,
+    is_paused: Callable[[Kind], bool] = lambda record: False,
+    losses: Losses[Kind] | None = None,
+) -> Iterator[Kind]:
+    """Works through `items` (pairs of journal key and instance) and yields a record of each, in order.
+
+    `open_work` yields the function from an instance to its record. It is opened only if the journal lacks an
+    instance, so that no model server starts for nothing. Instances with long past durations start first. If
+    `is_lost` is true of a record (lost to infrastructure), the instance is repeated after each of
+    RETRY_SECONDS, and by a later run; if `is_paused` is true, only by a later run. An exception ends the run,
+    after the running instances are journalled. With a `place` and $SWELAB_EXECUTOR "ray", instances are
+    spread over a Ray cluster without `open_work`. Raises ShardLost before the first record if more instances
+    are lost than `losses` allows. After several losses in a row beyond that number, no further instance
+    starts.
+    """
+    progress = Progress(len(items), label)
+    kept = ((key, journal.record(key, kind)) for key, _ in items if key in journal)
+    finished = {key: is_good(record) for key, record in kept if not (is_lost(record) or is_paused(record))}
+    progress.skip(len(finished), sum(finished.values()))
+    todo = [(key, item) for key, item in items if key not in finished]
+    losses = losses or Losses()
+    if todo:
+        with Timings(journal.path) as timings:
+            waiting = deque(timings.longest_first(todo))
+            with _batches(waiting, open_work, workers, is_lost, place) as batches:
+                for done in batches:
+                    journal.append(*({**each.record, "key": each.key, "journalled": now()} for each in done))
+                    timings.note(done)
+                    for record in (kind.of(each.record) for each in done):
+                        progress.done(is_good(record))
+                        losses.note(record, is_lost(record))
+                    if losses.hopeless(workers):
+                        waiting.clear()
+    progress.close()
+    losses.check(len(items))
+    for key, _ in items:
+        yield journal.record(key, kind)
+
+
+@contextmanager
+def _batches(
+    waiting: Todo,
+    open_work: Callable[[], AbstractContextManager[Callable[[Any], Kind]]],
+    workers: int,
+    is_lost: Callable[[Kind], bool],
+    place: Place | None,
+) -> Iterator[Iterator[list[Done]]]:
+    """Yields batches of finished instances, from a Ray cluster or from threads of this process."""
+    if place and os.environ.get("SWELAB_EXECUTOR") == "ray":
+        with closing(RayWorkers(workers).run(waiting, place)) as batches:
+            yield batches
+        return
+    with open_work() as work, closing(Threads(workers).run(waiting, work, is_lost)) as batches:
+        yield batches
+
+
+def now() -> float:
+    """Seconds since the epoch, to the millisecond."""
+    return round(time.time(), 3)
