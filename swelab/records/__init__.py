@@ -22,7 +22,7 @@ from swelab.records.whole_files import write_json as write_json
 from swelab.records.whole_files import write_jsonl as write_jsonl
 
 SHIPPED_CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-"""Recipes of the clone with this code, whatever the working folder is."""
+"""Folder of recipes in the clone that holds this code. It does not depend on the working folder."""
 
 Record = dict[str, Any]
 Kind = TypeVar("Kind", bound=TypedRecord)

@@ -55,12 +55,7 @@ def rate_tasks(
     paid = PaidRun(progress.absolute().parent / "paid", lambda item: item["key"])
     settings = digest([rater.plain(), asked, weights_digest(policy)])
     with Journal(progress) as journal:
-        items = []
-        for task in tasks:
-            messages = prompt(task, rater)
-            key = _fresh(journal, digest([settings, task.instance_id, messages]))
-            number = spool.add({"messages": messages})
-            items.append((key, {"instance_id": task.instance_id, "number": number, "key": key}))
+        items = list(_items(tasks, rater, settings, journal, spool))
 
         @contextmanager
         def open_work() -> Iterator[Callable[[Record], Difficulty]]:
@@ -82,6 +77,18 @@ def rate_tasks(
         for record in rated:
             paid.discard(record.pop("key"))
             yield record
+
+
+def _items(
+    tasks: Iterable[Task], rater: Rater, settings: str, journal: Journal, spool: Spool
+) -> Iterator[tuple[str, Record]]:
+    """Yields (journal key, instance) of each task; its messages go to the spool, and the instance has their
+    number."""
+    for task in tasks:
+        messages = prompt(task, rater)
+        key = _fresh(journal, digest([settings, task.instance_id, messages]))
+        number = spool.add({"messages": messages})
+        yield key, {"instance_id": task.instance_id, "number": number, "key": key}
 
 
 def rating_losses(policy: Policy, name: str) -> Losses[Difficulty]:

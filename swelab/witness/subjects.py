@@ -1,8 +1,8 @@
 """Finds the expressions of a test whose values come from the package under test; all others are expected
 values.
 
-A name counts as the package's if any value assigned to it does, whatever the order of statements. A call into
-the package may change its arguments, so they count as the package's too.
+A name counts as the package's if any value that is assigned to it does, also by a later statement. A call
+into the package may change its arguments, so they count as the package's too.
 """
 
 import ast

@@ -28,7 +28,7 @@ class CompatKeys(Recipe):
     final_eval: bool = Field(
         True,
         description="false: a repair counts only if the agent's own last `eval` passed; by default the tests "
-        "run on its patch whatever it called",
+        "run on every patch",
     )
     skip_counts_as_pass: bool = Field(False, description="true: a skipped test is a passed one")
 

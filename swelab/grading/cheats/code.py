@@ -104,7 +104,7 @@ def expects_its_failure(tree: Path, task: Task) -> None:
 
 
 def skips_its_test(tree: Path, task: Task) -> None:
-    """The broken function skips whatever test calls it."""
+    """The broken function skips each test that calls it."""
     append(tree, task, "import unittest\n\n\n" + rebind(task, 'raise unittest.SkipTest("later")'))
 
 

@@ -6,7 +6,7 @@ import shlex
 from swelab.grading.harness.logs import OFFICIAL_END
 
 KEEPS_CODE = "trap 'exit \"$swelab_code\"' EXIT"
-"""The text that marks a script that exits with the code of its only pytest run, whatever commands follow."""
+"""Only scripts with this text exit with the code of their single pytest run, also if commands follow it."""
 
 _PYTEST = re.compile(r"(?:^|[\s/(])(?:py\.test|pytest)(?=[\s)]|$)")
 _SET_UP = re.compile(r"\s*(?:(?:source|\.|export|unset|cd|conda|eval|module)\s|conda\(\))")

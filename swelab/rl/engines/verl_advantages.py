@@ -101,8 +101,8 @@ class OurWeights:
         )
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """See verl's PPOTrainer. The recipe sets the number of optimizer steps of a batch, whatever its
-        number of rows.
+        """See verl's PPOTrainer. The number of optimizer steps is that of the recipe; it does not depend on
+        the number of rows in the batch.
 
         Makes no step if no token is trained, because verl's loss divides by the number of trained tokens.
         """
