@@ -1,5 +1,7 @@
-"""Responses of the pool's servers: JSON, bytes, errors. A large response counts as memory until it is
-sent."""
+"""Builds the HTTP responses of the pool's servers.
+
+A large response counts as used memory until it is sent.
+"""
 
 import asyncio
 import json
@@ -17,12 +19,12 @@ from swelab.records import Fault, InputError, Record
 from swelab.sandbox.remote_protocol import BYTES, RESULT, NotReached, Refused, error_record, header
 
 ERRORS = (Fault, OSError, ValueError)
-"""Errors whose text the client gets. The texts of all other errors are only written to the server's log."""
+"""Exceptions whose message is sent to the client. Other exceptions are only written to the server's log."""
 _PIECE = 64 << 10
 
 
 def error_answer(error: Exception) -> Response:
-    """The response {"ok": false, "error": one line, "error_type", "retryable"}."""
+    """Returns the response {"ok": false, "error": <one line>, "error_type", "retryable"} for an exception."""
     cause = error
     if isinstance(error, refusal.Refused):
         cause = (NotReached if error.status == 503 else Refused)(str(error))
@@ -36,12 +38,15 @@ def error_answer(error: Exception) -> Response:
 
 
 def bytes_answer(data: bytes, about: Record | None = None) -> Response:
-    """A response whose body is `data`; `about` is sent as JSON in a header."""
+    """Returns a response whose body is `data`. `about` is sent as JSON in a header."""
     return Response(data, media_type=BYTES, headers={RESULT: header(about)} if about is not None else None)
 
 
 def json_answer(**fields: Any) -> JSONResponse:
-    """The response {"ok": true, ...}. Bytes that are not UTF-8 are written as escaped lone surrogates."""
+    """Returns the JSON response {"ok": true, **fields}.
+
+    Non-ASCII characters and lone surrogates are escaped.
+    """
     return _Ascii({"ok": True, **fields})
 
 
@@ -51,14 +56,17 @@ class _Ascii(JSONResponse):
 
 
 class TextAnswer(Response):
-    """The response {"ok": true, ..., name: text} for a large text. Call `write` before sending."""
+    """The response {"ok": true, ..., name: text} with a large text.
+
+    Call `write` before the response is sent.
+    """
 
     def __init__(self, name: str, text: bytes, about: Record) -> None:
         super().__init__(media_type="application/json")
         self._name, self._text, self._about = name, text, about
 
     async def write(self, turns: Turns) -> None:
-        """Build the body piece by piece, so that other requests are served meanwhile."""
+        """Builds the body piece by piece, so that the server can handle other requests in between."""
         read = getincrementaldecoder("utf-8")("surrogateescape")
         about = json.dumps({"ok": True, **self._about})[:-1]
         pieces = [f'{about}, {json.dumps(self._name)}: "'.encode()]
@@ -74,9 +82,10 @@ class TextAnswer(Response):
 def release_when_sent(
     answer: Response, resources: AsyncExitStack, unread: set[asyncio.Task[None]]
 ) -> Response:
-    """The same response, sent piece by piece as the client reads it. Then `resources` is released.
+    """Wraps `answer` so that it is sent piece by piece, as fast as the client reads it.
 
-    Until then `unread` contains the sending task; to cancel that task aborts the response.
+    `resources` is closed when the response has been sent. Until then `unread` contains the sending task.
+    Cancelling that task aborts the response.
     """
     return _MeteredAnswer(answer, resources.pop_all(), unread)
 

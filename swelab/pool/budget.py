@@ -1,4 +1,7 @@
-"""Divides the memory or disk of a machine among requests. A request that does not fit waits for a while."""
+"""Divides the memory or disk space of a machine among requests.
+
+A request that does not fit waits for a limited time.
+"""
 
 import asyncio
 import contextlib
@@ -8,22 +11,25 @@ from collections.abc import AsyncIterator
 from swelab.sandbox.remote_protocol import NotReached, Refused
 
 _PATIENCE = 45.0
-_RESERVE = 8  # a single request leaves one eighth of all bytes free
+_RESERVE = 8  # one request must leave one eighth of all bytes free
 
 
 class Grant:
-    """Bytes that a request holds; `keep(0)` releases them."""
+    """A number of bytes that a request may use. `keep(0)` releases all of them."""
 
     def __init__(self, budget: "Budget", key: str, size: int) -> None:
         self._budget, self._key, self.size = budget, key, size
 
     def keep(self, size: int) -> None:
-        """Release all but `size` bytes."""
+        """Releases all but `size` bytes."""
         self._budget.change(self._key, size - self.size)
         self.size = size
 
     async def reach(self, size: int) -> None:
-        """Extend the grant to `size` bytes. Raises Refused (too many), NotReached (not free in time)."""
+        """Extends the grant to `size` bytes.
+
+        Raises Refused if one request can never get so many bytes, NotReached if they are not free in time.
+        """
         if size > self.size:
             self._budget.check(size)
             await self._budget.take(self._key, size - self.size, 1)
@@ -31,12 +37,12 @@ class Grant:
 
 
 class Budget:
-    """Grants of at most `most` bytes at a time, for use in one event loop.
+    """Grants at most `most` bytes at a time to requests in one event loop.
 
-    A key may hold at most as many bytes as are still free, so a single key can hold half of all. A single
-    request of a key may exceed that, but must leave an eighth of all bytes free, so that a small request of
-    another key fits. Requests are served in order of arrival, except that a request that fits overtakes those
-    that do not. patience: seconds that a request waits.
+    Each request counts for a key. A key may hold at most as many bytes as stay free, so one key can hold at
+    most half of all bytes. The only request of a key may exceed this limit, but must leave one eighth of all
+    bytes free. So a small request of another key still fits. Waiting requests are served in order of arrival.
+    A request that fits may overtake requests that do not fit. patience: seconds that a request waits.
     """
 
     def __init__(self, name: str, most: int, patience: float = _PATIENCE) -> None:
@@ -48,7 +54,10 @@ class Budget:
 
     @contextlib.asynccontextmanager
     async def hold(self, key: str, size: int) -> AsyncIterator[Grant]:
-        """Holds `size` bytes during the block. Raises Refused (too many), NotReached (not free in time)."""
+        """Holds `size` bytes during the block.
+
+        Raises Refused if one request can never get so many bytes, NotReached if they are not free in time.
+        """
         self.check(size)
         await self.take(key, size, 0)
         self._grants[key] += 1
@@ -62,7 +71,7 @@ class Budget:
             grant.keep(0)
 
     async def take(self, key: str, size: int, own: int) -> None:
-        """Wait until `size` bytes are free and count them for a key. Raises as `hold` does.
+        """Waits until `size` bytes are free and counts them for a key. Raises NotReached after a timeout.
 
         own: 0 for a new grant, 1 to extend a grant.
         """
@@ -83,12 +92,12 @@ class Budget:
             raise self._late(size) if isinstance(error, TimeoutError) else error from None
 
     def check(self, size: int) -> None:
-        """Raises Refused if one request can never have so many bytes."""
+        """Raises Refused if `size` is more than one request can ever get."""
         if size > (most := self.most - self.most // _RESERVE):
             raise Refused(f"{self.name}: {size} bytes asked for; a request gets at most {most}")
 
     def _late(self, size: int) -> NotReached:
-        """The error of a request that timed out while it waited. The client may retry."""
+        """Returns the error for a request that waited too long. The client may try again."""
         return NotReached(f"{self.name}: {size} bytes were not free in time; try again")
 
     def _fits(self, key: str, size: int, own: int) -> bool:
@@ -97,7 +106,7 @@ class Budget:
         return left >= self._by[key] + size or (single and left >= self.most // _RESERVE)
 
     def change(self, key: str, size: int) -> None:
-        """Add `size` bytes to the count of a key; a negative size releases bytes."""
+        """Adds `size` bytes to the count of a key. A negative `size` releases bytes."""
         self.used += size
         self._by[key] += size
         if self._by[key] <= 0:

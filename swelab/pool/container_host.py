@@ -1,4 +1,4 @@
-"""Makes, uses and ends the sandboxes of one container host within the limits of the host."""
+"""Creates, uses and ends the sandboxes of one container host, within the limits of that host."""
 
 import asyncio
 import contextlib
@@ -23,9 +23,9 @@ from swelab.sandbox.remote_protocol import NoPlace, Refused
 
 SMALL_ANSWER = 1 << 20
 _COMMANDS = 8  # maximum number of concurrent commands in one sandbox
-_SESSIONS = 8  # likewise
+_SESSIONS = 8  # maximum number of concurrent sessions in one sandbox
 _TICK_SECONDS = 0.25
-_MAKE_SECONDS = 2000.0  # how long a pool repeats its request for a sandbox
+_MAKE_SECONDS = 2000.0  # how long a pool repeats its request to create a sandbox
 _PING_SECONDS = 3.0
 _AGAIN_SECONDS = 5.0
 _log = logging.getLogger(__name__)
@@ -38,13 +38,13 @@ def _noted(ended: asyncio.Future[Any]) -> None:
 
 
 class Host:
-    """The sandboxes of one host. All methods except `close` must run in one event loop."""
+    """The sandboxes of one container host. All methods except `close` must run in the same event loop."""
 
     def __init__(self, backend: DockerBackend, limits: HostLimits, allowed: AllowedImages) -> None:
         self.backend, self.limits, self.allowed = backend, limits, allowed
         self.boot = secrets.token_hex(16)
         self.sandboxes: dict[str, HostSandbox] = {}
-        self.making: list[int] = []  # memory of each sandbox that is being made
+        self.making: list[int] = []  # bytes of memory for each sandbox that is being created
         self.expired = 0
         self.spool = Budget("this host's disk for uploads", limits.spool_bytes)
         self.answers = Budget("this host's memory for answers", limits.answer_bytes)
@@ -56,13 +56,13 @@ class Host:
         self._ping: asyncio.Future[bool] | None = None
 
     async def thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Runs blocking work in a thread; returns its result."""
+        """Runs a blocking function in a thread and returns its result."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     # -- life
 
     async def create(self, request: PoolRequest, limits: Limits, fingerprint: str) -> tuple[str, str]:
-        """Makes the sandbox of a request; returns (id, name).
+        """Creates the sandbox that a request describes. Returns (sandbox id, name).
 
         Raises NoPlace, Refused, ImageMissing, SandboxLost, OSError.
         """
@@ -106,11 +106,11 @@ class Host:
             self.making.remove(memory)
 
     def memory(self) -> int:
-        """Bytes of memory that the limits of all sandboxes allow them to use."""
+        """Returns the bytes of memory that all sandboxes may use according to their limits."""
         return sum(each.memory() for each in self.sandboxes.values()) + sum(self.making)
 
     def gauges(self) -> dict[str, float]:
-        """Values for /metrics: sandboxes, running commands, bytes of memory and disk."""
+        """Returns the values for /metrics: sandboxes, running commands, bytes of memory and disk."""
         return {
             "sandboxes": len(self.sandboxes),
             "sandboxes_being_made": len(self.making),
@@ -134,7 +134,7 @@ class Host:
         return start(image=image, limits=limits, forgets=request.forgets), request.image
 
     def find(self, container: str) -> HostSandbox:
-        """The sandbox with that id. Raises SandboxLost."""
+        """Returns the sandbox with this id. Raises SandboxLost if there is none."""
         held = self.sandboxes.get(container)
         if held is None:
             raise SandboxLost(
@@ -143,7 +143,7 @@ class Host:
         return held
 
     async def destroy(self, container: str) -> bool:
-        """End a sandbox and wait until its containers are gone. False if there is no such sandbox."""
+        """Ends a sandbox and waits until its containers are removed. Returns False if the id is unknown."""
         held = self.sandboxes.get(container)
         if held is None:
             return False
@@ -160,10 +160,10 @@ class Host:
         return True
 
     def renew(self, owner: str, seconds: dict[str, Any]) -> Record:
-        """Set how many seconds from now each of the owner's sandboxes lives. seconds: by sandbox id.
+        """Sets how long the owner's sandboxes may still live. seconds: maps sandbox ids to seconds from now.
 
-        Returns "unknown" (ids that do not exist here), "extra" (id -> request id of the owner's sandboxes
-        that `seconds` lacks) and "refused" (ids with invalid seconds, which stay unchanged).
+        Returns "unknown" (ids that do not exist here), "extra" (the owner's sandboxes that `seconds` lacks,
+        as id -> request id) and "refused" (ids with invalid seconds, which stay unchanged).
         """
         now = time.monotonic()
         unknown, refused = [], []
@@ -184,14 +184,14 @@ class Host:
         return {"unknown": unknown, "extra": extra, "refused": refused}
 
     async def tend(self) -> None:
-        """Until cancelled: end expired sandboxes, and retry removals that failed in the engine."""
+        """Until cancelled, ends expired sandboxes and retries removals that failed in the engine."""
         clearing = asyncio.ensure_future(self.thread(self.backend.clear))
         while True:
             now = time.monotonic()
             for each in list(self.sandboxes.values()):
                 if each.until() < now and not each.closing:
                     self.expired += 1
-                    each.ends = now + _AGAIN_SECONDS  # the next attempt; the task below may take long
+                    each.ends = now + _AGAIN_SECONDS  # when to try again; the task below may take long
                     _log.warning("sandbox %s expired", each.id[:12])
                     asyncio.ensure_future(self.destroy(each.id)).add_done_callback(_noted)
             self.shelf.clear()
@@ -207,7 +207,7 @@ class Host:
         self.sandboxes.clear()
 
     async def engine_answers(self) -> bool:
-        """Whether the engine responds. Concurrent calls share one ping."""
+        """Returns whether the engine responds. Concurrent calls share one ping."""
         if self._ping is None or self._ping.done():
             self._ping = asyncio.ensure_future(self.thread(self.backend.engine.answers))
         try:
@@ -219,10 +219,10 @@ class Host:
 
     @contextlib.contextmanager
     def using(self, request: PoolRequest, seconds: float = 0.0) -> Iterator[HostSandbox]:
-        """Yields the sandbox of a request and counts the request as running in it during the block.
+        """Yields the sandbox of a request, and counts the request as running during the block.
 
-        `seconds`: the longest time that the request may take. A sandbox without heartbeats stays alive for
-        that time and its own time to live. Raises SandboxLost, Refused (too many concurrent requests).
+        `seconds`: maximum duration of the request. If the client sends no heartbeats, the sandbox lives at
+        least for that time plus its time to live. Raises SandboxLost, Refused (too many concurrent requests).
         """
         held = self.find(request.container_id)
         most = 2 * _COMMANDS if held.once.knows(request.request_id) else _COMMANDS
@@ -238,12 +238,12 @@ class Host:
             held.running -= 1
 
     async def exec(self, place: HostSandbox, command: str, env: dict[str, str], limits: Limits) -> ExecResult:
-        """See protocol.Sandbox.exec. Raises Refused."""
+        """Runs a command, see protocol.Sandbox.exec. Raises Refused."""
         with place.command(self.command_memory(place, limits)):
             return await self.thread(lambda: place.box.exec(command, env=env, limits=limits))
 
     def command_memory(self, place: HostSandbox, limits: Limits) -> int:
-        """Bytes of memory that a command may use. Raises Refused if the host has less free."""
+        """Returns the bytes of memory that a command may use. Raises Refused if they are not free."""
         more = command_bytes(self.limits.check(limits))
         if self.memory() - place.memory() + place.memory(more) > self.limits.memory_bytes:
             raise Refused(f"this host has less than {more} bytes of memory left")
@@ -252,7 +252,7 @@ class Host:
     async def open_session(
         self, place: HostSandbox, command: str, env: dict[str, str], limits: Limits
     ) -> str:
-        """See protocol.Sandbox.session; returns the name of the session. Raises Refused."""
+        """Starts a session, see protocol.Sandbox.session. Returns the name of the session. Raises Refused."""
         size = self.command_memory(place, limits)
         if len(place.sessions) >= _SESSIONS:
             raise Refused(f"{_SESSIONS} sessions at once are the most in one sandbox")
@@ -263,14 +263,14 @@ class Host:
         return name
 
     async def say(self, place: HostSandbox, name: str, line: str | None, limits: Record) -> SessionAnswer:
-        """See protocol.Session.say. Raises Refused (no such session)."""
+        """Sends a line to a session, see protocol.Session.say. Raises Refused if there is no such session."""
         if name not in place.sessions:
             raise Refused(f"this sandbox has no session {name}: it was ended")
         session, _ = place.sessions[name]
         return await self.thread(lambda: session.say(line, **limits))
 
     async def end_session(self, place: HostSandbox, name: str) -> bool:
-        """Kill the processes of a session; False if there is no such session."""
+        """Kills the processes of a session. Returns False if there is no such session."""
         found = place.sessions.pop(name, None)
         if found is not None:
             await self.thread(found[0].close)
@@ -278,7 +278,8 @@ class Host:
 
     @contextlib.asynccontextmanager
     async def read(self, place: HostSandbox, path: str, most: int) -> AsyncIterator[bytes]:
-        """See protocol.Sandbox.get. Counts the bytes in `answers`. Reads large files one after the other."""
+        """Reads a file, see protocol.Sandbox.get. `answers` counts its bytes. Large files are read one by
+        one."""
         async with contextlib.AsyncExitStack() as stack:
             grant = await stack.enter_async_context(self.answers.hold(place.id, min(most, SMALL_ANSWER)))
             try:
@@ -289,10 +290,10 @@ class Host:
                 await stack.enter_async_context(place.large)
                 await grant.reach(most)
                 data = await self.thread(place.box.get, path, most)
-                self.find(place.id)  # raises after the sandbox's end: nothing would abort the response
+                self.find(place.id)  # raises if the sandbox has ended, since nothing would abort the response
             grant.keep(len(data))
             yield data
 
     async def fill(self, place: HostSandbox, archive: IO[bytes]) -> None:
-        """Unpack a tar file to /testbed. Raises SandboxLost, OSError."""
+        """Unpacks a tar file into /testbed. Raises SandboxLost, OSError."""
         await self.thread(place.box.fill, iter(lambda: archive.read(1 << 20), b""))

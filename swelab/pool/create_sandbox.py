@@ -1,4 +1,4 @@
-"""Makes the sandbox of a lease on the node that placement chose."""
+"""Creates the sandbox of a lease, on the node that was chosen for the lease."""
 
 import time
 
@@ -11,12 +11,16 @@ from swelab.sandbox.remote_protocol import NoPlace, NotReached
 
 _ABSENT_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0
-_ASK_SECONDS = 10.0  # after this time we repeat the request, if the node is healthy
-_MAKE_SECONDS = 2000.0  # the first sandbox of an image takes long: the host prepares the image
+_ASK_SECONDS = 10.0  # timeout of one request; the request is repeated while the node is healthy
+# total timeout; the first sandbox of an image takes long, since the host prepares the image
+_MAKE_SECONDS = 2000.0
 
 
 async def make(book: LeaseBook, lease: Lease) -> None:
-    """Make the sandbox of a lease. If that fails, queue the lease again or report the error to its client."""
+    """Creates the sandbox of a lease.
+
+    On failure, queues the lease again or reports the error to its client.
+    """
     node = book.nodes.get(lease.node)
     try:
         if node is None:
@@ -51,7 +55,7 @@ async def _make(book: LeaseBook, lease: Lease, node: PoolNode) -> Record:
 
 
 def _not_make(book: LeaseBook, lease: Lease, node: PoolNode | None, error: Exception) -> None:
-    """Queue the lease again, unless the error comes from the lease's own request."""
+    """Queues the lease again. Fails it if its own request caused the error, or if no client waits for it."""
     now = time.monotonic()
     again = isinstance(error, NotReached | NoPlace | EngineDown | ImageMissing | OSError)
     if node is not None and isinstance(error, ImageMissing):

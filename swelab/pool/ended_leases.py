@@ -1,4 +1,4 @@
-"""Remembers ended leases for a while: the request of each, and why it ended."""
+"""Remembers recently ended leases: the request of each lease, and the reason for its end."""
 
 import time
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _SECONDS = 900.0
 
 @dataclass(frozen=True, slots=True)
 class EndedLease:
-    """The record of an ended lease. `at`: when it ended, by time.monotonic()."""
+    """The record of an ended lease. at: the value of time.monotonic() when the lease ended."""
 
     id: str
     request_id: str
@@ -27,7 +27,7 @@ class EndedLease:
 
 
 class EndedLeases:
-    """The leases that ended in the last 15 minutes (at most 10,000), by lease id and by request id."""
+    """The leases that ended in the last 15 minutes (at most 10,000), found by lease id or request id."""
 
     def __init__(self, most: int = _MOST, seconds: float = _SECONDS) -> None:
         self._most, self._seconds = most, seconds
@@ -38,7 +38,7 @@ class EndedLeases:
         return len(self._all)
 
     def add(self, lease: Lease) -> list[str]:
-        """Remember a lease; returns the ids of older leases that are forgotten for it."""
+        """Adds a lease. Returns the ids of the older leases that are dropped to stay within the limits."""
         reason = shorten(lease.reason, 500)
         ended = EndedLease(lease.id, lease.request_id, fingerprint(lease.request), reason, time.monotonic())
         self._all[ended.id] = self._requests[ended.request_id] = ended
@@ -53,21 +53,24 @@ class EndedLeases:
         return forgotten
 
     def find(self, lease_id: str) -> EndedLease | None:
-        """The ended lease with that id, or None."""
+        """Returns the ended lease with this id, or None."""
         return self._all.get(lease_id)
 
     def check(self, lease_id: str) -> None:
-        """Raises SandboxLost with the reason if that lease has ended."""
+        """Raises SandboxLost with the stored reason if this lease has ended."""
         if ended := self._all.get(lease_id):
             raise SandboxLost(ended.reason or "the sandbox is closed")
 
     def check_request(self, request: PoolRequest) -> None:
-        """Raises SandboxLost if the request's lease has ended, Conflict if another request had its id."""
+        """Raises an error if the lease of this request id has ended.
+
+        The error is Conflict if another request used the id, otherwise SandboxLost.
+        """
         if ended := self._requests.get(request.request_id):
             if ended.fingerprint != fingerprint(request):
                 raise Conflict("request_id was used by another request")
             raise SandboxLost(ended.reason or GIVEN_BACK)
 
     def of_request(self, request_id: str) -> EndedLease | None:
-        """The ended lease of a request, or None."""
+        """Returns the ended lease of a request, or None."""
         return self._requests.get(request_id)

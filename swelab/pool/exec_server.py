@@ -1,4 +1,4 @@
-"""The exec server: makes the sandboxes of one container host available over HTTP (docs/pool.md)."""
+"""The exec server: serves the sandboxes of one container host over HTTP (docs/pool.md)."""
 
 import asyncio
 import shlex
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def node_app(host: Host, token: str) -> FrontDoor:
-    """The exec server of a host, as an ASGI application. Every request needs `token`."""
+    """Returns the exec server of a host as an ASGI application. Every request must send `token`."""
     node = _Node(host)
     figures = node.figures = Figures("exec", node.gauges)
     posts: dict[str, Handler] = {
@@ -72,20 +72,20 @@ class _Node:
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """Ends expired sandboxes while the server runs, and all of them when it stops."""
+        """Ends expired sandboxes while the server runs. Ends all sandboxes when the server stops."""
         tending = asyncio.ensure_future(self.host.tend())
         yield
         tending.cancel()
         await asyncio.to_thread(self.host.close)
 
     def gauges(self) -> dict[str, float]:
-        """Values for /metrics: sandboxes, running commands, bytes, connections."""
+        """Returns the values for /metrics: sandboxes, running commands, bytes, connections."""
         return {**self.host.gauges(), **self.door.connections.counts()}
 
     # -- the host
 
     async def healthz(self, request: Request) -> Response:
-        """The number of sandboxes and the memory of the host, used and maximal. Raises EngineDown."""
+        """Responds with the number of sandboxes and the memory in use, and the maxima. Raises EngineDown."""
         if not await self.host.engine_answers():
             raise EngineDown(f"the engine at {self.host.backend.engine.address} does not answer")
         return json_answer(running_containers=str(len(self.host.sandboxes)), **self._place())
@@ -102,7 +102,7 @@ class _Node:
         }
 
     async def status(self, request: Request) -> Response:
-        """The sandboxes: name, image, seconds until each one expires."""
+        """Responds with the sandboxes: name, image, and seconds until each sandbox expires."""
         now = time.monotonic()
         containers = {
             each.id: {
@@ -123,7 +123,7 @@ class _Node:
         return json_answer(images=names, count=len(names))
 
     async def renew(self, request: Request) -> Response:
-        """Sets the seconds to live of a pool's sandboxes; responds with `unknown` and `extra` sandboxes."""
+        """Sets how long a pool's sandboxes may still live. Responds with the result of Host.renew."""
         fields = await read_json(request, request_schemas.RENEW, JSON_BYTES)
         healthy = await self.host.engine_answers()
         state = self.host.renew(fields.owner, fields.containers)
@@ -132,7 +132,7 @@ class _Node:
     # -- sandboxes
 
     async def create(self, request: Request) -> Response:
-        """Makes a sandbox, only one for each `request_id`. Raises NoPlace, Refused, ImageMissing."""
+        """Creates a sandbox, once for each `request_id`. Raises NoPlace, Refused, ImageMissing."""
         fields = await read_json(request, request_schemas.CREATE)
         fields.pop("timeout", None)
         limits = request_schemas.limits_of(fields, DEFAULT_LIMITS)
@@ -142,12 +142,12 @@ class _Node:
         return json_answer(container_id=container, name=name, boot=self.host.boot)
 
     async def destroy(self, request: Request) -> Response:
-        """Ends a sandbox; `found` is false if there was none."""
+        """Ends a sandbox. `found` is false if there was no such sandbox."""
         fields = await read_json(request, _ACTS["destroy"])
         return json_answer(found=await self.host.destroy(fields.container_id))
 
     def _limits(self, fields: PoolRequest) -> Limits:
-        """A command's limits: the request's, or else the sandbox's. Raises Refused if above the host's."""
+        """Returns the request's limits, by default the sandbox's. Raises Refused if the host forbids them."""
         own = self.host.find(fields.container_id).limits
         return self.host.limits.check(request_schemas.limits_of(fields, own))
 
@@ -158,10 +158,9 @@ class _Node:
         answer: Callable[[T], Response],
         seconds: float = 0.0,
     ) -> Response:
-        """Runs `work` with the sandbox, once for each request id; `answer` turns its result into the
-        response.
+        """Runs `work` with the sandbox, once for each request id.
 
-        seconds: the longest time that the work may take.
+        answer: converts the result of `work` to a response. seconds: maximum duration of `work`.
         """
         async with AsyncExitStack() as stack:
             sandbox = stack.enter_context(self.host.using(fields, seconds))
@@ -171,16 +170,16 @@ class _Node:
                 await response.write(self.door.turns)
             if len(response.body) > SMALL_ANSWER:
                 self.host.find(sandbox.id)
-            # The response occupies memory of the sandbox until it has been sent.
+            # The response counts as memory of the sandbox until it has been sent.
             stack.enter_context(sandbox.command(len(response.body)))
             return release_when_sent(response, stack, sandbox.unread)
 
     async def exec(self, request: Request) -> Response:
-        """Runs a line of bash. The output is sent as bytes if the client accepts them, otherwise as JSON."""
+        """Runs a bash command. The output is sent as bytes if the client accepts bytes, otherwise as JSON."""
         fields = await read_json(request, _ACTS["exec"], JSON_BYTES)
         limits = self._limits(fields)
         as_bytes = BYTES in request.headers.get("accept", "")
-        if not as_bytes:  # JSON escapes may make the text six times as large
+        if not as_bytes:  # JSON escapes can make the text six times longer
             limits = replace(limits, output_bytes=min(limits.output_bytes, JSON_BYTES))
         command = fields.command
         if fields.cwd != WORKDIR:
@@ -200,7 +199,7 @@ class _Node:
         )
 
     async def session_start(self, request: Request) -> Response:
-        """Starts an interactive program; the response has the name of its session."""
+        """Starts an interactive program. The response contains the name of the session."""
         fields = await read_json(request, _ACTS["session_start"], JSON_BYTES)
         limits = self._limits(fields)
         return await self._once(
@@ -211,7 +210,7 @@ class _Node:
         )
 
     async def session_say(self, request: Request) -> Response:
-        """Sends a line to a session. The response is its output, as bytes, until the prompt or a silence."""
+        """Sends a line to a session. Responds with the session's output up to the prompt or a pause."""
         fields = await read_json(request, _ACTS["session_say"], JSON_BYTES)
         settings: Record = {name: fields[name] for name in ("timeout", "quiet") if name in fields}
         settings["until"] = fields.until.encode("utf-8", "surrogateescape")
@@ -223,7 +222,7 @@ class _Node:
         )
 
     async def session_end(self, request: Request) -> Response:
-        """Kills the processes of a session; `found` is false if there was none."""
+        """Kills the processes of a session. `found` is false if there was no such session."""
         fields = await read_json(request, _ACTS["session_end"])
         return await self._once(
             fields,
@@ -232,7 +231,7 @@ class _Node:
         )
 
     async def put(self, request: Request) -> Response:
-        """Writes the request body, at most FILE_BYTES, to a file of the sandbox."""
+        """Writes the request body to a file of the sandbox. The body may have at most FILE_BYTES bytes."""
         fields, host = read_header(request, _ACTS["put"]), self.host
         async with AsyncExitStack() as stack:
             sandbox = stack.enter_context(host.using(fields))
@@ -245,7 +244,7 @@ class _Node:
             return release_when_sent(json_answer(), stack, sandbox.unread)
 
     async def fill(self, request: Request) -> Response:
-        """Unpacks the request body, a tar of at most `tar_bytes`, as the repository of the sandbox."""
+        """Unpacks the request body, a tar of at most `tar_bytes()` bytes, as the sandbox's repository."""
         fields, host = read_header(request, _ACTS["fill"]), self.host
         async with AsyncExitStack() as stack:
             sandbox = stack.enter_context(host.using(fields))
@@ -256,9 +255,9 @@ class _Node:
             return release_when_sent(json_answer(), stack, sandbox.unread)
 
     async def get(self, request: Request) -> Response:
-        """The bytes of a file. Raises PathRefused, FileNotFoundError.
+        """Responds with the bytes of a file. Raises PathRefused, FileNotFoundError.
 
-        The response is not stored, since reading twice is harmless.
+        The response is not stored for repeated requests, since reading a file twice is harmless.
         """
         fields = await read_json(request, _ACTS["get"])
         fields.pop("request_id", None)
@@ -268,7 +267,7 @@ class _Node:
             return release_when_sent(bytes_answer(data), stack, sandbox.unread)
 
     async def diff(self, request: Request) -> Response:
-        """The diff against the last commit, including new files. Raises Refused if git fails."""
+        """Responds with all changes since the last commit, as a diff. Raises Refused if git fails."""
         fields = await read_json(request, _ACTS["diff"])
         command = inside(fields) + DIFF
 
@@ -285,7 +284,7 @@ class _Node:
         return await self._once(fields, work, answer, 120)
 
     async def evaluate(self, request: Request) -> Response:
-        """Applies a patch and runs a script that must use `set -e`: `resolved` if both exit with 0."""
+        """Applies a patch and runs a script with `set -e`. `resolved` is true if both exit with 0."""
         fields = await read_json(request, _ACTS["evaluate"], JSON_BYTES)
         check_script(fields.eval_script)
         start = self.host.find(fields.container_id).limits

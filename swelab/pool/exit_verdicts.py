@@ -1,4 +1,4 @@
-"""Computes diffs and, for clients that have only a script, verdicts that depend only on its exit code."""
+"""Computes diffs, and verdicts for clients that only have a script. The script's exit code decides."""
 
 import hashlib
 import re
@@ -13,11 +13,14 @@ from swelab.sandbox.remote_protocol import Refused
 
 DIFF = "git add -A >/dev/null 2>&1 && git diff --cached 2>/dev/null"
 _STRICT = re.compile(r"^\s*set\s+(-[a-z]*e|-o\s+errexit)", re.MULTILINE)
-_SHOWN = 2000  # maximum characters of the output of `evaluate`
+_SHOWN = 2000  # maximum number of characters of output that `evaluate` returns
 
 
 def check_script(script: str) -> None:
-    """Raises Refused unless the script uses `set -e`, so that its exit code depends on its commands."""
+    """Raises Refused unless the script uses `set -e`.
+
+    Only then does its exit code show that a command failed.
+    """
     if not _STRICT.search(script):
         raise Refused(
             "eval_script: expected `set -e`; without it the exit code says nothing about its commands"
@@ -25,17 +28,23 @@ def check_script(script: str) -> None:
 
 
 def inside(request: PoolRequest) -> str:
-    """The start of a bash line that changes into the requested folder; append a command to it."""
+    """Returns the start of a bash command that changes to the requested folder.
+
+    The caller appends a command.
+    """
     return f"cd -- {shlex.quote(request.cwd)} && "
 
 
 def as_text(data: bytes) -> str:
-    """The bytes decoded as UTF-8; invalid bytes become lone surrogates."""
+    """Decodes bytes as UTF-8. Invalid bytes become lone surrogates."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def evaluate(sandbox: HostSandbox, request: PoolRequest, limits: Limits) -> Record:
-    """Apply a patch to the last commit and run a script: `resolved` if both exit with 0."""
+    """Resets the repository to the last commit, applies a patch, and runs a script.
+
+    `resolved` in the result is true if the patch applies and the script exits with 0.
+    """
     name = f"/tmp/.swelab-{hashlib.sha256(request.eval_script.encode()).hexdigest()[:16]}"
     sandbox.box.put(f"{name}.diff", request.patch.encode("utf-8", "surrogateescape"))
     sandbox.box.put(f"{name}.sh", request.eval_script.encode("utf-8", "surrogateescape"))

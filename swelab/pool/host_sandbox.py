@@ -1,4 +1,4 @@
-"""The limits of a container host, and a sandbox on it."""
+"""The limits of a container host, and the state of one sandbox on the host."""
 
 import asyncio
 import contextlib
@@ -19,14 +19,14 @@ from swelab.sandbox.remote_protocol import Refused
 class HostLimits:
     """The limits of a host.
 
-    containers: maximum number of sandboxes. memory_bytes: for all sandboxes together, including their files,
-    which are in memory. most: the maximum limits of one sandbox. spool_bytes: disk for unfinished uploads.
-    answer_bytes: memory for files that are being sent to clients.
+    containers: maximum number of sandboxes. memory_bytes: memory of all sandboxes together, including their
+    files, which are kept in memory. most: the highest limits that one sandbox may have. spool_bytes: disk
+    space for unfinished uploads. answer_bytes: memory for files that are being sent to clients.
     """
 
     containers: int = 16
     memory_bytes: int = 16 << 30
-    ttl_seconds: float = 600.0  # time to live of a sandbox, if its request gives none
+    ttl_seconds: float = 600.0  # time to live of a sandbox if the request does not specify it
     spool_bytes: int = 8 << 30
     answer_bytes: int = 512 << 20
     most: Limits = Limits(
@@ -41,7 +41,7 @@ class HostLimits:
     )
 
     def check(self, limits: Limits) -> Limits:
-        """Returns `limits` if one sandbox may have them. Raises Refused."""
+        """Returns `limits` if the host allows them for one sandbox, otherwise raises Refused."""
         for name, most in vars(self.most).items():
             if getattr(limits, name) > most:
                 raise Refused(f"{name} {getattr(limits, name)} is more than this host's {most}")
@@ -50,8 +50,10 @@ class HostLimits:
 
 @dataclass
 class HostSandbox(Living):
-    """A sandbox and its client. ends: expiry, by time.monotonic(). beats: whether its client sends
-    heartbeats. client: hash of the client's token, which the pool sends; without a pool, the sandbox's id.
+    """A sandbox on the host, and its client.
+
+    ends: when the sandbox expires, by time.monotonic(). beats: whether the client sends heartbeats. client:
+    hash of the client's token, sent by the pool. Without a pool, `client` is the sandbox's id.
     """
 
     id: str
@@ -76,11 +78,10 @@ class HostSandbox(Living):
     once: Once = field(default_factory=lambda: Once(answer_bytes))
 
     def memory(self, more: int = 0) -> int:
-        """Bytes of the host's memory that the sandbox may use: for its files, and its commands' memory and
-        output.
+        """Returns the bytes of the host's memory that the sandbox may use for files, commands and output.
 
-        These bytes always include one command at the sandbox's limits. Concurrent commands, sessions and
-        higher limits can exceed it. more: bytes of one further command.
+        One command at the sandbox's own limits is always included. Concurrent commands, sessions and higher
+        limits can need more memory. more: bytes of one additional command.
         """
         sessions = sum(size for _, size in self.sessions.values())
         files = self.limits.disk_bytes + self.limits.shm_bytes
@@ -88,7 +89,7 @@ class HostSandbox(Living):
 
     @contextlib.contextmanager
     def command(self, size: int) -> Iterator[None]:
-        """Counts the memory of a command, `size` bytes, during the block."""
+        """Counts `size` bytes of memory for a command during the block."""
         self.commands.append(size)
         try:
             yield
@@ -97,10 +98,10 @@ class HostSandbox(Living):
 
 
 def command_bytes(limits: Limits) -> int:
-    """Bytes of memory that a command may use on its host, including its output."""
+    """Returns the bytes of the host's memory that a command may use, including its output."""
     return limits.memory_bytes + limits.output_bytes
 
 
 def answer_bytes(answer: Any) -> int:
-    """Size of a stored response in bytes: the size of its output."""
+    """Returns the approximate size of a stored response in bytes."""
     return len(answer.output) if isinstance(answer, ExecResult | SessionAnswer) else len(str(answer))

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Conflict(Refused):
-    """The request id belongs to another request, or the current state does not allow the request."""
+    """Raised if the id belongs to another request, or if the current state does not allow the request."""
 
     status = 409
 
@@ -40,9 +40,10 @@ class _Verdict:
 
 
 class Shelf:
-    """Bounds the responses that all `Once` objects of a server store: `most` bytes, for `seconds` seconds.
+    """Limits the responses that all `Once` objects of a server store together.
 
-    If they exceed `most`, the object that stores most drops its oldest response.
+    Each response is dropped after `seconds` seconds. If all responses exceed `most` bytes, the `Once` object
+    that stores the most bytes drops its oldest response.
     """
 
     def __init__(self, most: int = _KEPT_BYTES, seconds: float = _KEPT_SECONDS) -> None:
@@ -50,20 +51,20 @@ class Shelf:
         self._all: dict[Once, None] = {}
 
     def enter(self, once: "Once") -> None:
-        """Count the responses of `once` from now on."""
+        """Starts to count the responses of `once`."""
         self._all[once] = None
 
     def leave(self, once: "Once") -> None:
-        """Drop all responses of `once`, whose sandbox has ended."""
+        """Drops all responses of `once`. Called when its sandbox has ended."""
         self._all.pop(once, None)
         once.forget_before(time.monotonic())
 
     def size(self) -> int:
-        """Bytes of all stored responses."""
+        """Returns the size of all stored responses in bytes."""
         return sum(each.size for each in self._all)
 
     def clear(self) -> None:
-        """Drop responses that are too old or exceed the limit."""
+        """Drops responses that are too old, and the oldest responses while the limit is exceeded."""
         before = time.monotonic() - self.seconds
         for each in self._all:
             each.forget_before(before)
@@ -72,11 +73,11 @@ class Shelf:
 
 
 class Once:
-    """Runs the work of each request id once and gives every repetition the same response.
+    """Runs the work of each request id once, and gives every repetition of the request the same response.
 
-    The work continues if the client disconnects. size: computes the bytes of a response. most: how many
-    responses are stored. keep_errors: whether errors are stored too. known_seconds: how long the id of a
-    dropped response is remembered.
+    The work continues if the client disconnects. size: function that returns the bytes of a response. most:
+    maximum number of stored responses. keep_errors: whether errors are stored too. known_seconds: how long
+    the id of a dropped response is remembered.
     """
 
     def __init__(
@@ -93,17 +94,17 @@ class Once:
         self._shelf.enter(self)
         self._running: dict[str, tuple[str, asyncio.Task[Any]]] = {}
         self._verdicts: dict[str, _Verdict] = {}
-        self._abandoned: dict[str, float] = {}  # when its response was dropped
+        self._abandoned: dict[str, float] = {}  # maps a request id to the time when its response was dropped
         self.size = 0
 
     def knows(self, key: str) -> bool:
-        """Whether a request with that id has arrived before."""
+        """Returns whether a request with this id has arrived before."""
         return key in self._running or key in self._verdicts or key in self._abandoned
 
     async def run(self, key: str, fingerprint: str, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of `work`, or its error. With an empty key, the work runs each time.
+        """Returns the result of `work` or raises its error. With an empty key, `work` runs at every call.
 
-        Raises Conflict (another request has the id), SandboxLost (the stored response was dropped).
+        Raises Conflict if another request has the id, SandboxLost if the stored response was dropped.
         """
         if not key:
             return await asyncio.shield(asyncio.ensure_future(work()))
@@ -129,7 +130,8 @@ class Once:
             return
         answer = None if error is not None else task.result()
         size = 0 if error is not None else self._measure(answer)
-        # We copy errors without their traceback, because its frames would keep objects alive.
+        # An error is copied without its traceback, because the frames in a traceback would keep objects
+        # alive.
         self._verdicts[key] = _Verdict(fingerprint, answer, copy.copy(error), size, time.monotonic())
         self.size += size
         while len(self._verdicts) > self._most:
@@ -137,7 +139,7 @@ class Once:
         self._shelf.clear()
 
     def forget_oldest(self) -> None:
-        """Drop the oldest response; remember only its id."""
+        """Drops the oldest response and remembers only its request id."""
         key = next(iter(self._verdicts))
         self.size -= self._verdicts.pop(key).size
         self._abandoned[key] = time.monotonic()
@@ -146,6 +148,6 @@ class Once:
             del self._abandoned[next(iter(self._abandoned))]
 
     def forget_before(self, moment: float) -> None:
-        """Drop all responses from before `moment`, a value of time.monotonic()."""
+        """Drops all responses stored before `moment`, a value of time.monotonic()."""
         while self._verdicts and next(iter(self._verdicts.values())).ended <= moment:
             self.forget_oldest()

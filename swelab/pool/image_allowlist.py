@@ -1,4 +1,4 @@
-"""Checks images against a list: a host makes sandboxes only from images on that list."""
+"""Checks images against an allow-list. A host creates sandboxes only from images on the list."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -14,11 +14,11 @@ _HUB = "docker.io/"
 
 
 class AllowedImages:
-    """The allow-list of a host: a file with one pattern a line (`swebench/*`, a digest), read at each use.
+    """The allow-list of a host: a file with one pattern per line, for example `swebench/*` or a digest.
 
-    The name or digest in a request must match a pattern before the engine gets any request. Then a name or
-    digest that the engine reports for the image must match too. Without a file, only the sandbox image is
-    allowed.
+    The file is read at each use. The requested name or digest must match a pattern before the engine is
+    asked. Then a name or digest that the engine reports for the image must match, too. Without a file, only
+    the sandbox image is allowed.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -26,14 +26,14 @@ class AllowedImages:
         self.patterns()
 
     def patterns(self) -> list[str]:
-        """The current patterns of the file. Raises InputError."""
+        """Returns the current patterns of the file. Raises InputError."""
         if self._path is None:
             return []
         lines = (line.partition("#")[0].strip() for line in read_text(self._path).splitlines())
         return [line for line in lines if line]
 
     def find(self, engine: DockerEngine, name: str, digest: str, workdir: str) -> Image:
-        """The image of that name, if it is allowed. Raises ImageMissing, SandboxLost."""
+        """Returns the image with this name if it is allowed. Raises ImageMissing, SandboxLost."""
         self._check(name, _requested_names(name, digest))
         if not digest:
             with engine.request(f"looking for image {name}"):
@@ -52,7 +52,7 @@ class AllowedImages:
             raise ImageMissing(f"image {name} is not on this host's list of allowed images")
 
     def listed(self, engine: DockerEngine) -> list[str]:
-        """Names of the engine's images that are allowed."""
+        """Returns the names of the engine's images that are on the allow-list."""
         with engine.request("listing images"):
             images = engine.api.images()
         names = {tag for image in images for tag in (image.get("RepoTags") or [])} - {"<none>:<none>"}
@@ -66,12 +66,15 @@ def _matched(names: Collection[str], patterns: Sequence[str]) -> bool:
 
 
 def _forms(tag: str) -> set[str]:
-    """The two forms in which a list may name `repository:tag`: with the tag, and without it."""
+    """Returns the two forms in which a list may name an image: with its tag and without its tag."""
     return {tag, tag.rpartition(":")[0]}
 
 
 def _hub_names(name: str) -> list[str]:
-    """Equivalent names of an image of Docker Hub: lists write `docker.io/`, engines omit it."""
+    """Returns equivalent names of a Docker Hub image.
+
+    Lists write the prefix `docker.io/`, and engines omit it.
+    """
     if name.startswith(_HUB):
         bare = name.removeprefix(_HUB)
         return [bare, bare.removeprefix("library/")]
@@ -82,8 +85,10 @@ def _hub_names(name: str) -> list[str]:
 
 
 def _requested_names(name: str, digest: str) -> set[str]:
-    """The names and digests of an image in a request, in the forms in which lists write them. Raises
-    ImageMissing."""
+    """Returns the names and digests of a requested image, in every form that an allow-list may use.
+
+    Raises ImageMissing if `name` is not a valid image name.
+    """
     if not re.fullmatch(IMAGE_NAME, name, re.ASCII):
         raise ImageMissing(f"{shorten(name)!r} is not the name of an image")
     bare, _, own = name.partition("@")

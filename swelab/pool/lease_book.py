@@ -1,4 +1,7 @@
-"""The leases and nodes of one pool. Makes each change of a lease in memory, in the store, and on its node."""
+"""The leases and nodes of one pool.
+
+Each change of a lease is made in memory, in the store and on the node.
+"""
 
 import asyncio
 import logging
@@ -20,8 +23,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PoolLimits:
-    """`ttl_seconds`: life without renewal. `leases`, `waiting`: maximum numbers of placed and of waiting
-    leases."""
+    """The limits of a pool.
+
+    ttl_seconds: time to live of a lease without renewal. leases: maximum number of placed leases. waiting:
+    maximum number of waiting leases.
+    """
 
     ttl_seconds: float = 120.0
     leases: int = 1000
@@ -29,7 +35,7 @@ class PoolLimits:
 
 
 class LeaseBook(ABC):
-    """The parts of a pool (`pool.Pool`) that `node_health` and `create_sandbox` need."""
+    """The part of a pool (`pool.Pool`) that the modules `node_health` and `create_sandbox` use."""
 
     def __init__(self, store: LeaseStore, limits: PoolLimits) -> None:
         self.store, self.limits = store, limits
@@ -43,29 +49,29 @@ class LeaseBook(ABC):
         self._pumping = False
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
-        """Start a background task; `stop` cancels it."""
+        """Starts a background task. `Pool.stop` cancels the task."""
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
 
     def enter(self, lease: Lease) -> None:
-        """Add a lease."""
+        """Adds a lease."""
         self.leases[lease.id] = self.requests[lease.request_id] = lease
 
     def future(self, lease: Lease) -> asyncio.Future[Any]:
-        """The future that is done once the lease has its sandbox or has failed."""
+        """Returns the future that is done when the lease has its sandbox or has failed."""
         if lease.outcome is None:
             lease.outcome = asyncio.get_running_loop().create_future()
         return lease.outcome
 
     def forget(self, lease: Lease) -> None:
-        """Remove a lease without a sandbox, as if its request had never come."""
+        """Removes a lease that has no sandbox, as if its request had never arrived."""
         self.leases.pop(lease.id, None)
         self.requests.pop(lease.request_id, None)
 
     def find(self, lease_id: str) -> Lease:
-        """The active lease with that id. Raises SandboxLost."""
+        """Returns the active lease with this id. Raises SandboxLost if there is none."""
         lease = self.leases.get(lease_id)
         self.ended.check(lease_id)
         if lease is None or lease.state in (WAITING, MAKING):
@@ -75,7 +81,7 @@ class LeaseBook(ABC):
         return lease
 
     def fail(self, lease: Lease, error: Exception) -> None:
-        """Remove a lease without a sandbox; the request that waits for it raises `error`."""
+        """Removes a lease that has no sandbox. The request that waits for the lease raises `error`."""
         self.forget(lease)
         made = self.future(lease)
         if not made.done():
@@ -83,17 +89,19 @@ class LeaseBook(ABC):
             made.exception()  # marks the error as retrieved, since perhaps no client waits
 
     def end(self, lease: Lease, reason: str = "") -> None:
-        """Begin to end a lease. Its place on the node becomes free when its sandbox has ended."""
+        """Starts to end a lease. The lease's slot on the node becomes free when the sandbox has ended."""
         lease.state, lease.reason = ENDING, reason
         self.write(lease)
         self.spawn(self.finish_ending(lease))
 
     async def finish_ending(self, lease: Lease) -> None:
-        """Send requests to end the sandbox of an ending lease to its node, until one succeeds or the node is
-        silent."""
+        """Asks the node to end the sandbox of a lease, again and again until a request succeeds.
+
+        Gives up if the node has not responded for the time to live, or is no longer in the pool.
+        """
         while lease.state == ENDING:
             node = self.nodes.get(lease.node)
-            # After that time the node has ended the sandbox by itself, since nobody renewed it.
+            # By then the node has ended the sandbox by itself, since nobody renewed the sandbox.
             if node is None or node.silent_seconds() > self.limits.ttl_seconds:
                 break
             try:
@@ -105,7 +113,7 @@ class LeaseBook(ABC):
         self.over(lease)
 
     def over(self, lease: Lease, reason: str = "") -> None:
-        """Finish a lease whose sandbox has ended. With a `reason`, the sandbox counts as lost."""
+        """Marks a lease as ended after its sandbox has ended. With a `reason`, the sandbox counts as lost."""
         if lease.state == ENDED:
             return
         if reason:
@@ -118,14 +126,16 @@ class LeaseBook(ABC):
         self.pump()
 
     def bury(self, lease: Lease) -> None:
-        """Move an ended lease to the ended leases that we remember for a while."""
+        """Moves an ended lease to `self.ended`, which remembers ended leases for a while."""
         self.forget(lease)
         for lease_id in self.ended.add(lease):
             self.drop(lease_id)
 
     def write(self, lease: Lease) -> bool:
-        """Write a lease to the store. False if that fails (as on a full disk): do not place the lease
-        then."""
+        """Writes a lease to the store.
+
+        Returns False if this fails, for example on a full disk. Then the lease must not be placed.
+        """
         try:
             self.store.set_lease(lease.stored())
         except sqlite3.Error as error:
@@ -135,7 +145,7 @@ class LeaseBook(ABC):
         return True
 
     def drop(self, lease_id: str) -> None:
-        """Delete a lease from the store."""
+        """Deletes a lease from the store."""
         try:
             self.store.drop_lease(lease_id)
         except sqlite3.Error as error:
@@ -143,11 +153,11 @@ class LeaseBook(ABC):
             _log.error("lease %s could not be deleted from the store: %s", lease_id, error)
 
     def placed(self, url: str) -> list[Lease]:
-        """The leases that count against the capacity of a node."""
+        """Returns the leases that count against the capacity of a node."""
         return [each for each in self.leases.values() if each.node == url and each.state in PLACED]
 
     def pump(self) -> None:
-        """Schedule a placement of the waiting leases."""
+        """Schedules a placement of the waiting leases."""
         if not self._pumping:
             self._pumping = True
             asyncio.get_running_loop().call_soon(self._place)
@@ -158,4 +168,4 @@ class LeaseBook(ABC):
 
     @abstractmethod
     def place(self) -> None:
-        """Choose nodes for waiting leases, and start to make their sandboxes."""
+        """Chooses nodes for waiting leases, and starts to create their sandboxes."""

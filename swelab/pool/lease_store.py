@@ -37,9 +37,9 @@ _log = logging.getLogger(__name__)
 
 
 class LeaseStore:
-    """The database of one pool, locked by one server at a time.
+    """The database of one pool. Only one server at a time can open the database.
 
-    A damaged row is moved to the table `damaged` and logged; other rows are unaffected. Raises InputError.
+    A damaged row is moved to the table `damaged` and logged. The other rows stay usable. Raises InputError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -71,11 +71,11 @@ class LeaseStore:
             ) from None
 
     def pool_id(self) -> str:
-        """The permanent id of this pool, by which its nodes know the owner of sandboxes."""
+        """Returns the permanent id of this pool. Nodes store the id as the owner of the pool's sandboxes."""
         return self._id
 
     def nodes(self) -> dict[str, bool]:
-        """The nodes by URL; the value is whether the node is being drained."""
+        """Returns the nodes as a map from URL to whether the node is being drained."""
         found = {}
         for number, url, draining in self._base.execute("SELECT rowid, url, draining FROM nodes").fetchall():
             if fault := first_fault(NODE, {"url": url}):
@@ -85,19 +85,22 @@ class LeaseStore:
         return found
 
     def set_node(self, url: str, draining: bool) -> None:
-        """Add a node, or change it. Raises OSError (nothing was written)."""
+        """Adds or changes a node. Raises OSError if the change could not be written."""
         with self._written():
             self._base.execute("INSERT OR REPLACE INTO nodes VALUES (?, ?)", (url, draining))
             self._base.execute("DELETE FROM left_nodes WHERE url = ?", (url,))
 
     def drop_node(self, url: str) -> None:
-        """Remove a node and store that its address left the pool. Raises OSError (nothing was written)."""
+        """Removes a node and records that it left the pool.
+
+        Raises OSError if the change could not be written.
+        """
         with self._written():
             self._base.execute("INSERT OR REPLACE INTO left_nodes VALUES (?)", (url,))
             self._base.execute("DELETE FROM nodes WHERE url = ?", (url,))
 
     def left_nodes(self) -> set[str]:
-        """Addresses of nodes that were removed by request and did not join again."""
+        """Returns the addresses of nodes that were removed by request and have not joined again."""
         return {url for (url,) in self._base.execute("SELECT url FROM left_nodes").fetchall()}
 
     @contextlib.contextmanager
@@ -109,7 +112,7 @@ class LeaseStore:
             raise OSError(errno.ENOSPC, reason, str(self._path)) from None
 
     def set_lease(self, lease: Record) -> None:
-        """Insert or update a lease, a record with the fields of request_schemas.LEASE."""
+        """Inserts or updates a lease. lease: record with the fields of request_schemas.LEASE."""
         values = {**lease, "asked": json.dumps(lease["asked"])}
         self._base.execute(
             "INSERT INTO leases (id, request_id, asked, state, node, attempt, container, reason) VALUES"
@@ -124,7 +127,7 @@ class LeaseStore:
         self._base.execute("DELETE FROM leases WHERE id = ?", (lease_id,))
 
     def leases(self) -> list[Record]:
-        """All leases, including ended leases; oldest first."""
+        """Returns all leases, including ended leases, oldest first."""
         found = []
         rows = self._base.execute(f"SELECT number, {', '.join(_COLUMNS)} FROM leases ORDER BY number")
         for number, *values in rows.fetchall():
@@ -141,21 +144,23 @@ class LeaseStore:
         return found
 
     def _set_aside(self, table: str, number: int, row: Record, fault: str) -> None:
-        """Move a damaged row out of its table. If it is a lease, its host then ends the sandbox, since nobody
-        renews it."""
+        """Moves a damaged row out of its table.
+
+        If the row is a lease, nobody renews its sandbox any more. So the host ends the sandbox.
+        """
         _log.error("%s: row %d of %s is damaged and set aside: %s", self._path, number, table, fault)
-        with contextlib.suppress(sqlite3.Error):  # a failure is harmless: the row is skipped anyway
+        with contextlib.suppress(sqlite3.Error):  # a failure is harmless, since the row is skipped anyway
             self._base.execute("INSERT INTO damaged VALUES (?, ?)", (json.dumps(row, default=str), fault))
             self._base.execute(f"DELETE FROM {table} WHERE rowid = ?", (number,))
 
     def close(self) -> None:
-        """Close the database and release its lock."""
+        """Closes the database and releases the lock file."""
         self._base.close()
         os.close(self._lock)
 
 
 def _private(path: Path) -> int:
-    """Open a file with mode 0600, created if it does not exist; returns its descriptor."""
+    """Opens a file with mode 0600, and creates it if necessary. Returns the file descriptor."""
     opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.fchmod(opened, 0o600)
     return opened

@@ -22,8 +22,8 @@ PLACED = (MAKING, ACTIVE, ENDING)
 class Lease(Living):
     """The lease of one request (request_schemas.ALLOCATE).
 
-    ends: when an active lease expires, by time.monotonic(). passed, keeps: see placement.plan. unwanted: no
-    client waits for the lease any more, so it is ended as soon as its sandbox is made.
+    ends: when an active lease expires, by time.monotonic(). passed, keeps: see placement.plan. unwanted:
+    whether no client waits for the lease any more. Such a lease is ended as soon as its sandbox exists.
     """
 
     request_id: str
@@ -56,33 +56,33 @@ class Lease(Living):
 
     @property
     def image(self) -> str:
-        """The key of the lease's image: digest (or name), and working folder."""
+        """The key of the lease's image: digest or name, then the working folder."""
         return f"{self.request.digest or self.request.image} {self.request.get('cwd', '')}"
 
     @property
     def client(self) -> str:
-        """The hash of the client's token: capacity is shared evenly among tokens."""
+        """The hash of the client's token. Capacity is shared evenly among tokens."""
         return self.request.client
 
     @property
     def beats(self) -> bool:
-        """Whether the lease's client sends heartbeats, also while a command runs."""
+        """Whether the lease's client sends heartbeats even while a command runs."""
         return self.request.heartbeats
 
     def attempt_id(self) -> str:
-        """The request id of the current attempt to make the sandbox, as sent to the node."""
+        """Returns the request id that the node gets for the current attempt to create the sandbox."""
         return f"{self.id}.{self.attempt}"
 
     def stored(self) -> Record:
-        """The fields that survive a restart of the server, by their names on disk."""
+        """Returns the fields that survive a restart of the server, with their names in the store."""
         names = ("id", "request_id", "state", "node", "attempt", "container", "reason")
         return {"asked": self.request, **{name: getattr(self, name) for name in names}}
 
     @classmethod
     def read(cls, row: Record) -> "Lease":
-        """Makes a lease from a record that `stored` returned."""
+        """Creates a lease from a record that `stored` returned."""
         return cls(request=row["asked"], **{name: value for name, value in row.items() if name != "asked"})
 
     def answer(self, ttl: float) -> Granted:
-        """The response to the client. ttl: seconds to live."""
+        """Returns the response to the client. ttl: seconds that the lease lives without renewal."""
         return Granted(lease_id=self.id, container_id=self.container, node_url=self.node, ttl_seconds=ttl)

@@ -1,4 +1,4 @@
-"""Adds nodes to a pool, drains and removes them."""
+"""Adds nodes to a pool, drains nodes, and removes nodes."""
 
 import asyncio
 import time
@@ -18,10 +18,11 @@ _PAUSE_SECONDS = 0.1
 
 
 def take_in(store: LeaseStore, urls: Iterable[str]) -> str:
-    """Add the command line's nodes to the stored nodes; returns a line about stored nodes, or "".
+    """Adds the nodes of the command line to the stored nodes.
 
-    A stored node keeps its state, drained or not. A node that was removed by request is not added: only a
-    request to join adds it again. Raises InputError, OSError (disk full).
+    Returns a message if the store already knew nodes, otherwise "". A drained node stays drained. A node that
+    was removed by request is not added. Only a request to join adds such a node again. Raises InputError, and
+    OSError if the disk is full.
     """
     given = list(dict.fromkeys(url.rstrip("/") for url in urls))
     for url in given:
@@ -40,7 +41,7 @@ def take_in(store: LeaseStore, urls: Iterable[str]) -> str:
 
 
 async def join(pool: Pool, url: str) -> None:
-    """Add a node, or use a drained node again. Raises NotReached, Conflict, and the errors of the node."""
+    """Adds a node, or uses a drained node again. Raises NotReached, Conflict, and the errors of the node."""
     link = pool.open_link(url)
     try:
         health = await renew_on_host(link, pool.id, {}, 10.0)
@@ -57,7 +58,10 @@ async def join(pool: Pool, url: str) -> None:
 
 
 def drain(pool: Pool, url: str) -> int:
-    """Stop placing leases on a node; returns how many leases it has. Raises Refused, OSError (disk full)."""
+    """Stops placing leases on a node. Returns the number of leases on the node.
+
+    Raises Refused if the pool has no such node, OSError if the disk is full.
+    """
     if url not in pool.nodes:
         raise Refused("there is no such node")
     pool.store.set_node(url, True)
@@ -66,7 +70,10 @@ def drain(pool: Pool, url: str) -> int:
 
 
 async def leave(pool: Pool, url: str, force: bool) -> None:
-    """Remove a node. With `force`, end its leases first. Raises Refused, Conflict (it still has leases)."""
+    """Removes a node. With `force`, ends its leases first.
+
+    Raises Refused if the pool has no such node, Conflict if the node still has leases.
+    """
     count = drain(pool, url)
     node, ends = pool.nodes[url], time.monotonic() + _LEAVE_SECONDS
     if count and not force:

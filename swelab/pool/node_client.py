@@ -16,11 +16,14 @@ from swelab.sandbox.remote_protocol import BYTES, REQUEST, RESULT, NotReached, h
 
 _CONNECT_SECONDS = 5.0
 _PIECE = 16 << 10
-_IDLE_SECONDS = 10.0  # httpx examines all idle connections at each request, so keep few
+_IDLE_SECONDS = 10.0  # httpx examines every idle connection at each request, so we keep few
 
 
 class Link:
-    """Sends requests to a node. A failed connection raises NotReached; an error response raises its error."""
+    """Sends requests to a node. A failed connection raises NotReached.
+
+    An error response raises the node's error.
+    """
 
     def __init__(self, url: str, token: str, trust: ssl.SSLContext | bool = True) -> None:
         self.url = url
@@ -39,7 +42,10 @@ class Link:
         )
 
     async def ask(self, path: str, body: Record, seconds: float) -> Record:
-        """The response to a JSON request. Raises NotReached, TimeoutError, the node's own errors."""
+        """Sends a JSON request and returns the response.
+
+        Raises NotReached, TimeoutError, and the node's errors.
+        """
         timeout = httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
         try:
             answer = await self._client.post(
@@ -52,8 +58,9 @@ class Link:
         return _record(answer)
 
     async def forward(self, path: str, body: Record, request: Request, most: int, seconds: float) -> Response:
-        """Forward a client's request to the node; returns the response as a stream. Raises NotReached. most:
-        maximum body size in bytes.
+        """Forwards a client's request to the node and returns the response as a stream.
+
+        most: maximum body size in bytes. Raises NotReached.
         """
         timeout = httpx.Timeout(seconds, connect=_CONNECT_SECONDS)
         if request.headers.get("content-type") == BYTES:
@@ -75,7 +82,7 @@ class Link:
         return StreamingResponse(stream, answer.status_code, headers=about)
 
     async def close(self) -> None:
-        """Close all connections to the node."""
+        """Closes all connections to the node."""
         await self._client.aclose()
 
 

@@ -1,4 +1,7 @@
-"""Watches one exec server: every few seconds the pool renews its sandboxes there and reads its state."""
+"""Watches one exec server.
+
+Every few seconds the pool renews its sandboxes there and reads the server's state.
+"""
 
 import asyncio
 import logging
@@ -17,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 async def watch(book: LeaseBook, node: PoolNode) -> None:
-    """Until cancelled: renew leases, update the node's capacity, and find lost and orphaned sandboxes."""
+    """Renews leases, updates the node's capacity, and finds lost and orphaned sandboxes, until cancelled."""
     ttl = book.limits.ttl_seconds
     while True:
         try:
@@ -58,7 +61,10 @@ async def _look(book: LeaseBook, node: PoolNode, seconds: float) -> None:
 
 
 def _is_leased(book: LeaseBook, container: str, request_id: str) -> bool:
-    """Whether a sandbox that our renewal did not name has a lease, or is being made for a lease."""
+    """Returns whether a sandbox has a lease or is being created for a lease.
+
+    The sandbox exists on the node, but the last renewal did not name it.
+    """
     lease = book.leases.get(request_id.partition(".")[0])
     if lease is None or lease.attempt_id() != request_id:
         return False
@@ -79,7 +85,10 @@ def _measure(book: LeaseBook, node: PoolNode, state: HostState) -> None:
 
 
 def _lose(book: LeaseBook, node: PoolNode) -> None:
-    """End the leases of a node that was silent for a whole time to live: it has ended its sandboxes."""
+    """Ends the leases of a node that was silent for longer than the time to live.
+
+    By then the node has ended the sandboxes of these leases.
+    """
     for lease in list(book.leases.values()):
         if lease.node == node.capacity.url and lease.state == ACTIVE:
             book.over(lease, f"its host did not answer for {node.silent_seconds():.0f} s")

@@ -9,38 +9,44 @@ from swelab.sandbox.protocol import ImageMissing, SandboxError
 from swelab.sandbox.remote_protocol import Refused
 
 _WARM = 0.3
-"""Fraction of its places that we subtract from a node's load if it already made sandboxes of the image."""
+"""Subtracted from the load of a node that already created sandboxes of the image.
+
+The load is the fraction of places in use.
+"""
 
 
 NOBODY: Mapping[str, int] = {}
 PASSES = 32
-"""How many later leases may be placed before a large lease that waits. Then a node is reserved for it."""
+"""Number of later leases that may overtake a large waiting lease.
+
+Then a node is reserved for the large lease.
+"""
 
 
 @dataclass
 class NodeCapacity:
-    """The known capacity and state of a node. Times are by time.monotonic()."""
+    """The known capacity and state of a node. Times are values of time.monotonic()."""
 
     url: str
     draining: bool = False
     healthy: bool = False
     most_places: int = 0
     most_memory: int = 0
-    most_limits: Mapping[str, float] = field(default_factory=dict)  # limits of one sandbox
+    most_limits: Mapping[str, float] = field(default_factory=dict)  # highest limits of one sandbox
     foreign_places: int = 0  # places used by sandboxes outside this pool
     foreign_memory: int = 0
-    paused_until: float = 0.0  # no placements until then: making a sandbox failed there
+    paused_until: float = 0.0  # no placements until then, because a sandbox could not be created there
     absent: dict[str, tuple[float, str]] = field(
         default_factory=dict
-    )  # image that it lacks -> (until when we assume so, the error)
+    )  # missing image -> (until when we assume that it is missing, error)
     warm: set[str] = field(default_factory=set)
 
     def lacks(self, image: str, now: float) -> bool:
-        """Whether the node reported recently that it does not have the image."""
+        """Returns whether the node recently reported that it does not have the image."""
         return self.absent.get(image, (0.0, ""))[0] > now
 
     def never(self, lease: Lease) -> str:
-        """Why a sandbox with these limits cannot run even on the empty node; "" if it can."""
+        """Returns why the lease's sandbox cannot run even on the empty node, or "" if it can run there."""
         if 0 < self.most_memory < lease.memory:
             return f"no host gives a sandbox {lease.memory} bytes of memory"
         asked = lease.request.limits
@@ -51,14 +57,14 @@ class NodeCapacity:
 
 @dataclass
 class Use:
-    """Number of leases on a node, and their bytes of memory."""
+    """The number of leases on a node, and their bytes of memory."""
 
     places: int = 0
     memory: int = 0
 
 
 def uses(leases: Iterable[Lease]) -> dict[str, Use]:
-    """The number and memory of these leases by node."""
+    """Maps each node to the number and the memory of its placed leases."""
     found: dict[str, Use] = {}
     for lease in leases:
         if lease.state in PLACED:
@@ -71,10 +77,11 @@ def uses(leases: Iterable[Lease]) -> dict[str, Use]:
 def fair(
     waiting: Sequence[Lease], leases: Mapping[str, int], served: Mapping[str, int] = NOBODY
 ) -> list[Lease]:
-    """The waiting leases in the order in which they are placed.
+    """Returns the waiting leases in the order in which they are placed.
 
-    The token with the fewest `leases` comes first. Among equal tokens, the one that was served longest ago
-    comes first (`served`: token -> a number that grows with each placement), then the oldest request.
+    The client token with the fewest `leases` comes first. Among equal tokens, the token that was served
+    longest ago comes first, then the oldest request. served: maps a token to a number that grows with each
+    placement.
     """
     before: Counter[str] = Counter(leases)
     ranked = []
@@ -87,8 +94,7 @@ def fair(
 def choose(
     lease: Lease, nodes: Iterable[NodeCapacity], used: Mapping[str, Use], now: float
 ) -> NodeCapacity | None:
-    """The least loaded node on which the lease fits now (for loads, see _WARM); None if it fits on no
-    node."""
+    """Returns the least loaded node on which the lease fits now, or None. About the load, see _WARM."""
     best: tuple[float, int, str] | None = None
     found = None
     for node in nodes:
@@ -107,7 +113,10 @@ def choose(
 
 
 def _node_to_reserve(lease: Lease, nodes: Sequence[NodeCapacity], used: Mapping[str, Use]) -> str:
-    """The node to reserve for a lease: the node reserved before, otherwise the node with most free memory."""
+    """Returns the node to reserve for a lease.
+
+    This is the node that was reserved before, otherwise the node with the most free memory.
+    """
     able = {node.url: node for node in nodes if node.most_memory and not node.never(lease)}
     if lease.keeps in able:
         return lease.keeps
@@ -127,10 +136,10 @@ def plan(
     now: float,
     served: Mapping[str, int] = NOBODY,
 ) -> tuple[list[tuple[Lease, NodeCapacity]], dict[str, SandboxError]]:
-    """Returns (leases to place with their nodes, lease id -> error of a lease that fits on no node).
+    """Returns (pairs of a lease and its node, errors of leases that fit on no node by lease id).
 
-    most: maximum number of placed leases. Up to PASSES later leases may overtake a lease that fits on no node
-    now; its `passed` counts them. Then a node is reserved for that lease; its `keeps` names the node.
+    most: maximum number of placed leases. PASSES later leases may overtake a lease that fits on no node now.
+    The lease counts them in `passed`. Then a node is reserved for the lease, and its `keeps` names the node.
     """
     used, placed = uses(leases), [lease for lease in leases if lease.state in PLACED]
     free = most - len(placed)

@@ -1,7 +1,8 @@
-"""Leases sandboxes on container hosts: leases expire unless renewed, and requests wait in a fair queue.
+"""Leases sandboxes on container hosts. Leases expire unless they are renewed, and requests wait in a fair
+queue.
 
-All of it runs in one event loop. The pool writes a change of a lease to disk before it reports the change,
-and requests to nodes are idempotent. So a killed server continues after its restart.
+The pool runs in one event loop. It writes each change of a lease to disk before it reports the change, and
+its requests to nodes are idempotent. So a killed server can continue after a restart.
 """
 
 import asyncio
@@ -30,7 +31,10 @@ _log = logging.getLogger(__name__)
 
 
 class Pool(LeaseBook):
-    """The leases, queue and nodes of one pool. open_link: opens the connection to the node with a URL."""
+    """The leases, queue and nodes of one pool.
+
+    open_link: opens a connection to the node with the given URL.
+    """
 
     def __init__(self, store: LeaseStore, limits: PoolLimits, open_link: Callable[[str], Link]) -> None:
         super().__init__(store, limits)
@@ -40,7 +44,7 @@ class Pool(LeaseBook):
     # -- start and stop of the server
 
     def start(self) -> None:
-        """Load nodes and leases from the store, and continue their work."""
+        """Loads nodes and leases from the store and resumes unfinished work."""
         for url, draining in self.store.nodes().items():
             self.add(url, draining)
         for row in self.store.leases():
@@ -60,7 +64,7 @@ class Pool(LeaseBook):
         self.spawn(self._tend())
 
     async def stop(self) -> None:
-        """Stop without ending any lease: the next server continues them."""
+        """Stops the server without ending any lease. The next server continues with the leases."""
         for task in list(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -71,10 +75,10 @@ class Pool(LeaseBook):
     # -- leases
 
     async def allocate(self, request: PoolRequest, seconds: float, client_gone: asyncio.Future[Any]) -> Lease:
-        """Wait for the lease of a request; each request id gets one lease. client_gone: done after a
-        disconnect.
+        """Waits for the lease of a request. Each request id gets one lease.
 
-        Raises NoPlace (not placed in `seconds`), ImageMissing, Refused, Conflict, SandboxLost, OSError.
+        client_gone: a future that is done when the client has disconnected. Raises NoPlace if the lease is
+        not placed within `seconds`. Also raises ImageMissing, Refused, Conflict, SandboxLost, OSError.
         """
         self.ended.check_request(request)
         lease = self.requests.get(request.request_id) or self._queue(request)
@@ -109,8 +113,10 @@ class Pool(LeaseBook):
         return lease
 
     def cancel(self, request_id: str) -> bool:
-        """Cancel a request: drop it if it waits, otherwise end its lease. False if there is no such
-        request."""
+        """Removes a waiting request, or ends the lease of a request.
+
+        Returns False if the request is unknown.
+        """
         lease = self.requests.get(request_id)
         if lease is None:
             return self.ended.of_request(request_id) is not None
@@ -123,7 +129,10 @@ class Pool(LeaseBook):
         return True
 
     async def close(self, lease_id: str) -> bool:
-        """End a lease, and wait until its sandbox has ended or its node is silent. False if there is none."""
+        """Ends a lease, and waits up to END_SECONDS until the sandbox has ended.
+
+        Returns False if there is no such lease.
+        """
         lease = self.leases.get(lease_id)
         if lease is None:
             return self.ended.find(lease_id) is not None
@@ -139,7 +148,7 @@ class Pool(LeaseBook):
     # -- placing
 
     def place(self) -> None:
-        """Choose nodes for waiting leases, fairly among clients, and start to make their sandboxes."""
+        """Chooses nodes for waiting leases, fairly among clients, and starts to create their sandboxes."""
         waiting = [lease for lease in self.leases.values() if lease.state == WAITING]
         if not waiting:
             return
@@ -159,7 +168,7 @@ class Pool(LeaseBook):
     # -- nodes
 
     def add(self, url: str, draining: bool) -> PoolNode:
-        """Add a node and start to watch it."""
+        """Adds a node and starts to watch it."""
         node = self.nodes[url] = PoolNode(url, self.open_link(url), draining)
         node.watching = self.spawn(watch(self, node))
         return node

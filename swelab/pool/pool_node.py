@@ -1,4 +1,4 @@
-"""A node of a pool: its capacity, the connection to it, and when it answered last."""
+"""A node of a pool: its capacity, the connection to it, and the time of its last response."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from swelab.pool.placement import NodeCapacity
 
 
 class PoolNode:
-    """A node, the connection to it, and its state as last seen by the pool."""
+    """A node, the pool's connection to it, and the last known state of the node."""
 
     def __init__(self, url: str, link: Link, draining: bool) -> None:
         self.capacity, self.link = NodeCapacity(url, draining), link
@@ -19,5 +19,5 @@ class PoolNode:
         self.watching: asyncio.Task[Any] | None = None
 
     def silent_seconds(self) -> float:
-        """Seconds since its last response, or since this server started."""
+        """Returns the seconds since the node's last response, or since the server started."""
         return time.monotonic() - self.last_answer

@@ -1,4 +1,4 @@
-"""The pool server: leases of sandboxes over HTTP (docs/pool.md)."""
+"""The pool server: leases sandboxes over HTTP (docs/pool.md)."""
 
 import asyncio
 import secrets
@@ -31,15 +31,18 @@ from swelab.sandbox.remote_protocol import LATE_SECONDS, Refused
 
 _ACTS = request_schemas.acts("lease_id")
 _BODIES = {"put": lambda limits: FILE_BYTES, "fill": tar_bytes}
-"""For each verb: function from a sandbox's limits to the maximum body size in bytes."""
+"""Maps a verb to a function that computes the maximum body size in bytes from a sandbox's limits."""
 _JSON = dict.fromkeys(("exec", "evaluate", "session_start", "session_say"), JSON_BYTES)
 _FILE_SECONDS = 620.0
-_UPLOADS = 64  # concurrent ones
+_UPLOADS = 64  # maximum number of concurrent uploads
 _GRACE_SECONDS = 2.0
 
 
 def pool_app(pool: Pool, tokens: Sequence[str], node_token: str) -> FrontDoor:
-    """The pool server as an ASGI application. Clients use one of `tokens`; `node_token` is for /nodes/."""
+    """Returns the pool server as an ASGI application.
+
+    Clients send one of `tokens`. /nodes/ needs `node_token`.
+    """
     server = _Server(pool)
     figures = server.figures = Figures("pool", server.gauges)
     posts: dict[str, Handler] = {
@@ -91,7 +94,7 @@ class _Server:
         await self.pool.stop()
 
     def gauges(self) -> dict[str, float]:
-        """Values for /metrics: leases by state, events, capacity of each node."""
+        """Returns the values for /metrics: leases by state, events, capacity of each node."""
         pool = self.pool
         states = [lease.state for lease in pool.leases.values()]
         values: dict[str, float] = {f"leases/state={state}": states.count(state) for state in set(states)}
@@ -106,12 +109,12 @@ class _Server:
     # -- the pool
 
     async def healthz(self, request: Request) -> Response:
-        """The numbers of all nodes and of healthy nodes."""
+        """Responds with the numbers of all nodes and of healthy nodes."""
         healthy = sum(node.capacity.healthy for node in self.pool.nodes.values())
         return json_answer(nodes=len(self.pool.nodes), healthy_nodes=healthy)
 
     async def status(self, request: Request) -> Response:
-        """The number of leases and waiting requests, and the capacity of each node."""
+        """Responds with the numbers of leases and waiting requests, and the capacity of each node."""
         return json_answer(pool=self._status())
 
     def _status(self) -> Record:
@@ -131,7 +134,7 @@ class _Server:
         return {"total_leases": len(pool.leases) - waiting, "waiting": waiting, "nodes": nodes, **pool.counts}
 
     async def page(self, request: Request) -> Response:
-        """The status page: nodes, queue and leases, as HTML without scripts."""
+        """Responds with the status page: nodes, queue and leases, as HTML without scripts."""
         now = time.monotonic()
         leases = [
             {
@@ -151,7 +154,7 @@ class _Server:
     # -- leases
 
     async def allocate(self, request: Request) -> Response:
-        """Waits at most `deadline_seconds` for free capacity and grants a lease. Raises NoPlace, Refused."""
+        """Grants a lease. Waits at most `deadline_seconds` for free capacity. Raises NoPlace, Refused."""
         fields = await read_json(request, request_schemas.ALLOCATE)
         fields.pop("timeout", None)
         fields.setdefault("request_id", secrets.token_hex(16))
@@ -168,12 +171,12 @@ class _Server:
         return json_answer(**lease.answer(self.pool.limits.ttl_seconds))
 
     async def cancel(self, request: Request) -> Response:
-        """Cancels a request for a lease, or ends the lease that it got."""
+        """Cancels a request for a lease, or ends the lease that the request got."""
         fields = await read_json(request, request_schemas.CANCEL)
         return json_answer(found=self.pool.cancel(fields.request_id))
 
     async def heartbeat(self, request: Request) -> Response:
-        """Renews leases. `lost` maps each lease that has ended to the reason."""
+        """Renews leases. In the response, `lost` maps the id of each ended lease to the reason."""
         fields = await read_json(request, request_schemas.HEARTBEAT, JSON_BYTES)
         if not fields:
             raise Refused("expected lease_id or lease_ids")
@@ -184,12 +187,12 @@ class _Server:
         return json_answer(lost=lost)
 
     async def close(self, request: Request) -> Response:
-        """Ends a lease and its sandbox; `found` is false if there was none."""
+        """Ends a lease and its sandbox. `found` is false if there was no such lease."""
         fields = await read_json(request, _ACTS["destroy"])
         return json_answer(found=await self.pool.close(fields.lease_id))
 
     def act(self, verb: str) -> Handler:
-        """The handler that forwards requests with this verb to the sandbox's node."""
+        """Returns the handler that forwards requests with this verb to the sandbox's node."""
 
         async def forward(request: Request) -> Response:
             if verb in _BODIES:
@@ -217,18 +220,18 @@ class _Server:
     # -- nodes
 
     async def join(self, request: Request) -> Response:
-        """Adds a node that accepts the pool's token for nodes."""
+        """Adds a node. The node must accept the token that the pool sends to nodes."""
         fields = await read_json(request, request_schemas.NODE)
         await join(self.pool, fields.url)
         return json_answer()
 
     async def drain(self, request: Request) -> Response:
-        """Stops placing leases on a node. The response has the number of its leases."""
+        """Stops placing leases on a node. The response contains the number of leases on the node."""
         fields = await read_json(request, request_schemas.NODE)
         return json_answer(leases=drain(self.pool, fields.url))
 
     async def leave(self, request: Request) -> Response:
-        """Removes a node without leases. With `force`, ends its leases first."""
+        """Removes a node that has no leases. With `force`, ends the node's leases first."""
         fields = await read_json(request, request_schemas.LEAVE)
         await leave(self.pool, fields.url, fields.force)
         return json_answer()
@@ -243,7 +246,7 @@ def _seconds(verb: str, lease: Lease, fields: PoolRequest) -> float:
 
 
 async def _unless_over(lease: Lease, sent: Coroutine[Any, Any, Response]) -> Response:
-    """The response of a host. Raises SandboxLost if the lease ends before the response arrives."""
+    """Returns the response of a host. Raises SandboxLost if the lease ends before the response arrives."""
     sending, over = asyncio.ensure_future(sent), asyncio.ensure_future(lease.over.wait())
     try:
         await asyncio.wait({sending, over}, return_when=asyncio.FIRST_COMPLETED)

@@ -14,7 +14,8 @@ _WAITS = (0.1, 0.5, 1, 5, 15, 60, 300, 1800)
 class Figures:
     """Counts requests by path and status, measures waiting times, and reads other values from `gauges`.
 
-    Keys of `gauges()` are `name` or `name/label=value`. A name that ends in _total is a counter.
+    The keys of `gauges()` have the form `name` or `name/label=value`. A name that ends in _total is a
+    counter.
     """
 
     def __init__(self, server: str, gauges: Callable[[], Mapping[str, float]]) -> None:
@@ -33,11 +34,11 @@ class Figures:
         self._registry.register(self)
 
     def count_answer(self, path: str, status: int) -> None:
-        """Count one response."""
+        """Counts one response."""
         self._requests.labels(path, str(status)).inc()
 
     def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
-        """See prometheus_client."""
+        """Returns the metric families, as prometheus_client requires of a collector."""
         families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
         for full, value in self._gauges().items():
             name, _, pair = full.partition("/")
@@ -49,5 +50,5 @@ class Figures:
         return families.values()
 
     async def page(self, request: Request) -> Response:
-        """The response to GET /metrics."""
+        """Responds to GET /metrics."""
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,8 +1,8 @@
-"""Renews leases and sandboxes: without renewal they end, except that a running request keeps its sandbox
-alive.
+"""Renews leases and sandboxes. Without renewal they end, but a running request can keep its sandbox alive.
 
-A client renews its leases by heartbeats (`renew_leases`), and the pool renews their sandboxes on each host
-(`renew_on_host`). Both set the same clock (`Living`). A host by itself ends sandboxes that nobody renews.
+A client renews its leases by heartbeats (`renew_leases`). The pool renews the sandboxes of the leases on each
+host (`renew_on_host`). Both set the expiry of a `Living` object. A host ends a sandbox by itself if nobody
+renews the sandbox.
 """
 
 import contextlib
@@ -16,27 +16,32 @@ from swelab.records import shorten
 from swelab.sandbox.protocol import SandboxLost
 
 LONGEST_SECONDS = 86400.0
-"""Maximum time to live of a sandbox on a host; longer renewals are cut to it."""
+"""Maximum time to live of a sandbox on a host. Longer renewals are reduced to this value."""
 
 
 class Living:
-    """A lease or a sandbox, with times by time.monotonic(). ends: expiry; busy: deadlines of its requests."""
+    """A lease or a sandbox that can expire. Times are values of time.monotonic().
+
+    ends: time of expiry. busy: deadlines of the running requests.
+    """
 
     ends: float
     busy: list[float]
 
     def until(self) -> float:
-        """The time at which the lease or sandbox ends if nobody renews it."""
+        """Returns the time at which the lease or sandbox ends if nobody renews it."""
         return max((self.ends, *self.busy))
 
     def renew(self, seconds: float) -> None:
-        """Extend the life to at least `seconds` from now."""
+        """Extends the time to live to at least `seconds` from now."""
         self.ends = max(self.ends, time.monotonic() + seconds)
 
     @contextlib.contextmanager
     def in_use(self, seconds: float) -> Iterator[None]:
-        """Keeps the lease or sandbox alive during the block, for at most `seconds`; `ends` is unchanged
-        afterwards."""
+        """Keeps the lease or sandbox alive during the block, for at most `seconds`.
+
+        `ends` stays unchanged.
+        """
         deadline = time.monotonic() + seconds
         self.busy.append(deadline)
         try:
@@ -46,9 +51,9 @@ class Living:
 
 
 def renew_leases(find: Callable[[str], Living], ids: Iterable[Any], seconds: float) -> dict[str, str]:
-    """Renews the leases of a client one by one. Returns the reason for each that cannot be renewed, by id.
+    """Renews the leases of a client one by one. Maps each id that cannot be renewed to the reason.
 
-    find: returns the active lease with an id; raises SandboxLost.
+    find: returns the active lease with an id, or raises SandboxLost.
     """
     lost = {}
     for lease_id in ids:
@@ -62,9 +67,10 @@ def renew_leases(find: Callable[[str], Living], ids: Iterable[Any], seconds: flo
 
 
 async def renew_on_host(link: Link, owner: str, seconds: dict[str, float], wait: float) -> HostState:
-    """Renews a pool's sandboxes on a host; returns the state of the host. Raises TimeoutError.
+    """Renews a pool's sandboxes on a host and returns the state of the host. Raises TimeoutError.
 
-    seconds: seconds to live from now, by sandbox. wait: seconds to wait for the response.
+    seconds: maps each sandbox id to the seconds that the sandbox may still live. wait: seconds to wait for
+    the response.
     """
     asked = {"owner": owner, "containers": seconds}
     return HostState.of(await link.ask("/container/renew", asked, wait))

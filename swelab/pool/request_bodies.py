@@ -1,4 +1,4 @@
-"""Reads request bodies of the pool's servers: JSON into memory, files onto disk."""
+"""Reads the request bodies of the pool's servers: JSON into memory, files onto disk."""
 
 import asyncio
 import hashlib
@@ -19,12 +19,15 @@ from swelab.pool.request_schemas import PoolRequest, read_request
 from swelab.records import Record
 from swelab.sandbox.remote_protocol import BYTES, REQUEST
 
-JSON_BYTES = 4 << 20  # maximum for requests with commands, patches or many names
+JSON_BYTES = 4 << 20  # maximum body size for requests with commands, patches or many names
 _STEP = 256 << 10
 
 
 async def read_json(request: Request, shape: type[Struct], most: int = SMALL_BYTES) -> PoolRequest:
-    """The JSON object in the body, checked against `shape`; at most `most` bytes. Raises Refused."""
+    """Returns the JSON object in the request body, checked against `shape`. Raises Refused.
+
+    most: maximum body size in bytes.
+    """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refused("the body is not declared as application/json")
     door: FrontDoor = request.scope["door"]
@@ -33,12 +36,12 @@ async def read_json(request: Request, shape: type[Struct], most: int = SMALL_BYT
 
 
 def sender(request: Request) -> str:
-    """The key under which a Budget counts a request: the hash of the request's token, and its address."""
+    """Returns the key under which a Budget counts a request: the hash of its token, and its address."""
     return f"{request.scope['token']} {request.client.host if request.client else ''}"
 
 
 def read_header(request: Request, shape: type[Struct]) -> PoolRequest:
-    """The fields in the header of a request whose body is bytes. Raises Refused."""
+    """Returns the fields in the header of a request whose body is bytes. Raises Refused."""
     if request.headers.get("content-type") != BYTES:
         raise Refused(f"the body is not declared as {BYTES}")
     values = request.headers.getlist(REQUEST)
@@ -51,9 +54,10 @@ def read_header(request: Request, shape: type[Struct]) -> PoolRequest:
 async def spool_body(
     request: Request, most: int, budget: Budget, key: str
 ) -> AsyncIterator[tuple[IO[bytes], str, int]]:
-    """Yields (file with the body, SHA-256 in hex, size in bytes) for the duration of the block.
+    """Yields (file with the request body, SHA-256 in hex, size in bytes). The file is deleted after the
+    block.
 
-    The bytes count in `budget` for `key` as they arrive. Raises Refused, NotReached, OSError.
+    `budget` counts the bytes for `key` as they arrive. Raises Refused, NotReached, OSError.
     """
     length, size, digest = content_length(request), 0, hashlib.sha256()
     async with budget.hold(key, 0) as grant:
@@ -68,12 +72,12 @@ async def spool_body(
 
 
 async def _reach(grant: Grant, size: int, most: int) -> None:
-    """Extend the grant to `size` bytes plus at most _STEP, since bytes count only as they arrive."""
+    """Extends the grant to `size` bytes, and up to _STEP bytes in advance."""
     if size > grant.size:
         await grant.reach(max(size, min(most, size + _STEP)))
 
 
 def fingerprint(record: Record, *more: str) -> str:
-    """SHA-256 (hex) of a request without its request id."""
+    """Returns the SHA-256 (hex) of a request without its request id, and of `more`."""
     text = json.dumps({**record, "request_id": None}, sort_keys=True)
     return hashlib.sha256("\0".join((text, *more)).encode()).hexdigest()

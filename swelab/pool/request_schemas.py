@@ -1,4 +1,4 @@
-"""Requests to the exec server and the pool server: their fields, and a schema for each path."""
+"""The fields of requests to the exec server and the pool server, and a schema for each path."""
 
 import functools
 import json
@@ -28,15 +28,17 @@ Seconds = Annotated[float, Meta(gt=0, le=86400)]
 Count = Annotated[int, Meta(ge=1, le=1 << 50)]
 TREE_BYTES = 7 << 30
 FILE_BYTES = 256 << 20
-_TAR_BYTES = 64 << 20  # tar headers and padding of 40,000 files
+_TAR_BYTES = 64 << 20  # tar headers and padding for 40,000 files
 _FORM_BYTES = 512 << 10
 _MOST_BYTES = {"containers": 2 << 20}
-"""Maximum bytes of a field's value that is no string; _FORM_BYTES for all other fields. Longer values are not
-parsed."""
+"""Maximum bytes of a field's value that is not a string. The limit of other fields is _FORM_BYTES.
+
+Longer values are not parsed.
+"""
 
 
 class PoolRequest(TypedRecord):
-    """A request. The schema of its path determines which fields it may have, and which it must have."""
+    """A request. The schema of the path determines which fields are allowed and which are required."""
 
     request_id: RequestId = field("the same for every repetition of a request", default="")
     container_id: Id = field("a sandbox of a host", default="")
@@ -77,7 +79,7 @@ class PoolRequest(TypedRecord):
 
 
 class HostState(TypedRecord):
-    """The state of a host, which it sends to the pool that renews its sandboxes."""
+    """The state of a host. The host sends this state to the pool that renews its sandboxes."""
 
     boot: str = field("id of the server process; its sandboxes end with it")
     healthy: bool = field("whether its engine responds")
@@ -124,7 +126,7 @@ _LEASE = {
     "reason": str,
 }
 LEASE = _struct("Lease", _LEASE, _LEASE)
-"""A lease as the pool stores it."""
+"""A lease in the form in which the pool stores it."""
 _ACTS = {
     "exec": ("command cwd env timeout limits", "command"),
     "put": ("path", "path"),
@@ -137,11 +139,11 @@ _ACTS = {
     "session_end": ("session", "session"),
     "destroy": ("", ""),
 }
-"""(fields, required fields) of each request about one sandbox, by verb, without the ids."""
+"""Maps the verb of each request about one sandbox to (fields, required fields), without the ids."""
 
 
 def acts(which: str) -> dict[str, type[Struct]]:
-    """Schemas of the requests about one sandbox, by verb. which: container_id or lease_id."""
+    """Maps the verb of each request about one sandbox to its schema. which: "container_id" or "lease_id"."""
     return {
         verb: _shape(f"{which} request_id {fields}", f"{which} {required}")
         for verb, (fields, required) in _ACTS.items()
@@ -154,7 +156,7 @@ def _outline(shape: type[Struct]) -> type[Struct]:
 
 
 def read_request(data: bytes, shape: type[Struct]) -> PoolRequest:
-    """Parses a request against the schema `shape`. Raises Refused.
+    """Parses a request and checks it against the schema `shape`. Raises Refused.
 
     Strings may contain lone surrogates, which msgspec rejects. So msgspec checks only the size of each field,
     and `json` parses the text.
@@ -183,7 +185,7 @@ def _once(pairs: list[tuple[str, Any]]) -> Record:
 
 
 def first_fault(shape: type[Struct], value: Any) -> str:
-    """The first field that violates the schema, and how; "" for a valid request."""
+    """Returns a description of the first field that violates the schema, or "" if the request is valid."""
     try:
         msgspec.convert(value, shape)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
@@ -192,17 +194,20 @@ def first_fault(shape: type[Struct], value: Any) -> str:
 
 
 def footprint(limits: Limits) -> int:
-    """Bytes of memory that a sandbox may use on its host, including its files and output."""
+    """Returns the bytes of memory that a sandbox may use on its host, including its files and output."""
     return limits.memory_bytes + limits.disk_bytes + limits.shm_bytes + limits.output_bytes
 
 
 def tar_bytes(limits: Limits) -> int:
-    """Longest tar of a sandbox's repository, in bytes: its disk limit plus the overhead of a tar."""
+    """Returns the maximum bytes of a tar of the sandbox's repository: the disk limit plus the tar overhead.
+
+    The result is at most TREE_BYTES.
+    """
     return min(TREE_BYTES, limits.disk_bytes + _TAR_BYTES)
 
 
 def limits_of(request: PoolRequest, start: Limits) -> Limits:
-    """The limits of a request; limits that the request does not name are taken from `start`."""
+    """Returns the limits of a request. Limits that the request does not name are taken from `start`."""
     own: dict[str, Any] = {
         name: value if name == "wall_seconds" else int(value) for name, value in request.limits.items()
     }

@@ -1,4 +1,4 @@
-"""Writes the status page of a pool: HTML without scripts."""
+"""Renders the status page of a pool as HTML without scripts."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -17,7 +17,7 @@ _MOST_ROWS = 500
 
 
 def page(status: Record, leases: Sequence[Record]) -> str:
-    """HTML with the nodes, the queue and the first 500 leases."""
+    """Returns HTML with the nodes, the queue and the first 500 leases."""
     counts = {name: value for name, value in status.items() if name != "nodes"}
     shown = ", ".join(f"{escape(name.replace('_', ' '))} {value}" for name, value in counts.items())
     more = f"<p>and {len(leases) - _MOST_ROWS} more</p>" if len(leases) > _MOST_ROWS else ""
