@@ -1,4 +1,4 @@
-"""Sandboxes, in which the commands of models and the tests of tasks run."""
+"""Runs the commands of models and the tests of tasks in sandboxes."""
 
 import os
 from pathlib import Path
@@ -64,14 +64,15 @@ FOR_SCRIPTS = ("bubblewrap", "docker")
 
 
 def backend_name() -> str:
-    """The name of the backend to use: $SWELAB_BACKEND, by default bubblewrap."""
+    """Returns the name of the backend to use: $SWELAB_BACKEND, by default bubblewrap."""
     return os.environ.get("SWELAB_BACKEND") or "bubblewrap"
 
 
 def open_backend(name: str | None = None, *, toolbox: Path | None = None) -> Backend:
-    """The backend of that name (by default `backend_name()`), after a check that it works on this machine.
-    toolbox: the venv to show at /opt/toolbox; by default $SWELAB_TOOLBOX, or .venv-sandbox next to the
-    package. Raises BackendMissing.
+    """Returns the backend with this name, after a check that the backend works on this machine.
+
+    name: by default `backend_name()`. toolbox: the venv that sandboxes see at /opt/toolbox. By default it is
+    $SWELAB_TOOLBOX, or .venv-sandbox next to the package. Raises BackendMissing.
     """
     name = name or backend_name()
     if name == "docker":

@@ -1,8 +1,8 @@
-"""Sandboxes by apptainer, for cluster nodes that have no other engine: one `apptainer exec` for each command.
+"""Sandboxes by apptainer, for cluster nodes that have no other engine.
 
-The bubblewrap backend's code makes private folders, sets limits, and watches and ends commands. apptainer
-makes the root file system from an image file (.sif) or an unpacked image. It must run without its set-user-id
-mode, as it does by default.
+Each command is one `apptainer exec`. The code of the bubblewrap backend makes private folders, sets limits,
+and watches and ends commands. apptainer makes the root file system from an image file (.sif) or an unpacked
+image. apptainer must run without its set-user-id mode, which is the default.
 """
 
 import errno
@@ -24,17 +24,17 @@ from swelab.sandbox.scratch import UserId, copy_tree, prune, runnable_base, spar
 
 _ETC = ("passwd", "group", "gitconfig", "hosts", "hostname", "nsswitch.conf")
 _COPY_SECONDS = 600
-_OWN = Path("/")  # a tree that means "the image's own repository"
-_TARGET = "/mnt"  # where a copy of an image's repository is made
+_OWN = Path("/")  # value of `tree` that means the image's own repository
+_TARGET = "/mnt"  # where in the sandbox an image's repository is copied to
 
 
 def command_line(
     image: Path, folder: Path, user: UserId | None, repository: str = WORKDIR, own: str = WORKDIR
 ) -> list[str]:
-    """apptainer's arguments before the command.
+    """Returns apptainer's arguments before the command.
 
-    folder: private files of one sandbox. The sandbox sees the folder's testbed/ at `repository`, and also at
-    `own`, where it hides the image's files.
+    folder: private files of one sandbox. Its testbed/ is visible in the sandbox at `repository`. It is also
+    visible at `own`, where it hides the image's files.
     """
     rights = ["--userns", "--no-privs"]
     if user:
@@ -50,7 +50,7 @@ def command_line(
 
 
 class ApptainerLaunch(Launch):
-    """See `Launch`. There is no status channel: apptainer exits with the command's exit code."""
+    """Like `Launch`, but without a status channel, since apptainer exits with the command's exit code."""
 
     def _spawn(
         self, bwrap: Sequence[str], arguments: list[str], program: bytes, command: Sequence[bytes]
@@ -94,7 +94,7 @@ class ApptainerSandbox(BubblewrapSandbox):
     def _own_tree(self, image: Image | None) -> Path:
         if image is None:
             raise ValueError("a sandbox needs a tree or an image")
-        return _OWN  # a command in the image copies it: the host cannot read an image file
+        return _OWN  # a command in the image makes the copy, since the host cannot read an image file
 
     def _fill(self, tree: Path) -> None:
         folder = self._scratch.path
@@ -131,7 +131,7 @@ class ApptainerSandbox(BubblewrapSandbox):
 
 
 def image_path(image: Image) -> Path:
-    """The image file or unpacked root for apptainer. Raises ImageMissing."""
+    """Returns the path of the image file or unpacked image. Raises ImageMissing."""
     if image.folder is None or not image.folder.exists():
         raise ImageMissing(f"image {image.name} ({image.digest}) is not at {image.folder}")
     return image.folder
@@ -156,7 +156,7 @@ class ApptainerBackend(BubblewrapBackend):
         """Returns None: all sandboxes of apptainer share one file system."""
 
     def root_of(self, image: Image | None) -> None:
-        """Prepares nothing: apptainer uses images as they are."""
+        """Does nothing, since apptainer uses images as they are."""
 
     def start(
         self,
@@ -166,5 +166,8 @@ class ApptainerBackend(BubblewrapBackend):
         limits: Limits = DEFAULT_LIMITS,
         forgets: bool = False,
     ) -> ApptainerSandbox:
-        """A fresh sandbox; see `protocol.Backend.start`. An image is a .sif file or an unpacked root."""
+        """Starts a fresh sandbox; see `protocol.Backend.start`.
+
+        An image is a .sif file or an unpacked root.
+        """
         return ApptainerSandbox(self, Path(tree) if tree else None, image, limits, forgets)

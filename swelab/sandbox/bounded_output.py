@@ -1,4 +1,4 @@
-"""Keeps the two ends of a stream of any length in bounded memory."""
+"""Keeps the beginning and the end of a byte stream of any length in bounded memory."""
 
 import os
 import select
@@ -8,7 +8,10 @@ _PAUSE_SECONDS, _SMALL = 0.004, 1 << 14
 
 
 class BoundedOutput:
-    """Keeps the first and the last half of `limit` bytes; bytes between are counted and dropped."""
+    """Keeps the first and the last `limit` / 2 bytes of a stream.
+
+    The bytes between are counted and dropped.
+    """
 
     def __init__(self, limit: int) -> None:
         self._head_size = limit // 2
@@ -20,12 +23,12 @@ class BoundedOutput:
         self._at_once = 0  # small pieces that `read` may still take without a pause
 
     def read(self, descriptor: int) -> bytes:
-        """Read the bytes that a pipe holds, 64 KiB at most, store and return them; b"" at the pipe's end.
-        Raises OSError.
+        """Reads up to 64 KiB from a pipe, stores the bytes and returns them. Returns b"" at the end of the
+        pipe.
 
-        Pauses after small pieces in quick succession: otherwise a writer of single lines would wake the
-        reader for each line, which costs both processes CPU time. Does not pause after the first pieces of an
-        answer for which a caller waits.
+        Pauses after small pieces in quick succession. Otherwise a program that writes single lines would wake
+        the reader for each line, which costs both processes CPU time. There is no pause after the first
+        pieces of an answer for which a caller waits. Raises OSError.
         """
         now = time.monotonic()
         chunk = os.read(descriptor, 1 << 16)
@@ -38,24 +41,24 @@ class BoundedOutput:
         return chunk
 
     def add(self, chunk: bytes) -> None:
-        """Take the next bytes of the stream."""
+        """Adds the next bytes of the stream."""
         self._total += len(chunk)
         room = self._head_size - len(self._head)
         if room > 0:
             self._head += chunk[:room]
             chunk = chunk[room:]
         self._tail += chunk
-        # We trim at twice the size, so that each byte moves once and not again with every chunk.
+        # We truncate only at twice the size, so that each byte moves once, not with every chunk.
         if len(self._tail) > 2 * self._tail_size:
             del self._tail[: len(self._tail) - self._tail_size]
 
     @property
     def dropped(self) -> int:
-        """Bytes of the stream that `value` does not show."""
+        """Number of bytes of the stream that `value` leaves out."""
         return max(0, self._total - self._head_size - self._tail_size)
 
     def value(self) -> bytes:
-        """The stream; if bytes were dropped, a line at that place states how many."""
+        """Returns the stored bytes. If bytes were dropped, a line at their place states the number."""
         if not self.dropped:
             return bytes(self._head + self._tail)
         tail = self._tail[len(self._tail) - self._tail_size :]

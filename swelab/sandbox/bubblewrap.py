@@ -1,7 +1,7 @@
-"""Sandboxes of plain Linux namespaces by bubblewrap: no daemon, no image, a few milliseconds a command.
+"""Sandboxes by bubblewrap: plain Linux namespaces, without daemon or image.
 
-Every command is a separate bwrap process on the sandbox's private folders. If we are root, commands run under
-a separate host user id without capabilities; otherwise in a user namespace.
+A command costs a few milliseconds: a separate bwrap process on the sandbox's private folders. If we are root,
+commands run under a separate host user id without capabilities, otherwise in a user namespace.
 """
 
 import os
@@ -114,7 +114,7 @@ class BubblewrapSandbox(Closing):
     def session(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> LiveSession:
-        """Start `bash -c command` for an exchange of lines; see the protocol."""
+        """Starts `bash -c command` as an interactive session; see the protocol."""
         limits = limits or self._limits
         if reason := refusal(command, env or {}):
             raise ValueError(reason)
@@ -178,7 +178,7 @@ class BubblewrapSandbox(Closing):
         return ExecResult(kept.value(), code, limit == "wall", kept.dropped, limit, seconds)
 
     def _follow(self, launch: Launch, watch: Watch, output: BoundedOutput | None, deadline: float) -> str:
-        """Reads the command's output into `output` until its end. Returns the limit that ended it, or ""."""
+        """Reads the command's output until the command ends. Returns the limit that ended it, or ""."""
         with selectors.PollSelector() as selector:
             if output is not None:
                 selector.register(launch.output, selectors.EVENT_READ)
@@ -214,7 +214,7 @@ class BubblewrapSandbox(Closing):
             raise SandboxLost("the sandbox is closed")
 
     def close(self) -> None:
-        """End what runs and remove the private files."""
+        """Ends all commands and removes the private files."""
         with self._state:
             self._closed = True
             self._state.wait_for(lambda: self._running == 0)
@@ -229,7 +229,7 @@ class BubblewrapSandbox(Closing):
 
 
 class BubblewrapBackend:
-    """See `protocol.Backend`. Its constructor checks the machine and removes what killed processes left."""
+    """See `protocol.Backend`. The constructor checks the machine and removes leftovers of killed runs."""
 
     name = "bubblewrap"
 
@@ -251,7 +251,7 @@ class BubblewrapBackend:
         self._probe()
 
     def prepare(self, program: str) -> None:
-        """Set the initial state. program: the program that builds sandboxes (bwrap or apptainer)."""
+        """Sets the initial state. program: path of the program that builds sandboxes (bwrap or apptainer)."""
         self._program = program
         self._lifeline: Lifeline | None = None
         self._roots: dict[Image, image_root.ImageRoot] = {}
@@ -269,18 +269,18 @@ class BubblewrapBackend:
             raise BackendMissing(f"the toolbox {self.toolbox.path} does not work in a sandbox: {said[-1]}")
 
     def enter(self) -> list[str]:
-        """Command line of the program in a pid namespace that ends with this process. Raises SandboxLost."""
+        """Returns argv that starts the program in a pid namespace that ends with us. Raises SandboxLost."""
         with self._lock:
             if self._lifeline is None or not self._lifeline.holds():
                 self._lifeline = Lifeline(user_namespace=not self.uids, mounter=self.mounter())
             return [*self._lifeline.enter, self._program]
 
     def mounter(self) -> Mounter | None:
-        """The mounter, if each sandbox gets its own file system; None if all share one."""
+        """Returns the mounter if each sandbox gets its own file system, or None if sandboxes share one."""
         return mounter() if self.uids and self.base == Path(MEMORY) else None
 
     def root_of(self, image: Image | None) -> image_root.ImageRoot | None:
-        """The root of an image, prepared once; None without an image. Raises ImageMissing, OSError."""
+        """Prepares the root of an image once. Returns None without an image. Raises ImageMissing, OSError."""
         if image is None:
             return None
         with self._lock:
@@ -296,5 +296,5 @@ class BubblewrapBackend:
         limits: Limits = DEFAULT_LIMITS,
         forgets: bool = False,
     ) -> BubblewrapSandbox:
-        """A fresh sandbox; see `protocol.Backend.start`. An image is its unpacked folder."""
+        """Starts a fresh sandbox; see `protocol.Backend.start`. An image is an unpacked folder."""
         return BubblewrapSandbox(self, Path(tree) if tree else None, image, limits, forgets)

@@ -1,8 +1,8 @@
-"""One bwrap process: starts, waits at a gate until the gate opens, and is ended with all its descendants.
+"""One bwrap process. It starts, waits at a gate until the gate opens, and is ended with all its descendants.
 
-The gate makes two things reliable. The first process in the sandbox writes "ready" after all set-up, so bwrap
-caused every earlier failure, and never the command. And the caller opens a pidfd of the sandbox's init while
-init is certainly alive; when init ends, all processes of the sandbox have ended.
+The gate makes two things reliable. The first process in the sandbox writes "ready" after all set-up. So bwrap
+caused every earlier failure, and never the command. And the caller opens a pidfd of the sandbox's init
+process while init is certainly alive. When init ends, all processes of the sandbox have ended.
 """
 
 import json
@@ -20,9 +20,9 @@ from swelab.sandbox.resource_limits import process_tree
 
 _START_SECONDS = 30.0
 _END_SECONDS = 10.0
-# stdin is the gate (hence --norc: bash reads ~/.bashrc if its stdin is a socket). "$@" are variables that
-# only the command gets: bwrap, setpriv and this shell run before the isolation is complete and must not see
-# them.
+# stdin is the gate. Hence --norc: bash reads ~/.bashrc if its stdin is a socket. "$@" are variables that only
+# the command gets. bwrap, setpriv and this shell run before the isolation is complete, so they must not see
+# these variables.
 _READY = "printf r >&0; IFS= read -rN1 _ || exit 125; "
 _BECOME = (
     "{{ {limits}; echo 500 >/proc/self/oom_score_adj; }} 2>/dev/null; umask 022; cd {workdir}; unset OLDPWD; "
@@ -38,17 +38,17 @@ _HALF_PAIR = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 def gate_command(
     command: str, extra: Mapping[str, str], limits: Limits, *, live: bool = False
 ) -> list[bytes]:
-    """argv for inside the sandbox: sets resource limits, waits at the gate, then becomes `bash -c command`.
+    """Returns argv for inside the sandbox: sets limits, waits at the gate, then becomes `bash -c command`.
 
-    live: bytes sent through the gate after that are the command's stdin.
+    live: bytes that are sent through the gate after that become the command's stdin.
     """
     settings = f"{process_limits(limits)}; ulimit -u {limits.processes}"
     return [b"/bin/bash", b"--norc", b"-c", *become_words(command, extra, settings, _READY, live=live)]
 
 
 def process_limits(limits: Limits) -> str:
-    """Shell commands that set the limits of each process."""
-    # The CPU limit per process is a backstop: the watcher sums over all processes and acts first.
+    """Returns shell commands that set the limits of each process."""
+    # The CPU limit of each process is a backstop. The watcher adds up all processes and acts first.
     return (
         f"ulimit -c 0; ulimit -n 1024; ulimit -v {limits.memory_bytes // 1024}; "
         f"ulimit -f {limits.file_bytes // 1024}; "
@@ -59,10 +59,9 @@ def process_limits(limits: Limits) -> str:
 def become_words(
     command: str, extra: Mapping[str, str], settings: str, ready: str = "", *, live: bool = False
 ) -> list[bytes]:
-    """Returns the arguments after `bash -c`. The shell runs `settings` and is then replaced by `bash -c
-    command`.
+    """Returns the arguments after `bash -c`. The shell runs `settings`, then becomes `bash -c command`.
 
-    The command's stdin is empty; with `live`, it is the shell's stdin.
+    The command's stdin is empty. With `live`, it is the shell's stdin.
     """
     become = _SPOKEN_TO if live else _DEAF
     script = _BECOME.format(limits=settings, workdir=WORKDIR, ready=ready, become=become)
@@ -71,9 +70,9 @@ def become_words(
 
 
 def refusal(command: str, extra: Mapping[str, str]) -> str:
-    """Returns bash's error message for a command that cannot be passed to it; "" if it can.
+    """Returns bash's error message if the command cannot be passed to bash, otherwise "".
 
-    Raises ValueError if `extra` holds an invalid environment variable.
+    Raises ValueError if `extra` contains an invalid environment variable.
     """
     for name, value in extra.items():
         if not _VARIABLE.fullmatch(name) or "\0" in value:
@@ -84,21 +83,24 @@ def refusal(command: str, extra: Mapping[str, str]) -> str:
 
 
 def refused(command: str, extra: Mapping[str, str]) -> ExecResult | None:
-    """The result for a command that cannot be passed to bash; None if it can. Raises ValueError (extra)."""
+    """Returns the result of a command that cannot be passed to bash, or None if the command can be passed.
+
+    Raises ValueError if `extra` contains an invalid environment variable.
+    """
     reason = refusal(command, extra)
     return ExecResult(f"bash: {reason}\n".encode(), 126, False, 0, "", 0.0) if reason else None
 
 
 def as_bytes(text: str) -> bytes:
-    """The text as UTF-8. A model's text may hold half a surrogate pair; that half becomes "?"."""
+    """Encodes text as UTF-8. A model's text may contain half a surrogate pair, which becomes "?"."""
     return _HALF_PAIR.sub("?", text).encode("utf-8", "surrogateescape")
 
 
 class Launch:
     """A sandboxed process tree that waits at the gate. Raises SandboxLost if it does not reach the gate.
 
-    bwrap: the command that enters the lifeline, then bwrap's path. arguments: bwrap's arguments. program: the
-    seccomp filter. command: the argv to run inside.
+    bwrap: the command that enters the pid namespace (`Lifeline`), then the path of bwrap. arguments:
+    arguments of bwrap. program: the seccomp filter. command: argv to run in the sandbox.
     """
 
     def __init__(
@@ -150,7 +152,7 @@ class Launch:
             self._files = ours.pop_all()
 
     def _wait_ready(self) -> None:
-        poll = select.poll()  # unlike select(), takes descriptors above 1023
+        poll = select.poll()  # unlike select(), accepts descriptors above 1023
         poll.register(self.gate, select.POLLIN)
         poll.register(self.bwrap, select.POLLIN)
         events = dict(poll.poll(_START_SECONDS * 1000))
@@ -160,7 +162,7 @@ class Launch:
             _wait_readable(self.bwrap)
             said = self.rest_of_output().decode(errors="replace").strip() or "bwrap ended without a word"
             raise SandboxLost(said.replace("\n", "; "))
-        # We do not get the pid from bwrap, which reports pids of its own namespace.
+        # bwrap reports pids of its own namespace, so we find the pid ourselves.
         self.init_pid = next(filter(_is_init, process_tree(self._process.pid)), 0)
         if not self.init_pid:
             raise SandboxLost("the sandbox ended before its command began")
@@ -172,20 +174,25 @@ class Launch:
         return descriptor
 
     def go(self) -> None:
-        """Open the gate: the command starts. Raises SandboxLost if the process at the gate has ended."""
+        """Opens the gate, so that the command starts.
+
+        Raises SandboxLost if the process at the gate has ended.
+        """
         try:
             self.gate.send(b"g")
         except OSError as error:
             raise SandboxLost(f"the sandbox ended before its command began: {error.strerror}") from error
 
     def kill(self) -> None:
-        """End everything in the sandbox at once."""
+        """Kills all processes in the sandbox at once."""
         _kill(self.init)
 
     def end(self) -> int | None:
-        """Wait until all processes have ended; return the command's exit code, None if bwrap did not see its
-        end."""
-        # bwrap may exit before its init; the kernel reports init's end only when the namespace is empty.
+        """Kills the sandbox, waits until all processes have ended, and returns the command's exit code.
+
+        Returns None if bwrap did not see the command end.
+        """
+        # bwrap may exit before init. The kernel reports the end of init only when the namespace is empty.
         _kill(self.init)
         if not (_wait_readable(self.init) and _wait_readable(self.bwrap)):
             raise SandboxLost("processes of the sandbox did not end when killed")
@@ -198,16 +205,19 @@ class Launch:
         return self._codes[0] if self._codes else None
 
     def rest_of_output(self) -> bytes:
-        """The bytes now in the output pipe; after all processes have ended, all remaining output."""
+        """Returns the bytes in the output pipe.
+
+        After all processes have ended, these are all remaining bytes.
+        """
         return _available(self.output)
 
     def close(self) -> None:
-        """Close the file descriptors; all processes must have ended."""
+        """Closes the file descriptors. All processes must have ended."""
         self._files.close()
 
 
 def _is_init(pid: int) -> bool:
-    """Whether a process is the first of a pid namespace."""
+    """Returns whether a process is the first process of a pid namespace."""
     try:
         with open(f"/proc/{pid}/status", "rb") as status:
             return any(line.split()[-1] == b"1" for line in status if line.startswith(b"NSpid:"))
@@ -227,7 +237,10 @@ def _wait_readable(descriptor: int) -> bool:
 
 
 def _available(descriptor: int) -> bytes:
-    """Read until the end, or until the pipe is empty: a forked caller may hold the other end open."""
+    """Reads until the end of the pipe, or until the pipe is empty.
+
+    A forked caller may hold the other end open.
+    """
     os.set_blocking(descriptor, False)
     parts = []
     try:
@@ -239,7 +252,10 @@ def _available(descriptor: int) -> bytes:
 
 
 def output_pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
-    """A pipe for the command's output, which the sandbox's user may reopen, as `> /dev/stderr` does."""
+    """Returns the two ends of a pipe for the command's output.
+
+    The sandbox's user may reopen the pipe, as `> /dev/stderr` does.
+    """
     read, write = _pipe(ours, theirs)
     os.fchmod(write, 0o622)
     return read, write

@@ -1,4 +1,4 @@
-"""Describes the process that started a container, so that others can later see whether it still runs."""
+"""Describes the process that started a container, so that other processes can see whether it still runs."""
 
 import json
 import os
@@ -11,13 +11,15 @@ OWNER, RUN = "swelab.owner", "swelab.run"
 
 
 def labels() -> dict[str, str]:
-    """Labels for containers that this process starts: the run ($SWELAB_RUN, or the process) and the
-    process."""
+    """Returns the labels of containers that this process starts.
+
+    They name the run (`this_run`) and the process.
+    """
     return {OWNER: json.dumps(this_process(), sort_keys=True), RUN: this_run()}
 
 
 def this_run() -> str:
-    """The name of the run that this process belongs to: $SWELAB_RUN, or the name of the process."""
+    """Returns the name of this process's run: $SWELAB_RUN, by default a name made from the process."""
     me = this_process()
     return os.environ.get("SWELAB_RUN") or f"{me.host}-{me.pid}-{me.start}"
 
@@ -35,7 +37,7 @@ class Owner(TypedRecord):
 
 
 def this_process() -> Owner:
-    """The current process."""
+    """Returns the identity of the current process."""
     pid = os.getpid()
     return Owner(
         host=socket.gethostname(),
@@ -49,9 +51,9 @@ def this_process() -> Owner:
 
 
 def is_gone(label: str) -> bool:
-    """Whether the process that a label names has certainly ended; False if we cannot know.
+    """Returns whether the process that a label names has certainly ended. Returns False if we cannot know.
 
-    We can know it for our user's processes on this machine that are in our pid namespace, or were started
+    We can know it for our user's processes on this machine, if they are in our pid namespace or were started
     before a reboot.
     """
     try:
@@ -67,7 +69,7 @@ def is_gone(label: str) -> bool:
 
 
 def _start_time(pid: int) -> int:
-    """Start time of a process in ticks since boot; 0 if there is no such process or it is a zombie."""
+    """Returns the start time of a process in ticks since boot, or 0 if it has ended or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:

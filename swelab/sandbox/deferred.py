@@ -1,4 +1,4 @@
-"""Removes sandboxes in a thread while the work continues, since an engine needs time for it."""
+"""Removes sandboxes in a separate thread, since an engine needs time for the removal."""
 
 import logging
 import threading
@@ -14,9 +14,10 @@ _log = logging.getLogger(__name__)
 
 
 class Deferred:
-    """A backend that removes its sandboxes in a separate thread; a context manager that waits for that
-    thread. If `most` sandboxes already wait for the thread, a caller that closes a further sandbox removes it
-    itself.
+    """A backend that removes its sandboxes in a separate thread.
+
+    The end of its `with` block waits for the thread. If `most` sandboxes already wait for removal, a caller
+    that closes another sandbox removes this sandbox itself.
     """
 
     def __init__(self, backend: Backend, most: int) -> None:
@@ -56,7 +57,7 @@ class Deferred:
 
 
 class DeferredSandbox(Closing):
-    """A sandbox that accepts no commands once it is closed, and is removed soon after."""
+    """A sandbox that accepts no commands after `close`, and is removed soon afterwards."""
 
     def __init__(self, sandbox: Sandbox, remove: Callable[[Callable[[], None]], None]) -> None:
         self._sandbox, self._remove, self._closed = sandbox, remove, False
@@ -67,7 +68,7 @@ class DeferredSandbox(Closing):
         return getattr(self._sandbox, name)
 
     def close(self) -> None:
-        """See `protocol.Sandbox.close`; does not wait."""
+        """See `protocol.Sandbox.close`. Does not wait for the removal."""
         if not self._closed:
             self._closed = True
             self._remove(self._sandbox.close)

@@ -1,9 +1,9 @@
-"""Sandboxes of a container engine. Control groups set their limits, images give their root file systems, and
-all objects have our label.
+"""Sandboxes of a container engine.
 
-A sandbox is a container whose first process (docker_init.sh) runs one command after another, each as an
-unprivileged user. The engine needs some time to start a container, but not to run a command. Concurrent
-commands in one sandbox get further containers, which share the folders of the first container.
+Control groups set their limits, images provide their root file systems, and all objects in the engine have
+our label. A sandbox is a container whose first process (docker_init.sh) runs one command after another, each
+as an unprivileged user. Concurrent commands in one sandbox use more containers, which share the folders of
+the first. The engine needs time only to start a container.
 """
 
 import errno
@@ -49,8 +49,8 @@ _CODES = {"wall": TIMEOUT_CODE, "cpu": 128 + 24, "memory": 128 + 9, "disk": 128 
 _FILE_CODE, _CPU_CODE = 128 + 25, 128 + 24
 _OURS = Limits(wall_seconds=600, cpu_seconds=600)  # limits of our own commands in a sandbox
 _SAID_BYTES = 4096
-_FULL = ("No space left on device", "Wrote only")  # words of tar and cp
-_REPOSITORY = "/.swelab/repository"  # of docker_prepare.sh
+_FULL = ("No space left on device", "Wrote only")  # parts of error messages of tar and cp
+_REPOSITORY = "/.swelab/repository"  # a folder that docker_prepare.sh makes
 _COPY = b"[[ -d testbed ]] || exit 3; exec cp -dR --preserve=mode,timestamps -- testbed/. /testbed"
 _UNPACK = b"exec tar -xpf - -C /testbed --no-same-owner --delay-directory-restore"
 _log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class DockerSandbox(Closing):
         _check_filled(answer, said)
 
     def fill(self, chunks: Iterator[bytes]) -> None:
-        """Unpack a tar stream to /testbed. Raises SandboxLost, OSError (disk full, or no tar stream)."""
+        """Unpacks a tar stream to /testbed. Raises SandboxLost, OSError (disk full, or not a tar stream)."""
         _check_filled(*self._run([_UNPACK, b"bash"], chunks))
 
     def exec(
@@ -118,7 +118,7 @@ class DockerSandbox(Closing):
     def session(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> LiveSession:
-        """Start `bash -c command` in a separate container, for an exchange of lines; see the protocol."""
+        """Starts `bash -c command` as an interactive session in a separate container; see the protocol."""
         limits = limits or self._limits
         if reason := refusal(command, env or {}):
             raise ValueError(reason)
@@ -158,9 +158,8 @@ class DockerSandbox(Closing):
 
     @contextmanager
     def _lane(self, alone: bool = False) -> Iterator[Lane]:
-        """Yields a free container, or a new one if none is free. Raises SandboxLost. alone: make a new
-        container, and remove it at the end.
-        """
+        """Yields a free container, or a new container if none is free. Raises SandboxLost. alone: use a new
+        container, and remove it after the block."""
         with self._state:
             if self._closed:
                 raise SandboxLost("the sandbox is closed")
@@ -190,11 +189,11 @@ class DockerSandbox(Closing):
                 self._state.notify_all()
 
     def containers(self) -> list[str]:
-        """Ids of the sandbox's containers, in order of their start."""
+        """Returns the ids of the sandbox's containers, in the order of their start."""
         return [lane.id for lane in self._lanes]
 
     def close(self) -> None:
-        """End what runs and remove the containers with their folders."""
+        """Ends all commands and removes the containers with their folders."""
         with self._state:
             self._closed = True
             for lane in self._lanes if self._running else ():
@@ -225,12 +224,12 @@ def _check_filled(answer: RequestEnd, output: bytes) -> None:
     raise OSError(code, f"copying to the sandbox failed: {why}")
 
 
-# We set no limit on the disk: the file system itself reports that it is full, and the sandbox survives.
+# We set no disk limit here: the file system itself reports that it is full, and the sandbox survives.
 _OWN_LIMITS = {"wall_seconds": _OURS.wall_seconds, "cpu_seconds": _OURS.cpu_seconds, "disk_bytes": 1 << 50}
 
 
 class DockerBackend:
-    """See `protocol.Backend`. Its constructor removes what killed processes left on the engine."""
+    """See `protocol.Backend`. The constructor removes leftovers of killed processes from the engine."""
 
     name = "docker"
 
@@ -245,7 +244,7 @@ class DockerBackend:
 
     @property
     def engine(self) -> DockerEngine:
-        """The connection to the engine; a forked process opens its own."""
+        """The connection to the engine. A forked process opens its own connection."""
         with self._lock:
             if self._process != os.getpid():
                 self._engine, self._process, self._spare = DockerEngine(), os.getpid(), []
@@ -259,7 +258,7 @@ class DockerBackend:
         limits: Limits = DEFAULT_LIMITS,
         forgets: bool = False,
     ) -> DockerSandbox:
-        """A fresh sandbox; see `protocol.Backend.start`. Without an image, it uses the sandbox image."""
+        """Starts a fresh sandbox; see `protocol.Backend.start`. The default image is the sandbox image."""
         if tree is None and image is None:
             raise ValueError("a sandbox needs a tree or an image")
         return self._start(Path(tree) if tree else REPOSITORY, image, limits, forgets)
@@ -267,7 +266,7 @@ class DockerBackend:
     def start_empty(
         self, *, image: Image | None = None, limits: Limits = DEFAULT_LIMITS, forgets: bool = False
     ) -> DockerSandbox:
-        """A fresh sandbox whose /testbed the caller fills (`DockerSandbox.fill`). Raises as `start`."""
+        """Starts a sandbox with an empty /testbed, for `DockerSandbox.fill`. Raises the errors of `start`."""
         return self._start(EMPTY, image, limits, forgets)
 
     def _start(
@@ -284,7 +283,7 @@ class DockerBackend:
             return DockerSandbox(self, self._images.prepared(engine, image), source, limits, forgets)
 
     def discard(self, lane: Lane) -> None:
-        """Remove a container; if the engine does not answer now, remove it later."""
+        """Removes a container. If the engine does not respond now, the container is removed later."""
         try:
             lane.remove()
         except SandboxLost as error:
@@ -293,7 +292,7 @@ class DockerBackend:
                 self._spare.append(lane)
 
     def clear(self) -> None:
-        """Remove the containers that could not be removed when their sandbox was closed."""
+        """Removes the containers that could not be removed when their sandbox was closed."""
         with self._lock:
             left, self._spare = self._spare, []
         for lane in left:

@@ -1,4 +1,4 @@
-"""One container of a docker sandbox: it runs one command at a time."""
+"""One container of a docker sandbox. It runs one command at a time."""
 
 import secrets
 import time
@@ -23,13 +23,13 @@ from swelab.sandbox.rootfs import HOME
 FOLDERS = (WORKDIR, "/tmp", HOME)
 _SCRIPT = Path(__file__).with_name("docker_init.sh").read_text()
 _LANE = "swelab.lane"
-_OWN_PROCESSES = 4  # number of processes of docker_init.sh, without those of the command
-_OF_A_SESSION = 2  # further processes of a session, which forward input
+_OWN_PROCESSES = 4  # number of processes of docker_init.sh itself
+_OF_A_SESSION = 2  # additional processes of a session, which forward input
 _LATE_SECONDS = 15.0
 
 
 class Lane:
-    """A container that starts when this object is made. Raises SandboxLost, ImageMissing, OSError."""
+    """A container that starts when this object is created. Raises SandboxLost, ImageMissing, OSError."""
 
     def __init__(
         self,
@@ -41,8 +41,10 @@ class Lane:
         start: str = "",
         forgets: bool = False,
     ) -> None:
-        """volumes: folder -> name of the volume that this lane shares with other lanes; empty for the first
-        lane. start: the folder in which the lane's first command starts; see docker_init.sh.
+        """Starts the container.
+
+        volumes: maps each folder to the volume that the sandbox's containers share. It is empty for the first
+        container. start: folder in which the first command starts; see docker_init.sh.
         """
         self.engine = engine
         self._memory, self._processes = _memory(limits), limits.processes
@@ -66,14 +68,18 @@ class Lane:
         output: BoundedOutput,
         given: Iterable[bytes] | None = None,
     ) -> RequestEnd:
-        """Run the inner shell with `words`; on return, every process that the shell started has ended. If no
-        answer comes in time, we end the container: the limit is "wall", and the lane cannot be used again.
-        Raises SandboxLost, EngineDown.
+        """Runs the inner shell with `words`. On return, every process that the shell started has ended.
+
+        If no answer arrives in time, we end the container. Then the limit is "wall", and the container cannot
+        be used again. Raises SandboxLost, EngineDown.
         """
         return self._answer(limits, lambda due: self._talk.ask(words, limits, output, due, given))
 
     def live(self, words: Sequence[bytes], limits: Limits, session: LiveSession) -> RequestEnd:
-        """Run the inner shell with `words` for a session, as the lane's last command. Raises as `ask`."""
+        """Runs the inner shell for a session, as the last command of the container.
+
+        Raises the errors of `ask`.
+        """
         most = replace(limits, processes=limits.processes + _OF_A_SESSION)
 
         def opened() -> None:
@@ -104,34 +110,35 @@ class Lane:
         return SandboxLost("the sandbox was killed from outside" + (f": {message}" if message else ""))
 
     def volumes(self) -> dict[str, str]:
-        """Folder -> name of its volume."""
+        """Maps each folder to the name of its volume."""
         with self.engine.request("looking at a container"):
             mounts = self.engine.api.inspect_container(self.id)["Mounts"]
         return {mount["Destination"]: mount["Name"] for mount in mounts if mount["Destination"] in FOLDERS}
 
     def _forget(self) -> None:
-        """Drop the page cache that the lane's commands filled, if the engine runs on this machine."""
+        """Drops the page cache that the container's commands filled, if the engine runs on this machine."""
         if self._forgets:
             with suppress(SandboxLost), self.engine.request("looking at a container"):
                 pid = self.engine.api.inspect_container(self.id)["State"]["Pid"]
                 drop_loaded(pid, self.id)
 
     def hang_up(self) -> None:
-        """Close the connection, so that callers that wait for an answer stop waiting."""
+        """Closes the connection, so that callers stop waiting for an answer."""
         self._wire.close()
 
     def remove(self) -> None:
-        """End and remove the container. Raises EngineDown."""
+        """Ends and removes the container. Raises EngineDown."""
         try:
             self._forget()
-            if not self.engine.remove(self.id):  # another remover may have left the volumes
+            # another process may have removed only the container, not the volumes
+            if not self.engine.remove(self.id):
                 self.engine.remove_volumes(*self.engine.volumes(f"{_LANE}={self._name}"))
         finally:
             self._wire.close()
 
 
 def _memory(limits: Limits) -> int:
-    """Memory limit of the whole container in bytes, including files in memory."""
+    """Returns the memory limit of the whole container in bytes, including files in memory."""
     return limits.memory_bytes + limits.disk_bytes + limits.shm_bytes
 
 
@@ -154,7 +161,7 @@ def _settings(start: str) -> dict[str, Any]:
 
 
 def _host(limits: Limits, profile: str) -> dict[str, Any]:
-    # The first process changes to another user, and ends that user's processes.
+    # The first process switches to the sandbox's user, and ends that user's processes.
     parted = isolation.docker("SETUID", "SETGID", "SETPCAP", "KILL")
     return parted | {
         "AutoRemove": True,
@@ -170,7 +177,10 @@ def _host(limits: Limits, profile: str) -> dict[str, Any]:
 
 
 def _mounts(limits: Limits, volumes: dict[str, str], marks: dict[str, str]) -> list[dict[str, Any]]:
-    """Private folders in memory, a little bigger than the limit, so that we can measure an excess."""
+    """Returns the mounts of the private folders in memory.
+
+    The folders are a little larger than the disk limit, so that we can measure an excess.
+    """
     size = limits.disk_bytes + limits.disk_bytes // 16 + (1 << 20)
     inodes = f"nr_inodes={size // INODE_BYTES}"
     options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size},{inodes},mode=755,uid={UID},gid={UID}"}
@@ -184,11 +194,12 @@ def _mounts(limits: Limits, volumes: dict[str, str], marks: dict[str, str]) -> l
 
 
 def _created(engine: DockerEngine, image: Prepared, settings: dict[str, Any], host: dict[str, Any]) -> str:
-    """Id of a new container, which uses the image's file of host names to resolve "localhost".
+    """Creates a container that resolves "localhost" by the image's hosts file. Returns the container's id.
 
-    The engine writes such a file for each container with a network, even "none", which costs 0.1 s of CPU. A
-    container without one (NetworkDisabled) still has its own network namespace, with a loopback. If the
-    engine cannot mount the file, the container gets the network "none".
+    The engine writes a hosts file for each container with a network, even with the network "none". That costs
+    0.1 s of CPU time. A container without a network (NetworkDisabled) still has its own network namespace
+    with a loopback device. If the engine cannot mount the image's file, the container gets the network
+    "none".
     """
     if image.hosts:
         names = {"Type": "bind", "Source": image.hosts, "Target": "/etc/hosts", "ReadOnly": True}
@@ -199,11 +210,11 @@ def _created(engine: DockerEngine, image: Prepared, settings: dict[str, Any], ho
             if type(error) is not SandboxLost:
                 raise
         with engine.request("looking at a prepared image"):
-            engine.api.inspect_image(image.id)  # if the image is gone too, raises ImageMissing
+            engine.api.inspect_image(image.id)  # raises ImageMissing if the image is gone, too
     return engine.create(image.id, settings, host)
 
 
 def pieces(data: bytes, size: int = 1 << 20) -> Iterator[bytes]:
-    """Cut bytes into pieces."""
+    """Splits bytes into pieces of at most `size` bytes."""
     for start in range(0, len(data), size):
         yield data[start : start + size]

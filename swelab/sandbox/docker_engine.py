@@ -1,4 +1,4 @@
-"""Talks to a container engine (Docker's API over its socket); raises the protocol's errors."""
+"""Sends requests to a container engine (Docker's API over its socket), and raises the errors of `protocol`."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
 from swelab.sandbox.protocol import BackendMissing, EngineDown, ImageMissing, SandboxLost
 
-API_VERSION = "1.40"  # of Docker 19.03
+API_VERSION = "1.40"  # the API of Docker 19.03
 _ANSWER_SECONDS = 120.0
 _END_SECONDS = 30.0
 _CONNECTIONS = 64
@@ -24,7 +24,10 @@ _NO_ANSWER = (DockerException, requests.RequestException, urllib3.exceptions.HTT
 
 
 class DockerEngine:
-    """One engine: at $DOCKER_HOST, or this machine's. Raises BackendMissing if there is none."""
+    """The container engine at $DOCKER_HOST, by default on this machine.
+
+    Raises BackendMissing if there is none.
+    """
 
     def __init__(self) -> None:
         self.address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
@@ -42,9 +45,10 @@ class DockerEngine:
 
     @contextmanager
     def request(self, what: str) -> Iterator[None]:
-        """Requests to the engine, inside this block, raise our own errors.
+        """Converts errors of the engine in this block to our own errors.
 
-        Raises EngineDown, SandboxLost (refused, or no container), OSError.
+        Raises EngineDown, ImageMissing, SandboxLost (the engine refused, or has no such container), OSError
+        (disk full).
         """
         try:
             yield
@@ -65,25 +69,28 @@ class DockerEngine:
             ) from None
 
     def answers(self) -> bool:
-        """Whether the engine responds now."""
+        """Returns whether the engine responds now."""
         try:
             return bool(self.api.ping())
         except _NO_ANSWER:
             return False
 
     def create(self, image: str, settings: dict[str, Any], host: dict[str, Any]) -> str:
-        """Makes a container, not started; returns its id. settings, host: fields of the engine's API."""
+        """Creates a container without starting it, and returns its id.
+
+        settings, host: fields of the engine's API.
+        """
         with self.request("making a container"):
             body = {"Image": image, **settings, "HostConfig": host}
             return str(self._post("/containers/create", body)["Id"])
 
     def start(self, container: str) -> None:
-        """Start a container that `create` made."""
+        """Starts a container that `create` created."""
         with self.request("starting a container"):
             self.api.start(container)
 
     def update(self, container: str, memory: int, processes: int) -> None:
-        """Change the limits of a running container."""
+        """Changes the limits of a running container."""
         with self.request("changing a container's limits"):
             body = {"Memory": memory, "MemorySwap": memory, "PidsLimit": processes}
             self._post(f"/containers/{container}/update", body)
@@ -94,13 +101,16 @@ class DockerEngine:
         return self.api._result(answer, json=True)
 
     def attach(self, container: str) -> "Wire":
-        """Connects to a container's stdin and output. Call it before the start."""
+        """Connects to a container's stdin and output. Must be called before `start`."""
         with self.request("attaching to a container"):
             streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
             return Wire(self.api.attach_socket(container, params=streams))
 
     def remove(self, container: str) -> bool:
-        """Kill and remove a container and its volumes. False if it was already gone or being removed."""
+        """Kills and removes a container and its volumes.
+
+        Returns False if the container was already removed, or another removal was in progress.
+        """
         with self.request("removing a container"):
             ends, alone = time.monotonic() + _END_SECONDS, True
             while True:
@@ -116,7 +126,7 @@ class DockerEngine:
                     time.sleep(0.02)
 
     def remove_volumes(self, *names: str) -> None:
-        """Remove these volumes, except those that a container uses."""
+        """Removes these volumes, except volumes that a container uses."""
         for name in names:
             with self.request("removing a volume"):
                 try:
@@ -128,7 +138,8 @@ class DockerEngine:
                         raise
 
     def volumes(self, label: str) -> dict[str, dict[str, str]]:
-        """Labels of each volume with a label (`name` or `name=value`)."""
+        """Maps the name of each volume that has the label (`name` or `name=value`) to all labels of the
+        volume."""
         with self.request("listing volumes"):
             found = self.api.volumes(filters={"label": label})["Volumes"] or []
         return {volume["Name"]: volume["Labels"] or {} for volume in found}
@@ -144,7 +155,7 @@ class Wire:
         self._closing = threading.Lock()
 
     def close(self) -> None:
-        """Close the connection in both directions; a reader gets the end of the stream."""
+        """Closes the connection in both directions. A reader then gets the end of the stream."""
         with self._closing:
             for end in (lambda: self.socket.shutdown(socket.SHUT_RDWR), self._attached.close):
                 try:
@@ -154,7 +165,7 @@ class Wire:
 
 
 def _message(error: BaseException) -> str:
-    """The first line of the error from the engine or the connection."""
+    """Returns the first line of an error message from the engine or the connection."""
     text = getattr(error, "explanation", None) or str(error)
     lines = str(text).strip().splitlines() or [type(error).__name__]
     return lines[0][:300]

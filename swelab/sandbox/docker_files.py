@@ -1,6 +1,8 @@
-"""`put` and `get` of a docker sandbox: small shell scripts that run in the sandbox with its user's rights. So
-they can reach no more than a command can. They also refuse links, and check a file again after opening it, so
-that a command gains nothing by swapping files in between.
+"""Implements `put` and `get` of a docker sandbox by small shell scripts.
+
+The scripts run in the sandbox with the rights of its user. So they can reach no more than a command can. They
+also refuse links, and check a file again after opening it. So a command gains nothing by swapping files in
+between.
 """
 
 import errno
@@ -9,7 +11,7 @@ from swelab.sandbox.protocol import PathRefused, SandboxLost
 from swelab.sandbox.safe_files import locate
 
 _REFUSED, _ABSENT, _FULL = 41, 42, 43
-# $1: /testbed or /tmp; then each folder below it; last, the name of the file.
+# $1: /testbed or /tmp. Then follow the folders of the path, and last the name of the file.
 _WALK = r"""
 LC_ALL=C
 umask 022
@@ -57,12 +59,15 @@ exec head -c "$most" <&4
 
 
 def put_words(path: str) -> list[bytes]:
-    """The command line of a shell that writes its stdin to `path`. Raises PathRefused."""
+    """Returns the arguments of a `bash -c` that writes its stdin to the file `path`. Raises PathRefused."""
     return [_PUT.encode(), b"bash", *_parts(path)]
 
 
 def get_words(path: str, max_bytes: int) -> list[bytes]:
-    """The command line of a shell that prints up to `max_bytes` + 1 bytes of a file. Raises PathRefused."""
+    """Returns the arguments of a `bash -c` that prints up to `max_bytes` + 1 bytes of a file.
+
+    Raises PathRefused.
+    """
     return [_GET.encode(), b"bash", str(max_bytes + 1).encode(), *_parts(path)]
 
 

@@ -1,8 +1,8 @@
-"""Finds an engine's images, and makes of them the prepared images from which sandboxes start.
+"""Finds an engine's images, and makes the prepared images from which sandboxes start.
 
-A prepared image is the original with the sandbox's user, mount points, and a copy of the repository that this
-user owns, in a folder that the user cannot enter. A prepared image is made once for each image and engine,
-and later found by its tag.
+A prepared image adds to the original image the sandbox's user, mount points, and a copy of the repository.
+The sandbox's user owns the copy, but cannot enter the folder that contains it. Each image is prepared once on
+each engine, and later found by a tag.
 """
 
 import hashlib
@@ -23,19 +23,22 @@ _PART = r"[A-Za-z0-9]+(?:(?:\.|_{1,2}|-+)[A-Za-z0-9]+)*"
 _DIGEST = r"sha256:[0-9a-f]{64}"
 _NAMED = rf"(?:{_PART}(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@{_DIGEST})?"
 IMAGE_NAME = f"(?:{_DIGEST}|{_NAMED})"
-"""Pattern for names that may be part of a request's path to an engine; all other names are refused."""
+"""Pattern of image names that may be part of a request path to an engine. All other names are refused."""
 UID = 61000  # between the uids of people and the uids of systemd
 _SCRIPT = Path(__file__).with_name("docker_prepare.sh").read_text()
 _PREPARE_SECONDS = 1800
-_HOSTS = "/.swelab/hosts"  # of docker_prepare.sh
+_HOSTS = "/.swelab/hosts"  # a path that docker_prepare.sh uses
 # These variables affect a shell before its first line runs.
 NEUTRAL = ("BASH_ENV=", "ENV=", "LD_PRELOAD=", "LD_LIBRARY_PATH=")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prepared image: its id, the variables that the original declares, and the path on the engine's
-    machine of the image's file of host names ("": not known)."""
+    """A prepared image.
+
+    id: id of the prepared image in the engine. environment: variables that the original image declares.
+    hosts: path of the image's hosts file on the engine's machine, or "" if it is unknown.
+    """
 
     id: str
     environment: dict[str, str]
@@ -50,8 +53,10 @@ class EngineImages:
         self._lock = threading.Lock()
 
     def prepared(self, engine: DockerEngine, image: Image) -> Prepared:
-        """Returns the prepared image from which a sandbox starts. Raises ImageMissing, SandboxLost, OSError
-        (disk full)."""
+        """Returns the prepared image from which a sandbox starts.
+
+        Raises ImageMissing, SandboxLost, OSError (disk full).
+        """
         key = _key(image)
         with self._lock:
             if key not in self._images:
@@ -63,7 +68,7 @@ class EngineImages:
             return self._images[key]
 
     def forget(self, image: Image) -> None:
-        """Forgets a prepared image that the engine no longer has, so that the next use prepares it again."""
+        """Forgets a prepared image that the engine no longer has. The next use prepares the image again."""
         with self._lock:
             self._images.pop(_key(image), None)
 
@@ -73,10 +78,9 @@ def _key(image: Image) -> tuple[str, str, bool]:
 
 
 def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
-    """The engine's description of the image whose manifest or id has the digest; a matching tag is not
-    enough.
+    """Returns the engine's description of the image whose manifest or id has the digest `image.digest`.
 
-    Raises ImageMissing.
+    A matching tag is not enough. Raises ImageMissing.
     """
     bare = image.name.partition("@")[0]
     head, colon, tag = bare.rpartition(":")
@@ -100,7 +104,7 @@ def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
 
 
 def _prepare(engine: DockerEngine, original: str, image: Image) -> str:
-    """Id of the prepared image that is made from the image with id `original`."""
+    """Returns the id of the prepared image for the image with id `original`, and makes it if necessary."""
     linked = SCRIPT_FOLDERS if image.for_scripts else ()
     recipe = "\0".join((original, image.workdir, _SCRIPT, gitconfig(), ETC["hosts"], str(UID), *linked))
     tag = hashlib.sha256(recipe.encode()).hexdigest()[:32]
@@ -133,8 +137,10 @@ def _prepare(engine: DockerEngine, original: str, image: Image) -> str:
 
 
 def _hosts_of(engine: DockerEngine, prepared: str) -> str:
-    """Path, on the engine's machine, of the file of host names in a prepared image's last layer; "" if the
-    storage driver does not keep layers in folders."""
+    """Returns the path, on the engine's machine, of the hosts file in a prepared image's last layer.
+
+    Returns "" if the storage driver does not store layers in folders.
+    """
     with engine.request("looking at a prepared image"):
         driver = engine.api.inspect_image(prepared).get("GraphDriver") or {}
     layer = (driver.get("Data") or {}).get("UpperDir")

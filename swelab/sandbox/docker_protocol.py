@@ -1,5 +1,7 @@
-"""Sends requests to the first process of a docker sandbox, and reads the answers (protocol:
-docker_init.sh)."""
+"""Sends requests to the first process of a docker sandbox and reads the answers.
+
+docker_init.sh describes the protocol.
+"""
 
 import os
 import secrets
@@ -23,7 +25,7 @@ _READ_BYTES = 1 << 18
 
 
 class Disconnected(Exception):
-    """The stream ended in the middle of an answer; the message is the last output of the container."""
+    """The stream ended in the middle of an answer. The message is the container's last error output."""
 
 
 class Overdue(Exception):
@@ -32,14 +34,17 @@ class Overdue(Exception):
 
 @dataclass(frozen=True)
 class RequestEnd:
-    """How a request ended: exit code of the inner shell; name of the limit that ended it, "" for none."""
+    """The end of a request.
+
+    code: exit code of the inner shell. limit: name of the limit that ended the request, or "".
+    """
 
     code: int
     limit: str
 
 
 class Talk:
-    """Makes one request at a time over a wire; keeps a bounded part of the output."""
+    """Makes one request at a time over a connection, and keeps a bounded part of the output."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -58,9 +63,10 @@ class Talk:
         due: float,
         given: Iterable[bytes] | None = None,
     ) -> RequestEnd:
-        """Run the inner shell with `words`; write its output to `output`, and chunks of `given` to its stdin.
+        """Runs the inner shell with `words`. Writes its output to `output`, and chunks of `given` to its
+        stdin.
 
-        due: latest time (time.monotonic) for the answer. Raises Disconnected, Overdue.
+        due: latest time for the answer, by time.monotonic(). Raises Disconnected, Overdue.
         """
         nonce = self._request(words, limits, int(given is not None), due)
         chunks = [] if given is None else given
@@ -77,15 +83,17 @@ class Talk:
         due: float,
         opened: Callable[[], None],
     ) -> RequestEnd:
-        """Like `ask`, but bytes sent over the wire after the call of `opened` become the shell's stdin. No
-        request can follow. Raises Disconnected, Overdue.
+        """Like `ask`, but the last request, with input from the connection.
+
+        Bytes that are sent over the connection after the call of `opened` become the shell's stdin. Raises
+        Disconnected, Overdue.
         """
         nonce = self._request(words, limits, _LIVE, due)
         opened()
         return self._answer(nonce, output, due)
 
     def _request(self, words: Sequence[bytes], limits: Limits, given: int, due: float) -> bytes:
-        """Send the request without its input; returns the nonce that will end the answer."""
+        """Sends a request without its input. Returns the nonce that will end the answer."""
         nonce = _MARK + secrets.token_hex(16)
         figures = [
             *(nonce, given, round(limits.wall_seconds * 100), limits.cpu_seconds * 100),
@@ -98,10 +106,9 @@ class Talk:
         return nonce.encode()
 
     def _send(self, data: bytes, nonce: bytes, due: float) -> bool:
-        """Returns whether all input was sent: a command that meets a limit answers before the end of its
-        input.
+        """Sends `data` and returns whether all bytes were sent.
 
-        Raises Overdue.
+        A command that meets a limit answers before the end of its input. Raises Overdue.
         """
         rest = memoryview(data)
         while rest:
@@ -119,7 +126,10 @@ class Talk:
         return True
 
     def _receive(self) -> bool:
-        """Reads the next bytes of the container's output into the buffer; returns False at its end."""
+        """Reads the next bytes of the container's output into the buffer.
+
+        Returns False at the end of the output.
+        """
         try:
             piece = os.read(self._wire.socket.fileno(), _READ_BYTES)
         except OSError:
@@ -143,7 +153,7 @@ class Talk:
                 return RequestEnd(int(code), "" if limit == b"-" else limit.decode())
 
     def _read(self, due: float) -> bytes:
-        """The next piece of the container's stdout."""
+        """Returns the next piece of the container's stdout."""
         while True:
             for stream, data in self._frames():
                 if stream == _STDOUT:

@@ -1,7 +1,8 @@
-"""Makes the sandbox image without an engine or a registry: a small Debian that contains the toolbox.
+"""Builds the sandbox image without an engine or a registry: a small Debian that contains the toolbox.
 
-The image has two forms: a folder for bubblewrap, and an archive that engines load. Its digest is the hash of
-its configuration, which engines call the image's id. The configuration contains the hash of the layer.
+The image has two forms: a folder for bubblewrap, and an archive that engines load. The digest of the image is
+the hash of its configuration. Engines call this hash the image's id. The configuration contains the hash of
+the layer.
 """
 
 import hashlib
@@ -34,7 +35,7 @@ class BuildFailed(Fault):
 
 
 def build(folder: Path, toolbox: Path) -> dict[str, Any]:
-    """Fill `folder` with root/, root.json (configuration), root.tar (archive) and image.json (the record).
+    """Fills `folder` with root/, root.json (configuration), root.tar (archive) and image.json (the record).
 
     Returns the record {"name", "digest", "folder", "bytes", "packages"}. Raises BuildFailed, OSError,
     BackendMissing (no toolbox).
@@ -84,7 +85,10 @@ def _install(root: Path) -> None:
 
 
 def _slim(root: Path) -> None:
-    """Removes devices, which the engine and bubblewrap make, and files that programs recreate on demand."""
+    """Removes devices, and files that programs recreate on demand.
+
+    The engine and bubblewrap make the devices of a sandbox.
+    """
     for pattern in ("dev/*", "var/cache/*", "var/log/*", "var/lib/apt/lists/*"):
         for path in root.glob(pattern):
             if path.is_dir() and not path.is_symlink():
@@ -94,7 +98,7 @@ def _slim(root: Path) -> None:
 
 
 def _add_toolbox(root: Path, toolbox: Path) -> None:
-    """Copies the venv into the image and lets it use the image's interpreter."""
+    """Copies the venv into the image and makes it use the image's interpreter."""
     found = read_toolbox(toolbox)
     place = root / TOOLBOX.strip("/")
     (place / "bin").mkdir(parents=True)
@@ -114,15 +118,15 @@ def _add_toolbox(root: Path, toolbox: Path) -> None:
     _run(["chmod", "-R", "u=rwX,go=rX", str(place)])
     (root / "testbed").mkdir()
     python = ["chroot", str(root), f"{TOOLBOX}/bin/python", "-m"]
-    # Packing sets the time of all files. Python would take normally compiled files for outdated, and compile
-    # pytest at each start, in 0.15 s.
+    # Packing sets the time of all files. Python would then consider normally compiled files outdated, and
+    # would compile pytest at each start, in 0.15 s.
     compiled = ["compileall", "-q", "-f", "--invalidation-mode", "unchecked-hash", f"{TOOLBOX}/lib"]
     _run([*python, *compiled], PYTHONHASHSEED="0")
     _run([*python, "pytest", "--version"], PYTHONDONTWRITEBYTECODE="1")
 
 
 def _pack(root: Path, folder: Path) -> bytes:
-    """Writes root.tar and root.json for the image in `root`; returns its configuration."""
+    """Writes root.tar and root.json for the image in `root`. Returns the image's configuration."""
     layer = folder / "layer.tar"
     same = ["--sort=name", "--numeric-owner", f"--mtime=@{_EPOCH}"]
     _run(["tar", "-cf", str(layer), *same, "-C", str(root), "."])

@@ -1,6 +1,6 @@
 """Uses an unpacked OCI image as the root file system of bubblewrap sandboxes.
 
-We read the folder only by names that cross no symlink: an image may hold links to any place.
+We read the folder only by paths that cross no symlink, since links in an image may lead anywhere.
 """
 
 import json
@@ -21,17 +21,20 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class ImageRoot:
-    """A prepared image folder. etc: a copy of the image's /etc, with files that sandboxes need."""
+    """An image folder that is ready for sandboxes.
+
+    etc: a copy of the image's /etc, with files that sandboxes need.
+    """
 
     folder: Path
-    workdir: Path | None  # the repository, in the image's folder
+    workdir: Path | None  # the repository in the image's folder
     etc: ScratchFolder
-    environment: dict[str, str]  # the image's variables, set only for commands
-    linked: tuple[str, ...] = ()  # SCRIPT_FOLDERS, if sandboxes have them
+    environment: dict[str, str]  # the image's variables, which only commands get
+    linked: tuple[str, ...] = ()  # SCRIPT_FOLDERS, if sandboxes have links to them
 
 
 def open_image(image: Image, base: Path) -> ImageRoot:
-    """Prepare an unpacked image; its copy of /etc is made below `base`. Raises ImageMissing, OSError."""
+    """Prepares an unpacked image, with a copy of its /etc below `base`. Raises ImageMissing, OSError."""
     folder = image.folder
     if folder is None or not (_inside(folder, "usr") and _inside(folder, "etc")):
         raise ImageMissing(f"image {image.name} ({image.digest}) is not unpacked at {folder}")
@@ -41,7 +44,7 @@ def open_image(image: Image, base: Path) -> ImageRoot:
         copy_tree(folder / "etc", etc.path, None)
         for name in ("hosts", "hostname", "nsswitch.conf"):
             _replace(etc.path / name, ETC[name])
-        for name in ("passwd", "group"):  # each sandbox mounts own files over these
+        for name in ("passwd", "group"):  # each sandbox mounts its own files over these files
             _replace(etc.path / name, _text(etc.path / name))
         if not os.path.lexists(etc.path / "gitconfig"):
             _replace(etc.path / "gitconfig", gitconfig())
@@ -53,7 +56,10 @@ def open_image(image: Image, base: Path) -> ImageRoot:
 
 
 def declared_environment(folder: Path) -> dict[str, str]:
-    """Variables of the OCI configuration next to an unpacked image; none if there is no such file."""
+    """Returns the variables of the OCI configuration next to an unpacked image.
+
+    Returns {} if there is no such file. Raises ImageMissing if the file is invalid.
+    """
     path = folder.with_name(folder.name + ".json")
     try:
         config = json.loads(path.read_text())
@@ -66,7 +72,7 @@ def declared_environment(folder: Path) -> dict[str, str]:
 
 
 def write_accounts(root: ImageRoot, folder: Path, uid: int, gid: int) -> None:
-    """Fill `folder` with etc/passwd and etc/group for one sandbox, and empty testbed/, tmp/, home/."""
+    """Fills `folder` with etc/passwd and etc/group for one sandbox, and with empty testbed/, tmp/ and home/."""
     for name in ("etc", "testbed", "tmp", "home"):
         (folder / name).mkdir()
         (folder / name).chmod(0o755)
@@ -78,7 +84,10 @@ def write_accounts(root: ImageRoot, folder: Path, uid: int, gid: int) -> None:
 
 
 def image_mounts(root: ImageRoot, folder: Path, shm_bytes: int) -> list[str]:
-    """bwrap's arguments that make the image the root; needs the files of `write_accounts`."""
+    """Returns bwrap's arguments that make the image the root.
+
+    `folder` must contain the files of `write_accounts`.
+    """
     arguments: list[str] = []
     for path in sorted(root.folder.iterdir()):
         if path.name not in (*_OURS, *root.linked):
@@ -100,20 +109,21 @@ def image_mounts(root: ImageRoot, folder: Path, shm_bytes: int) -> list[str]:
 
 
 def covered(path: str) -> bool:
-    """Whether `path` lies in a folder that every sandbox replaces, so that the image's files are hidden."""
+    """Returns whether `path` is in a folder that every sandbox replaces, so that the image's files are
+    hidden."""
     private = (WORKDIR, "/tmp", HOME, "/etc", "/dev", "/proc", "/sys")
     return any(PurePosixPath(path).is_relative_to(place) for place in private)
 
 
 def _repository(folder: Path, workdir: str) -> Path | None:
     found = inside(folder, workdir)
-    if found in (folder, folder / "home"):  # nothing can be mounted over these
+    if found in (folder, folder / "home"):  # nothing can be mounted over these folders
         return None
     return found if found and found.is_dir() and not found.is_symlink() else None
 
 
 def _inside(folder: Path, path: str) -> Path | None:
-    """The folder at `path` in an image; None if there is none, or if the path crosses a symlink."""
+    """Returns the folder at `path` in an image, or None if it does not exist or the path crosses a symlink."""
     here = folder
     for part in (p for p in PurePosixPath(path).parts if p != "/"):
         here = here / part
@@ -126,7 +136,7 @@ def _inside(folder: Path, path: str) -> Path | None:
 
 
 def _text(path: Path) -> str:
-    """Text of a regular file, "" for anything else."""
+    """Returns the text of a regular file, or "" for anything else."""
     try:
         descriptor = os.open(path, _READ)
     except OSError:

@@ -1,6 +1,7 @@
-"""Isolates sandboxes from the machine, backend by backend: no network, no other processes, no privileges.
+"""Isolates sandboxes from the machine: no network, no other processes, no privileges.
 
-Other modules limit files (`rootfs`), resources (`resource_limits`) and system calls (`seccomp`).
+Each backend has its own options here. Other modules limit files (`rootfs`), resources (`resource_limits`) and
+system calls (`seccomp`).
 """
 
 from typing import Any
@@ -19,16 +20,19 @@ APPTAINER = (
     *("--containall", "--cleanenv", "--no-eval", "--no-umask"),
     *("--no-mount", "home,tmp,cwd,hostfs,bind-paths"),
 )
-"""apptainer's options."""
+"""Options of apptainer that isolate a sandbox."""
 
 
 def bwrap(*, as_root: bool) -> list[str]:
-    """bwrap's options; if we are root, setpriv changes the user inside."""
+    """Returns bwrap's options.
+
+    as_root: whether we are root, so that setpriv changes the user in the sandbox.
+    """
     return [*_BWRAP, *(_AS_ROOT if as_root else _AS_USER)]
 
 
 def docker(*capabilities: str) -> dict[str, Any]:
-    """Host settings of a container; only its first process has the capabilities."""
+    """Returns the host settings of a container. Only the container's first process has the capabilities."""
     return {
         "NetworkMode": "none",
         "CapDrop": ["ALL"],

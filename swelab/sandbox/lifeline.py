@@ -1,9 +1,9 @@
-"""A pid namespace that ends whenever this process ends; sandboxes start in it.
+"""A pid namespace in which sandboxes start, and which ends whenever this process ends.
 
-bwrap's own --die-with-parent has a gap: if the parent is killed between its fork and its message to the
-child, the child waits forever. And a parent-death signal is sent when the forking thread ends, not the
-process. Here the kernel ensures the end: the namespace's init (`cat`) reads a pipe that only this process can
-write. At the end of the pipe init ends, and with it the whole namespace.
+bwrap's own --die-with-parent has a gap. If the parent is killed between its fork and its message to the
+child, the child waits forever. Also, a parent-death signal is sent when the forking thread ends, not when the
+process ends. Here the kernel ensures the end. The namespace's init process (`cat`) reads a pipe that only
+this process can write to. At the end of the pipe, init ends, and with it the whole namespace.
 """
 
 import os
@@ -21,13 +21,16 @@ _living: "weakref.WeakSet[Lifeline]" = weakref.WeakSet()
 
 
 class Lifeline:
-    """The namespace. enter: command line prefix that runs a program in it. Raises SandboxLost."""
+    """The pid namespace. enter: command line prefix that runs a program in the namespace.
+
+    Raises SandboxLost.
+    """
 
     def __init__(self, *, user_namespace: bool, mounter: Mounter | None = None) -> None:
-        """user_namespace: also make a user namespace, in which a caller without root may make a pid
-        namespace.
+        """Starts the namespace.
 
-        mounter: its mounts, earlier and later ones, are visible in the namespace.
+        user_namespace: also make a user namespace, in which a caller without root may make a pid namespace.
+        mounter: all mounts of the mounter, also later mounts, are visible in the namespace.
         """
         own = ("--user", "--map-current-user") if user_namespace else ()
         # bwrap looks up its children in /proc, which must belong to the same pid namespace.
@@ -37,7 +40,7 @@ class Lifeline:
 
         def start() -> "subprocess.Popen[bytes]":
             return subprocess.Popen(
-                # With SIGCHLD ignored (exec keeps that) the kernel reaps the orphans of the namespace.
+                # SIGCHLD is ignored, also after exec. So the kernel reaps the orphans of the namespace.
                 [unshare, *own, *spaces, "--", env, "--ignore-signal=CHLD", cat],
                 bufsize=0,
                 stdin=subprocess.PIPE,
@@ -59,7 +62,7 @@ class Lifeline:
         self.enter = [nsenter, f"--target={init}", *entered, "--pid", "--mount", "--"]
 
     def _first_child(self) -> int:
-        """Pid of the namespace's init, which has echoed a line to show that it runs."""
+        """Returns the pid of the namespace's init, after init has echoed a line to show that it runs."""
         assert self._process.stdin and self._process.stdout
         said = b""
         with suppress(BrokenPipeError):
@@ -79,13 +82,14 @@ class Lifeline:
             return int(children.read().split()[0])
 
     def holds(self) -> bool:
-        """Whether this process made the namespace (and not its parent, before a fork) and can start programs
-        in it."""
+        """Returns whether this process can start programs in the namespace.
+
+        A process that was forked after the start of the namespace cannot.
+        """
         return self._owner == os.getpid() and self._process.poll() is None
 
     def let_go(self) -> None:
-        """In a forked child: close the child's copy of the pipe, or the namespace would outlive the
-        parent."""
+        """Closes a forked child's copy of the pipe. Otherwise the namespace would outlive the parent."""
         if self._process.stdin:
             self._process.stdin.close()
 

@@ -1,8 +1,8 @@
-"""A process in a sandbox that reads lines and answers them: the part that all local backends share.
+"""A process in a sandbox that reads lines and answers them. All local backends use this code.
 
 A separate thread runs the command as `exec` does, under the same limits. The output of the process is stored,
-up to a bound, until `say` returns it. If the output is a pipe, `say` itself reads it; the process then blocks
-while the pipe is full and `say` is not called.
+up to a bound, until `say` returns it. If the output is a pipe, `say` itself reads the pipe. Then the process
+blocks while the pipe is full and `say` is not called.
 """
 
 import os
@@ -21,15 +21,21 @@ LINE_BYTES = 1 << 20
 PROMPT_BYTES = 256
 LONGEST_SECONDS = 86400.0
 LOOK_SECONDS = 1.0
-"""Maximum seconds between two checks of whether the process still runs."""
+"""Maximum seconds between two checks whether the process still runs."""
 AWAKE_SECONDS = 0.0002
-"""Seconds for which `say` polls without sleep. A debugger answers sooner; waking up takes about as long."""
+"""Seconds for which `say` polls without sleeping.
+
+A debugger answers faster, and waking up takes about as long.
+"""
 AT_ONCE = 64
-"""How many pieces of an answer we read without a pause: a debugger writes its answer in a few pieces."""
+"""Number of pieces of an answer that are read without a pause.
+
+A debugger writes its answer in a few pieces.
+"""
 
 
 class Heard(BoundedOutput):
-    """The unread output of a process: its head and tail, together at most `limit` bytes."""
+    """The unread output of a process. Keeps the head and the tail, together at most `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
@@ -37,11 +43,11 @@ class Heard(BoundedOutput):
         self.changed = threading.Condition()
         self.total = self.consumed = 0  # bytes since the process began
         self.last = b""
-        self.awaited = b""  # we notify waiters when these bytes arrive; b"": any bytes
+        self.awaited = b""  # waiters are notified when these bytes arrive; b"" means any bytes
         self.at = 0.0  # time.monotonic() of the last byte
 
     def add(self, chunk: bytes) -> None:
-        """Take the next bytes of the stream."""
+        """Adds the next bytes of the stream."""
         with self.changed:
             super().add(chunk)
             self.total += len(chunk)
@@ -51,7 +57,7 @@ class Heard(BoundedOutput):
                 self.changed.notify_all()
 
     def take(self) -> tuple[bytes, int]:
-        """Returns the bytes kept since the last call, and the number of bytes dropped."""
+        """Returns the bytes stored since the last call, and the number of dropped bytes."""
         with self.changed:
             found = self.value(), self.dropped
             super().__init__(self._limit)
@@ -63,12 +69,13 @@ class Heard(BoundedOutput):
 class LiveSession(Closing):
     """See `protocol.Session`.
 
-    `run` runs the command in a thread until it ends. It adds the output of the process to `heard`. It calls
-    `open` once the process accepts input, and `shut` before it closes the arguments of `open`.
+    `run` runs the command in a thread until the command ends, and adds the output of the process to `heard`.
+    `run` calls `open` when the process accepts input. It calls `shut` before it closes the arguments of
+    `open`.
     """
 
     def __init__(self, run: Callable[["LiveSession"], ExecResult], output_bytes: int) -> None:
-        """Waits until the process runs. Raises the exception of `run` if that fails before."""
+        """Waits until the process runs. Raises the exception of `run` if the process does not start."""
         self.heard = Heard(output_bytes)
         self._changed = self.heard.changed
         self._speaking = threading.Lock()
@@ -100,8 +107,9 @@ class LiveSession(Closing):
     def open(self, wire: socket.socket, kill: Callable[[], None], output: int | None = None) -> None:
         """Sets the connections to the process.
 
-        wire: socket for its input. kill: ends the process soon; then `run` returns or raises. output: pipe
-        with its output, which `say` reads until `shut`. Without a pipe, `run` adds the output to `heard`.
+        wire: socket for the process's input. kill: ends the process soon, so that `run` returns or raises.
+        output: pipe with the process's output. `say` reads this pipe until `shut`. Without a pipe, `run` adds
+        the output to `heard`.
         """
         with self._changed:
             self._wire, self._kill, self._output, self._opened = wire, kill, output, True
@@ -149,7 +157,10 @@ class LiveSession(Closing):
             self._wait_to_send(wire, min(LOOK_SECONDS, deadline - now))
 
     def _await(self, until: bytes, quiet: float, mark: int, deadline: float) -> str:
-        """Waits for the end of the answer after `mark` bytes of output; returns `SessionAnswer.end`."""
+        """Waits for the end of the answer. Returns the reason, a value of `SessionAnswer.end`.
+
+        mark: number of bytes of output before the answer.
+        """
         heard = self.heard
         heard.awaited = until
         while True:
@@ -173,7 +184,7 @@ class LiveSession(Closing):
             self._read(due - now)
 
     def _read(self, seconds: float) -> None:
-        """Reads the output of the process if it is a pipe; waits at most `seconds` for it."""
+        """Reads the output of the process if it is a pipe. Waits at most `seconds` for output."""
         if self._output is None:
             return
         awake, ready = time.monotonic() + min(seconds, AWAKE_SECONDS), self._readable.poll(0)
@@ -194,7 +205,7 @@ class LiveSession(Closing):
     def _wait_to_send(self, wire: socket.socket, seconds: float) -> None:
         """Waits until `wire` accepts bytes.
 
-        Reads meanwhile, since a process may not read while its output is full.
+        Also reads output, since a process may not read while its output is full.
         """
         poll, output = select.poll(), self._output
         with suppress(ValueError):  # our end is closed
@@ -205,7 +216,7 @@ class LiveSession(Closing):
         self._read(0)
 
     def close(self) -> None:
-        """Kill the process and its descendants, and wait for their end. May be called twice."""
+        """Kills the process and its descendants, and waits for their end. May be called twice."""
         with self._changed:
             self._closed = True
             if self._kill:
@@ -216,8 +227,10 @@ class LiveSession(Closing):
 
 
 def line_bytes(line: str | None, until: bytes, timeout: float, quiet: float) -> bytes:
-    """Encodes a line, and its newline, for sending. Raises ValueError on arguments that
-    `protocol.Session.say` refuses."""
+    """Encodes a line and its newline for sending.
+
+    Raises ValueError for arguments that `protocol.Session.say` refuses.
+    """
     data = b"" if line is None else as_bytes(line) + b"\n"
     if len(data) > LINE_BYTES:
         raise ValueError(f"a line of {len(data)} bytes; expected at most {LINE_BYTES}")
@@ -230,8 +243,10 @@ def line_bytes(line: str | None, until: bytes, timeout: float, quiet: float) -> 
 
 
 def _sent(wire: socket.socket, data: bytes) -> bytes:
-    """Sends as much of `data` as possible without blocking. Returns the unsent rest; b"" if the socket is
-    closed."""
+    """Sends as much of `data` as possible without blocking, and returns the unsent rest.
+
+    Returns b"" if the socket is closed.
+    """
     try:
         return data[wire.send(data, socket.MSG_DONTWAIT) :]
     except BlockingIOError:

@@ -1,7 +1,8 @@
-"""A file system in memory for each sandbox, for which the kernel limits bytes and inodes.
+"""A file system in memory for each sandbox. The kernel limits its bytes and inodes.
 
-It is mounted in a mount namespace in which sandboxes start and which ends whenever this process ends. We
-reach it through an open descriptor. Only root may do this; the sandboxes of other users share a file system.
+The file system is mounted in a mount namespace in which sandboxes start. The namespace ends whenever this
+process ends. We reach the file system through an open descriptor. Only root may do this. The sandboxes of
+other users share a file system.
 """
 
 import ctypes
@@ -32,7 +33,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Mounter:
     """A thread with its own mount namespace, which ends with this process. Raises OSError.
 
-    The thread sees the machine's mounts. Only processes that it starts see its own.
+    The thread sees the machine's mounts. Only the thread and the processes that it starts see its own mounts.
     """
 
     def __init__(self) -> None:
@@ -58,14 +59,14 @@ class Mounter:
                 answer.set_exception(error)
 
     def do(self, job: Callable[[], Result]) -> Result:
-        """Run a job in the thread. Raises what the job raises."""
+        """Runs a function in the thread and returns its result. Raises the function's exception."""
         answer: Future[Result] = Future()
         self._jobs.put((job, answer))
         return answer.result()
 
 
 def mounter() -> Mounter | None:
-    """The mounter of this process; None if the process may not make one."""
+    """Returns the mounter of this process, or None if the process may not create one."""
     with _one_at_a_time:  # two mounters would not see each other's mounts
         return _mounter_of(os.getpid())
 
@@ -79,13 +80,14 @@ def _mounter_of(_: int) -> Mounter | None:
 
 
 class PrivateFiles:
-    """The folder of a sandbox. inside: its path for processes that the mounter starts; path: its path for us.
+    """The private folder of a sandbox.
 
-    With a mounter, the folder is its own file system, a little larger than the sandbox's disk limit.
+    path: the folder's path for this process. inside: its path for processes that the mounter starts. With a
+    mounter, the folder is a separate file system, a little larger than the sandbox's disk limit.
     """
 
     def __init__(self, base: Path, limits: Limits, mounter: Mounter | None):
-        """Raises OSError."""
+        """Creates the folder. Raises OSError."""
         self._base, self._mounter, self._descriptor = base, mounter, -1
         self._scratch = ScratchFolder(base)
         self.path = self.inside = self._scratch.path
@@ -113,14 +115,13 @@ class PrivateFiles:
         self.path = Path(f"/proc/{os.getpid()}/fd/{self._descriptor}") / _ROOT
 
     def crowded(self, limits: Limits) -> str:
-        """Returns "room" if other programs on this machine leave a command no space to write; otherwise
-        ""."""
+        """Returns "room" if other programs on this machine leave a command no space to write, otherwise ""."""
         if self._mounter and _free_memory() < _LEAST_MEMORY:
             return "room"
         return "room" if is_full(self.path) and 2 * disk_bytes(self.path) < limits.disk_bytes else ""
 
     def remove(self) -> None:
-        """Delete the folder with all its files."""
+        """Deletes the folder with all its files."""
         if self._mounter and self._descriptor >= 0:
             place = os.fsencode(self._scratch.path)
             self._mounter.do(lambda: int(_libc.umount2(place, _MNT_DETACH)))
@@ -130,7 +131,7 @@ class PrivateFiles:
 
 
 def _free_memory() -> int:
-    """Bytes of memory that the machine can still give."""
+    """Returns the number of bytes of memory that the machine has available."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) << 10

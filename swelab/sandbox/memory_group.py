@@ -1,9 +1,9 @@
-"""Bounds the memory of all processes of a sandbox together by a control group, if this process may make one.
+"""Limits the memory of all processes of a sandbox together by a control group, if we may make one.
 
-The bound is hard: the kernel checks each allocation, while sampling sees only used memory. It is higher than
-the sampled limit, since it also counts files in memory and socket buffers. The kernel also charges to the
-group the page cache and directory entries that its processes read first, so these can be dropped with the
-sandbox.
+The kernel checks each allocation against this limit, while sampling only sees memory in use. The limit is
+higher than the sampled limit, since it also counts files in memory and socket buffers. The kernel also
+charges page cache and directory entries to the group whose processes read them first. So these can be dropped
+with the sandbox.
 """
 
 import os
@@ -20,7 +20,11 @@ PREFIX = "swelab-sandbox-"
 
 @dataclass(frozen=True)
 class _Files:
-    """File names of one version of control groups: the bound, the count of kills, and settings made once."""
+    """The file names of one version of control groups.
+
+    bound: the memory limit. kills: the number of killed processes. drop: drops the page cache. once: settings
+    that are made once.
+    """
 
     bound: str
     kills: str
@@ -44,7 +48,10 @@ class MemoryGroup:
 
     @classmethod
     def make(cls) -> "MemoryGroup | None":
-        """Makes a group below the group of this process; None without the permission."""
+        """Makes a group below the group of this process.
+
+        Returns None if this process lacks the permission.
+        """
         for version, parent in _parents():
             group = cls(parent / f"{PREFIX}{secrets.token_hex(8)}", _VERSIONS[version])
             with suppress(OSError):
@@ -55,9 +62,9 @@ class MemoryGroup:
         return None
 
     def take(self, pids: Iterable[int], limits: Limits) -> int:
-        """Move processes into the group and set its bound by the limits of a command.
+        """Moves processes into the group, and sets the group's memory limit from the limits of a command.
 
-        Returns the number of kills so far. If the move fails, only sampling bounds the command.
+        Returns the number of kills so far. If the move fails, only sampling limits the command.
         """
         bound = limits.memory_bytes + limits.disk_bytes + limits.shm_bytes
         with suppress(OSError):
@@ -73,7 +80,7 @@ class MemoryGroup:
         return self.kills()
 
     def kills(self) -> int:
-        """Number of processes in the group that the kernel's OOM killer has killed."""
+        """Returns the number of processes in the group that the kernel's OOM killer has killed."""
         with suppress(OSError):
             for line in (self.folder / self._files.kills).read_text().splitlines():
                 name, _, count = line.partition(" ")
@@ -82,11 +89,14 @@ class MemoryGroup:
         return 0
 
     def drop(self) -> None:
-        """Drop the page cache that the group's processes filled. The processes must have ended."""
+        """Drops the page cache that the group's processes filled. The processes must have ended."""
         _drop(self.folder, self._files)
 
     def remove(self, drops: bool = False) -> None:
-        """Drop the page cache and remove the group. The group's processes must have ended."""
+        """Removes the group. The group's processes must have ended.
+
+        drops: whether to drop the page cache first.
+        """
         if drops:
             self.drop()
         with suppress(OSError):
@@ -94,7 +104,7 @@ class MemoryGroup:
 
 
 def prune_groups() -> None:
-    """Remove groups without processes, which killed callers may have left, and drop their page cache."""
+    """Removes groups without processes, which killed callers may have left, and drops their page cache."""
     for version, parent in _parents():
         for folder in parent.glob(f"{PREFIX}*"):
             with suppress(OSError):  # it has processes
@@ -104,7 +114,7 @@ def prune_groups() -> None:
 
 
 def drop_loaded(pid: int, name: str) -> None:
-    """Like `MemoryGroup.drop`, for the group of a process, if the group's path contains `name`."""
+    """Like `MemoryGroup.drop`, for the group of process `pid`, if the path of the group contains `name`."""
     with suppress(OSError):
         groups = dict(_groups(pid))
         for version, mount in _mounts():
@@ -113,13 +123,13 @@ def drop_loaded(pid: int, name: str) -> None:
 
 
 def _drop(folder: Path, files: _Files) -> None:
-    with suppress(OSError):  # version 2 fails so if it could not drop everything
+    with suppress(OSError):  # version 2 reports an error if it could not drop everything
         amount = "0" if files is _VERSIONS["cgroup"] else (folder / "memory.current").read_text()
         (folder / files.drop).write_text(amount)
 
 
 def _parents() -> Iterator[tuple[str, Path]]:
-    """(version, folder) of the memory control groups in which this process may make a child."""
+    """Yields (version, folder) of the memory control groups in which this process may make a child group."""
     if os.geteuid() != 0:
         return
     own = dict(_groups(os.getpid()))

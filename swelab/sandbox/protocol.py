@@ -1,6 +1,6 @@
-"""Types of a sandbox: a private copy of a source tree in which shell commands run under limits.
+"""The types of a sandbox: a private copy of a source tree in which shell commands run under limits.
 
-Grading and scaffolds use these types only; a setting selects the backend that implements them.
+Grading and scaffolds use only these types. A setting selects the backend that implements them.
 """
 
 from collections.abc import Mapping
@@ -15,32 +15,37 @@ WORKDIR = "/testbed"
 TIMEOUT_CODE = 124
 SCRIPTS = "/tmp/swelab-scripts"
 SCRIPT_FOLDERS = ("tests", "solution", "logs")
-"""Folders in / that scripts of Harbor's tasks expect; links to folders of the same names in SCRIPTS."""
+"""Folders in / that scripts of Harbor's tasks expect.
+
+They are links to folders of the same names in SCRIPTS.
+"""
 
 
 class SandboxError(Fault):
-    """A sandbox failed a request; the message is one line for a person."""
+    """A sandbox failed a request. The message is one line for a person."""
 
 
 class SandboxLost(SandboxError):
-    """The sandbox itself failed or was ended from outside; this tells nothing about its command."""
+    """The sandbox itself failed or was ended from outside. This says nothing about the command."""
 
 
 class EngineDown(SandboxLost):
-    """The container engine does not answer; the caller tries again after a while."""
+    """The container engine does not respond. The caller tries again after a while."""
 
 
 class ImageMissing(SandboxError):
-    """The image was not pulled, or the engine does not have it (any more)."""
+    """The image was not pulled, or the engine does not have the image any more."""
 
 
 class BackendMissing(SandboxError):
-    """This machine lacks what the backend needs; the message says what to install or allow."""
+    """This machine lacks something that the backend needs. The message says what to install or allow."""
 
 
 class PathRefused(SandboxError):
-    """A path of `put` or `get` leaves the sandbox, crosses a symlink, or is no regular file within the size
-    limit."""
+    """A path of `put` or `get` is refused.
+
+    The path leaves the sandbox, crosses a symlink, or is not a regular file within the size limit.
+    """
 
 
 class LimitMet(SandboxError):
@@ -74,18 +79,18 @@ _MET = {
 
 @dataclass(frozen=True)
 class Image:
-    """An OCI image that was pulled beforehand, and in which a task runs.
+    """An OCI image that was pulled in advance, and in which a task runs.
 
-    An unpacked `folder` may have a neighbour `<folder>.json` with the image's OCI configuration (`{"config":
-    {"Env": ["NAME=value", ...]}}`), whose variables are set in the sandbox.
+    Next to an unpacked `folder` there may be a file `<folder>.json` with the image's OCI configuration
+    (`{"config": {"Env": ["NAME=value", ...]}}`). Its variables are set in the sandbox.
     """
 
     name: str  # as in the task's row
     digest: str  # "sha256:<64 hex>" of its manifest (or of the archive of a forged task's folder)
     folder: Path | None = None  # its unpacked root folder, for backends without an engine
     workdir: str = WORKDIR  # folder of its repository; a sandbox always shows it at WORKDIR
-    install: str = ""  # why the install steps of its tasks failed, if they did
-    for_scripts: bool = False  # sandboxes have SCRIPT_FOLDERS; only on bubblewrap and docker
+    install: str = ""  # why the install steps of its tasks failed, or ""
+    for_scripts: bool = False  # whether sandboxes have SCRIPT_FOLDERS; only with bubblewrap and docker
 
 
 @dataclass(frozen=True)
@@ -107,11 +112,11 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True)
 class ExecResult:
-    """How one command ended.
+    """The result of one command.
 
-    `returncode` is the command's own, 128+signal if a signal ended it, 124 if it met the wall limit. `limit`
-    names the limit that was met: "" | "wall" | "cpu" | "memory" | "disk" | "file" | "output"; with "output"
-    the command was not ended, but `dropped_bytes` of its output were not kept.
+    `returncode` is the command's exit code, 128+signal if a signal ended the command, or 124 if it met the
+    wall limit. `limit` names the limit that was met: "" | "wall" | "cpu" | "memory" | "disk" | "file" |
+    "output". With "output" the command was not ended, but `dropped_bytes` bytes of its output were dropped.
     """
 
     output: bytes  # stdout and stderr in order of arrival; one marker line replaces dropped bytes
@@ -122,7 +127,7 @@ class ExecResult:
     seconds: float
 
     def check(self) -> Self:
-        """Returns the result itself; raises if a limit ended the command.
+        """Returns the result itself, or raises an error if a limit ended the command.
 
         Raises Timeout, CpuExceeded, OutOfMemory, SandboxFull. An exit code other than 0 raises nothing.
         """
@@ -133,10 +138,10 @@ class ExecResult:
 
 @dataclass(frozen=True)
 class SessionAnswer:
-    """Output of a session's process since the last request.
+    """The output of a session's process since the last request.
 
-    `end` is why the output ends here: "prompt" (the expected prompt arrived), "quiet" (no output for a
-    while), "timeout" (the process still runs), "exit" (the process and its descendants have ended).
+    `end` is the reason why the output ends here: "prompt" (the expected prompt arrived), "quiet" (no output
+    for a while), "timeout" (the process still runs), "exit" (the process and its descendants have ended).
     """
 
     output: bytes  # stdout and stderr in order, with the prompt; at most `Limits.output_bytes`
@@ -153,28 +158,29 @@ class SessionAnswer:
 
 
 class Session(Protocol):
-    """A process in a sandbox, with which the caller exchanges lines; a context manager that closes itself."""
+    """A process in a sandbox with which the caller exchanges lines. Its `with` block closes it at the end."""
 
     def say(
         self, line: str | None, *, until: bytes = b"", timeout: float = 10.0, quiet: float = 0.5
     ) -> SessionAnswer:
-        """Write a line (None: nothing) to the process's stdin, and wait for the end of its answer.
+        """Writes a line to the process's stdin (with None: nothing), and waits for the end of the answer.
 
-        The answer ends when the output ends with the prompt `until`, in bytes that arrived after the line was
-        written (with None: after the last answer). Without a prompt it ends when some bytes have arrived, and
-        then none for `quiet` seconds. It ends after `timeout` seconds at the latest. The process then
-        continues, and its further output begins the next answer: to wait for its prompt, pass None before the
-        next line.
-
-        After the process has ended, every answer has `end` "exit". A line has at most 1 MiB, and so has all
-        input that the process has not read; a prompt has at most 256 bytes. Raises SandboxLost; SandboxError
-        (the session is closed, or the process does not read); ValueError.
+        The answer ends when the output ends with the prompt `until`. The prompt must arrive after the line
+        was written (with None: after the last answer). Without a prompt, the answer ends when some bytes have
+        arrived, and then no bytes for `quiet` seconds. The answer ends after `timeout` seconds at the latest.
+        The process then continues, and its further output begins the next answer. To wait for its prompt,
+        pass None before the next line.
+        After the process has ended, every answer has `end` "exit". A line has at most 1 MiB. All input that
+        the process has not read has at most 1 MiB, too. A prompt has at most 256 bytes. Raises SandboxLost,
+        SandboxError (the session is closed, or the process does not read), ValueError.
         """
         ...
 
     def close(self) -> None:
-        """Kill the process and all processes that it started; returns when they have ended. May be called
-        twice."""
+        """Kills the process and all processes that it started, and waits for their end.
+
+        May be called twice.
+        """
         ...
 
     def __enter__(self) -> Self: ...
@@ -185,41 +191,42 @@ class Session(Protocol):
 
 
 class Sandbox(Protocol):
-    """One private copy of a source tree; a context manager that closes itself."""
+    """A private copy of a source tree. Its `with` block closes it at the end."""
 
     def exec(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> ExecResult:
-        """Run `bash -c command` in /testbed; on return every process it started has ended.
+        """Runs `bash -c command` in /testbed. On return, every process that the command started has ended.
 
-        Raises SandboxLost. Calls from several threads on one sandbox are allowed; they share its files.
+        Raises SandboxLost. Several threads may call this on one sandbox. Their commands share its files.
         """
         ...
 
     def session(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> Session:
-        """Start `bash -c command` as `exec` does, for an exchange of lines; returns when the command runs.
-        The command has the limits of `exec`, with `wall_seconds` for its whole life, and ends with the
-        sandbox. Its stdin is no terminal. Raises SandboxLost, ValueError (a command that cannot be passed to
-        bash).
+        """Starts `bash -c command` as `exec` does, for an exchange of lines. Returns when the command runs.
+
+        The command has the limits of `exec`, where `wall_seconds` applies to its whole life. The command ends
+        with the sandbox. Its stdin is not a terminal. Raises SandboxLost, and ValueError if the command
+        cannot be passed to bash.
         """
         ...
 
     def put(self, path: str, data: bytes) -> None:
-        """Write a file; `path` is relative to WORKDIR or absolute under WORKDIR or /tmp.
+        """Writes a file. `path` is relative to WORKDIR, or absolute below WORKDIR or /tmp.
 
-        Missing parent folders are made; an existing file keeps its mode. Raises PathRefused, OSError (disk
+        Missing parent folders are created. An existing file keeps its mode. Raises PathRefused, OSError (disk
         full).
         """
         ...
 
     def get(self, path: str, max_bytes: int = 64 << 20) -> bytes:
-        """Read a regular file (same paths as `put`). Raises PathRefused, FileNotFoundError."""
+        """Reads a regular file. `path` is as in `put`. Raises PathRefused, FileNotFoundError."""
         ...
 
     def close(self) -> None:
-        """End all commands and remove the sandbox's private files. May be called twice."""
+        """Ends all commands and removes the sandbox's private files. May be called twice."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -246,7 +253,7 @@ class Closing:
 
 
 class Backend(Protocol):
-    """A way to make sandboxes on this machine."""
+    """A way to start sandboxes."""
 
     name: str
 
@@ -258,13 +265,12 @@ class Backend(Protocol):
         limits: Limits = DEFAULT_LIMITS,
         forgets: bool = False,
     ) -> Sandbox:
-        """A fresh sandbox whose /testbed is a copy of `tree` or, without `tree`, of the image's workdir.
+        """Starts a sandbox whose /testbed is a copy of `tree` or, without `tree`, of the image's workdir.
 
-        forgets: when the sandbox closes, drop the pages of shared files that its commands brought into the
-        page cache, if the backend can do that. Otherwise other sandboxes could detect them by the time of a
-        read.
-
-        Raises ImageMissing, SandboxLost (EngineDown among them), OSError (disk full, no tree), ValueError
-        (neither tree nor image).
+        forgets: when the sandbox closes, drop the pages of shared files that its commands loaded into the
+        page cache, if the backend can do that. Otherwise other sandboxes could detect these pages by the
+        duration of a read.
+        Raises ImageMissing, SandboxLost (also EngineDown), OSError (disk full, no tree), ValueError (neither
+        tree nor image).
         """
         ...

@@ -14,7 +14,7 @@ _MOST_LINKS = 40
 
 
 def load_images(path: str | Path) -> dict[str, Image]:
-    """The images of a record of pulled images, by name. Raises InputError."""
+    """Returns the images of a record of pulled images, as a map from name to image. Raises InputError."""
     base = Path(path).absolute().parent
     return {
         name: Image(
@@ -25,16 +25,19 @@ def load_images(path: str | Path) -> dict[str, Image]:
 
 
 def working_directory(configured: Mapping[str, Any] | None) -> str:
-    """Path of the repository in an image, from the image's configuration (its own document, or an
-    engine's)."""
+    """Returns the path of the repository in an image.
+
+    configured: the image's configuration, from its own document or from an engine.
+    """
     found = str((configured or {}).get("WorkingDir") or WORKDIR)
     return WORKDIR if found == "/" else found
 
 
 def inside(root: Path, path: str) -> Path | None:
-    """The host path of `path` in an unpacked image; symlinks are followed as in a chroot at `root`.
+    """Returns the host path of `path` in an unpacked image. Symlinks are followed as in a chroot at `root`.
 
-    Neither absolute links nor ".." lead out of `root`. None if nothing is there, or links form a cycle.
+    Absolute links and ".." do not lead out of `root`. Returns None if nothing is there, or if links form a
+    cycle.
     """
     left = list(PurePosixPath("/", path).parts[1:])[::-1]
     done: list[str] = []

@@ -1,8 +1,8 @@
-"""The Pythons visible in a sandbox: interpreters, standard libraries, and the toolbox with its test runner.
+"""The Python installations visible in a sandbox: interpreters, standard libraries, and the toolbox.
 
-Packages installed on the machine may contain a task's code without the bug. So a sandbox sees every package
-folder as empty, and the toolbox without installers. Each mount costs a command about 0.2 ms, so we mount once
-for each emptied folder, and not for folders reached by links.
+The toolbox has the test runner. Packages installed on the machine may contain a task's code without the bug.
+So a sandbox sees every package folder as empty, and the toolbox without installers. Each mount costs a
+command about 0.2 ms. So we mount once for each emptied folder, and not for folders reached by links.
 """
 
 import os
@@ -30,12 +30,14 @@ _PLACES_OF_PROGRAMS = (
     *("/usr/local", "/usr/local/lib", "/usr/local/libexec", "/usr/local/share", "/usr/local/src"),
 )
 _TOOLS = ("python*", "pypy*", "gcc", "gdb", "lib", "lib64", "libexec", "share", "src")
-"""Folders with standard libraries, with files of compilers and debuggers, or with other programs."""
+"""Names of folders with standard libraries, with files of compilers and debuggers, or with other programs."""
 
 
 def hidden_packages(prefix: Path, inside: str) -> Iterator[str]:
-    """Paths, in the sandbox, of a prefix's package folders, which are shown empty. inside: the prefix's path
-    there."""
+    """Yields the paths of a prefix's package folders, which the sandbox shows empty.
+
+    inside: path of the prefix in the sandbox. The yielded paths are paths in the sandbox, too.
+    """
     for name in _LIBRARIES:
         library = prefix / name
         found = [path for pattern in _PACKAGES for path in library.glob(pattern)]
@@ -47,9 +49,10 @@ def hidden_packages(prefix: Path, inside: str) -> Iterator[str]:
 
 
 def packages_of_programs(interpreter: Path) -> Iterator[str]:
-    """Folders in /usr with Python packages that programs install for themselves, one folder for each program.
+    """Yields the folders in /usr with Python packages that programs install for themselves.
 
-    interpreter: prefix of the toolbox's interpreter, which is not such a program.
+    There is one folder for each program. interpreter: prefix of the toolbox's interpreter, which is not such
+    a program.
     """
     for place in _PLACES_OF_PROGRAMS:
         yield from _of_programs(Path(place), interpreter)
@@ -68,7 +71,8 @@ def _of_programs(place: Path, interpreter: Path) -> Iterator[str]:
 
 
 def _common_folder(program: Path) -> list[str]:
-    """The deepest folder that contains all packages below `program`, in a list; [] if there are none."""
+    """Returns [the deepest folder that contains all packages below `program`], or [] if there are no
+    packages."""
     common = ""
     for package in _packages(str(program)):
         parent = package if package == str(program) else os.path.dirname(package)
@@ -94,7 +98,7 @@ def _packages(top: str) -> Iterator[str]:
 
 
 def interpreter(prefix: Path, inside: str) -> Iterator[str]:
-    """bwrap's arguments that show a prefix's interpreters and libraries at `inside`."""
+    """Yields bwrap's arguments that show a prefix's interpreters and libraries at `inside`."""
     for name in ("", "/bin"):
         yield from ("--perms", "0755", "--dir", f"{inside}{name}")
     for path in sorted((prefix / "bin").iterdir()):
@@ -116,7 +120,7 @@ def _program(path: Path, inside: str) -> Iterator[str]:
 
 
 def venv(path: Path, inside: str) -> Iterator[str]:
-    """bwrap's arguments that show a venv at `inside`, without the packages that install others."""
+    """Yields bwrap's arguments that show a venv at `inside`, without packages that install other packages."""
     yield from ("--ro-bind", str(path), inside)
     for library in sorted(path.glob("lib*")):
         for packages in () if library.is_symlink() else sorted(library.glob("*/site-packages")):
@@ -134,5 +138,5 @@ def _folder(inside: str, content: Iterable[Path]) -> Iterator[str]:
 
 
 def is_one_of(name: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a file's name matches one of some patterns."""
+    """Returns whether a file name matches one of the patterns."""
     return any(fnmatch(name, pattern) for pattern in patterns)

@@ -1,4 +1,4 @@
-"""Removes leftovers of killed runs from an engine: objects with our label whose owner has ended."""
+"""Removes leftovers of killed runs from an engine: objects with our label whose owner process has ended."""
 
 import logging
 
@@ -10,9 +10,9 @@ _log = logging.getLogger(__name__)
 
 
 def reap(engine: DockerEngine) -> list[str]:
-    """Remove containers, and volumes without a container, whose owner has ended; returns the containers' ids.
+    """Removes containers, and volumes without a container, whose owner process has ended.
 
-    Raises EngineDown, SandboxLost.
+    Returns the ids of the removed containers. Raises EngineDown, SandboxLost.
     """
     with engine.request("listing containers"):
         found = engine.api.containers(all=True, filters={"label": container_owner.OWNER})
@@ -30,8 +30,10 @@ def reap(engine: DockerEngine) -> list[str]:
 
 
 def remove_prepared(engine: DockerEngine) -> list[str]:
-    """Remove prepared images that no container uses; returns their ids. Images are prepared again if
-    needed."""
+    """Removes prepared images that no container uses, and returns their ids.
+
+    Images are prepared again when they are needed.
+    """
     removed = []
     with engine.request("listing images"):
         found = engine.api.images(filters={"label": PREPARED})

@@ -1,7 +1,7 @@
-"""The client of a pool server: sandboxes on other machines (docs/pool.md).
+"""The client of a pool server, for sandboxes on other machines (docs/pool.md).
 
 Every request with an effect has a unique id. If the client repeats a request after a broken connection, it
-gets the first request's response, so nothing runs twice. A thread renews the leases of open sandboxes.
+gets the response to the first request. So nothing runs twice. A thread renews the leases of open sandboxes.
 """
 
 import json
@@ -40,7 +40,7 @@ from swelab.sandbox.tree_tar import archive, check_folder
 _FILE_SECONDS = 660.0
 _RESTART_SECONDS = 120.0  # how long a request waits while a pool server restarts
 _LONGEST_WAIT = 86400
-_HOPS = 3  # hops of a request, each with a delay: client, pool, host
+_HOPS = 3  # number of hops of a request (client, pool, host), each with a delay
 _log = logging.getLogger(__name__)
 
 
@@ -97,18 +97,21 @@ class RemoteSandbox(Closing):
         self.ask("/fill", {}, seconds=_FILE_SECONDS, data=chunks)
 
     def ask(self, path: str, body: dict[str, Any], **options: Any) -> httpx.Response:
-        """The pool's response to a request about this sandbox. Raises SandboxLost and the pool's errors."""
+        """Sends a request about this sandbox and returns the response.
+
+        Raises SandboxLost and the pool's errors.
+        """
         if self.closed:
             raise SandboxLost("the sandbox is closed")
         named = {**body, "lease_id": self.lease_id, "request_id": secrets.token_hex(16)}
         return self._backend.line.ask(path, named, patience=self._patience, **options)
 
     def containers(self) -> list[str]:
-        """The id of the container on its host, in a list."""
+        """Returns a list with the id of the sandbox's container on its host."""
         return [self.container_id]
 
     def close(self) -> None:
-        """End the sandbox and its lease. If the request fails, the lease expires anyway."""
+        """Ends the sandbox and its lease. If the request fails, the lease expires later."""
         if self.closed:
             return
         self.closed = True
@@ -156,9 +159,10 @@ def _seconds(text: str) -> float:
 
 
 class RemoteBackend:
-    """See `protocol.Backend`. Raises BackendMissing, InputError (token, wait).
+    """See `protocol.Backend`. Raises BackendMissing, InputError (invalid token or waiting time).
 
-    $SWELAB_POOL: URL of the pool server. $SWELAB_POOL_WAIT: longest wait for a lease, seconds (3600).
+    $SWELAB_POOL: URL of the pool server. $SWELAB_POOL_WAIT: maximum seconds to wait for a lease, by default
+    3600.
     """
 
     name = "remote"
@@ -179,7 +183,7 @@ class RemoteBackend:
 
     @property
     def line(self) -> PoolClient:
-        """The connection to the pool. A forked process opens its own."""
+        """The connection to the pool. A forked process opens its own connection."""
         with self._lock:
             if self._process != os.getpid():
                 self._line, self._process = PoolClient(self.url, self._token), os.getpid()
@@ -195,8 +199,10 @@ class RemoteBackend:
         limits: Limits = DEFAULT_LIMITS,
         forgets: bool = False,
     ) -> RemoteSandbox:
-        """A new sandbox on any host; see `protocol.Backend.start`. Also raises NoPlace (a kind of
-        SandboxLost)."""
+        """Starts a sandbox on any host; see `protocol.Backend.start`.
+
+        Also raises NoPlace, which is a kind of SandboxLost.
+        """
         if tree is None and image is None:
             raise ValueError("a sandbox needs a tree or an image")
         body: dict[str, Any] = {"tree": tree is not None, "limits": vars(limits), "heartbeats": True}
@@ -240,7 +246,7 @@ class RemoteBackend:
             _log.warning("a request for a sandbox could not be cancelled: %s", error)
 
     def forget(self, box: RemoteSandbox) -> None:
-        """Stop renewing the lease of this sandbox."""
+        """Stops renewing the lease of this sandbox."""
         with self._lock:
             self._open.discard(box)
 

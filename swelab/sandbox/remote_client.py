@@ -1,4 +1,4 @@
-"""Sends requests to a pool server, and repeats them if that is safe."""
+"""Sends requests to a pool server, and repeats requests that got no response."""
 
 import os
 import ssl
@@ -46,10 +46,10 @@ class PoolClient:
         patience: float = 0.0,
         data: Callable[[], Iterable[bytes] | bytes] | None = None,
     ) -> httpx.Response:
-        """The response to a POST of `body`, or of `data` with `body` in a header.
+        """Sends a POST request with `body`, or with `data` and `body` in a header. Returns the response.
 
-        seconds: longest silence of the server. patience: seconds for which a request without a response is
-        repeated. Raises EngineDown (server not reached), and the errors that the server reports.
+        seconds: maximum silence of the server. patience: seconds for which a request without a response is
+        repeated. Raises EngineDown if the server cannot be reached, and the errors that the server reports.
         """
         pauses, began = Patience(POOL), time.monotonic()
 
@@ -60,7 +60,7 @@ class PoolClient:
 
         def pause(error: Exception) -> float | None:
             if isinstance(error, _CUT_OFF) and time.monotonic() - began > _REACHED_SECONDS:
-                pauses.renew()  # the server was reached, so patience begins again
+                pauses.renew()  # the server was reached, so the time for repetitions starts again
             return pauses.next_pause(patience)
 
         try:

@@ -1,7 +1,7 @@
 """The protocol between clients, the pool server and its hosts: error records, headers, tokens.
 
-Files and outputs are sent as bytes, with their metadata as ASCII JSON in a header. Bytes that are not UTF-8
-become escaped lone surrogates there, so that nothing is lost.
+Files and outputs are sent as bytes, with their metadata as ASCII JSON in a header. Bytes in the JSON that are
+not UTF-8 become escaped lone surrogates, so that no byte is lost.
 """
 
 import errno
@@ -26,10 +26,12 @@ BYTES = "application/octet-stream"
 REQUEST, RESULT = "swelab-request", "swelab-result"  # headers
 SHORTEST_TOKEN = 24
 LATE_SECONDS = 15.0
-"""Seconds, beyond a command's time limit, that we wait for its result; each hop adds as many."""
+"""Seconds that we wait for a result beyond the command's time limit. Each hop adds this time."""
 CREATE_SECONDS = 180.0
-"""Seconds in which a host makes a sandbox. If the host prepares an image first, the request must be
-repeated."""
+"""Seconds in which a host creates a sandbox.
+
+If the host must prepare an image first, the request must be repeated.
+"""
 
 
 class Granted(TypedRecord):
@@ -42,7 +44,7 @@ class Granted(TypedRecord):
 
 
 class NoPlace(SandboxLost):
-    """No host had free capacity before the deadline; the client may retry later."""
+    """No host had free capacity before the deadline. The client may try again later."""
 
 
 class NotReached(SandboxLost):
@@ -53,7 +55,7 @@ class NotReached(SandboxLost):
 
 
 class Refused(SandboxError):
-    """A server rejects this request for good; the message says why."""
+    """The server rejects this request for good. The message gives the reason."""
 
 
 _TYPES: tuple[type[Exception], ...] = (
@@ -74,7 +76,7 @@ _STATUS = {
 
 
 def error_record(error: Exception) -> tuple[int, dict[str, Any]]:
-    """(HTTP status, JSON object), which report an error to the other side."""
+    """Returns (HTTP status, JSON object), which report an error to the other side."""
     if isinstance(error, OSError):
         code = error.errno or errno.EIO
         status = {errno.ENOENT: 404, errno.ENOSPC: 507}.get(code, 500)
@@ -86,7 +88,7 @@ def error_record(error: Exception) -> tuple[int, dict[str, Any]]:
 
 
 def told_error(status: int, record: Any) -> Exception:
-    """The error that a response with another status than 200 reports."""
+    """Returns the error that is reported by a response with a status other than 200."""
     if not isinstance(record, dict) or not isinstance(record.get("error"), str):
         return NotReached(f"the server answered {status} without a reason")
     if record.get("error_type") == "OSError" and isinstance(record.get("errno"), int):
@@ -95,19 +97,21 @@ def told_error(status: int, record: Any) -> Exception:
 
 
 def header(record: dict[str, Any]) -> str:
-    """The value of a header that contains a JSON object."""
+    """Returns the header value that contains a JSON object."""
     return json.dumps(record, ensure_ascii=True, separators=(",", ":"))
 
 
 def find_token(path: str | Path | None = None) -> str:
-    """The token in a file ($SWELAB_POOL_TOKEN_FILE) or, without one, in $SWELAB_POOL_TOKEN. Raises
-    InputError."""
+    """Returns the token from a file or from $SWELAB_POOL_TOKEN. Raises InputError.
+
+    path: the file, by default $SWELAB_POOL_TOKEN_FILE. The variable is used if there is no file.
+    """
     found, where = _token_text(path)
     return checked_token(found, where)
 
 
 def find_tokens(path: str | Path | None = None) -> list[str]:
-    """The tokens in the file or variable of `find_token`, one a line. Raises InputError."""
+    """Returns the tokens in the file or variable of `find_token`, one per line. Raises InputError."""
     found, where = _token_text(path)
     return [checked_token(line, where) for line in dict.fromkeys(found.split("\n"))]
 

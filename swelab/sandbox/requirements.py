@@ -1,5 +1,4 @@
-"""Checks that this machine has the kernel features and programs that sandboxes need; names what is
-missing."""
+"""Checks that this machine has the kernel features and programs that sandboxes need."""
 
 import os
 import re
@@ -18,20 +17,20 @@ _FORBIDDING = {
 
 
 def search_path() -> str:
-    """PATH and the folders of administrators' programs, which the PATH of `su` lacks."""
+    """Returns PATH plus the folders of administrators' programs, which the PATH of `su` lacks."""
     return os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 
 
 def tool(name: str) -> str | None:
-    """Path of a program of the host; None if it is missing."""
+    """Returns the path of a program of the host, or None if it is missing."""
     return shutil.which(name, path=search_path())
 
 
 def check_kernel() -> None:
-    """Raises BackendMissing if the kernel lacks features by which we watch and end sandboxes."""
+    """Raises BackendMissing if the kernel lacks features that we need to watch and end sandboxes."""
     release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
-    # 5.3 has pidfds. 5.14 counts processes per user namespace; before, our limit counts all of the host
-    # user's.
+    # Linux 5.3 has pidfds. Linux 5.14 counts processes per user namespace. Before 5.14, our limit counts all
+    # processes of the host user.
     needed = (5, 3) if os.geteuid() == 0 else (5, 14)
     if release < needed:
         raise BackendMissing(f"Linux {needed[0]}.{needed[1]} or newer is needed, not {os.uname().release}")
@@ -40,7 +39,7 @@ def check_kernel() -> None:
 
 
 def diagnosis(message: str, *, as_root: bool) -> str:
-    """The reason why bwrap does not work here, in one line: its own message and the common cause."""
+    """Returns the reason why bwrap does not work here, in one line: bwrap's message and the common cause."""
     if "Unknown option" in message:
         return f"bubblewrap 0.8 or newer is needed: {message}"
     if as_root and "not permitted" in message:

@@ -1,5 +1,4 @@
-"""Measures from outside, by /proc and the file system, which resources a sandbox's processes and files
-use."""
+"""Measures from outside, by /proc and the file system, the resources that a sandbox uses."""
 
 import os
 import stat
@@ -23,13 +22,16 @@ ENDLESS = 1 << 60
 _BUFFER = 212_992  # net.core.wmem_default
 _MANY_SOCKETS = 16
 INODE_BYTES = 16 << 10
-"""Bytes counted for a file's inode: file systems in memory run out of inodes long before bytes. A sandbox of
-4 GiB may have 262,144 files."""
+"""Bytes that we count for a file's inode.
+
+File systems in memory run out of inodes long before they run out of bytes. A sandbox of 4 GiB may have
+262,144 files.
+"""
 
 
 @dataclass(frozen=True)
 class ResourceUsage:
-    """Sums over a process tree."""
+    """The totals of a process tree."""
 
     processes: int
     memory_bytes: int
@@ -45,7 +47,7 @@ def _read(path: str) -> bytes:
 
 
 def process_tree(root: int) -> list[int]:
-    """Process ids of `root` and its descendants, orphans included: a pid namespace's init adopts them."""
+    """Returns the ids of `root` and its descendants, also of orphans, which a pid namespace's init adopts."""
     found = [root]
     for pid in found:
         try:
@@ -58,8 +60,10 @@ def process_tree(root: int) -> list[int]:
 
 
 def usage(root: int) -> ResourceUsage:
-    """Resident memory (a shared page counts in each process) and CPU time, including children that were
-    waited for."""
+    """Returns the resident memory and the CPU time of a process tree.
+
+    A shared page counts in each process. CPU time includes children that were waited for.
+    """
     processes, memory, ticks = 0, 0, 0
     for pid in process_tree(root):
         try:
@@ -73,7 +77,10 @@ def usage(root: int) -> ResourceUsage:
 
 
 def proportional_memory(root: int) -> int | None:
-    """Resident bytes with shared pages counted once (Pss); None if the kernel does not report them."""
+    """Returns the resident bytes of a process tree, with shared pages counted once (Pss).
+
+    Returns None if the kernel does not report them.
+    """
     total = 0
     for pid in process_tree(root):
         try:
@@ -87,9 +94,10 @@ def proportional_memory(root: int) -> int | None:
 
 
 def socket_bytes(pid: int) -> int:
-    """Upper bound of the bytes in sockets of a process's network namespace; no process's memory includes
-    them. We assume twice the usual buffer for each socket; if there are many TCP sockets, we add their
-    queues.
+    """Returns an upper bound of the bytes in sockets of a process's network namespace.
+
+    The memory of a process does not include these bytes. We assume twice the usual buffer for each socket. If
+    there are many TCP sockets, we add their queues.
     """
     table: dict[str, list[str]] = {}
     try:
@@ -110,16 +118,16 @@ def socket_bytes(pid: int) -> int:
 
 @dataclass
 class Tally:
-    """A count of bytes on disk. whole: False if some files could not be inspected."""
+    """A count of bytes on disk. whole: whether all files could be inspected."""
 
     total: int = 0
     whole: bool = True
 
     def add_tree(self, top: int, stretches: int = MOST_STRETCHES) -> None:
-        """Adds all files below an open folder, with their inodes; does not follow symlinks.
+        """Adds all files below the open folder `top`, with their inodes. Symlinks are not followed.
 
         Folders are opened by their paths from `top`, as long as the kernel accepts such paths. A deeper
-        folder becomes a new top, at most `stretches` times. An even deeper tree counts as ENDLESS.
+        folder becomes a new `top`, at most `stretches` times. An even deeper tree counts as ENDLESS.
         """
         pending = ["."]
         while pending:
@@ -188,7 +196,7 @@ def _removed_mappings(pid: int) -> Iterator[str]:
 
 
 def disk_bytes(folder: Path) -> int:
-    """Bytes on disk of all files under `folder` and of their inodes. Raises OSError."""
+    """Returns the bytes on disk of all files below `folder` and of their inodes. Raises OSError."""
     tally = Tally()
     with _folder(str(folder), -1) as top:
         tally.add_tree(top)
@@ -196,10 +204,10 @@ def disk_bytes(folder: Path) -> int:
 
 
 class DiskMeter:
-    """Decides whether a folder exceeds a limit; reads the tree only if the disk's free space makes that
+    """Decides whether a folder exceeds a limit. Reads the tree only if the disk's free space makes that
     likely.
 
-    Lives as long as its folder, so that many short commands cannot fill it between two checks.
+    A meter lives as long as its folder, so that many short commands cannot fill the folder between checks.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -214,9 +222,10 @@ class DiskMeter:
         return state.f_bfree * state.f_frsize + state.f_ffree * INODE_BYTES
 
     def exceeds(self, limit: int, root: int) -> bool:
-        """Whether the folder exceeds `limit` bytes. root: the process tree whose removed files count too.
+        """Returns whether the folder exceeds `limit` bytes. root: process tree whose removed files count,
+        too.
 
-        If we cannot inspect some files, we count all space that the disk lost since the folder was made.
+        If some files cannot be inspected, we count all space that the disk lost since the folder was made.
         """
         now = time.monotonic()
         grown, rested = max(0, self._free - self._free_now()), now - self._walked
@@ -236,7 +245,7 @@ class DiskMeter:
 
 
 class Watch:
-    """Checks one command against its limits. due: time (time.monotonic) of the next check."""
+    """Checks one command against its limits. due: when to check next, by time.monotonic()."""
 
     def __init__(self, root: int, disk: DiskMeter, limits: Limits, group: MemoryGroup | None = None) -> None:
         self._root = root
@@ -247,16 +256,16 @@ class Watch:
         self.due = time.monotonic() + _SHORTEST
 
     def check(self) -> str:
-        """Name of the limit that is exceeded now; "" for none."""
+        """Returns the name of a limit that is exceeded now, or ""."""
         started = time.monotonic()
         limit = self.ended_for() or self._processes() or self._disk()
-        # We check a big tree less often: the checks take at most a twentieth of one core.
+        # A large tree is checked less often, so that the checks take at most a twentieth of one core.
         ended = time.monotonic()
         self.due = ended + min(_LONGEST, max(_SHORTEST, 20 * (ended - started)))
         return limit
 
     def ended_for(self) -> str:
-        """The limit because of which the kernel has ended a process of the command; "" for none."""
+        """Returns the limit for which the kernel has killed a process of the command, or ""."""
         return "memory" if self._group and self._group.kills() > self._killed else ""
 
     def _processes(self) -> str:

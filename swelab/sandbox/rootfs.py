@@ -15,7 +15,7 @@ PROBE = (
     f"{TOOLBOX}/bin/python -c "
     '\'import importlib.util as u; exit(u.find_spec("pytest") is None and "it has no pytest")\''
 )
-"""A command that fails if a sandbox's toolbox does not work."""
+"""A command that fails if the toolbox does not work in a sandbox."""
 ENVIRONMENT = {
     "HOME": HOME,
     "LC_ALL": "C.UTF-8",
@@ -35,28 +35,32 @@ _DEFAULT_TOOLBOX = Path(__file__).resolve().parents[2] / ".venv-sandbox"
 
 
 def toolbox_path() -> Path:
-    """The venv that sandboxes see: $SWELAB_TOOLBOX, or .venv-sandbox in the repository's root."""
+    """Returns the venv that sandboxes see: $SWELAB_TOOLBOX, or .venv-sandbox in the repository's root."""
     return Path(os.environ.get("SWELAB_TOOLBOX") or _DEFAULT_TOOLBOX)
 
 
 def gitconfig() -> str:
-    """Git's settings for the whole sandbox, with a user name, without which git refuses to commit."""
+    """Returns git's settings for the whole sandbox.
+
+    They contain a user name, because git refuses to commit without a user name.
+    """
     return ETC["gitconfig"]
 
 
 @dataclass(frozen=True)
 class Toolbox:
-    """A Python venv as sandboxes see it. bin: scripts, with the venv's host path replaced in their text."""
+    """A Python venv as sandboxes see it. bin: scripts, in whose text the venv's host path is replaced."""
 
     path: Path
-    prefixes: tuple[tuple[str, str], ...]  # (host folder, name inside) of the interpreter's own files
-    bin: dict[str, tuple[str | bytes, int]] = field(repr=False)  # name: (symlink target | content, mode)
+    prefixes: tuple[tuple[str, str], ...]  # (host folder, path in the sandbox) of the interpreter's own files
+    # maps a name to (symlink target or content, mode)
+    bin: dict[str, tuple[str | bytes, int]] = field(repr=False)
     shown: tuple[str, ...] = field(repr=False)  # bwrap's arguments for the rest of the venv
-    hidden: tuple[str, ...] = field(repr=False)  # package folders, which appear empty
+    hidden: tuple[str, ...] = field(repr=False)  # package folders, which the sandbox shows empty
 
 
 def read_toolbox(path: Path) -> Toolbox:
-    """Read a venv. Raises BackendMissing if the folder is no venv."""
+    """Reads a venv. Raises BackendMissing if the folder is not a venv."""
     path = path.absolute()
     python = path / "bin" / "python"
     if not (os.access(path / "pyvenv.cfg", os.R_OK) and os.access(python, os.X_OK)):
@@ -89,8 +93,10 @@ def _hidden(python: Path, prefixes: tuple[tuple[str, str], ...]) -> Iterator[str
 
 
 def _moved(content: bytes, venv: Path) -> bytes:
-    """Replaces the venv's host path, with which scripts name their interpreter: sandboxes do not have that
-    path."""
+    """Replaces the venv's host path, with which scripts name their interpreter.
+
+    Sandboxes do not have the host path.
+    """
     if b"\0" in content:
         return content
     for name in (venv, venv.resolve()):
@@ -99,7 +105,11 @@ def _moved(content: bytes, venv: Path) -> bytes:
 
 
 def _prefixes(venv: Path, python: Path) -> tuple[tuple[str, str], ...]:
-    """Folders outside /usr that the venv's interpreter needs, under every name that a link uses for them."""
+    """Returns the folders outside /usr that the venv's interpreter needs, as (host folder, path in the
+    sandbox).
+
+    There is one pair for every name that a link uses for the folder.
+    """
     real = python.resolve().parent.parent
     names = {real}
     link = python
@@ -115,7 +125,10 @@ def _prefixes(venv: Path, python: Path) -> tuple[tuple[str, str], ...]:
 
 
 def write_private_files(folder: Path, toolbox: Toolbox, uid: int, gid: int) -> None:
-    """Fill `folder` with etc/ and bin/ (read-only in the sandbox) and empty empty/, testbed/, tmp/, home/."""
+    """Fills `folder` with etc/ and bin/, and with the empty folders empty/, testbed/, tmp/ and home/.
+
+    etc/ and bin/ are read-only in the sandbox.
+    """
     write_etc(folder, uid, gid)
     for name, (content, mode) in toolbox.bin.items():
         if isinstance(content, str):
@@ -125,7 +138,7 @@ def write_private_files(folder: Path, toolbox: Toolbox, uid: int, gid: int) -> N
 
 
 def write_etc(folder: Path, uid: int, gid: int) -> None:
-    """Fill `folder` with etc/ and empty bin/, empty/, testbed/, tmp/, home/."""
+    """Fills `folder` with etc/, and with the empty folders bin/, empty/, testbed/, tmp/ and home/."""
     for name in ("etc", "etc/alternatives", "bin", "empty", "testbed", "tmp", "home"):
         (folder / name).mkdir()
         (folder / name).chmod(0o755)  # independent of the caller's umask
@@ -145,7 +158,10 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 
 def mounts(folder: Path, toolbox: Toolbox, shm_bytes: int) -> list[str]:
-    """bwrap's arguments for the whole root file system; needs the files of `write_private_files`."""
+    """Returns bwrap's arguments for the whole root file system.
+
+    `folder` must contain the files of `write_private_files`.
+    """
     arguments: list[str] = []
     for name in ("usr", "bin", "sbin", "lib", "lib32", "lib64"):
         arguments += top_level(Path("/") / name, f"/{name}")
@@ -153,7 +169,8 @@ def mounts(folder: Path, toolbox: Toolbox, shm_bytes: int) -> list[str]:
     if Path("/etc/alternatives").is_dir():
         arguments += ["--ro-bind", "/etc/alternatives", "/etc/alternatives"]
     for parent in _parents([inside for _, inside in toolbox.prefixes] + [TOOLBOX, HOME]):
-        arguments += ["--perms", "0755", "--dir", parent]  # bwrap's default: closed to others
+        # by default, bwrap makes folders that other users cannot enter
+        arguments += ["--perms", "0755", "--dir", parent]
     arguments += [*toolbox.shown, "--ro-bind", str(folder / "bin"), f"{TOOLBOX}/bin"]
     for hidden in toolbox.hidden:
         arguments += ["--ro-bind", str(folder / "empty"), hidden]
@@ -161,7 +178,7 @@ def mounts(folder: Path, toolbox: Toolbox, shm_bytes: int) -> list[str]:
 
 
 def own_mounts(folder: Path, shm_bytes: int) -> list[str]:
-    """bwrap's arguments for /proc, /dev and the three folders that a sandbox may write to."""
+    """Returns bwrap's arguments for /proc, /dev and the three folders that a sandbox may write to."""
     arguments = ["--proc", "/proc", "--dev", "/dev"]
     arguments += ["--perms", "1777", "--size", str(shm_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     for name, inside in (("testbed", WORKDIR), ("tmp", "/tmp"), ("home", HOME)):
@@ -175,8 +192,10 @@ def _parents(paths: list[str]) -> list[str]:
 
 
 def top_level(path: Path, inside: str) -> list[str]:
-    """bwrap's arguments that show the host's `path` at `inside` (a link as the same link); [] if it is
-    missing."""
+    """Returns bwrap's arguments that show the host's `path` at `inside`.
+
+    A link is shown as the same link. Returns [] if `path` does not exist.
+    """
     try:
         kind = path.lstat().st_mode
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Reads and writes files of a folder whose content hostile code controls.
+"""Reads and writes files in a folder whose content hostile code controls.
 
-Each step starts from an open folder and follows no symlink. So no link leads outside, even if it is made
-during the walk.
+Each step starts from an open folder and follows no symlink. So no link leads outside, even if the link is
+made during the walk.
 """
 
 import errno
@@ -26,7 +26,10 @@ _ARRANGED = (
 
 
 def locate(path: str) -> tuple[str, list[str]]:
-    """(the sandbox's folder, parts of the path below it) for a path in it. Raises PathRefused."""
+    """Returns (private folder, components of the path below it) for a path in the sandbox.
+
+    Raises PathRefused.
+    """
     pure = PurePosixPath(WORKDIR) / path
     parts = pure.parts[1:]
     if "\0" in path or ".." in parts or len(parts) < 2 or parts[0] not in _MOUNTS:
@@ -35,7 +38,10 @@ def locate(path: str) -> tuple[str, list[str]]:
 
 
 def read_file(root: Path, path: str, max_bytes: int) -> bytes:
-    """Content of a regular file of at most `max_bytes`. Raises PathRefused, FileNotFoundError."""
+    """Returns the content of a regular file of at most `max_bytes` bytes.
+
+    Raises PathRefused, FileNotFoundError.
+    """
     with _explained(path), _parent(root, path, None) as (parent, name):
         descriptor = os.open(name, _READ, dir_fd=parent)
         try:
@@ -51,9 +57,10 @@ def read_file(root: Path, path: str, max_bytes: int) -> bytes:
 
 
 def write_file(root: Path, path: str, data: bytes, owner: tuple[int, int]) -> None:
-    """Write a file atomically (rename): an existing file is replaced, and never written through a link.
+    """Writes a file atomically, by a rename. Replaces an existing file, and never writes through a link.
 
-    Makes missing folders; `owner` (uid, gid) gets all that is new. Raises PathRefused, OSError.
+    Creates missing folders. Every new file and folder belongs to `owner` (uid, gid). Raises PathRefused,
+    OSError.
     """
     with _explained(path), _parent(root, path, owner) as (parent, name):
         mode = _replaced_mode(parent, name, path)
@@ -72,7 +79,7 @@ def write_file(root: Path, path: str, data: bytes, owner: tuple[int, int]) -> No
 
 @contextmanager
 def _explained(path: str) -> Iterator[None]:
-    """Errors that sandboxed code can cause become PathRefused; a full disk remains an OSError."""
+    """Converts errors that sandboxed code can cause to PathRefused. A full disk remains an OSError."""
     try:
         yield
     except FileNotFoundError:
@@ -87,8 +94,10 @@ def _explained(path: str) -> Iterator[None]:
 
 @contextmanager
 def _parent(root: Path, path: str, make: tuple[int, int] | None) -> Iterator[tuple[int, str]]:
-    """Yields (descriptor of the folder that contains `path`, last part of `path`). make: (uid, gid) of
-    missing folders, which are then made."""
+    """Yields (descriptor of the folder that contains `path`, last component of `path`).
+
+    make: (uid, gid) of missing folders, which are then created.
+    """
     mount, parts = locate(path)
     here = os.open(root / mount, _FOLDER)
     try:

@@ -1,7 +1,7 @@
-"""The image for tasks without an image of their own, on engines: our toolbox on a small Debian.
+"""The image for tasks that have no image of their own, on engines: the toolbox on a small Debian.
 
-The rule `build_sandbox_image` makes it without an engine; the first process that needs it loads it into the
-engine.
+The rule `build_sandbox_image` builds the image without an engine. The first process that needs the image
+loads it into the engine.
 """
 
 import errno
@@ -22,10 +22,10 @@ DEFAULT_RECORD = "results/images/sandbox/image.json"
 
 
 def recorded_image() -> Image:
-    """The image that the record at $SWELAB_SANDBOX_IMAGE (by default the record of the rule) names. Raises
-    ImageMissing.
+    """Returns the image that the record at $SWELAB_SANDBOX_IMAGE names. Raises ImageMissing.
 
-    Prints a line, once, if a newly made image would have other packages.
+    The default is the record of the rule. Prints a line, once, if a newly built image would have other
+    packages.
     """
     path = Path(os.environ.get("SWELAB_SANDBOX_IMAGE") or DEFAULT_RECORD).absolute()
     try:
@@ -40,9 +40,10 @@ def recorded_image() -> Image:
 
 
 def difference(root: Path, debian: frozenset[str], toolbox: Path) -> str:
-    """Describes how an image differs from a newly made image; "" if it does not, or if we cannot know.
+    """Describes how an image differs from a newly built image.
 
-    root: its unpacked folder. debian: names of its Debian packages. toolbox: the venv that it should contain.
+    Returns "" if there is no difference, or if we cannot know. root: the image's unpacked folder. debian:
+    names of the image's Debian packages. toolbox: the venv that the image should contain.
     """
     wanted, found = _distributions(toolbox), _distributions(root / TOOLBOX.strip("/"))
     missing = sorted(set(PACKAGES) - {name.partition(":")[0] for name in debian})
@@ -54,7 +55,7 @@ def difference(root: Path, debian: frozenset[str], toolbox: Path) -> str:
 
 
 def _distributions(venv: Path) -> set[str]:
-    """Packages of a venv with versions, such as pytest-9.2.0, without installers."""
+    """Returns the packages of a venv with versions, such as pytest-9.2.0, without installers."""
     found = (path.name for path in venv.glob("lib/python*/site-packages/*.dist-info"))
     return {name.removesuffix(".dist-info") for name in found if not is_one_of(name, INSTALLERS)}
 
@@ -68,7 +69,10 @@ def _tell_difference(record: Path, root: Path, debian: frozenset[str]) -> None:
 
 
 def loaded(engine: DockerEngine) -> Image:
-    """Loads the image into the engine if needed, and returns it. Raises ImageMissing, SandboxLost."""
+    """Loads the sandbox image into the engine if needed, and returns the image.
+
+    Raises ImageMissing, SandboxLost, OSError.
+    """
     image = recorded_image()
     try:
         find_image(engine, image)

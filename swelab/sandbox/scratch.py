@@ -1,7 +1,8 @@
-"""Private folders and user ids of sandboxes; the kernel releases both when their owner dies.
+"""Private folders and user ids of sandboxes. The kernel releases both when the owner process dies.
 
-A flock on a folder reserves it; an abstract unix socket with a user id in its name reserves that id. Neither
-needs a daemon or a clean exit, and the next process can distinguish leftovers from used folders and ids.
+A flock on a folder reserves the folder. An abstract unix socket with a user id in its name reserves the id.
+Neither needs a daemon or a clean exit. The next process can distinguish leftovers from folders and ids in
+use.
 """
 
 import errno
@@ -24,10 +25,10 @@ _COPY = ("cp", "-dR", "--preserve=mode,timestamps", "--reflink=auto", "--")
 
 
 def scratch_base() -> Path:
-    """The folder for private copies: $SWELAB_SCRATCH, or a folder in memory if there is space, or the
-    temporary folder.
+    """Returns the folder for private copies.
 
-    Copies have many small files, for which most disks need ten times as long as memory.
+    It is $SWELAB_SCRATCH, or a folder in memory if there is space, or the temporary folder. Copies have many
+    small files, for which most disks need ten times as long as memory.
     """
     base = os.environ.get("SWELAB_SCRATCH") or (MEMORY if _roomy(MEMORY) else tempfile.gettempdir())
     path = Path(base).absolute()
@@ -36,8 +37,10 @@ def scratch_base() -> Path:
 
 
 def runnable_base() -> Path:
-    """Like `scratch_base`, for copies from which programs run. Raises BackendMissing if none may run
-    there."""
+    """Like `scratch_base`, for copies from which programs run.
+
+    Raises BackendMissing if no program may run there.
+    """
     base = scratch_base()
     if os.statvfs(base).f_flag & os.ST_NOEXEC:
         raise BackendMissing(
@@ -48,7 +51,7 @@ def runnable_base() -> Path:
 
 
 def _roomy(folder: str) -> bool:
-    """Whether programs can be written to `folder` and run from it, and MEMORY_BYTES are free there."""
+    """Returns whether programs can be written to `folder` and run there, and MEMORY_BYTES are free."""
     try:
         facts = os.statvfs(folder)
     except OSError:
@@ -58,7 +61,7 @@ def _roomy(folder: str) -> bool:
 
 
 def is_full(folder: Path) -> bool:
-    """Whether the file system of `folder` is too full for one more small file."""
+    """Returns whether the file system of `folder` is too full for one more small file."""
     facts = os.statvfs(folder)
     return facts.f_bavail * facts.f_frsize < FULL_BYTES or bool(facts.f_files and not facts.f_favail)
 
@@ -84,7 +87,7 @@ class ScratchFolder:
             return False
 
     def remove(self) -> None:
-        """Delete the folder and its content."""
+        """Deletes the folder and its content."""
         if self._lock < 0:
             return
         remove_tree(self.path)
@@ -93,7 +96,11 @@ class ScratchFolder:
 
 
 def _lock(descriptor: int) -> bool | None:
-    """True: now locked by us; False: locked by another process; None: this file system has no locks."""
+    """Locks an open folder without waiting.
+
+    Returns True if we now hold the lock, False if another process holds it, and None if the file system has
+    no locks.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -102,7 +109,7 @@ def _lock(descriptor: int) -> bool | None:
 
 
 def prune(base: Path) -> int:
-    """Remove folders whose owner has ended; returns how many. Ignores folders of other users."""
+    """Removes folders whose owner process has ended. Returns their number. Ignores folders of other users."""
     removed = 0
     for path in base.glob(PREFIX + "*"):
         try:
@@ -119,7 +126,7 @@ def prune(base: Path) -> int:
 
 
 def remove_tree(path: Path) -> None:
-    """Delete a tree that hostile code may have shaped: any depth, folders without permissions."""
+    """Deletes a tree that hostile code may have made, of any depth and with folders without permissions."""
     command = ["rm", "-rf", "--", str(path)]
     subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     if path.exists():
@@ -129,9 +136,9 @@ def remove_tree(path: Path) -> None:
 
 
 def copy_tree(source: Path, target: Path, owner: tuple[int, int] | None) -> None:
-    """Copy the content of folder `source` into the existing folder `target`; symlinks stay symlinks.
+    """Copies the content of the folder `source` into the existing folder `target`. Symlinks stay symlinks.
 
-    `owner` (uid, gid) is given to every file. Raises OSError: no such folder, disk full.
+    Every file is given to `owner` (uid, gid). Raises OSError if there is no such folder or the disk is full.
     """
     if not stat.S_ISDIR(os.stat(source).st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(source))
@@ -159,9 +166,10 @@ def _run_copy(command: list[str], target: Path) -> None:
 
 
 def spare_uids() -> range:
-    """User ids that belong to no account, container or sandbox; empty if we may not use ids of other users.
+    """Returns user ids that belong to no account, container or sandbox.
 
-    They are near the highest id of this user namespace. A container may map 1 id, 65,536 ids or all.
+    The range is empty if we may not use ids of other users. The ids are near the highest id of this user
+    namespace. A container may map 1 id, 65,536 ids or all ids.
     """
     if os.geteuid() != 0:
         return range(0)
@@ -187,5 +195,5 @@ class UserId:
         raise SandboxLost(f"all {len(uids)} user ids for sandboxes are in use")
 
     def release(self) -> None:
-        """Let another sandbox have the id."""
+        """Releases the id for other sandboxes."""
         self._claim.close()

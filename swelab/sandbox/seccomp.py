@@ -1,10 +1,11 @@
-"""A seccomp filter (classic BPF) for code that is not trusted.
+"""A seccomp filter (classic BPF) for untrusted code.
 
-Namespaces hide the host. The filter forbids what they still allow: new namespaces and mounts (kernel attack
-surface, unbounded tmpfs), kernel keyrings and AF_VSOCK (in no namespace), memory of no process (memfd, System
-V segments and queues), which our memory limits would not see, and calls that report or change which pages of
-a shared file are in memory (sandboxes could use them to signal to each other). Numbers:
-arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux.
+Namespaces hide the host. The filter forbids what namespaces still allow. These are new namespaces and mounts
+(kernel attack surface, unbounded tmpfs), and kernel keyrings and AF_VSOCK, which are in no namespace. The
+filter forbids memory that belongs to no process (memfd, System V segments and queues), which our memory
+limits would not see. It forbids calls that report or change which pages of a shared file are in memory,
+because sandboxes could use them to signal to each other. Numbers: arch/x86/entry/syscalls/syscall_64.tbl and
+include/uapi/asm-generic/unistd.h of Linux.
 """
 
 import errno
@@ -75,7 +76,8 @@ _REFUSED = {
     "unshare": (272, 97),
     "userfaultfd": (323, 282),
 }
-# ENOSYS makes C libraries fall back: clone3's flags are in memory, where a filter cannot read them.
+# ENOSYS makes C libraries use older calls. The flags of clone3 are in memory, where a filter cannot read
+# them.
 _ABSENT = {
     "clone3": (435, 435),
     "io_uring_enter": (426, 426),
@@ -95,7 +97,10 @@ def _refuse(number: int, error: int) -> bytes:
 
 
 def _argument_rule(number: int, place: int, jump: int, values: tuple[int, ...], error: int) -> bytes:
-    """Refuses a call whose argument `place` has one of the values (or shares bits with it, by `jump`)."""
+    """Refuses a system call whose argument `place` equals one of the values.
+
+    With `jump` _JUMP_SET, refuses a call whose argument shares bits with one of the values.
+    """
     last = len(values) - 1
     steps = [_step(_JUMP_EQ, number, 0, last + 4), _step(_LOAD, _ARGUMENTS_AT + 8 * place)]
     steps += [_step(jump, value, last - i, int(i == last)) for i, value in enumerate(values)]
@@ -110,7 +115,7 @@ def _socket_rule(number: int) -> bytes:
 
 
 def filter_program(machine: str | None = None) -> bytes:
-    """The filter for bwrap's --seccomp (array of struct sock_filter); empty for an unknown machine."""
+    """Returns the filter for bwrap's --seccomp (array of struct sock_filter), or b"" for an unknown machine."""
     machine = machine or platform.machine()
     if machine not in _AUDIT_ARCH:
         return b""
@@ -137,7 +142,7 @@ def filter_program(machine: str | None = None) -> bytes:
 
 
 def engine_profile() -> dict[str, Any]:
-    """The same rules as a profile in the format of container engines (OCI runtime specification)."""
+    """Returns the same rules as a profile for container engines (OCI runtime specification)."""
 
     def rule(names: list[str], error: int, **more: object) -> dict[str, Any]:
         return {"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": error, **more}
@@ -149,7 +154,7 @@ def engine_profile() -> dict[str, Any]:
     spaces = [
         rule(["clone"], errno.EPERM, args=argument(bit, "SCMP_CMP_MASKED_EQ", valueTwo=bit)) for bit in bits
     ]
-    # An engine's rule is a conjunction, so we write a rule for each family that is not allowed.
+    # All conditions of an engine's rule must hold, so we write one rule for each forbidden family.
     gaps = [family for family in range(_MOST_FAMILIES) if family not in _ADDRESS_FAMILIES]
     sockets = [rule(["socket"], errno.EAFNOSUPPORT, args=argument(family, "SCMP_CMP_EQ")) for family in gaps]
     sockets.append(rule(["socket"], errno.EAFNOSUPPORT, args=argument(_MOST_FAMILIES, "SCMP_CMP_GE")))

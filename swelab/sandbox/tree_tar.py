@@ -10,14 +10,17 @@ from pathlib import Path
 
 
 def check_folder(tree: Path) -> None:
-    """Raises OSError if `tree` is no folder."""
+    """Raises OSError if `tree` is not a folder."""
     if not stat.S_ISDIR(os.stat(tree).st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(tree))
 
 
 @contextmanager
 def archive(tree: Path) -> Iterator[Iterator[bytes]]:
-    """The folder as chunks of a tar stream. Raises OSError: no such folder, or it cannot be read."""
+    """Yields an iterator over the chunks of a tar stream of the folder.
+
+    Raises OSError if there is no such folder, or if it cannot be read.
+    """
     check_folder(tree)
     process = subprocess.Popen(
         ["tar", "-cf", "-", "-C", str(tree), "."],

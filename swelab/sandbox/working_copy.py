@@ -1,4 +1,4 @@
-"""The changes in a sandbox's working copy, as a patch."""
+"""Computes the changes in a sandbox's working copy as a patch."""
 
 from swelab.sandbox.protocol import Limits, Sandbox
 
@@ -10,8 +10,10 @@ _LIMITS = Limits(output_bytes=16 << 20, wall_seconds=120)
 
 
 def diff(sandbox: Sandbox, base: str) -> str:
-    """The diff against the commit `base`, with new files; "" if git fails, or the diff has more than 16 MiB.
-    Raises SandboxError."""
+    """Returns the diff against the commit `base`, including new files.
+
+    Returns "" if git fails, or if the diff has more than 16 MiB. Raises SandboxError.
+    """
     result = sandbox.exec(_DIFF.format(base=base), limits=_LIMITS)
     if result.returncode or result.dropped_bytes:
         return ""
