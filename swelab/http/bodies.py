@@ -1,7 +1,7 @@
-"""Reads request bodies within bounds of bytes and time: a bound for each body, and one for all in memory.
+"""Reads request bodies within limits of size and time, for each body and for all bodies in memory.
 
-When the memory for bodies is full, the server rejects the unfinished body that began first. An honest client
-sends its body within moments, so the oldest unfinished one comes from a slow or hostile client.
+When the memory for bodies is full, the server rejects the unfinished body that started first. An honest
+client sends its body within moments. So the oldest unfinished body comes from a slow or hostile client.
 """
 
 import asyncio
@@ -17,7 +17,10 @@ BODY_SECONDS = 30.0  # seconds for which a body may stall; see pace.Credit
 WHOLE_SECONDS = 900  # seconds that a large body takes at the lowest accepted speed
 SMALL_BYTES = 64 << 10
 READ_BYTES = 64 << 20
-"""How much of a too long body the server still reads: a client that is writing does not read the response."""
+"""Bytes of a too long body that the server still reads.
+
+A client that is writing does not read the response.
+"""
 
 
 class BodyMemory:
@@ -28,8 +31,9 @@ class BodyMemory:
 
 
 class Bodies:
-    """The request bodies in memory: unfinished bodies, and the bodies of running requests. most: maximum
-    bytes of all bodies together.
+    """The request bodies in memory: unfinished bodies, and the bodies of running requests.
+
+    most: maximum bytes of all bodies together.
     """
 
     def __init__(self, most: int) -> None:
@@ -38,7 +42,10 @@ class Bodies:
 
     @contextmanager
     def memory(self) -> Iterator[BodyMemory]:
-        """Memory for one body. It grows as pieces arrive; the end of the block releases it."""
+        """Yields the memory of one body.
+
+        `size` grows as pieces arrive, and the bytes are released after the block.
+        """
         memory = BodyMemory()
         try:
             yield memory
@@ -46,7 +53,10 @@ class Bodies:
             self.used -= memory.size
 
     def end_oldest(self, own: BodyMemory | None = None) -> bool:
-        """Stop reading the oldest unfinished body other than `own`; False if there is none."""
+        """Stops reading the oldest unfinished body other than `own`.
+
+        Returns False if there is no such body.
+        """
         for limit, memory in self._reading.items():
             if memory is not own:
                 del self._reading[limit]
@@ -55,19 +65,20 @@ class Bodies:
         return False
 
     async def _take(self, memory: BodyMemory, count: int) -> None:
-        """Reserve bytes for a body. Raises Refused (503) if memory is full of complete bodies."""
+        """Reserves bytes for a body. Raises Refused (503) if complete bodies fill the memory."""
         while self.used + count > self._most:
             if not self.end_oldest(memory):
                 raise Refused("too many large requests at once; try again later", 503)
-            for _ in range(4):  # lets the task of that body end and release its memory
+            for _ in range(4):  # lets the task of the rejected body end and release its memory
                 await asyncio.sleep(0)
         memory.size += count
         self.used += count
 
     async def read(self, request: Request, most: int, memory: BodyMemory) -> bytes:
-        """The whole body of a request. Raises Refused (too long, too slow, memory full), ClientDisconnect.
+        """Returns the whole body of a request.
 
-        most: maximum size in bytes. If a body is larger, reads and drops the rest, up to READ_BYTES.
+        most: maximum size in bytes. The rest of a larger body is read and dropped, up to READ_BYTES. Raises
+        Refused (too long, too slow, memory full), ClientDisconnect.
         """
         length, count, body = content_length(request) or 0, 0, bytearray()
         try:
@@ -90,7 +101,10 @@ class Bodies:
 
 
 def content_length(request: Request) -> int | None:
-    """The Content-Length of a request in bytes; None if the body is chunked. Raises Refused if malformed."""
+    """Returns the Content-Length of a request in bytes, or None if the body is chunked.
+
+    Raises Refused if the header is not a number.
+    """
     if "content-length" not in request.headers:
         return None if "transfer-encoding" in request.headers else 0
     try:
@@ -123,12 +137,14 @@ async def pieces(request: Request, most: int) -> AsyncIterator[bytes]:
 
 
 async def disconnect(request: Request) -> None:
-    """Waits until the client disconnects. Call it only after the body has been read."""
+    """Waits until the client disconnects. Must be called only after the body has been read."""
     while (await request.receive())["type"] != "http.disconnect":
         continue
 
 
 def least_speed(size: int) -> int:
-    """Lowest accepted speed for a body of this size, in bytes a second. Large bodies must arrive faster,
-    since they occupy memory until they are complete."""
+    """Returns the lowest accepted speed for a body of `size` bytes, in bytes per second.
+
+    Large bodies must arrive faster, since they occupy memory until they are complete.
+    """
     return max(SLOWEST, size // WHOLE_SECONDS)

@@ -1,8 +1,8 @@
-"""Limits a server's open connections: their number for each address and each token, their time, and unread
-bytes.
+"""Limits the open connections of a server, by their number, their time and their unread bytes.
 
-A connection is unauthenticated until a request on it has a valid token. The server limits the number of
-unauthenticated connections, and closes the oldest of them first. Connections with a token stay open.
+The number is limited for each address and each token. A connection is unauthenticated until a request on it
+has a valid token. The server limits the number of unauthenticated connections, and closes the oldest of them
+first. Connections with a token stay open.
 """
 
 import contextlib
@@ -39,7 +39,10 @@ class _Connection:
 
 
 def network(address: str) -> str:
-    """An IPv4 address unchanged; for IPv6 the /64 network, since one machine may own all of it."""
+    """Returns an IPv4 address unchanged, or the /64 network of an IPv6 address.
+
+    One machine may own a whole /64 network.
+    """
     try:
         read = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -48,26 +51,28 @@ def network(address: str) -> str:
 
 
 class Connections:
-    """The open connections: at most `most`, of which one token may have three quarters. unauthenticated:
-    maximum number of connections without a token, by default half of `most`. One address may have at most a
-    quarter of `most` without a token.
+    """The open connections of a server, at most `most`. One token may have three quarters of them.
+
+    unauthenticated: maximum number of connections without a token, by default half of `most`. One address may
+    have at most a quarter of `most` connections without a token.
     """
 
     def __init__(self, most: int = _MOST, unauthenticated: int = 0) -> None:
         self.most = min(most, _connection_capacity())
         self._most_unauthenticated = unauthenticated or self.most // 2
         self._all: dict[Peer, _Connection] = {}
-        self._unauthenticated: dict[str, dict[Peer, _Connection]] = {}  # unauthenticated, by address
+        # maps addresses to unauthenticated connections
+        self._unauthenticated: dict[str, dict[Peer, _Connection]] = {}
         self._unauthenticated_count = 0
-        self._idle: dict[str, dict[Peer, _Connection]] = {}  # by token
+        self._idle: dict[str, dict[Peer, _Connection]] = {}  # maps tokens to idle connections
         self._tokens: Counter[str] = Counter()
         self.closed_early = 0
 
     def add(self, client: socket.socket, peer: Peer) -> None:
-        """Register a new connection. If a limit is exceeded, close one connection.
+        """Registers a new connection. If a limit is exceeded, closes one connection.
 
-        The limit of one address closes the oldest unauthenticated connection of that address. The limit of
-        all unauthenticated connections closes the oldest connection of the address that has most.
+        If one address has too many unauthenticated connections, its oldest one is closed. If there are too
+        many in total, the oldest connection of the address with the most connections is closed.
         """
         new = _Connection(client, peer, self)
         self._all[peer] = new
@@ -79,14 +84,17 @@ class Connections:
         elif self._unauthenticated_count > self._most_unauthenticated:
             self._close(max(self._unauthenticated.values(), key=len))
         if len(self._all) > self.most:
-            # If only the new connection is unauthenticated, close an idle connection of the token with most
-            # idle connections.
+            # If only the new connection is unauthenticated, close an idle connection of the token that has
+            # the most idle connections.
             idle = max((each for each in self._idle.values() if each), key=len, default=None)
             fullest = max(self._unauthenticated.values(), key=len)
             self._close(fullest if self._unauthenticated_count > 1 or not idle else idle)
 
     def start_request(self, peer: Peer | None, token: str) -> bool:
-        """Note that a request with that token begins. False: the token has too many connections."""
+        """Records that a request with this token begins.
+
+        Returns False if the token has too many connections.
+        """
         connection = self._all.get(peer) if peer else None
         if connection is None:
             return True  # a test without sockets, or a connection that has been closed
@@ -103,7 +111,7 @@ class Connections:
         return True
 
     def end_request(self, peer: Peer | None) -> None:
-        """Note that the response has been sent: the connection is idle now."""
+        """Records that the response has been sent, so that the connection is idle."""
         connection = self._all.get(peer) if peer else None
         if connection is not None and connection.token:
             self._idle.setdefault(connection.token, {})[connection.peer] = connection
@@ -116,14 +124,14 @@ class Connections:
             self._unauthenticated.pop(connection.address, None)
 
     def _close(self, some: dict[Peer, _Connection]) -> None:
-        """Close the connection that was added to `some` first."""
+        """Closes the connection that was added to `some` first."""
         oldest = next(iter(some.values()))
         self.closed_early += 1
         self.forget(oldest)
         oldest.shut_down()
 
     def forget(self, connection: _Connection | None) -> None:
-        """Remove a connection from all counts."""
+        """Removes a connection from all counts."""
         if connection is not None and self._all.get(connection.peer) is connection:
             del self._all[connection.peer]
             self._remove_unauthenticated(connection)
@@ -132,23 +140,24 @@ class Connections:
                 self._tokens[connection.token] -= 1
 
     def end(self, peer: Peer | None) -> None:
-        """Note that the connection from this address and port has ended."""
+        """Records that the connection from this address and port has ended."""
         self.forget(self._all.get(peer) if peer else None)
 
     def counts(self) -> dict[str, float]:
-        """Values for /metrics."""
+        """Returns the values for /metrics."""
         for connection in list(self._all.values()):
-            if connection.is_closed():  # closed before the TLS handshake: asyncio reports that to no protocol
+            # If a connection is closed before the TLS handshake, asyncio tells no protocol.
+            if connection.is_closed():
                 self.forget(connection)
         counts = {"connections": len(self._all), "connections_outside": self._unauthenticated_count}
         return {**counts, "connections_cut_total": self.closed_early}
 
 
 def _connection_capacity() -> int:
-    """The maximum number of connections that this process can open. Raises the soft limit of open files as
-    far as allowed.
+    """Returns the maximum number of connections that this process can open.
 
-    Each request may need a second connection, to a server behind this server. So half of the files stay free.
+    Increases the soft limit of open files as far as allowed. Each request may need a second connection, to a
+    server behind this server. So half of the files stay free.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = 2 * _MOST + _OWN_FILES
@@ -159,7 +168,10 @@ def _connection_capacity() -> int:
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP/1.1 with deadlines: a client must send a request's head in time, and read the response in time."""
+    """HTTP/1.1 with deadlines.
+
+    A client must send the head of a request in time, and read the response in time.
+    """
 
     _late: Any = None
     _unread: Any = None

@@ -1,7 +1,7 @@
-"""The front door of a server: checks each request before the body is read and before any handler runs.
+"""Checks each request to a server before the body is read and before any handler runs.
 
-It checks the token, the connection, the headers and the number of concurrent requests. It turns every error
-into a response.
+The front door checks the token, the connection, the headers and the number of concurrent requests. It
+converts every error to a response.
 """
 
 import hashlib
@@ -32,10 +32,11 @@ ErrorAnswer = Callable[[Exception], Response]
 class FrontDoor:
     """An ASGI application that serves `routes` and rejects requests without a token before it reads the body.
 
-    `tokens` maps a role to its tokens. In the ASGI scope, `roles` are the roles of the token, `token` is a
-    short hash of it and `door` is this object. Handlers raise Refused and `errors`; `error_answer` turns any
-    error into a response. `count` is called with the path ("?" if unknown) and status of each response.
-    `body_bytes` bounds all request bodies in memory, `connections` the open connections.
+    `tokens` maps each role to its tokens. In the ASGI scope, `roles` are the roles of the request's token,
+    `token` is a short hash of the token, and `door` is this object. Handlers raise Refused and `errors`.
+    `error_answer` converts any error to a response. `count` is called with the path ("?" if unknown) and the
+    status of each response. `body_bytes` limits all request bodies in memory. `connections` limits the open
+    connections.
     """
 
     def __init__(
@@ -87,7 +88,10 @@ class FrontDoor:
                 self._count(scope["path"] if scope["path"] in self._paths else "?", status)
 
     def _show_token(self, scope: Scope) -> str:
-        """Set `roles`, `token` and `door` of the scope; returns the token's hash, "" for an invalid token."""
+        """Sets `roles`, `token` and `door` of the scope.
+
+        Returns the token's hash, or "" for an invalid token.
+        """
         values = [value for name, value in scope["headers"] if name == b"authorization"]
         digest = _digest(_token(values[0])) if len(values) == 1 else b""
         same = [(role, hmac.compare_digest(digest, token)) for role, token in self._tokens]
@@ -113,8 +117,10 @@ class FrontDoor:
         return None
 
     def _refuse(self, refusal: Refused) -> Response:
-        """The response to a rejected request. It closes the connection, on which an unread body may
-        follow."""
+        """Returns the response to a rejected request.
+
+        The response closes the connection, since an unread body may follow on it.
+        """
         answer = self._error_answer(refusal)
         answer.headers["Connection"] = "close"
         if refusal.status == 401:
@@ -136,7 +142,7 @@ def _digest(token: bytes) -> bytes:
 
 
 def _token(header: bytes) -> bytes:
-    """The token of an Authorization header: Bearer, or the password of Basic; b"" if there is none."""
+    """Returns the token of an Authorization header: Bearer, or the password of Basic. The default is ""."""
     scheme, _, value = header.partition(b" ")
     if scheme.lower() == b"bearer":
         return value.strip()

@@ -1,8 +1,8 @@
 """Holds new connections until their first byte arrives, so that silent connections cost almost nothing.
 
-Setting up a connection takes the event loop far longer than accepting it. The lobby accepts connections at
-once. In each round of the event loop it sets up a few connections that have sent a byte, one address after
-the other.
+Setting up a connection costs the event loop far more time than accepting it. The lobby accepts connections at
+once. In each round of the event loop, it sets up a few connections that have sent a byte. Addresses take
+turns.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class Lobby:
-    """Accepts connections at a non-blocking listener; `set_up` starts the HTTP protocol on one of them."""
+    """Accepts connections at a non-blocking listener. `set_up` starts the HTTP protocol on a connection."""
 
     def __init__(
         self,
@@ -35,7 +35,8 @@ class Lobby:
         set_up: Callable[[socket.socket], Awaitable[Any]],
     ) -> None:
         self._loop, self._listener, self._registry, self._set_up = loop, listener, registry, set_up
-        self._silent: dict[int, tuple[socket.socket, str, float]] = {}  # by descriptor; since when
+        # descriptor -> (socket, address, time when it was accepted)
+        self._silent: dict[int, tuple[socket.socket, str, float]] = {}
         self._poll = select.epoll()  # cheaper than a reader of the event loop for each socket
         loop.add_reader(self._poll.fileno(), self._look_for_bytes)
         self._ready: dict[str, deque[socket.socket]] = {}
@@ -78,7 +79,7 @@ class Lobby:
             client.close()
 
     def _by_turns(self) -> None:
-        """Set up a few of the ready connections: one of each address, then the next of each."""
+        """Sets up a few of the ready connections. Addresses take turns, with one connection each."""
         for _ in range(_SET_UP):
             if not self._ready:
                 return
@@ -97,14 +98,14 @@ class Lobby:
             await self._set_up(client)
 
     def _look(self) -> None:
-        """Close connections that have sent no byte within HEAD_SECONDS."""
+        """Closes connections that have sent no byte within HEAD_SECONDS."""
         before = time.monotonic() - HEAD_SECONDS
         for file in [each for each, (_, _, since) in self._silent.items() if since < before]:
-            self._silent.pop(file)[0].close()  # closing also removes it from the epoll
+            self._silent.pop(file)[0].close()  # closing the socket also removes it from the epoll
         self._later = self._loop.call_later(_LOOK_SECONDS, self._look)
 
     def close(self) -> None:
-        """Stop accepting, and close all connections that are not set up."""
+        """Stops accepting, and closes all connections that are not set up."""
         if not self._open:
             return
         self._open = False

@@ -1,4 +1,4 @@
-"""Lowest transfer speeds, and turns for concurrent transfers."""
+"""Minimum transfer speeds, and turns for concurrent transfers."""
 
 import asyncio
 import time
@@ -6,30 +6,30 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 SLOWEST = 32 << 10
-"""Bytes a second. The server closes the connection of a client that transfers more slowly."""
+"""Minimum speed in bytes per second. The server closes the connection of a client that is slower."""
 T = TypeVar("T")
 
 
 class Turns:
-    """Large transfers take turns: one of them moves one piece in each round of the event loop.
+    """Lets large transfers take turns: one transfer moves one piece in each round of the event loop.
 
-    So each step of a small request waits for at most one piece, however many large transfers run.
+    So each step of a small request waits for at most one piece, no matter how many large transfers run.
     """
 
     def __init__(self) -> None:
         self._one = asyncio.Lock()
 
     async def take(self) -> None:
-        """Wait until this transfer may move its next piece."""
+        """Waits until this transfer may move its next piece."""
         async with self._one:
             await asyncio.sleep(0)
 
 
 class Credit:
-    """The time that a transfer may still take. It starts with `seconds`; every transferred byte adds to it.
+    """The time that a transfer may still take. It starts with `seconds`. Every transferred byte adds time.
 
-    slowest: bytes a second that keep the credit constant. The credit never exceeds `seconds`. So a transfer
-    that stops has at most these seconds left, however fast it was before.
+    slowest: speed in bytes per second at which the credit stays constant. The credit never exceeds `seconds`.
+    So a transfer that stops has at most `seconds` left, no matter how fast it was before.
     """
 
     def __init__(self, seconds: float, slowest: int) -> None:
@@ -37,7 +37,7 @@ class Credit:
         self.left = seconds
 
     async def wait(self, moving: Awaitable[T]) -> T:
-        """The result of `moving`. Raises TimeoutError when the credit runs out."""
+        """Returns the result of `moving`. Raises TimeoutError when the credit is used up."""
         began = time.monotonic()
         async with asyncio.timeout(self.left):
             moved = await moving
@@ -45,6 +45,6 @@ class Credit:
         return moved
 
     def moved(self, count: int, slowest: int = 0) -> None:
-        """Add the credit for `count` bytes. slowest: the lowest speed from now on; 0 leaves it unchanged."""
+        """Adds the credit for `count` bytes. slowest: the new minimum speed, or 0 to keep the old one."""
         self._slowest = slowest or self._slowest
         self.left = min(self._most, max(0.0, self.left) + count / self._slowest)

@@ -4,9 +4,9 @@ from swelab.records import Fault
 
 
 class Refused(Fault):
-    """A request that the server rejects without any effect; the text says why. `status`: HTTP status.
+    """A request that the server rejects without any effect. The text gives the reason.
 
-    After 503 the client may send the same request again. Any other status is final.
+    status: HTTP status. After 503 the client may send the same request again. Any other status is final.
     """
 
     def __init__(self, text: str, status: int = 400):

@@ -1,4 +1,4 @@
-"""Runs an HTTP server until a signal, with its time limits."""
+"""Runs an HTTP server with time limits until a signal arrives."""
 
 import argparse
 import asyncio
@@ -22,14 +22,14 @@ from swelab.http.sockets import address, listen
 from swelab.records import InputError
 
 _KEEP_SECONDS = 75
-_COLLECT_TICKS = 600  # in ticks of a tenth of a second; with hostile clients a full collection took 130 ms
+_COLLECT_TICKS = 600  # ticks of a tenth of a second; with hostile clients a full collection took 130 ms
 _MMAP_THRESHOLD = -3  # of mallopt(3)
 
 
 def positive(args: argparse.Namespace, **most: float) -> None:
     """Raises InputError for the first option that is not above 0 or exceeds its maximum.
 
-    most: the maximum of each option by its name.
+    most: maps the name of each option to its maximum.
     """
     for name, limit in most.items():
         if not 0 < getattr(args, name) <= limit:
@@ -38,9 +38,9 @@ def positive(args: argparse.Namespace, **most: float) -> None:
 
 
 def _collect_seldom() -> None:
-    """Make full garbage collections rare, since each one stops the event loop: one every _COLLECT_TICKS.
+    """Makes full garbage collections rare, since each collection stops the event loop.
 
-    Objects that exist now are never collected.
+    The server runs a full collection every _COLLECT_TICKS. Objects that exist now are never collected.
     """
     gc.collect()
     gc.freeze()
@@ -48,7 +48,7 @@ def _collect_seldom() -> None:
 
 
 def _give_memory_back() -> None:
-    """Make the C library return the freed memory of large responses to the system."""
+    """Makes the C library return the freed memory of large responses to the system."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 256 << 10)
 
@@ -59,9 +59,9 @@ class _Loop(asyncio.SelectorEventLoop):
         self._registry = registry
 
     async def create_server(self, protocol: Any, *, sock: Any, ssl: Any = None, **options: Any) -> Any:  # type: ignore[override]
-        """See asyncio. The server sets up a connection once its first byte has arrived.
+        """See asyncio. The server sets up a connection when its first byte has arrived.
 
-        It closes connections that do not finish the TLS handshake in time.
+        The server closes connections that do not finish the TLS handshake in time.
         """
         sock.setblocking(False)
         secure: dict[str, Any] = {"ssl": ssl, "ssl_handshake_timeout": HEAD_SECONDS} if ssl else {}
@@ -89,18 +89,18 @@ class _Server(uvicorn.Server):
         self._door, self._on_ready = door, on_ready
 
     def run_at(self, listener: socket.socket) -> None:
-        """Serve at a listening socket until a signal, or until `should_exit` is set."""
+        """Serves at a listening socket until a signal, or until `should_exit` is set."""
         with asyncio.Runner(loop_factory=lambda: _Loop(self._door.connections)) as runner:
             runner.run(self.serve(sockets=[listener]))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See uvicorn; calls `on_ready` once it serves."""
+        """See uvicorn. Calls `on_ready` when the server accepts requests."""
         await super().startup(sockets)
         if self.started:
             self._on_ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """See uvicorn; it is called ten times a second."""
+        """See uvicorn, which calls this method ten times a second."""
         if counter % _COLLECT_TICKS == 0:
             gc.collect()
         return await super().on_tick(counter)
@@ -114,9 +114,10 @@ def run(
     on_ready: Callable[[], None] = lambda: None,
     drain_seconds: float = 5,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then running requests have at most `drain_seconds` to finish.
+    """Serves until SIGTERM or SIGINT. Then running requests have at most `drain_seconds` to finish.
 
-    `on_ready` is called in the event loop once the server accepts requests. Raises InputError (certificate).
+    `on_ready` is called in the event loop when the server accepts requests. Raises InputError if the
+    certificate or the key is invalid.
     """
     files = {"ssl_certfile": certificate, "ssl_keyfile": key}
     secure = {name: str(path) for name, path in files.items() if path}
@@ -131,7 +132,7 @@ def run(
 
 @contextlib.contextmanager
 def in_background(door: FrontDoor) -> Iterator[str]:
-    """Serves on the loopback interface in a thread while the block runs; yields the URL.
+    """Serves on the loopback interface in a thread while the block runs. Yields the URL.
 
     The end of the block waits for running requests.
     """

@@ -1,4 +1,4 @@
-"""Reads JSON of clients as strict msgspec structures, and bounds the depth and size of free-form values."""
+"""Parses clients' JSON as strict msgspec structures, and limits the size of free-form values."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -9,12 +9,15 @@ from swelab.http.refusal import Refused
 from swelab.records import shorten
 
 DEEPEST, MOST_PARTS = 32, 10_000
-"""Bounds of a free-form value: its nesting, and the number of values on one level."""
+"""Limits of a free-form value: its nesting depth, and the number of values on one level."""
 T = TypeVar("T")
 
 
 def decode(data: bytes, shape: type[T]) -> T:
-    """A JSON text as a value of type `shape`. Raises Refused: the fault, its place and the expected type."""
+    """Parses a JSON text as a value of type `shape`.
+
+    Raises Refused with the fault, its place and the expected type.
+    """
     try:
         return msgspec.json.decode(data, type=shape)
     except msgspec.ValidationError as error:
@@ -28,7 +31,7 @@ def decode(data: bytes, shape: type[T]) -> T:
 def check_form(value: Any, where: str, deepest: int = DEEPEST, most: int = MOST_PARTS) -> None:
     """Raises Refused if a value is nested deeper than `deepest` or has over `most` values on one level.
 
-    where: its name in the message.
+    where: name of the value in the message.
     """
     level = [value]
     for _ in range(deepest):

@@ -1,4 +1,4 @@
-"""Opens listening sockets; sets keepalive and buffers of connections."""
+"""Opens listening sockets, and sets keepalive and buffers of connections."""
 
 import socket
 
@@ -21,7 +21,7 @@ _SERVER = (
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening TCP socket; port 0 takes any free port. Raises InputError."""
+    """Returns a listening TCP socket. Port 0 selects any free port. Raises InputError."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=1024)
@@ -31,11 +31,11 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
     for option in _SERVER:
         listener.setsockopt(*option)
-    # asyncio sets TCP_NODELAY only on sockets whose protocol is named.
+    # asyncio sets TCP_NODELAY only on sockets that are created with a protocol number.
     return socket.socket(listener.family, listener.type, socket.IPPROTO_TCP, fileno=listener.detach())
 
 
 def address(listener: socket.socket, secure: bool = False) -> str:
-    """The URL of a listening socket, with https if `secure`."""
+    """Returns the URL of a listening socket. secure: whether the URL begins with https."""
     host, port = listener.getsockname()[:2]
     return f"http{'s' if secure else ''}://{f'[{host}]' if ':' in host else host}:{port}"
