@@ -1,4 +1,4 @@
-"""Images for apptainer: uses a `.sif` file as it is, and converts other images by `apptainer pull`."""
+"""Images for apptainer. Uses a `.sif` file as it is, and converts other images by `apptainer pull`."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from swelab.sandbox.protocol import WORKDIR
 
 
 def file_record(name: str) -> HeldImage:
-    """The record of a `.sif` file that a task names. Raises ImageUnknown."""
+    """Returns the record of a `.sif` file that a task names. Raises ImageUnknown."""
     path = Path(name)
     if not path.is_file():
         raise ImageUnknown(
@@ -26,7 +26,7 @@ def file_record(name: str) -> HeldImage:
 
 
 def pull_command(source: Name, digest: str, path: Path, architecture: str) -> list[str]:
-    """The command line that makes the file `path` of an image in a registry."""
+    """Returns the command line that pulls an image from a registry into the file `path`."""
     return ["apptainer", "pull", "--arch", architecture, str(path), f"docker://{source.base}@{digest}"]
 
 
@@ -40,7 +40,7 @@ class Sifs:
     def pull(
         self, name: Name, source: Name, on_bytes: Callable[[int], None] = lambda count: None
     ) -> HeldImage:
-        """Bring the image `name` here from `source`; returns its record. Raises ImageError."""
+        """Pulls the image `name` from `source` and returns its record. Raises ImageError."""
         digest, _ = self.registry.resolve(source, self.architecture)
         relative = Path("sif") / f"{digest.removeprefix('sha256:')}.sif"
         path = self.folder / relative

@@ -1,7 +1,7 @@
-"""Composes an image's root folder from its unpacked layers by hard links: a shared layer is on disk once.
+"""Composes an image's root folder from its unpacked layers by hard links.
 
-A root needs space only for its folders and symlinks. A root is never changed: sandboxes mount it read-only,
-and copy the folders that they may write to.
+So a layer that several images share is on disk only once. A root needs space only for its folders and
+symlinks. A root is never changed. Sandboxes mount it read-only, and copy the folders that they may write to.
 """
 
 import os
@@ -16,7 +16,7 @@ from swelab.sandbox.pulled_images import inside
 
 
 def compose(layers: Sequence[tuple[Path, Notes]], root: Path, label: str) -> None:
-    """Fill the existing empty folder `root` with the layers, the lowest layer first.
+    """Fills the existing empty folder `root` with the layers, starting with the lowest layer.
 
     Raises ImageBroken, OSError (disk full).
     """
@@ -25,7 +25,7 @@ def compose(layers: Sequence[tuple[Path, Notes]], root: Path, label: str) -> Non
 
 
 class _Laying:
-    """Applies one layer to the lower ones in `root`."""
+    """Applies one layer to the lower layers in `root`."""
 
     def __init__(self, root: Path, folder: Path, notes: Notes, label: str):
         self.root, self.folder, self.notes, self.label = root, folder, notes, label
@@ -46,7 +46,10 @@ class _Laying:
             self._link(name, target)
 
     def _find(self, name: str) -> Path | None:
-        """Resolves a path of the image, following links inside the root; None if it does not exist."""
+        """Resolves a path of the image, following links inside the root.
+
+        Returns None if it does not exist.
+        """
         return inside(self.root, name)
 
     def _merge(self, source: Path, target: Path, name: PurePosixPath) -> None:
@@ -62,7 +65,7 @@ class _Laying:
             _like(source, target)
 
     def _folder(self, entry: os.DirEntry[str], place: Path, name: PurePosixPath) -> Path:
-        """The folder of the root that corresponds to a folder of the layer; made if it is missing."""
+        """Returns the root's folder for a folder of the layer, and makes it if it is missing."""
         if _is_folder(place):
             return place
         if str(name) in self.implied and place.is_symlink():
@@ -97,7 +100,7 @@ def _remove(place: Path) -> None:
 
 
 def _put(source: str, place: Path) -> None:
-    """Hard-links a file; copies it if the file has as many links as the file system allows."""
+    """Hard-links a file. Copies the file if the file system allows no more links to it."""
     try:
         os.link(source, place, follow_symlinks=False)
         return

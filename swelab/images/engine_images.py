@@ -1,4 +1,4 @@
-"""Images in a Docker engine: pulls by digest with the docker SDK, and tags images with their own names."""
+"""Pulls images into a Docker engine by digest with the docker SDK, and tags them with their own names."""
 
 import shutil
 from collections.abc import Callable
@@ -23,8 +23,10 @@ _PULL_SECONDS = 3600
 
 
 class EnginePuller:
-    """Pulls into the engine that $DOCKER_HOST names, or the local engine. Thread-safe. The engine itself
-    resumes downloads and uses its own mirrors. Raises EngineFailed if the engine does not answer.
+    """Pulls images into the engine that $DOCKER_HOST names, or into the local engine. Thread-safe.
+
+    The engine itself resumes downloads and uses its own mirrors. Raises EngineFailed if the engine does not
+    respond.
     """
 
     def __init__(self, registry: Registry, architecture: str = "amd64"):
@@ -36,7 +38,7 @@ class EnginePuller:
             raise EngineFailed(f"the container engine does not answer: {shorten(str(error))}") from None
 
     def holds(self, name: Name, digest: str) -> bool:
-        """Whether the engine has an image with this digest under this name."""
+        """Returns whether the engine has an image with this digest under this name."""
         try:
             known = self.client.api.inspect_image(_familiar(name))
         except ImageNotFound:
@@ -46,7 +48,7 @@ class EnginePuller:
         return any(entry.endswith(f"@{digest}") for entry in known.get("RepoDigests") or [])
 
     def has_made(self, digest: str) -> bool:
-        """Whether the engine has an image with this id (of an image that we made and did not pull)."""
+        """Returns whether the engine has an image with this id. The image was made here, not pulled."""
         try:
             return bool(self.client.api.inspect_image(digest)["Id"] == digest)
         except ImageNotFound:
@@ -57,8 +59,10 @@ class EnginePuller:
     def pull(
         self, name: Name, source: Name, on_bytes: Callable[[int], None] = lambda count: None
     ) -> HeldImage:
-        """Bring the image `name` into the engine from `source`: the same name, or a mirror's name. Raises
-        ImageError."""
+        """Pulls the image `name` into the engine and returns its record.
+
+        source: the same name, or the image's name at a mirror. Raises ImageError.
+        """
         digest, manifest = self.registry.resolve(source, self.architecture)
         by_digest = f"{source.base}@{digest}"
         if not self.holds(name, digest):
@@ -96,7 +100,10 @@ class EnginePuller:
             raise EngineFailed(f"image {name}: could not be tagged: {shorten(str(error))}") from None
 
     def _check_room(self, name: Name, layers: int) -> None:
-        """Raises NoRoom if the image does not fit; checks only if the engine's folder is on this machine."""
+        """Raises NoRoom if the image does not fit.
+
+        Checks only if the engine's folder is on this machine.
+        """
         if not self.folder.is_dir():
             return
         need, free = _RATIO * layers, shutil.disk_usage(self.folder).free - _SPARE_BYTES
@@ -108,7 +115,7 @@ class EnginePuller:
 
 
 def _typed(name: Name, message: str, progressed: bool) -> ImageError | Again:
-    """Returns the exception for an engine error; only the message tells the kind of error."""
+    """Returns the exception for an engine error. Only the message tells the kind of error."""
     text, line = message.lower(), f"image {name}: {shorten(message)}"
     if "toomanyrequests" in text or "too many requests" in text or "rate limit" in text:
         return Again(RateLimited(line))
@@ -120,7 +127,7 @@ def _typed(name: Name, message: str, progressed: bool) -> ImageError | Again:
 
 
 def _familiar(name: Name) -> str:
-    """The name in the engine's form: without Docker's own registry."""
+    """Returns the name in the engine's form, which omits the name of Docker's own registry."""
     text = str(name)
     if name.registry != DEFAULT:
         return text

@@ -1,9 +1,9 @@
-"""Errors about images; every message is one line that names the image."""
+"""Errors about images. Every message is one line that names the image."""
 
 from swelab.records import Fault
 
 INSTALL_FAILED = "SWELAB-INSTALL-FAILED"
-"""Prefix of the line that reports which install step failed, and how."""
+"""Prefix of the output line that names the failed install step and its exit code."""
 
 
 class ImageError(Fault):
@@ -25,7 +25,7 @@ class AccessRefused(ImageError):
 
 
 class RateLimited(ImageError):
-    """The registry answered "too many requests" for as long as we were willing to wait."""
+    """The registry still answered "too many requests" at the end of our maximum waiting time."""
 
     reason = "rate_limited"
 
@@ -47,13 +47,13 @@ class ImageBroken(ImageError):
 
 
 class NoRoom(ImageError):
-    """The disk has too little room for the image; no part of it was fetched."""
+    """The disk has too little space for the image."""
 
     reason = "no_room"
 
 
 class EngineFailed(ImageError):
-    """The container engine refused or failed the pull."""
+    """The container engine rejected the pull, or the pull failed."""
 
     reason = "engine"
 

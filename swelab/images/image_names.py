@@ -1,8 +1,8 @@
 """Names of images, in the forms of task rows and of registries.
 
 The rules are those of Docker's reference format. The first part is a registry if it contains a dot or a
-colon, or is "localhost". A name without a registry is a name in Docker's own registry, where a single part
-gets the prefix "library/".
+colon, or is "localhost". A name without a registry belongs to Docker's own registry. There, a name of a
+single part gets the prefix "library/".
 """
 
 import re
@@ -24,7 +24,7 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Name:
-    """An image's full name; exactly one of `tag` and `digest` is not ""."""
+    """The full name of an image. Exactly one of `tag` and `digest` is ""."""
 
     registry: str
     repository: str
@@ -46,7 +46,7 @@ class Name:
 
 
 def parse_image_name(text: str) -> Name:
-    """The full name for `text`; without a tag, the tag is "latest". Raises InputError."""
+    """Returns the full name for `text`. The default tag is "latest". Raises InputError."""
     name, at, digest = text.partition("@")
     name = name.removeprefix("docker://")
     first, slash, rest = name.partition("/")
@@ -64,10 +64,11 @@ def parse_image_name(text: str) -> Name:
 
 
 def behind(name: Name, prefix: str) -> Name:
-    """The name under which a mirror has the image: `prefix` (a host, perhaps with folders), then the name.
+    """Returns the name under which a mirror has the image: `prefix`, then the name.
 
-    For an image of Docker's registry we omit that registry's name, as mirrors expect; other registries become
-    a folder. An empty prefix changes nothing. Raises InputError.
+    prefix: the mirror's host, perhaps with folders. An empty prefix changes nothing. For an image of Docker's
+    registry we omit the name of the registry, as mirrors expect. Other registries become a folder. Raises
+    InputError.
     """
     if not prefix:
         return name
@@ -84,14 +85,14 @@ def behind(name: Name, prefix: str) -> Name:
 
 
 def is_file(text: str) -> bool:
-    """Whether an image is an apptainer file (a path that ends in .sif), and not a name in a registry."""
+    """Returns whether an image is an apptainer file (a path that ends in .sif), not a name in a registry."""
     return text.endswith(".sif")
 
 
 def images_of(tasks: Iterable[Task]) -> dict[str, Sequence[Task]]:
-    """Tasks by the name of the image in which they run; tasks of our own code run in no image.
+    """Maps the name of each image to the tasks that run in the image.
 
-    The rows are stored on disk.
+    Tasks of our own code run in no image, and are left out. The rows are stored on disk.
     """
     spool = Spool()
     found: dict[str, list[int]] = {}
@@ -102,5 +103,5 @@ def images_of(tasks: Iterable[Task]) -> dict[str, Sequence[Task]]:
 
 
 def image_name(task: Task) -> str:
-    """The image that a task's row names: in `image` (new rows of SWE-bench) or in `image_name`."""
+    """Returns the image that a task's row names, in `image` (new rows of SWE-bench) or in `image_name`."""
     return str(task.image or task.image_name)

@@ -1,11 +1,11 @@
 """The folder of images for backends without an engine.
 
-    layers/<hex>/, layers/<hex>.json   a layer's files and its notes; by digest of the compressed layer
-    roots/<hex>/,  roots/<hex>.json    an image's root, hard-linked from layers, and its configuration
-    blobs/<hex>                        a layer that is being fetched; removed once it is unpacked
+    layers/<hex>/, layers/<hex>.json   a layer's files and notes, named by its compressed digest
+    roots/<hex>/,  roots/<hex>.json    an image's root, hard-linked from layers, and configuration
+    blobs/<hex>                        a layer that is being downloaded; removed when it is unpacked
 
 Files and folders get their final names by a rename, so a file with such a name is complete. Only one process
-works on a layer at a time; others that need the layer wait.
+works on a layer at a time. Other processes that need the layer wait.
 """
 
 import errno
@@ -30,12 +30,15 @@ from swelab.sandbox.pulled_images import inside
 from swelab.sandbox.scratch import ScratchFolder, prune, remove_tree
 
 UNPACKED_RATIO = 4
-"""Estimated bytes on disk for each compressed byte, before we know (images with Python: 2.5 to 3.5)."""
+"""Estimated bytes on disk for each compressed byte.
+
+Images with Python have 2.5 to 3.5.
+"""
 _SPARE_BYTES = 256 << 20
 
 
 class ImageStore:
-    """Pulls images into `folder`. Safe among threads, and among processes that share the folder."""
+    """Pulls images into `folder`. Safe for threads, and for processes that share the folder."""
 
     def __init__(self, folder: Path, registry: Registry, architecture: str = "amd64"):
         self.folder, self.registry, self.architecture = folder, registry, architecture
@@ -47,18 +50,20 @@ class ImageStore:
             prune(folder / name)
 
     def root(self, digest: str) -> Path:
-        """Path of the image with that digest, whether it exists or not."""
+        """Returns the path of the image with this digest, whether it exists or not."""
         return self.folder / "roots" / _hex(digest)
 
     def holds(self, digest: str) -> bool:
-        """Whether the complete image is here."""
+        """Returns whether the complete image is in the folder."""
         return self.root(digest).is_dir() and _notes_path(self.root(digest)).is_file()
 
     def pull(
         self, name: Name, source: Name, on_bytes: Callable[[int], None] = lambda count: None
     ) -> HeldImage:
-        """Bring the image `name` here from `source`: the same name, or a mirror's. Raises ImageError,
-        OSError."""
+        """Pulls the image `name` into the folder and returns its record.
+
+        source: the same name, or the image's name at a mirror. Raises ImageError, OSError.
+        """
         digest, manifest = self.registry.resolve(source, self.architecture)
         try:
             if not self.holds(digest):
@@ -72,7 +77,7 @@ class ImageStore:
         return self.record(digest)
 
     def record(self, digest: str) -> HeldImage:
-        """The record of an image that is here."""
+        """Returns the record of an image that is in the folder."""
         root = self.root(digest)
         about = json.loads(_notes_path(root).read_text(encoding="utf-8"))
         testbed = inside(root, WORKDIR)
@@ -116,14 +121,17 @@ class ImageStore:
 
     @contextmanager
     def alone(self, digest: str) -> Iterator[None]:
-        """Locks this digest: one thread of one process works on it at a time."""
+        """Locks this digest, so that one thread of one process works on it at a time."""
         with open(self.folder / "locks" / _hex(digest), "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     @contextmanager
     def fresh(self, kind: str) -> Iterator[Path]:
-        """An empty folder, which is removed with its content at the block's end unless it was renamed."""
+        """Yields an empty folder.
+
+        The folder is removed with its content after the block unless it was renamed.
+        """
         scratch = ScratchFolder(self.folder / kind)
         try:
             scratch.path.chmod(0o755)
@@ -133,8 +141,10 @@ class ImageStore:
 
     @contextmanager
     def _room_for(self, name: Name, layers: list[Descriptor]) -> Iterator[None]:
-        """Reserves disk space for an image during the block. Raises NoRoom if it does not fit beside the
-        images that other workers fetch."""
+        """Reserves disk space for an image during the block.
+
+        Raises NoRoom if the image does not fit beside the images that other workers are pulling.
+        """
         need = sum(self._needed(layer) for layer in {layer["digest"]: layer for layer in layers}.values())
         with self._lock:
             free = shutil.disk_usage(self.folder).free - self._promised - _SPARE_BYTES

@@ -1,4 +1,4 @@
-"""Runs install steps in a pulled image, with a network; the result is a separate root or image.
+"""Runs install steps in a pulled image, with a network. The result is a separate root or image.
 
 The result is made once for each pair of image and steps, and later found by the digest of both. Steps see
 this machine's network, and nothing else of the machine. Agents and tests run later, without a network.
@@ -31,11 +31,11 @@ _AS_ROOT = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_SE
 
 
 def installed(puller: object, image: HeldImage, script: str) -> HeldImage:
-    """The image's record after a run of `script` in it. The field `install` has the reason if that failed, or
-    "".
+    """Runs `script` in an image and returns the new record of the image.
 
-    If a step fails, the script prints a line (INSTALL_FAILED, exit code, step) and ends; then the image stays
-    as pulled. Raises EngineFailed, OSError (disk full).
+    If a step fails, the script prints a line (INSTALL_FAILED, exit code, step) and ends. Then the image stays
+    as pulled, and the field `install` of its record has the reason. Otherwise `install` is "". Raises
+    EngineFailed, OSError (disk full).
     """
     digest = "sha256:" + hashlib.sha256(f"{image.digest}\0{script}".encode()).hexdigest()
     if isinstance(puller, ImageStore):
@@ -65,14 +65,14 @@ def _why(code: int, output: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Variables of the steps: the machine's proxies and pip's settings; git does not check owners."""
+    """Returns the steps' environment: proxies and pip's settings of this machine, no owner checks in git."""
     git = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
     ours = {name: os.environ[name] for name in (*_PASSED_ON, *_PIP) if os.environ.get(name)}
     return {"HOME": "/root", "PIP_DISABLE_PIP_VERSION_CHECK": "1", **git, **ours}
 
 
 def _in_root(store: ImageStore, image: HeldImage, script: str, digest: str) -> tuple[int, str]:
-    """Runs the steps on a copy of an unpacked root; then replaces unchanged files by hard links to it."""
+    """Runs the steps on a copy of an unpacked root. Replaces unchanged files by hard links to that root."""
     before, after = store.folder / image.folder, store.root(digest)
     with store.alone(digest), store.fresh("roots") as scratch:
         if store.holds(digest):
@@ -116,7 +116,7 @@ def _bwrap(root: Path, script: str, declared: dict[str, str]) -> tuple[int, str]
 
 
 def _link_same(before: Path, after: Path) -> None:
-    """Replaces each file of `after` that has not changed by a hard link to the same file of `before`."""
+    """Replaces each unchanged file of `after` by a hard link to the same file of `before`."""
     for folder, _, names in os.walk(after):
         for name in names:
             new = Path(folder, name)

@@ -1,8 +1,8 @@
-"""Unpacks one layer of an image into a separate folder, so that images that share the layer share its files.
+"""Unpacks one layer of an image into a separate folder, so that images with the layer can share its files.
 
-Layers are hostile input: we write nothing through a symlink, let no name lead out, and leave out devices and
-setuid bits. Entries that only the layers below can resolve (whiteouts, hard links to lower files, unlisted
-parents) are written next to the folder as its `Notes`, for `compose_root`.
+Layers are hostile input. We write nothing through a symlink, let no name lead outside, and leave out devices
+and setuid bits. Some entries can be resolved only with the layers below: whiteouts, hard links to lower
+files, unlisted parents. They are written next to the folder as `Notes`, for `compose_root`.
 """
 
 import errno
@@ -30,23 +30,23 @@ _MOST_ENTRIES, _MOST_BYTES = 20_000_000, 1 << 40
 
 @dataclass
 class Notes:
-    """Facts in a layer about the layers below it. Paths are relative, without a leading slash."""
+    """The facts in a layer that concern the layers below it. Paths are relative, without a leading slash."""
 
     whiteouts: list[str] = field(default_factory=list)  # paths of lower layers that this layer removes
-    opaque: list[str] = field(default_factory=list)  # folders whose lower content is hidden
+    opaque: list[str] = field(default_factory=list)  # folders whose content in lower layers is hidden
     implied: list[str] = field(default_factory=list)  # folders that the layer uses but does not list
     links: list[tuple[str, str]] = field(default_factory=list)  # hard links (name, lower path)
-    skipped: int = 0  # devices
+    skipped: int = 0  # number of devices
     files: int = 0
-    bytes: int = 0  # of all regular files
+    bytes: int = 0  # size of all regular files together
 
     def record(self) -> dict[str, Any]:
-        """The notes as JSON."""
+        """Returns the notes as a JSON object."""
         return asdict(self)
 
 
 def unpack_layer(archive: Path, folder: Path, label: str) -> Notes:
-    """Unpack a layer (tar; plain, gzip or zstd) into the existing empty `folder`.
+    """Unpacks a layer (tar; plain, gzip or zstd) into the existing empty folder `folder`.
 
     `label` begins every error message. Raises ImageBroken, OSError (disk full).
     """
@@ -78,7 +78,7 @@ def _opened(raw: IO[bytes]) -> IO[bytes]:
 
 
 class _Unpacking:
-    """The state of unpacking one layer. real: folders that are known to be folders and no symlinks."""
+    """The state of unpacking one layer. real: paths that are known to be folders, not symlinks."""
 
     def __init__(self, folder: Path, label: str):
         self.folder, self.label, self.notes = folder, label, Notes()
@@ -120,7 +120,7 @@ class _Unpacking:
             self._place(tar, entry, path)
 
     def _inner(self, name: str, entry: str) -> PurePosixPath:
-        """A name of the archive as a path below the root. Raises ImageBroken."""
+        """Returns a name of the archive as a path below the root. Raises ImageBroken."""
         path = PurePosixPath(name.lstrip("/") or ".")
         if ".." in path.parts or "\0" in name or len(path.parts) > 255:
             raise ImageBroken(f"{self.label}: entry {entry!r} leaves the image")
@@ -133,7 +133,7 @@ class _Unpacking:
         return name
 
     def _enter(self, parent: PurePosixPath, entry: str) -> None:
-        """Ensures that `parent` is a folder of this layer, and that only folders lead to it."""
+        """Ensures that `parent` is a folder of this layer and that its path contains only folders."""
         if parent in self.real:
             return
         self._enter(parent.parent, entry)
@@ -154,7 +154,7 @@ class _Unpacking:
             self.modes[path] = entry
             return
         if not (entry.isreg() or entry.issym() or entry.islnk() or entry.isfifo()):
-            self.notes.skipped += 1  # devices: no other kinds are left
+            self.notes.skipped += 1  # these are devices, since no other kinds are left
             return
         self._make_room(path, place, keep_folder=False)
         self.notes.files += 1
@@ -170,7 +170,7 @@ class _Unpacking:
             self._write(tar, entry, place)
 
     def _make_room(self, path: PurePosixPath, place: Path, keep_folder: bool) -> None:
-        """Removes an earlier entry of the same name, which a later entry replaces."""
+        """Removes an earlier entry with the same name, which a later entry replaces."""
         try:
             kind = place.lstat().st_mode
         except FileNotFoundError:
@@ -209,7 +209,10 @@ class _Unpacking:
         self._finish(place, entry)
 
     def _finish(self, place: Path, entry: tarfile.TarInfo) -> None:
-        """Sets owner, mode and time, without setuid bits; the user who pulls can always read and remove."""
+        """Sets owner, mode and time of a file or folder, without setuid bits.
+
+        The user who pulls can always read and remove it.
+        """
         self._own(place, entry)
         os.chmod(place, entry.mode & 0o1777 | (0o700 if entry.isdir() else 0o400))
         seconds = entry.mtime if 0 <= entry.mtime < 1 << 33 else 0

@@ -1,4 +1,4 @@
-"""The pull stage: pulls all images of a subset's tasks, several at once; resumable."""
+"""The pull stage. It pulls all images of a subset's tasks, several at once. It can be resumed."""
 
 import sys
 import threading
@@ -25,18 +25,21 @@ from swelab.sandbox.protocol import Image
 from swelab.sandbox.pulled_images import working_directory
 
 Check = Callable[[Image], tuple[int, list[Leak]]]
-"""Function from an image to (number of the image's tasks that were checked, places that show answers)."""
+"""Function from an image to (number of checked tasks of the image, places in the image that show answers)."""
 
 
 class Puller(Protocol):
     """A way to obtain images: a folder of unpacked images, an engine, or a folder of apptainer files."""
 
     def pull(self, name: Name, source: Name, on_bytes: Callable[[int], None]) -> HeldImage:
-        """Obtains the image `name` from `source`; reports the bytes of each part. Raises ImageError."""
+        """Obtains the image `name` from `source`. Calls `on_bytes` with the size of each part.
+
+        Raises ImageError.
+        """
 
 
 class Elsewhere:
-    """Finds the digests of images that other machines hold (docs/pool.md)."""
+    """Finds the digests of images that are on other machines (docs/pool.md)."""
 
     def __init__(self, registry: Registry, architecture: str):
         self.registry, self.architecture = registry, architecture
@@ -44,14 +47,17 @@ class Elsewhere:
     def pull(
         self, name: Name, source: Name, on_bytes: Callable[[int], None] = lambda count: None
     ) -> HeldImage:
-        """The image's digest, size in bytes and working directory; fetches no layer. Raises ImageError."""
+        """Returns the image's digest, size in bytes and working directory. Fetches no layer.
+
+        Raises ImageError.
+        """
         found, manifest = self.registry.resolve(source, self.architecture)
         workdir = working_directory(self.registry.config(source, manifest).get("config"))
         return HeldImage(digest=found, bytes=compressed_bytes(manifest), folder="", workdir=workdir)
 
 
 def open_puller(backend: str, folder: Path, registry: Registry, architecture: str) -> Puller:
-    """The puller for the sandboxes of `backend`. Raises EngineFailed."""
+    """Returns the puller for the sandboxes of `backend`. Raises EngineFailed."""
     if backend == "docker":
         return EnginePuller(registry, architecture)
     if backend == "remote":
@@ -60,7 +66,10 @@ def open_puller(backend: str, folder: Path, registry: Registry, architecture: st
 
 
 class Fetched:
-    """Counts fetched bytes, and prints the count at times, since one image may take minutes. Thread-safe."""
+    """Counts fetched bytes and prints the count now and then, since one image may take minutes.
+
+    Thread-safe.
+    """
 
     def __init__(self, every_seconds: float = 20):
         self.bytes, self.every = 0, every_seconds
@@ -78,8 +87,10 @@ class Fetched:
 
 
 class Pulling:
-    """Pulls images by name. Images that the journal lists as finished cost no request. key: all other inputs
-    of a pull. steps: bash to run in an image, with a network, before its first use.
+    """Pulls images by name. Images that the journal lists as finished need no request.
+
+    key: all other inputs of a pull. steps: maps an image's name to bash code that runs in the image, with a
+    network, before its first use.
     """
 
     def __init__(
@@ -99,7 +110,10 @@ class Pulling:
         self._written = threading.Lock()
 
     def one(self, text: str) -> PulledImage:
-        """The record of one image. Raises ImageError and other Faults."""
+        """Returns the record of one image, and pulls the image if necessary.
+
+        Raises ImageError and other Faults.
+        """
         steps = self.steps.get(text, "")
         key = digest([text, self.prefix, self.key, *([steps] if steps else [])])
         if key in self.journal and self._there(text, found := PulledImage.of(self.journal.get(key)["image"])):
@@ -130,7 +144,7 @@ class Pulling:
 
 
 def pull_images(names: list[str], pulling: Pulling, workers: int) -> Images:
-    """The record of all images: pulled images, why the others failed, and counts.
+    """Pulls images. Returns a record of the pulled images, the reasons of failures, and counts.
 
     Raises RegistryUnreachable at the first image whose registry has answered no request at all.
     """
@@ -161,7 +175,7 @@ def pull_images(names: list[str], pulling: Pulling, workers: int) -> Images:
 def tell_failed(record: Images, most: int) -> None:
     """Prints a line on stderr for each image that could not be pulled or prepared.
 
-    Raises Fault if more than `most` could not be pulled.
+    Raises Fault if more than `most` images could not be pulled.
     """
     for name, failure in record.failed.items():
         print(f"not pulled: {name}: {failure.error}", file=sys.stderr)

@@ -1,7 +1,8 @@
-"""A client of the OCI distribution API: names to digests, manifests, configs and layers; verified, resumable.
+"""A client of the OCI distribution API for digests, manifests, configs and layers of images.
 
-We use httpx and not skopeo, since pulling without a daemon must work for cluster users who can install no
-program, and since an interrupted download of a layer must resume where it stopped.
+The client verifies all content, and resumes downloads. We use httpx and not skopeo for two reasons. Pulling
+without a daemon must work for cluster users who can install no program. And an interrupted download of a
+layer must resume where it stopped.
 """
 
 import hashlib
@@ -28,22 +29,22 @@ _ACCEPT = {"Accept": ", ".join(MANIFESTS + LISTS)}
 _BIGGEST_DOCUMENT = 8 << 20
 
 Descriptor = dict[str, Any]
-"""A manifest's description of a layer or a config: mediaType, digest, size (bytes)."""
+"""A manifest's description of a layer or a config. The keys are mediaType, digest and size (bytes)."""
 
 
 def compressed_bytes(manifest: dict[str, Any]) -> int:
-    """The size of an image's layers in a registry, in bytes."""
+    """Returns the compressed size of an image's layers in bytes."""
     return sum(int(layer["size"]) for layer in manifest["layers"])
 
 
 class Registry:
-    """Reads images from any registry through a Transport. Thread-safe; faults are ImageError."""
+    """Reads images from any registry through a Transport. Thread-safe. Faults are raised as ImageError."""
 
     def __init__(self, transport: Transport | None = None):
         self.transport = transport or Transport()
 
     def resolve(self, name: Name, architecture: str = "amd64") -> tuple[str, dict[str, Any]]:
-        """(digest, manifest) of the image for linux on `architecture`. Raises ImageError."""
+        """Returns (digest, manifest) of the image for linux on `architecture`. Raises ImageError."""
         digest, document = self._manifest(name, name.digest or name.tag)
         if "manifests" in document:
             digest, document = self._manifest(name, _for_platform(document, architecture, name))
@@ -73,7 +74,10 @@ class Registry:
         return self.transport.patiently(name, lambda: self.transport.get(name, path, headers, read))
 
     def config(self, name: Name, manifest: dict[str, Any]) -> dict[str, Any]:
-        """The image's config document (Env, WorkingDir, ... are under "config"). Raises ImageError."""
+        """Returns the image's config document, with Env, WorkingDir, ... under "config".
+
+        Raises ImageError.
+        """
         digest = manifest["config"]["digest"]
         data = self._document(name, f"blobs/{digest}", {})
         found = json_object(data)
@@ -84,7 +88,7 @@ class Registry:
     def fetch(
         self, name: Name, layer: Descriptor, path: Path, on_bytes: Callable[[int], None] = lambda count: None
     ) -> None:
-        """Download a layer to `path`, continuing after the bytes that are there; checks its digest.
+        """Downloads a layer to `path`, or continues a partial download, and checks the layer's digest.
 
         on_bytes: called with the number of bytes of each piece. Raises ImageError, OSError (disk full).
         """
@@ -109,13 +113,13 @@ class Registry:
             fault = ImageBroken(f"image {name}: the bytes sent as layer {digest} are others")
             if faults > 2:
                 raise fault
-            raise Again(fault)  # from the start: the part on disk, or a mirror's copy, may be bad
+            raise Again(fault)  # starts from zero, since the part on disk or a mirror's copy may be bad
 
         self.transport.patiently(name, once)
 
 
 def _for_platform(index: dict[str, Any], architecture: str, name: Name) -> str:
-    """Digest of the manifest for linux/`architecture` in an image index."""
+    """Returns the digest of the manifest for linux/`architecture` in an image index."""
     try:
         offered = {
             part["digest"]: f"{part['platform']['os']}/{part['platform']['architecture']}"
@@ -134,7 +138,7 @@ def _for_platform(index: dict[str, Any], architecture: str, name: Name) -> str:
 def _append(
     response: httpx.Response, name: Name, path: Path, have: int, size: int, on_bytes: Callable[[int], None]
 ) -> None:
-    """Append the response to the first `have` bytes, or replace them if the response is the whole layer."""
+    """Appends the response to the first `have` bytes. A response with the whole layer replaces them."""
     partial = response.status_code == 206
     room = size - have if partial else size
     with open(path, "ab" if partial else "wb") as file:

@@ -8,10 +8,10 @@ from swelab.images.image_names import DEFAULT, Name
 
 
 def account_for(name: Name) -> str:
-    """base64 of "user:password" for the image's registry; "" if there is none.
+    """Returns base64 of "user:password" for the image's registry, or "" if there is no account.
 
-    Reads config.json in $DOCKER_CONFIG, by default ~/.docker. Does not run programs that store accounts
-    (credential helpers).
+    Reads config.json in $DOCKER_CONFIG, by default ~/.docker. Does not run credential helpers, which are
+    programs that store accounts.
     """
     folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
     try:

@@ -1,4 +1,4 @@
-"""Requests to a registry, with retries: tokens, redirects, rate limits, temporary faults."""
+"""Sends requests to a registry, with retries. Handles tokens, redirects, rate limits and temporary faults."""
 
 import json
 import random
@@ -29,13 +29,14 @@ T = TypeVar("T")
 _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _TIMEOUT = httpx.Timeout(60, connect=20)
-_NEVER_ANSWERED = 15.0  # patience with a host that has never answered
+_NEVER_ANSWERED = 15.0  # patience in seconds with a host that has never answered
 
 
 class Again(Exception):
-    """One attempt failed, but a later one may succeed.
+    """One attempt failed, but a later attempt may succeed.
 
-    after: seconds that the registry asks us to wait; progressed: some bytes arrived before the failure.
+    after: seconds that the registry asks us to wait. progressed: whether some bytes arrived before the
+    failure.
     """
 
     def __init__(self, fault: ImageError, after: float = 0, progressed: bool = False):
@@ -43,11 +44,11 @@ class Again(Exception):
 
 
 class Transport:
-    """Sends requests; thread-safe. patience, rate_patience: seconds without progress until a fault is final,
-    for a registry that fails and for a registry that answers "too many requests" (quotas usually count over
-    six hours).
+    """Sends requests to registries. Thread-safe.
 
-    say: called with a line whenever all workers wait for a quota.
+    patience: seconds without progress after which the failure of a registry is final. rate_patience: the same
+    for a registry that answers "too many requests". Such quotas usually count over six hours. say: called
+    with a line whenever all workers wait for a quota.
     """
 
     def __init__(
@@ -60,15 +61,15 @@ class Transport:
         self._client = httpx.Client(timeout=_TIMEOUT, follow_redirects=False)
         self._tokens: dict[tuple[str, str], str] = {}
         self._heard: set[str] = set()  # hosts that have answered
-        self._hold: dict[str, float] = {}  # host -> time (time.monotonic) of the next request
+        self._hold: dict[str, float] = {}  # host -> time of the next request, by time.monotonic()
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Closes the connections."""
         self._client.close()
 
     def patiently(self, name: Name, once: Callable[[], T]) -> T:
-        """Calls `once`, and repeats the call after each `Again` (see `Patience`). Raises ImageError."""
+        """Calls `once`, and calls `once` again after each `Again` (see `Patience`). Raises ImageError."""
         patience = Patience(DOWNLOADS)
 
         def attempt() -> T:
@@ -106,8 +107,10 @@ class Transport:
             time.sleep(wait + random.uniform(0, 0.1))
 
     def get(self, name: Name, path: str, headers: dict[str, str], read: Callable[[httpx.Response], T]) -> T:
-        """Sends one GET below the image's repository, with a token if the registry demands one. Raises
-        ImageError, Again."""
+        """Sends a GET below the image's repository, with a token if the registry requires a token.
+
+        read: returns the result from the response. Raises ImageError, Again.
+        """
         url = f"{_scheme(name.host)}://{name.host}/v2/{name.repository}/{path}"
         key = (name.host, name.repository)
         for last in (False, True):
@@ -122,7 +125,10 @@ class Transport:
 
     @contextmanager
     def _answer(self, name: Name, url: str, headers: dict[str, str]) -> Iterator[httpx.Response]:
-        """The response after redirects; only the registry gets the token, not the places it redirects to."""
+        """Yields the response after redirects.
+
+        Only the registry gets the token, not the targets of redirects.
+        """
         try:
             for _ in range(6):
                 with self._client.stream("GET", url, headers=headers) as response:
@@ -142,7 +148,7 @@ class Transport:
         raise RegistryDown(f"image {name}: {name.host} redirects without end")
 
     def _authorize(self, name: Name, challenge: str) -> str:
-        """The Authorization header that answers a challenge. Raises ImageError, Again."""
+        """Returns the Authorization header that answers a challenge. Raises ImageError, Again."""
         kind, _, rest = challenge.partition(" ")
         account = account_for(name)
         if kind.lower() == "basic" and account:
@@ -166,12 +172,15 @@ class Transport:
 
 
 def _scheme(host: str) -> str:
-    """The scheme: https; http for a registry on this machine, as Docker allows."""
+    """Returns the URL scheme: https, or http for a registry on this machine, as Docker allows."""
     return "http" if _LOOPBACK.fullmatch(host) else "https"
 
 
 def check_response(response: httpx.Response, name: Name, what: str) -> None:
-    """Returns if a response has the content. Raises ImageError, or Again if waiting may help."""
+    """Raises an error if a response does not have the content.
+
+    Raises Again if waiting may help, otherwise ImageError.
+    """
     code, host = response.status_code, name.host
     if code in (200, 206):
         return
@@ -201,7 +210,7 @@ def _message(response: httpx.Response) -> str:
 
 
 def read_document(response: httpx.Response, name: Name, most: int) -> bytes:
-    """A complete response of at most `most` bytes. Raises ImageBroken, Again."""
+    """Returns a complete response of at most `most` bytes. Raises ImageBroken, Again."""
     data = b""
     try:
         for chunk in response.iter_raw():
@@ -214,7 +223,7 @@ def read_document(response: httpx.Response, name: Name, most: int) -> bytes:
 
 
 def json_object(data: bytes) -> dict[str, Any] | None:
-    """`data` as a JSON object; None if it is not a JSON object."""
+    """Returns `data` as a JSON object, or None if it is not a JSON object."""
     try:
         found = json.loads(data)
     except ValueError:
