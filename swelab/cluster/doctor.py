@@ -1,4 +1,4 @@
-"""Checks a site file against the cluster that it describes. Prints one line for each thing to fix."""
+"""Checks a site file against the cluster that it describes. Reports each thing that must be fixed."""
 
 import getpass
 import json
@@ -27,14 +27,14 @@ from swelab.jobs.journal import lock
 from swelab.records import Fault, shorten
 
 CLOCK_SECONDS = 5
-"""Maximum difference of clocks in seconds: with more, files would look older than their inputs."""
+"""Maximum difference between clocks in seconds. With more, files would look older than their inputs."""
 
 
 def examine(site_file: Path, wait_seconds: int, experiment: str = "") -> Iterator[Finding]:
-    """Yields the findings on a site file, its cluster and a node of each partition.
+    """Yields the findings about a site file, its cluster, and a node of each partition.
 
-    experiment: checked in place of the one in the site file. wait_seconds: how long to wait for a node.
-    Raises Fault if the file itself is wrong or SLURM does not answer.
+    experiment: replaces the experiment in the site file. wait_seconds: how long to wait for a node. Raises
+    Fault if the file itself is wrong or SLURM does not respond.
     """
     settings = recipes.load(CONFIG, site_file)
     site = settings.site
@@ -60,9 +60,10 @@ def examine(site_file: Path, wait_seconds: int, experiment: str = "") -> Iterato
 
 
 def at_cluster(site_file: Path) -> bool:
-    """Whether this is a cluster's login node: a site file, SLURM's programs, and a configured controller.
+    """Returns whether this is a cluster's login node.
 
-    A laptop that only has SLURM's packages has no controller.
+    A login node has a site file, SLURM's programs, and a configured controller. A laptop that only has
+    SLURM's packages has no controller.
     """
     if not site_file.is_file() or any(not shutil.which(name) for name in slurm.PROGRAMS):
         return False
@@ -73,8 +74,10 @@ def at_cluster(site_file: Path) -> bool:
 
 
 def needs(settings: Config, plan: Experiment) -> dict[str, Job]:
-    """For each role, the maximum CPUs, memory (MB) and GPUs that any job of the experiment requests at its
-    first attempt."""
+    """Returns the maximum CPUs, memory (MB) and GPUs that any job of the experiment requests, for each role.
+
+    The numbers are those of the first attempt of a job. The roles are "cpu" and "gpu".
+    """
     workers = settings.workers
     roles = {"cpu": [Job(cpus=workers, mem_mb=sandboxes_mb(workers))]}
     training = recipes.named(SFT, plan.sft).job
@@ -129,7 +132,7 @@ SMALLER = {
 
 
 def gpu_fault(count: int, site: Site, part: slurm.Partition) -> str:
-    """Describes why a partition cannot give jobs the GPUs that they request; '' if it can."""
+    """Returns why a partition cannot give a job the GPUs that it requests, or "" if it can."""
     kind = site.gpu_type
     if not part.gpus:
         return f"site.partitions.gpu: nodes of {part.name} have no GPUs (sinfo -o '%P %G')"
@@ -153,7 +156,7 @@ def check_polling() -> Finding:
 
 
 def check_account(site: Site) -> Finding:
-    """Checks that this user may charge the account."""
+    """Checks that this user may charge jobs to the account."""
     mine, account = slurm.accounts(getpass.getuser()), site.sbatch.account
     if account and mine and account not in mine:
         hint = recipes.nearest(account, mine)
@@ -163,8 +166,10 @@ def check_account(site: Site) -> Finding:
 
 @contextmanager
 def shared_folder() -> Iterator[tuple[Path, str]]:
-    """Makes a folder under results/ that holds a token and a lock of ours, for a node to inspect; yields it
-    and the token."""
+    """Makes a folder under results/ with a token and a lock that we hold. Yields (folder, token).
+
+    A job on a node inspects the folder.
+    """
     Path("results").mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir="results")).absolute()
     try:
@@ -177,8 +182,10 @@ def shared_folder() -> Iterator[tuple[Path, str]]:
 
 
 def check_node(role: str, need: Job, settings: Config, site: Site, wait_seconds: int) -> Iterator[Finding]:
-    """Runs a job on a node of the role's partition; the job reports the node's resources and its view of
-    shared files."""
+    """Runs a job on a node of the role's partition, and yields the findings about the node.
+
+    The job reports the node's resources and its view of shared files.
+    """
     partition = getattr(site.partitions, role)
     request = [f"--partition={partition}", "--mem=1000", f"--chdir={Path.cwd()}", *options(site)]
     if need.gpus:
@@ -217,11 +224,11 @@ def check_node(role: str, need: Job, settings: Config, site: Site, wait_seconds:
 
 
 PACKAGES = {"train": "torchtune", "serve": "sglang"}
-"""Environments that a site file may name, and the package that each must have."""
+"""Maps each environment that a site file may name to the package that the environment must have."""
 
 
 def trial(site: Site, name: str) -> str:
-    """A shell line that prints an environment's torch device, or why its Python does not start."""
+    """Returns a shell line that prints an environment's torch device, or why its Python does not start."""
     python = '"${SWELAB_SERVE_PYTHON:-python}"' if name == "serve" else "python"
     code = f"from importlib.metadata import version; version('{PACKAGES[name]}'); import torch; "
     code += "print('cuda' if torch.cuda.is_available() else 'cpu')"
@@ -230,7 +237,7 @@ def trial(site: Site, name: str) -> str:
 
 
 def environment_fault(name: str, output: str, need: Job) -> str:
-    """Describes the fault of an environment, from the output of its trial run; "" if there is none."""
+    """Returns the fault of an environment, from the output of its trial run, or "" if there is none."""
     lines = [line.removeprefix(f"{name} ") for line in output.splitlines() if line.startswith(f"{name} ")]
     result = shorten(lines[-1]) if lines and lines[-1].strip() else "it printed nothing"
     if result not in ("cuda", "cpu"):
@@ -241,7 +248,7 @@ def environment_fault(name: str, output: str, need: Job) -> str:
 
 
 def comes(path: Path, seconds: float = 60) -> bool:
-    """Whether a file appears within `seconds`."""
+    """Returns whether a file appears within `seconds`."""
     end = time.monotonic() + seconds
     while not path.exists() and time.monotonic() < end:
         time.sleep(0.5)

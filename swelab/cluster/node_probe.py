@@ -1,9 +1,9 @@
 """Inspects the compute node on which it runs, and prints the result as one line of JSON.
 
 The doctor runs `python -m swelab.cluster.node_probe FOLDER TOKEN GPUS NETWORK`. FOLDER is a folder of the
-doctor on the shared file system. It has the files `token` and `lock`, which the doctor has locked; the node
-writes its answer there as a file. GPUS is the number that the job requested; NETWORK is 1 if the job needs a
-network.
+doctor on the shared file system. It has the files `token` and `lock`, and the doctor holds a lock on the file
+`lock`. The node writes its answer to this folder as a file. GPUS is the number of GPUs that the job
+requested. NETWORK is 1 if the job needs a network.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ class NodeFacts(TypedRecord):
 
 
 def look(folder: Path, token: str, gpus: int, network: bool) -> NodeFacts:
-    """The facts of this node. The module's docstring describes the arguments."""
+    """Returns the facts of this node. The module's docstring describes the arguments."""
     return NodeFacts(
         node=os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
         answer=_write(folder),
@@ -66,7 +66,7 @@ def _read(path: Path) -> str:
 
 
 def _sees_lock(path: Path) -> bool:
-    """Whether this node sees another node's file lock. Journals rely on that."""
+    """Returns whether this node sees a file lock that another node holds. Journals rely on such locks."""
     try:
         with open(path, "ab") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -78,7 +78,7 @@ def _sees_lock(path: Path) -> bool:
 
 
 def _write(folder: Path) -> str:
-    """Writes the answer file, and returns its name; "" if that failed."""
+    """Writes the answer file and returns its name, or "" if that failed."""
     name = f"node-{os.environ.get('SLURM_JOB_ID', os.getpid())}"
     try:
         (folder / name).write_text("seen")
@@ -88,8 +88,10 @@ def _write(folder: Path) -> str:
 
 
 def _command_fault() -> str:
-    """Why SLURM's commands fail without the job's own variables; Snakemake starts steps without them. "" if
-    they work."""
+    """Returns why SLURM's commands fail without the job's own variables, or "" if they work.
+
+    Snakemake starts steps without these variables.
+    """
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     try:
         done = subprocess.run(

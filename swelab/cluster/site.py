@@ -1,4 +1,4 @@
-"""Settings of a cluster in the form that jobs need: `site` in configs/site.yaml."""
+"""Converts the settings of a cluster (`site` in configs/site.yaml) to the form that jobs need."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ SITE_FILE = recipes.CONFIGS / "site.yaml"
 SITE_PYTHON = Path(__file__).resolve().parents[2] / "envs" / "site_python.sh"
 IMAGE = ".sif"
 WARNING = "URG@60"
-"""The signal that a job's steps get before they end, which programs ignore by default.
+"""The signal that a job's steps get before they end. Programs ignore this signal by default.
 
 If the cluster has `PreemptParameters=send_user_signal`, this signal replaces SIGTERM at the start of a
 preemption's grace time. SIGTERM would end Ray, verl and servers before a checkpoint is saved.
@@ -43,8 +43,10 @@ def check_site(site: Site, experiment: Experiment) -> None:
 
 
 def chosen_experiment(settings: Config, configs: Path = recipes.CONFIGS) -> str:
-    """A note on the site file's experiment if the command without the profile builds another experiment;
-    otherwise ""."""
+    """Returns a note if the experiment comes from the site file and is not the usual one, otherwise "".
+
+    Without the profile, the same command would build the usual experiment.
+    """
     usual = recipes.load(CONFIG, configs / "config.yaml").experiment
     site_file = configs / SITE_FILE.name
     if not settings.site or not site_file.is_file() or settings.experiment == usual:
@@ -56,7 +58,7 @@ def chosen_experiment(settings: Config, configs: Path = recipes.CONFIGS) -> str:
 
 
 def submission(site: Site | None) -> dict[str, str]:
-    """Environment variables that give sbatch the options of every job."""
+    """Returns environment variables that give sbatch the options of every job."""
     if not site:
         return {}
     given = {"signal": WARNING, **site.sbatch.plain()}
@@ -64,13 +66,15 @@ def submission(site: Site | None) -> dict[str, str]:
 
 
 def options(site: Site) -> list[str]:
-    """The same options for srun, which does not read such variables."""
+    """Returns the options of every job for srun, which does not read the variables of sbatch."""
     return [f"--{name}={value}" for name, value in site.sbatch.plain().items() if value]
 
 
 def on_nodes(site: Site | None) -> str:
-    """A shell line that sets up a job on a compute node and has no effect on other machines; '' if not
-    needed."""
+    """Returns a shell line that sets up a job on a compute node, or "" if nothing is to be set up.
+
+    The line has no effect on other machines.
+    """
     steps = [f"module load {quote(name)}" for name in (site.modules if site else [])]
     if site and site.scratch:
         steps.append(f"export SWELAB_SCRATCH={quote(site.scratch)}")
@@ -78,18 +82,21 @@ def on_nodes(site: Site | None) -> str:
 
 
 def shell_setup(site: Site | None) -> str:
-    """Returns the prefix of every rule's shell lines. It sets up the node, and defines the functions that
-    enter a rule's environment: `in_training`, `with_servers`."""
+    """Returns the prefix of every rule's shell lines.
+
+    The prefix sets up the node. It defines the functions that enter a rule's environment: `in_training` and
+    `with_servers`.
+    """
     functions = {"in_training": "train", "with_servers": "serve"}
     defined = [f"{name}() {{ {environment(site, of)}:; }}; " for name, of in functions.items()]
     return on_nodes(site) + "".join(defined)
 
 
 def environment(site: Site | None, name: str) -> str:
-    """A shell line before a rule's command that makes it use the environment `name` on a node.
+    """Returns a shell line that makes the rule's command after it use the environment `name` on a node.
 
-    For `train`, the command runs with the environment's python; for `serve`, the model servers that the
-    command starts run with it.
+    For `train`, the command runs with the environment's Python. For `serve`, the model servers that the
+    command starts run with the environment's Python.
     """
     chosen = getattr(site.environments, name, "") if site else ""
     if not chosen:
@@ -107,24 +114,27 @@ def environment(site: Site | None, name: str) -> str:
 
 
 def _there(steps: list[str]) -> str:
-    """A shell line that runs steps only inside a SLURM job."""
+    """Returns a shell line that runs the steps only inside a SLURM job."""
     return f'if [ -n "${{SLURM_JOB_ID:-}}" ]; then {"; ".join(steps)}; fi; ' if steps else ""
 
 
 def sandboxes_mb(workers: int) -> int:
-    """Memory in MB that the first attempt of a job with so many sandboxes requests."""
+    """Returns the memory in MB that the first attempt of a job with `workers` sandboxes requests."""
     return 2000 + 1000 * workers
 
 
 def plain_job(cpus: int | Callable[[Any], int] = 1, mem_mb: int = 2000, minutes: int = 60) -> JobOf:
-    """A job without a GPU. Its CPUs may depend on the wildcards."""
+    """Returns the resources of a job without a GPU. The CPUs may depend on the wildcards."""
     return lambda wildcards: Job(
         cpus=cpus(wildcards) if callable(cpus) else cpus, mem_mb=mem_mb, minutes=minutes
     )
 
 
 def _geometry(kind: str, job: JobOf) -> Record:
-    """Resources for GPUs on one node, or for several nodes, on which the job itself starts its processes."""
+    """Returns the resources for GPUs on one node, or for several nodes.
+
+    On several nodes, the job itself starts its processes.
+    """
 
     def on_one(wildcards: Any) -> int:
         return job(wildcards).gpus if job(wildcards).nodes == 1 else 0
@@ -149,16 +159,16 @@ def _geometry(kind: str, job: JobOf) -> Record:
 
 
 def resources(site: Site | None, job: JobOf) -> Record:
-    """A rule's resources. `job` has memory and time of the first attempt; each later attempt requests more.
+    """Returns a rule's resources. Each attempt after the first requests more memory and time than `job` has.
 
-    Without a cluster only the CPUs matter: they set the number of workers, limited by the job's threads.
+    Without a cluster only the CPUs matter. They set the number of workers, limited by the job's threads.
     """
     if not site:
         return {"cpus_per_task": lambda wildcards, threads: threads}
     partitions, longest, most = site.partitions, site.max_minutes, site.max_mem_mb
 
     def memory(wildcards: Any, attempt: int) -> int:
-        """Limited to a node's memory, unless the recipe itself requests more than that."""
+        """Limits the memory to that of a node, unless the recipe itself requests more memory."""
         first = job(wildcards).mem_mb
         return min(first * attempt, max(first, most))
 

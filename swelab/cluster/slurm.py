@@ -15,12 +15,12 @@ COMMAND_SECONDS = 30
 
 
 class SlurmError(Fault):
-    """A command of SLURM is missing or failed; the message is one line."""
+    """A SLURM command is missing or failed. The message is one line."""
 
 
 @dataclass
 class Partition:
-    """One partition: whether it accepts jobs, its time limit in minutes, and the maximum of a node."""
+    """One partition: whether it accepts jobs, its time limit in minutes, and the largest size of a node."""
 
     name: str
     up: bool = False
@@ -33,7 +33,7 @@ class Partition:
 
 
 def ask(*command: str, **env: str) -> str:
-    """Runs a command and returns its output; env: further environment variables. Raises SlurmError."""
+    """Runs a command and returns its output. env: additional environment variables. Raises SlurmError."""
     if not shutil.which(command[0]):
         raise SlurmError(f"no program {command[0]}; expected a login node of a SLURM cluster")
     try:
@@ -48,7 +48,7 @@ def ask(*command: str, **env: str) -> str:
 
 
 def require_controller() -> None:
-    """Raises SlurmError, with advice for the user, if no controller of SLURM responds."""
+    """Raises SlurmError, with advice for the user, if no SLURM controller responds."""
     try:
         ask("scontrol", "ping")
     except SlurmError as error:
@@ -57,7 +57,7 @@ def require_controller() -> None:
 
 
 def job_end(job: str) -> int:
-    """The time at which a running job will end, in seconds since 1970. Raises SlurmError."""
+    """Returns the time at which a running job will end, in seconds since 1970. Raises SlurmError."""
     answer = ask("squeue", "--noheader", f"--jobs={job}", "--format=%e", SLURM_TIME_FORMAT="%s").strip()
     if not answer.isdecimal():
         raise SlurmError(f"squeue says {answer!r} of the end of job {job}; expected seconds since 1970")
@@ -65,7 +65,7 @@ def job_end(job: str) -> int:
 
 
 def partitions() -> dict[str, Partition]:
-    """The cluster's partitions by name. Raises SlurmError."""
+    """Returns the cluster's partitions, as a map from name to partition. Raises SlurmError."""
     found: dict[str, Partition] = {}
     for line in ask("sinfo", "--noheader", "--Node", "--format=%R|%a|%l|%c|%m|%G|%t").splitlines():
         name, state, limit, cpus, mem, gres, node = line.strip().split("|")
@@ -81,15 +81,19 @@ def partitions() -> dict[str, Partition]:
 
 
 def minutes_of(limit: str) -> int:
-    """Minutes of a time limit in SLURM's notation (see `seconds_of`); UNLIMITED if there is none."""
+    """Returns the minutes of a time limit in SLURM's notation, or UNLIMITED if there is none.
+
+    See `seconds_of`.
+    """
     seconds = seconds_of(limit)
     return UNLIMITED if seconds is None else seconds // 60
 
 
 def seconds_of(text: str) -> int | None:
-    """Seconds of a time in SLURM's notation: `30` (minutes), `30:00`, `1:30:00`, `2-00:00:00`, `1-12`.
+    """Returns the seconds of a time in SLURM's notation, or None for no limit.
 
-    None for no limit: `infinite`, `UNLIMITED`, "".
+    Examples: `30` (minutes), `30:00`, `1:30:00`, `2-00:00:00`, `1-12`. No limit is written as `infinite`,
+    `UNLIMITED` or "".
     """
     if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", text):
         return None
@@ -102,7 +106,7 @@ def seconds_of(text: str) -> int | None:
 
 
 def gpus_of(gres: str) -> dict[str, int]:
-    """Number of GPUs by type, from a node's generic resources such as `gpu:h100:8(S:0-1),nvme:1`."""
+    """Returns the number of GPUs of each type in a node's resources, such as `gpu:h100:8(S:0-1),nvme:1`."""
     found: dict[str, int] = {}
     for kind, count in re.findall(r"\bgpu(?::([A-Za-z][^:,()]*))?:(\d+)", gres):
         found[kind] = found.get(kind, 0) + int(count)
@@ -110,13 +114,16 @@ def gpus_of(gres: str) -> dict[str, int]:
 
 
 def setting(name: str) -> str:
-    """A setting of the running controller; '' if it has no such setting. Raises SlurmError."""
+    """Returns a setting of the running controller, or "" if it has no such setting. Raises SlurmError."""
     match = re.search(rf"^{name}\s*= *(.*)$", ask("scontrol", "show", "config"), re.MULTILINE)
     return match[1].strip() if match else ""
 
 
 def accounts(user: str) -> list[str]:
-    """Accounts that `user` may charge; [] if the cluster keeps no accounts. Raises SlurmError."""
+    """Returns the accounts that `user` may charge, or [] if the cluster has no accounts.
+
+    Raises SlurmError.
+    """
     if setting("AccountingStorageType") in ("", "accounting_storage/none", "(null)"):
         return []
     text = ask("sacctmgr", "--noheader", "--parsable2", "show", "assoc", f"user={user}", "format=account")
@@ -132,7 +139,7 @@ class Node:
 
 
 def job_nodes() -> list[Node]:
-    """The nodes of our own job, the first one first. Raises SlurmError outside of a job."""
+    """Returns the nodes of our own job, in their order. Raises SlurmError outside a job."""
     job = os.environ.get("SLURM_JOB_ID", "")
     listed = (
         re.search(r"^\s*NodeList=(\S+)", ask("scontrol", "show", "job", job), re.MULTILINE) if job else None
@@ -147,8 +154,10 @@ def job_nodes() -> list[Node]:
 
 
 def run_on_node(options: Sequence[str], command: str, seconds: int) -> str:
-    """Runs a shell line on a node, and returns its output. A node must be free within `seconds`. Raises
-    SlurmError."""
+    """Runs a shell line on a node and returns its output.
+
+    A node must be free within `seconds`. Raises SlurmError.
+    """
     call = ["srun", "--quiet", "--ntasks=1", f"--immediate={seconds}", "--time=5", *options]
     try:
         done = subprocess.run(
