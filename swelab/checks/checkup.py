@@ -1,4 +1,7 @@
-"""Checks whether this machine has everything that an experiment needs; says how to get what is missing."""
+"""Checks whether this machine has everything that an experiment needs.
+
+Each finding says how to get a missing thing.
+"""
 
 import os
 import shutil
@@ -20,7 +23,7 @@ from swelab.records import Fault
 from swelab.sandbox.scratch import scratch_base
 
 DISK_GIB, MEMORY_GIB, CORES = 5, 8, 2
-"""Minimum values: with less, the demo is slow or may not finish, but it is not stopped."""
+"""Minimum values. With less, the demo is slow or may not finish, but it is not stopped."""
 
 ADVICE = {
     "bubblewrap": ["make setup says what is missing; or set backend: docker in configs/config.yaml"],
@@ -29,9 +32,9 @@ ADVICE = {
 
 
 def look(settings: Config, plan: Experiment, sandboxes: bool = True) -> Iterator[Finding]:
-    """Yields findings on this machine, for the settings of configs/config.yaml and an experiment.
+    """Yields findings about this machine, for the settings of configs/config.yaml and an experiment.
 
-    sandboxes: whether jobs run on this machine itself, and not on a cluster's nodes.
+    sandboxes: whether jobs run on this machine itself, not on a cluster's nodes.
     """
     yield check_python()
     yield check_packages(Path("envs/cpu.txt"))
@@ -52,7 +55,7 @@ def look(settings: Config, plan: Experiment, sandboxes: bool = True) -> Iterator
 
 
 def check_python() -> Finding:
-    """Checks that this is the Python version of the pinned packages, in a virtual environment."""
+    """Checks that Python has the version of the pinned packages and runs in a virtual environment."""
     text = f"Python {sys.version.split()[0]} in {sys.prefix}"
     if sys.version_info[:2] != (3, 11):
         return fix(f"{text}: expected 3.11; run make setup PYTHON=/path/to/python3.11")
@@ -62,7 +65,7 @@ def check_python() -> Finding:
 
 
 def check_packages(pins_file: Path) -> Finding:
-    """Checks that the packages in a file of pins are installed with their versions."""
+    """Checks that the packages in a file of pins are installed in the pinned versions."""
     pins = dict(line.split("==") for line in pins_file.read_text().split() if "==" in line)
     here = {name: package_version(name) or "missing" for name in pins}
     wrong = [f"{name} {pin} (it is {here[name]})" for name, pin in pins.items() if here[name] != pin]
@@ -81,7 +84,7 @@ def check_programs() -> Finding:
 
 
 def check_torch() -> Finding:
-    """Checks that torch's build fits the machine's GPUs."""
+    """Checks that the build of torch fits the machine's GPUs."""
     gpus, build = [gpu.name for gpu in machine.gpus()], package_version("torch")
     if not build:
         return fix("torch: not installed; run make setup")
@@ -93,7 +96,7 @@ def check_torch() -> Finding:
 
 
 def check_scratch() -> Finding:
-    """Checks the space in the folder of sandboxes' files."""
+    """Checks the free space in the folder for sandboxes' files."""
     base = scratch_base()
     free, _ = machine.disk(base)
     text = f"scratch folder of sandboxes: {base}, {gib(free)} free"
@@ -103,7 +106,7 @@ def check_scratch() -> Finding:
 
 
 def check_disk(folder: Path) -> Finding:
-    """Checks the space for results in a folder, which need not exist yet."""
+    """Checks the free space for results in a folder, which need not exist yet."""
     free, place = machine.disk(folder)
     text = f"disk: {gib(free)} free at {place}"
     if free < GIB:
@@ -132,7 +135,7 @@ def check_cores() -> Finding:
 
 
 def check_endpoint(name: str, policy: Policy) -> Iterator[Finding]:
-    """Checks that the service of a policy answers; any status counts as an answer."""
+    """Checks that the service of a policy responds. A response of any status counts."""
     url = getattr(policy, "endpoint", None) or getattr(policy, "api_base", None)
     if not url:
         return

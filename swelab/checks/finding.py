@@ -1,4 +1,4 @@
-"""Findings of checks: how they are printed, and which of them stop a run."""
+"""Findings of checks: how they are printed, and which findings stop a run."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -20,10 +20,9 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check: the state of the thing checked, and the remedy if it is faulty.
+    """The result of one check: the state of a thing, and the remedy if it is faulty.
 
-    Despite a LOW finding a run works, but it may be slow or end early. With a FIX finding, nothing is
-    started.
+    With a LOW finding a run works, but it may be slow or end early. With a FIX finding, nothing is started.
     """
 
     severity: Severity
@@ -49,13 +48,15 @@ def fix(sentence: str) -> Finding:
 
 
 def wrong(what: str, where: str | Path = "", expected: str = "") -> Finding:
-    """Makes a finding about a fault of a file or a recipe that stops a run, in the form of an InputError."""
+    """Makes a finding to fix about a file or a recipe. Its sentence has the form of an InputError."""
     return fix(str(InputError(what, where, expected)))
 
 
 def catch(*checks: Callable[[], object], label: str = "") -> Iterator[Finding]:
-    """Yields the findings of checks. A Fault that a check raises becomes a finding to fix, prefixed with
-    `label`."""
+    """Yields the findings of checks.
+
+    A Fault that a check raises becomes a finding to fix, prefixed with `label`.
+    """
     for check in checks:
         try:
             if isinstance(findings := check(), Iterator):
@@ -65,7 +66,7 @@ def catch(*checks: Callable[[], object], label: str = "") -> Iterator[Finding]:
 
 
 def show(findings: Iterable[Finding], stream: TextIO | None = None) -> int:
-    """Prints findings as they come, by default to standard output. Returns the number to fix."""
+    """Prints findings as they come, by default to standard output. Returns the number of findings to fix."""
     count = 0
     for finding in findings:
         print(finding, file=stream, flush=True)
@@ -74,11 +75,14 @@ def show(findings: Iterable[Finding], stream: TextIO | None = None) -> int:
 
 
 def refusal(count: int, purpose: str = "") -> str:
-    """The last sentence of a check with `count` findings to fix. purpose: what the findings prevent."""
+    """Returns the summary line of a check.
+
+    count: number of findings to fix. purpose: the action that is blocked until they are fixed.
+    """
     return f"{count} to fix{purpose and f' before {purpose}'}; the lines that begin with FIX say how"
 
 
 def require(findings: Iterable[Finding], purpose: str = "anything is started") -> None:
-    """Prints findings to standard error as they come. Raises Fault if one must be fixed."""
+    """Prints findings to standard error as they come. Raises Fault if a finding must be fixed."""
     if count := show(findings, sys.stderr):
         raise Fault(refusal(count, purpose))

@@ -3,13 +3,14 @@
 With P weights, T of them trained, s bytes per number, R ranks that share them (FSDP), L tokens of the largest
 forward pass:
 
-    weights     P s / R, twice with a reference model (DPO, a divergence from the start); with several ranks
-                also two layers, or the embedding, unsharded while they are used
-    gradients   T s / R, or one layer's if the optimizer steps in the backward pass
+    weights     P s / R, twice with a reference model (DPO, a divergence from the start). With several ranks,
+                also two layers, or the embedding, which are unsharded while they are used
+    gradients   T s / R, or the gradients of one layer if the optimizer steps in the backward pass
     optimizer   2 T s / R: the two moments of AdamW
-    activations L s x layers x one layer's; with activation checkpointing L s x layers x width, and one
-                layer's, which may reuse the memory of logits that are freed by then
-    logits      L times the size of the vocabulary, and tensors that the loss computes from them
+    activations L s x layers x the activations of one layer per token. With activation checkpointing,
+                L s x layers x width, and the activations of one layer. The latter may reuse the memory of
+                logits that are already freed
+    logits      L times the size of the vocabulary, and tensors that the loss computes from the logits
 
 The activations of one layer are `WIDTHS` times the model's width, its key-value width and its feed-forward
 width, per token. The callers, `swelab.sft.train.preflight` and `swelab.rl.memory_needs`, document the
@@ -27,7 +28,7 @@ Widths = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one rank, by their content."""
+    """The memory of one rank in bytes, by content."""
 
     weights: float
     gradients: float
@@ -42,7 +43,7 @@ class Memory:
 
     @property
     def total(self) -> float:
-        """All together."""
+        """All bytes together."""
         return self.resident + self.activations + self.logits
 
     def __str__(self) -> str:
@@ -50,15 +51,19 @@ class Memory:
 
 
 def whole_weights(config: ModelConfig) -> int:
-    """Number of weights that a rank holds unsharded at a time: two layers, or all outside of layers if these
-    are more."""
+    """Returns the number of weights that a rank holds unsharded at the same time.
+
+    These are two layers, or all weights outside of layers if these are more.
+    """
     outside = config.weights - config.num_hidden_layers * config.layer_weights
     return max(2 * config.layer_weights, outside)
 
 
 def activations(config: ModelConfig, widths: Widths, checkpointing: bool) -> tuple[int, int]:
-    """Activations in numbers per token: (numbers that all layers keep for the backward pass, numbers that one
-    layer recomputes)."""
+    """Returns the number of activations per token, as (kept, recomputed).
+
+    kept: numbers that all layers keep for the backward pass. recomputed: numbers that one layer recomputes.
+    """
     shape = (config.hidden_size, config.key_width, config.intermediate_size)
     layer = sum(count * width for count, width in zip(widths, shape, strict=True))
     stay = config.hidden_size if checkpointing else layer
@@ -79,11 +84,12 @@ def estimate(
     checkpointing: bool = False,
     overlap: bool = True,
 ) -> Memory:
-    """Memory of one rank.
+    """Returns the memory of one rank.
 
     size: bytes per number. logits: bytes of all logits. copies: number of copies of the weights. trainable:
-    number of weights that training changes; None for all. in_backward: the optimizer steps in the backward
-    pass. overlap: the logits are still in memory when a layer's activations are recomputed.
+    number of weights that training changes, or None for all weights. in_backward: whether the optimizer steps
+    in the backward pass. overlap: whether the logits are still in memory when a layer's activations are
+    recomputed.
     """
     numbers = (config.weights if trainable is None else trainable) * size / ranks
     stay, again = (tokens * size * count for count in activations(config, widths, checkpointing))

@@ -1,4 +1,4 @@
-"""Checks that the things behind a run work: a sandbox, a service, the keys of a policy."""
+"""Checks that the things that a run uses work: a sandbox, a service, the keys of a policy."""
 
 import os
 import tempfile
@@ -16,7 +16,7 @@ from swelab.sandbox import open_backend
 
 
 def sandbox_fault(name: str) -> str:
-    """Why no command can run in a sandbox of a backend; "" if one can."""
+    """Returns why no command can run in a sandbox of a backend, or "" if a command can run."""
     try:
         backend = open_backend(name)
         if backend.name != "bubblewrap":
@@ -29,15 +29,17 @@ def sandbox_fault(name: str) -> str:
 
 
 def check_sandboxes(name: str, advice: str = "see docs/sandboxes.md") -> Finding:
-    """Checks that a command runs in a sandbox of a backend; for docker and remote, only that the backend
-    answers."""
+    """Checks that a command runs in a sandbox of a backend.
+
+    For backends other than bubblewrap, checks only that the backend works on this machine.
+    """
     if fault := sandbox_fault(name):
         return fix(f"sandboxes ({name}): {fault}; {advice}")
     return ok(f"sandboxes ({name}): {'a command ran in one' if name == 'bubblewrap' else 'it answers'}")
 
 
 def check_keys(name: str, policy: Policy) -> Iterator[Finding]:
-    """Checks that the environment has the keys that a policy names. Their values are not shown."""
+    """Checks that the environment has the keys that a policy names. The values are not shown."""
     for variable in key_variables(policy):
         if os.environ.get(variable, "").strip(" :"):
             yield ok(f"policy {name}: {variable} is set")
@@ -46,9 +48,10 @@ def check_keys(name: str, policy: Policy) -> Iterator[Finding]:
 
 
 def ask(base: str, path: str, token: str | None = None, seconds: float = 10) -> httpx.Response:
-    """Sends a GET and returns the response of any status. A request to this machine bypasses the proxy.
+    """Sends a GET request and returns the response, also if its status is an error.
 
-    base: the service's address. Raises Fault if nothing answers.
+    A request to this machine bypasses the proxy. base: address of the service. Raises Fault if nothing
+    responds.
     """
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
@@ -61,7 +64,7 @@ def ask(base: str, path: str, token: str | None = None, seconds: float = 10) -> 
 
 
 def answers(base: str, path: str, token: str | None = None, seconds: float = 5) -> bool:
-    """Checks that a service answers a GET with 200."""
+    """Returns whether a service answers a GET request with status 200."""
     try:
         return ask(base, path, token, seconds).status_code == 200
     except Fault:
