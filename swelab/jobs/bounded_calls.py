@@ -1,8 +1,8 @@
 """Calls functions that parse hostile text in child processes, with limits on time and memory.
 
 A regular expression that backtracks without end, or a parser that recurses without end, holds the
-interpreter's lock and blocks its whole process. In a child process it blocks only that child, which is killed
-and restarted.
+interpreter's lock and blocks its whole process. In a child process, it blocks only the child. The child is
+killed and restarted.
 """
 
 import os
@@ -39,8 +39,8 @@ class Unread(Fault):
 class BoundedCalls:
     """Calls module-level functions in child processes, which are started on demand and reused.
 
-    Thread-safe: concurrent calls run in different children, so a slow call delays no other. Arguments and
-    results are pickled. cpu_seconds: limit of each call.
+    Thread-safe. Concurrent calls run in different children, so a slow call delays no other call. Arguments
+    and results are pickled. cpu_seconds: CPU time limit of each call.
     """
 
     def __init__(self, cpu_seconds: float = CPU_SECONDS):
@@ -48,9 +48,9 @@ class BoundedCalls:
         self._idle: list[_Child] = []
 
     def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Returns the function's result, or raises its exception.
+        """Calls the function in a child process. Returns its result, or raises its exception.
 
-        Raises Unread beyond the limits, OSError (no process).
+        Raises Unread if the call exceeds its limits, OSError if no process can be started.
         """
         request = pickle.dumps((self._cpu_seconds, function, arguments))
         try:
@@ -91,7 +91,7 @@ class _Child:
         raise Unread(f"it took more than {bounds}")
 
     def _ended_with(self) -> int | None:
-        """The exit code of the process; waits up to a second for it. None while the process runs."""
+        """Returns the exit code of the process, or None if it still runs. Waits up to a second."""
         try:
             return self._process.wait(1) if self._process else None
         except subprocess.TimeoutExpired:
@@ -163,8 +163,10 @@ def _packed(error: Exception) -> bytes:
 
 
 def serve() -> None:
-    """Answers calls in the child until the parent dies. The kernel kills the child if a call takes too
-    long."""
+    """Answers calls in the child until the parent dies.
+
+    The kernel kills the child if a call takes too long.
+    """
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a function's output must not mix with the answers
     signal.signal(signal.SIGINT, signal.SIG_IGN)

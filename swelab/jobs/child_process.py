@@ -1,12 +1,11 @@
-"""Child processes that never outlive us.
+"""Starts child processes that never outlive this process.
 
-A model server or a trainer starts processes of its own. `Tethered` puts the whole tree into a PID namespace
-(bubblewrap), whose processes the kernel kills when its first process ends. That happens when we stop it, when
-we end, and when we are killed with SIGKILL.
-
-Without bubblewrap, or without user namespaces, the child asks the kernel to kill it with its parent
-(`PR_SET_PDEATHSIG`), and `stop` kills its process group. In both ways the child also ends with the thread
-that started it.
+A model server or a trainer starts processes of its own. `Tethered` puts the whole process tree into a PID
+namespace (bubblewrap). The kernel kills all processes of the namespace when its first process ends. That
+happens when we stop it, when we end, and when we are killed with SIGKILL.
+Without bubblewrap, or without user namespaces, the child asks the kernel to kill it when its parent ends
+(`PR_SET_PDEATHSIG`). Then `stop` kills the process group of the child. In both cases the child also ends when
+the thread that started it ends.
 """
 
 import json
@@ -26,7 +25,7 @@ from typing import IO
 from swelab.records import shorten
 
 PRIVATE = "/dev/shm"
-"""In a namespace, a folder in memory that only the command sees. It is removed with the namespace."""
+"""A folder in memory that only the command in a namespace sees. It is removed with the namespace."""
 
 LID = (
     *("bwrap", "--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc"),
@@ -34,10 +33,12 @@ LID = (
 )
 
 UNMASKED = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-"""Opens another namespace, for a command that makes namespaces itself: under LID the kernel treats /proc as
-masked."""
+"""Opens another namespace, for a command that makes namespaces itself.
+
+Under LID the kernel treats /proc as masked.
+"""
 REAPER = '"$@" & wait $!'
-"""The first process of a namespace: it reaps orphaned processes."""
+"""The first process of a namespace. It reaps orphaned processes."""
 
 FAULT = re.compile(r"\b\w*(Error|Exception|Killed|out of memory)\b", re.IGNORECASE)
 
@@ -48,12 +49,14 @@ if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
 os.execvp(sys.argv[2], sys.argv[2:])
 """
-"""Runs a program that the kernel kills with its parent (PR_SET_PDEATHSIG is 1). Exits if the parent died
-before that call: getppid() then differs."""
+"""Runs a program that the kernel kills when its parent ends (PR_SET_PDEATHSIG is 1).
+
+Exits if the parent ended before that call. Then getppid() differs.
+"""
 
 
 def torch_environment(threads: int) -> dict[str, str]:
-    """Our environment for a child that imports swelab, and runs torch on `threads` CPUs."""
+    """Returns our environment for a child that imports swelab and runs torch on `threads` CPUs."""
     root = str(Path(__file__).resolve().parents[2])
     return {
         **os.environ,
@@ -66,7 +69,7 @@ def torch_environment(threads: int) -> dict[str, str]:
 
 @cache
 def has_namespaces() -> bool:
-    """Whether bubblewrap is installed and allowed to open a PID namespace here."""
+    """Returns whether bubblewrap is installed and allowed to open a PID namespace here."""
     try:
         return subprocess.run([*LID, "true"], capture_output=True, timeout=20).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
@@ -75,7 +78,7 @@ def has_namespaces() -> bool:
 
 @cache
 def unmasked() -> Sequence[str]:
-    """The command prefix `UNMASKED` for this user; empty if it is not permitted here."""
+    """Returns the command prefix `UNMASKED` for this user, or () if it is not permitted here."""
     for mapped in ((), ("--user", "--map-current-user")):
         lid = (*UNMASKED, *mapped)
         with suppress(OSError, subprocess.TimeoutExpired):
@@ -85,15 +88,16 @@ def unmasked() -> Sequence[str]:
 
 
 Command = Callable[[str], Sequence[str]]
-"""Makes the arguments of a command from the path of its private folder."""
+"""Function from the path of a private folder to the arguments of a command."""
 
 
 class Tethered:
-    """A started command. Its output goes to `log`. It ends with `stop`, or when we end.
+    """A started command, whose output goes to `log`. The command ends with `stop`, or when we end.
 
-    `command` makes the argument vector from the path of a private folder, which holds `files` and is the
-    command's TMPDIR; secrets in it are not visible in `ps`, and are removed. `stdin`: descriptor of its
-    input; by default empty. `nests`: the command makes sandboxes itself, so it runs under `UNMASKED`.
+    `command` makes the argument vector from the path of a private folder. The folder contains `files`, and is
+    the command's TMPDIR. Secrets in `files` are not visible in `ps`, and are removed at the end. `stdin`:
+    descriptor of the command's input, by default empty. `nests`: whether the command makes sandboxes itself.
+    Then it runs under `UNMASKED`.
     """
 
     def __init__(
@@ -148,11 +152,11 @@ class Tethered:
         return _popen(argv, {**env, "TMPDIR": self._scratch}, log, [], self._stdin)
 
     def poll(self) -> int | None:
-        """The command's exit status, or None while it runs."""
+        """Returns the command's exit status, or None while it runs."""
         return self.process.poll()
 
     def _command_pid(self) -> int | None:
-        """The command's own pid. In a namespace, it is the child of the namespace's first process."""
+        """Returns the command's own pid. In a namespace, the command is the child of the first process."""
         if not self._first:
             return self.process.pid
         try:
@@ -162,8 +166,10 @@ class Tethered:
             return None
 
     def stop(self, grace_seconds: float = 5) -> None:
-        """Interrupts the command (unless the grace is 0), waits, then kills processes that still run.
-        Idempotent."""
+        """Interrupts the command, waits, then kills processes that still run. May be called twice.
+
+        With a grace of 0, the processes are killed at once.
+        """
         if grace_seconds and self.process.poll() is None and (pid := self._command_pid()):
             with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.kill(pid, signal.SIGINT)
@@ -190,7 +196,7 @@ def _popen(
 
 
 def tail(log: Path, size: int = 16384) -> str:
-    """The last `size` bytes of a log, as text."""
+    """Returns the last `size` bytes of a log as text."""
     with open(log, "rb") as stream:
         stream.seek(0, os.SEEK_END)
         stream.seek(max(0, stream.tell() - size))
@@ -198,7 +204,10 @@ def tail(log: Path, size: int = 16384) -> str:
 
 
 def fault_line(log: Path) -> str:
-    """The log's last line that names a fault; if no line does, the log's last lines joined into one."""
+    """Returns a log's last line that names a fault.
+
+    If no line names a fault, returns the log's last lines, joined into one.
+    """
     lines = [line.strip() for line in tail(log).replace("\r", "\n").splitlines() if line.strip()]
     faults = [line for line in lines if FAULT.search(line)]
     return shorten(faults[-1] if faults else " | ".join(lines[-3:]) or "it printed nothing", 300)

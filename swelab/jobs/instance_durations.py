@@ -1,7 +1,8 @@
-"""Records how long instances take, so that long instances start first and do not delay the end of a shard.
+"""Records how long instances take, so that long instances start first.
 
-A small table lies next to each journal (`<shard>.seconds.tsv`: instance id, wall seconds). It affects only
-the order of work, so a damaged or missing line costs only time.
+So a long instance does not delay the end of a shard. Next to each journal there is a small table of instance
+ids and wall seconds (`<shard>.seconds.tsv`). It affects only the order of work, so a damaged or missing line
+costs only time.
 """
 
 import statistics
@@ -16,13 +17,15 @@ SUFFIX = ".seconds.tsv"
 
 
 def _name(item: Any) -> str:
-    """The instance id of an item; "" if it has none, such as a run for several tasks."""
+    """Returns the instance id of an item, or "" if it has none, such as a run for several tasks."""
     return str(item.get("instance_id", "") if isinstance(item, Mapping) else getattr(item, "instance_id", ""))
 
 
 class Timings:
-    """The durations of a journal's instances. They are read together with the durations of other policies on
-    the subset."""
+    """The durations of a journal's instances.
+
+    Durations of other policies on the same subset are read, too.
+    """
 
     def __init__(self, journal: Path):
         self.path = journal.with_suffix(SUFFIX)
@@ -53,7 +56,10 @@ class Timings:
         return sorted(todo, key=lambda pair: -known.get(_name(pair[1]), middle))
 
     def known_durations(self, names: set[str]) -> dict[str, float]:
-        """Mean seconds by instance over all policies, whose journals are in <stage>/<policy>/<subset>/."""
+        """Returns the mean seconds of each instance over all policies.
+
+        The journals of the policies are in <stage>/<policy>/<subset>/.
+        """
         found: dict[str, list[float]] = {}
         stage, subset = self.path.parent.parent.parent, self.path.parent.name
         for path in sorted({self.path, *stage.glob(f"*/{subset}/*{SUFFIX}")}):

@@ -1,8 +1,8 @@
 """Append-only journals, from which a killed stage resumes.
 
 A failed job loses its declared outputs. So finished work is written to a journal under `results/progress/`,
-one line for each item, and counts once it is on disk. A line's `key` identifies its inputs; a line with
-another key is not used.
+one line for each item. A line counts once it is on disk. Its `key` identifies the inputs of the item. A line
+with another key is not used.
 """
 
 import errno
@@ -19,7 +19,7 @@ from swelab.records import InputError, Kind, Record, line
 
 
 def lock(path: str | Path) -> IO[bytes]:
-    """Opens `path` to append, and locks it for this process until it is closed or the process ends.
+    """Opens `path` for appending, and locks the file until it is closed or this process ends.
 
     Raises InputError if another process holds the lock, or if this user may not write the file.
     """
@@ -41,13 +41,13 @@ def lock(path: str | Path) -> IO[bytes]:
 
 
 def read_journal(path: str | Path) -> Iterator[Record]:
-    """The lines of a journal that no process is writing, oldest first; damaged lines are left out."""
+    """Yields the lines of a journal that no process is writing, oldest first. Damaged lines are left out."""
     with open(path, "rb") as stream:
         yield from (record for _, record in _lines(stream) if record is not None)
 
 
 def _lines(stream: IO[bytes]) -> Iterator[tuple[bytes, Record | None]]:
-    """(text, record) of each complete line; record is None for a damaged line."""
+    """Yields (text, record) of each complete line. record is None for a damaged line."""
     for text in stream:
         if not text.endswith(b"\n"):
             return
@@ -59,7 +59,7 @@ def _lines(stream: IO[bytes]) -> Iterator[tuple[bytes, Record | None]]:
 
 
 def owner(path: Path) -> str:
-    """A clause that names the owner of a file, or of the first existing folder above it."""
+    """Returns a clause that names the owner of a file, or of the first existing folder above it."""
     there = next((each for each in (path, *path.parents) if os.access(each, os.F_OK)), None)
     if there is None:
         return ""
@@ -74,9 +74,8 @@ class Journal:
     """One journal file, open for one process at a time.
 
     Lines are {"key": str, ...}. An incomplete last line, which a kill leaves, is removed on opening. Damaged
-    lines before it count as absent; their number is printed to standard error. Memory holds only the offset
-    of each key's newest line, so it does not grow with the size of trajectories.
-
+    lines before it count as absent. Their number is printed to standard error. Memory holds only the offset
+    of the newest line of each key, so it does not grow with the size of trajectories.
     Raises InputError if another process has the journal open, or if none of its lines can be read.
     """
 
@@ -112,14 +111,14 @@ class Journal:
         return iter(self._offsets)
 
     def get(self, key: str) -> Record:
-        """The newest line of `key`. Raises KeyError."""
+        """Returns the newest line of `key`. Raises KeyError."""
         with open(self.path, "rb") as stream:
             stream.seek(self._offsets[key])
             record: Record = json.loads(stream.readline())
         return record
 
     def record(self, key: str, kind: type[Kind]) -> Kind:
-        """The newest record of `key`, without the time of writing. Raises KeyError."""
+        """Returns the newest record of `key`, without the time of writing. Raises KeyError."""
         return kind.of({name: value for name, value in self.get(key).items() if name != "journalled"})
 
     def append(self, *records: Record) -> None:

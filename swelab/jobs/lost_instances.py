@@ -1,4 +1,4 @@
-"""Counts a shard's losses to infrastructure, and limits them: beyond the limit the shard fails."""
+"""Counts the instances of a shard that were lost to infrastructure. Beyond a limit, the shard fails."""
 
 import math
 from collections.abc import Callable
@@ -8,8 +8,10 @@ from typing import Generic
 from swelab.records import Fault, Kind
 
 STREAK = 4
-"""After so many losses in a row, and at least one per worker, we assume that further instances would be lost
-too."""
+"""Number of losses in a row after which we assume that further instances would be lost, too.
+
+With more workers than that, the number is one loss per worker.
+"""
 
 
 class ShardLost(Fault):
@@ -20,8 +22,9 @@ class ShardLost(Fault):
 class Losses(Generic[Kind]):
     """Counts the losses of one shard. At most `most` losses are allowed.
 
-    reason_of: why an instance was lost, from its record. policy: the policy whose recipe sets `most`. option:
-    the command's option that sets `most`, if no policy does. noun: name of finished instances in messages.
+    reason_of: returns why an instance was lost, from its record. policy: the policy whose recipe sets `most`.
+    option: the command-line option that sets `most`, if no policy does. noun: name of finished instances in
+    messages.
     """
 
     most: float = math.inf
@@ -38,11 +41,12 @@ class Losses(Generic[Kind]):
         self._streak = self._streak + 1 if is_lost else 0
         self.count += is_lost
         if is_lost and not self.first:
-            name = record.get("instance_id") or ", ".join(record.get("instances", []))  # of a shared run
+            # The record of a run for several tasks has `instances`.
+            name = record.get("instance_id") or ", ".join(record.get("instances", []))
             self.first = f"{name}: {self.reason_of(record)}"
 
     def hopeless(self, workers: int) -> bool:
-        """Whether the shard already fails, and further instances would probably be lost too."""
+        """Returns whether the shard already fails and further instances would probably be lost, too."""
         return self.count > self.most and self._streak >= max(STREAK, workers)
 
     def check(self, total: int) -> None:

@@ -1,8 +1,8 @@
-"""Manifests: the code, inputs, recipes and packages that made an output.
+"""Manifests, which record the code, inputs, recipes and packages that made an output.
 
-Every stage writes a manifest next to its first output. It has the hash of each file that the stage read, of
-each recipe as it was used, and of each file that the stage wrote. So a score can be traced back to its first
-inputs, file by file.
+Every stage writes a manifest next to its first output. The manifest has the hash of each file that the stage
+read, of each recipe as it was used, and of each file that the stage wrote. So a score can be traced back to
+its first inputs, file by file.
 """
 
 import os
@@ -34,14 +34,14 @@ PACKAGES = (
 STARTED = time.time()
 ROOT = Path(__file__).resolve().parents[2]
 DATA = (".json", ".jsonl", ".tar")
-"""Suffixes of a file's name that the name of its manifest leaves out."""
+"""Suffixes of file names that the name of a manifest leaves out."""
 
 
 def code_identity(root: Path = ROOT) -> Record:
-    """{"commit", "dirty"}: the commit of the running code, and whether the tree differs from it.
+    """Returns {"commit", "dirty"}: the commit of the running code, and whether the tree differs from it.
 
     If git cannot tell (no git, no repository), commit is "" and dirty is None (unknown). A clone that another
-    user owns is read too, because its code is what runs here.
+    user owns is read, too, because its code is what runs here.
     """
 
     def git(*arguments: str) -> str | None:
@@ -59,13 +59,13 @@ def code_identity(root: Path = ROOT) -> Record:
 
 
 def packages() -> dict[str, str]:
-    """Versions of the packages that results depend on, and of Python."""
+    """Returns the versions of Python and of the packages that results depend on."""
     versions = {name: package_version(name) for name in PACKAGES}
     return {"python": platform.python_version()} | {name: each for name, each in versions.items() if each}
 
 
 def package_version(package: str) -> str:
-    """The version of a package; "" if it is not installed."""
+    """Returns the version of a package, or "" if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -78,12 +78,14 @@ PLACE = {
     "workers": "SWELAB_WORKERS",
     "partition": "SLURM_JOB_PARTITION",
 }
-"""Facts in a manifest about the place of the run: name -> environment variable."""
+"""Maps the name of each fact about the place of a run to its environment variable."""
 
 
 def run_place() -> dict[str, str]:
-    """Facts about the place where this process runs; unknown ones are left out. None of them triggers a
-    rerun."""
+    """Returns facts about the place where this process runs. Unknown facts are left out.
+
+    None of these facts triggers a rerun.
+    """
     return {name: os.environ[variable] for name, variable in PLACE.items() if os.environ.get(variable)}
 
 
@@ -92,11 +94,11 @@ Paths = str | Path | Iterable[str | Path] | None
 
 
 class Stage:
-    """A running stage. Make it before the stage reads anything, so that later edits do not change its
-    manifest.
+    """A running stage.
 
-    recipes: the part of each recipe that the stage uses, by the recipe's path. inputs: files and folders by
-    role. Raises InputError on a missing input.
+    Create it before the stage reads anything, so that later edits do not change its manifest. recipes: maps
+    the path of each recipe to the part that the stage uses. inputs: the files and folders of each role.
+    Raises InputError if an input is missing.
     """
 
     def __init__(self, rule: str, recipes: Mapping[str | Path, Record] | None = None, **inputs: Paths):
@@ -113,10 +115,10 @@ class Stage:
         }
 
     def record(self, outputs: Outputs = (), **facts: object) -> Record:
-        """The manifest (`stage_records.Manifest`) with further `facts`; paths among them become text.
+        """Returns the manifest (`stage_records.Manifest`) with additional `facts`.
 
-        outputs: files and folders that were written, with their hashes if known. A fact `place` is merged
-        with the known facts about the place of the run.
+        Paths in `facts` become text. outputs: files and folders that were written, with their hashes if
+        known. A fact `place` is merged with the known facts about the place of the run.
         """
         place = {**run_place(), **facts.pop("place", {})}  # type: ignore[dict-item]
         known = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs, "")
@@ -139,25 +141,30 @@ class Stage:
 
 
 def listed(paths: Paths) -> list[str | Path]:
-    """The paths of one role, as a list."""
+    """Returns the paths of one role as a list."""
     return [paths] if isinstance(paths, str | Path) else list(paths or [])
 
 
 def manifest_path(path: str | Path) -> Path:
-    """Path of a file's manifest: `<name>.manifest.json` in the same folder."""
+    """Returns the path of a file's manifest: `<name>.manifest.json` in the same folder."""
     path = Path(path)
     return path.with_name(f"{path.stem if path.suffix in DATA else path.name}.manifest.json")
 
 
 def path_here(path: str | Path) -> str:
-    """`path` relative to the working folder if it lies below it, with slashes; otherwise absolute. A `~` at
-    its start is the user's home."""
+    """Returns `path` relative to the working folder if `path` is below it, otherwise absolute.
+
+    The result has slashes. A `~` at the start of `path` is the user's home.
+    """
     absolute, here = Path(os.path.abspath(os.path.expanduser(path))), Path.cwd()
     return (absolute.relative_to(here) if absolute.is_relative_to(here) else absolute).as_posix()
 
 
 def sha256_of(path: str | Path) -> str:
-    """SHA-256 (hex) of a file, or of the names and hashes of all files below a folder. Raises InputError."""
+    """Returns the SHA-256 (hex) of a file, or of the names and hashes of all files below a folder.
+
+    Raises InputError.
+    """
     path = Path(path)
     if not path.is_dir():
         try:

@@ -1,7 +1,7 @@
-"""Spreads instances over an existing Ray cluster: one process of ours on each host, with threads in it.
+"""Spreads instances over an existing Ray cluster: one process of ours on each host, with several threads.
 
-The repository (code, recipes, results) is on a file system that all hosts see under the same path. A host
-makes the sandboxes for its own instances. The loss of a host is an infrastructure loss: its instances are
+The repository (code, recipes, results) is on a file system that all hosts see under the same path. Each host
+makes the sandboxes for its own instances. The loss of a host is an infrastructure loss. Its instances are
 repeated on other hosts.
 """
 
@@ -24,7 +24,7 @@ from swelab.records import Fault, InputError, Record, shorten
 
 ROOT = Path(__file__).resolve().parents[2]
 CARRIED = ("SWELAB_BACKEND", "SWELAB_TOOLBOX", "SWELAB_SANDBOX_IMAGE", "SWELAB_RUN", "DOCKER_HOST")
-"""Environment variables of this process that hosts get too, besides `Place.variables`."""
+"""Environment variables of this process that hosts get in addition to `Place.variables`."""
 CONNECT_SECONDS = 20
 START_SECONDS = 300
 CLOSE_SECONDS = 60
@@ -35,23 +35,23 @@ class RayFailed(Fault):
 
 
 class Place(Protocol):
-    """Settings for work on a host. It is pickled, so it holds only records and paths."""
+    """The settings of the work on a host. They are pickled, so they hold only records and paths."""
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Further environment variables that the work needs."""
+        """Additional environment variables that the work needs."""
         ...
 
     def open(self, count: int) -> AbstractContextManager[Work]:
-        """Opens a function that turns an instance into a record, for `count` calls at the same time."""
+        """Opens a function that computes the record of an instance, for `count` calls at the same time."""
         ...
 
     def is_lost(self, record: Any) -> bool:
-        """Whether a record is an infrastructure loss."""
+        """Returns whether a record is an infrastructure loss."""
         ...
 
     def lost(self, item: Any, reason: str) -> Record:
-        """The record of an instance whose hosts were lost repeatedly."""
+        """Returns the record of an instance whose hosts were lost repeatedly."""
         ...
 
 
@@ -66,7 +66,7 @@ class RayHost:
         self._stack = contextlib.ExitStack()
 
     def open(self) -> str:
-        """Prepares for work; returns "" or a line about the fault."""
+        """Prepares for work. Returns "" or a line about the fault."""
         try:
             self._work = self._stack.enter_context(self._place.open(self._count))
         except Fault as fault:
@@ -74,7 +74,7 @@ class RayHost:
         return ""
 
     def attempt(self, key: str, item: Any) -> Done | str:
-        """The finished instance, or a line about a fault that ends the run."""
+        """Returns the finished instance, or a line about a fault that ends the run."""
         try:
             return attempt(key, item, self._work, self._place.is_lost)
         except Fault as fault:
@@ -86,7 +86,7 @@ class RayHost:
 
 
 def _boot(root: str) -> Any:
-    """A class that is pickled by value, and imports this module from the shared folder on its host."""
+    """Returns a class that is pickled by value and imports this module from the host's shared folder."""
 
     class Booted:
         def __init__(self, *arguments: Any):
@@ -103,7 +103,7 @@ def _boot(root: str) -> Any:
 
 @dataclass
 class _Seat:
-    """A host's actor, and how many more instances the host can process."""
+    """A host's actor, and the number of further instances that the host can process."""
 
     node: str
     actor: Any
@@ -111,8 +111,10 @@ class _Seat:
 
 
 class RayWorkers:
-    """Works on up to `count` instances at the same time, over all hosts of the cluster at `address`
-    ($RAY_ADDRESS)."""
+    """Processes up to `count` instances at the same time, over all hosts of a Ray cluster.
+
+    address: host:port of the cluster, by default $RAY_ADDRESS.
+    """
 
     def __init__(self, count: int, address: str | None = None):
         self.count = count
@@ -127,18 +129,18 @@ class RayWorkers:
             raise RayFailed(f"no Ray cluster answers at {self.address}: {error}") from None
 
     def run(self, todo: Todo, place: Place) -> Generator[list[Done], None, None]:
-        """Yields finished instances as they come. They are started in the order of `todo`.
+        """Yields finished instances as they come. Instances are started in the order of `todo`.
 
-        Raises Fault (of the work), RayFailed.
+        Raises Fault (from the work), RayFailed.
         """
         with self._spread(place) as spread:
             yield from spread.run(todo)
 
     @contextmanager
     def calls(self, place: Place) -> Iterator[Callable[[str, Any], Done]]:
-        """Yields a function that waits until a host has processed an instance; `count` threads may call it.
+        """Yields a function that processes an instance on a host, and waits for the result.
 
-        It raises Fault (of the work), RayFailed.
+        `count` threads may call the function. It raises Fault (from the work), RayFailed.
         """
         with self._spread(place) as spread:
             yield spread.call
@@ -165,8 +167,6 @@ def _last(error: Exception) -> str:
 
 
 class _Spread:
-    """One run over a cluster."""
-
     def __init__(self, ray: Any, count: int, place: Place):
         self.ray, self.count, self.place = ray, count, place
         self.seats: list[_Seat] = []
@@ -216,7 +216,7 @@ class _Spread:
             seat.room -= 1
 
     def _take(self, reference: Any, seat: _Seat, key: str, item: Any) -> Done | None:
-        """The result of an instance; None if its host was lost and the instance must be repeated."""
+        """Returns the result of an instance, or None if the host was lost and it must be repeated."""
         try:
             found: Done | str = self.ray.get(reference)
         except self._lost as error:
@@ -241,8 +241,10 @@ class _Spread:
             self._fill()
 
     def _fill(self) -> None:
-        """Starts an actor on each live host that has no actor. Raises RayFailed if there is no host for a
-        while."""
+        """Starts an actor on each live host that has no actor.
+
+        Raises RayFailed if there is no host for a while.
+        """
         for wait in (0, *RETRY_SECONDS, *RETRY_SECONDS):
             time.sleep(wait)
             nodes = [node["NodeID"] for node in self.ray.nodes() if node["Alive"]]

@@ -1,6 +1,6 @@
-"""Runs the instances of one job. A resumed run does only those that a killed run did not finish.
+"""Runs the instances of one job. A resumed run skips the instances that a killed run finished.
 
-Instances run concurrently. Each finished instance is journalled.
+Instances run concurrently. Each finished instance is written to the journal.
 """
 
 import os
@@ -33,16 +33,16 @@ def run_shard(
     is_paused: Callable[[Kind], bool] = lambda record: False,
     losses: Losses[Kind] | None = None,
 ) -> Iterator[Kind]:
-    """Works through `items` (pairs of journal key and instance) and yields a record of each, in order.
+    """Processes `items` (pairs of journal key and instance) and yields a record of each, in order.
 
     `open_work` yields the function from an instance to its record. It is opened only if the journal lacks an
     instance, so that no model server starts for nothing. Instances with long past durations start first. If
     `is_lost` is true of a record (lost to infrastructure), the instance is repeated after each of
-    RETRY_SECONDS, and by a later run; if `is_paused` is true, only by a later run. An exception ends the run,
-    after the running instances are journalled. With a `place` and $SWELAB_EXECUTOR "ray", instances are
-    spread over a Ray cluster without `open_work`. Raises ShardLost before the first record if more instances
-    are lost than `losses` allows. After several losses in a row beyond that number, no further instance
-    starts.
+    RETRY_SECONDS, and by a later run. If `is_paused` is true, the instance is repeated only by a later run.
+    An exception ends the run after the running instances are written to the journal. With a `place` and
+    $SWELAB_EXECUTOR "ray", instances are spread over a Ray cluster without `open_work`. Raises ShardLost
+    before the first record if more instances are lost than `losses` allows. After several losses in a row
+    beyond that number, no further instance starts.
     """
     progress = Progress(len(items), label)
     kept = ((key, journal.record(key, kind)) for key, _ in items if key in journal)
@@ -86,5 +86,5 @@ def _batches(
 
 
 def now() -> float:
-    """Seconds since the epoch, to the millisecond."""
+    """Returns the seconds since the epoch, to the millisecond."""
     return round(time.time(), 3)

@@ -1,8 +1,8 @@
-"""Changes how Snakemake records finished jobs, from which it decides what to run again.
+"""Changes how Snakemake records finished jobs. From these records it decides what to run again.
 
-Paid outputs are flagged `update`: Snakemake leaves them in place, and their script replaces them completely.
-Without this module, Snakemake would copy them before each job (including 65 GB of weights). After a failure
-it would record the old outputs as made by the new recipe.
+Outputs that cost money are flagged `update`. Snakemake leaves them in place, and their script replaces them
+completely. Without this module, Snakemake would copy them before each job (including 65 GB of weights). After
+a failure it would record the old outputs as made by the new recipe.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ from snakemake.persistence import FileBackupMixin, ParamsChange, PersistenceBase
 from snakemake.persistence.file import FilePersistence
 
 PLACES = frozenset({"results/images/sandbox/image.json"})
-"""Inputs that only determine where a job runs, so outputs do not depend on them."""
+"""Inputs that only determine where a job runs. Outputs do not depend on them."""
 
 
 def keep_paid_outputs() -> None:
@@ -25,11 +25,11 @@ def keep_paid_outputs() -> None:
     write = FilePersistence._write_record
 
     def begin(self: Any, path: Path) -> None:
-        """Replaces Snakemake's backup of an output and the backup's removal; makes no copy."""
+        """Replaces Snakemake's backup of an output, and the removal of the backup. Makes no copy."""
         kept.discard(path.as_posix())
 
     def keep(self: Any, path: Path) -> bool:
-        """Replaces the restoring of the backup; returns whether the output still exists."""
+        """Replaces the restoration of the backup. Returns whether the output still exists."""
         if path.exists():
             kept.add(path.as_posix())
         return path.exists()
@@ -50,7 +50,7 @@ def forget_places() -> None:
 
     @lru_cache
     def without(self: Any, job: Any) -> list[str]:
-        """The inputs that Snakemake records of a job."""
+        """Returns the inputs that Snakemake records for a job, without PLACES."""
         return [path for path in inputs(self, job) if path not in PLACES]
 
     PersistenceBase._input = without
@@ -59,7 +59,7 @@ def forget_places() -> None:
 def ask_manifests(digest: Callable[[str], str]) -> None:
     """Makes Snakemake use manifests for jobs without a record, such as after `.snakemake` was removed.
 
-    digest: why the file at a path is out of date, such as a changed recipe; "" if it is not.
+    digest: returns why the file at a path is out of date, such as a changed recipe, or "" if it is not.
     """
     remembers, changed = PersistenceBase.has_metadata, PersistenceBase.params_changed
     against = cache(lambda job: digest(str(job.output[0])) if job.output else "")
@@ -81,8 +81,8 @@ def ask_manifests(digest: Callable[[str], str]) -> None:
 def look_behind_ancient_files() -> None:
     """Makes Snakemake check a job for changes even if only `ancient` files connect it to a job that runs.
 
-    An `ancient` file makes no job run again. But Snakemake skipped every check of such a job: if the check
-    before a training had to run, a new learning rate went unnoticed.
+    An `ancient` file makes no job run again. But Snakemake skipped every check of such a job. If the check
+    before a training had to run, a new learning rate was not noticed.
     """
     walk = DAG.bfs
 

@@ -1,4 +1,4 @@
-"""Threads that process instances. A free thread takes the next instance, and lost instances are repeated."""
+"""Threads that process instances. A free thread takes the next instance. Lost instances are repeated."""
 
 import contextlib
 import queue
@@ -16,7 +16,7 @@ RETRY_SECONDS = (1, 4, 16)
 
 Work = Callable[[Any], Record]
 Todo = deque[tuple[str, Any]]
-"""Instances in the order in which they start. Workers take them out; removed instances do not start."""
+"""Instances in the order in which they start. Workers take instances out. Removed instances do not start."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Done:
 
 
 def attempt(key: str, item: Any, work: Work, is_lost: Callable[[Any], bool]) -> Done:
-    """Makes the record of an instance. A lost instance is repeated after each of RETRY_SECONDS."""
+    """Computes the record of an instance. A lost instance is repeated after each of RETRY_SECONDS."""
     waits = iter(RETRY_SECONDS)
     while True:
         start = time.monotonic()
@@ -43,14 +43,17 @@ def attempt(key: str, item: Any, work: Work, is_lost: Callable[[Any], bool]) -> 
 
 
 LINGER_SECONDS = 0.005
-"""Seconds for which a finished instance waits for others, so that several are written to disk together."""
+"""Seconds for which a finished instance waits for others. Then they are written to disk together."""
 AHEAD = 8
-"""How many finished instances may wait to be written, besides one for each worker."""
+"""Number of finished instances that may wait to be written, in addition to one for each worker."""
 
 
 @dataclass
 class _Queue:
-    """State shared by threads and their consumer. `done` is limited, so threads wait for slow writing."""
+    """The state that threads and their consumer share.
+
+    `done` is limited, so threads wait for slow writing.
+    """
 
     waiting: Todo
     done: queue.Queue[Done | BaseException | None]
@@ -59,7 +62,7 @@ class _Queue:
     pause: threading.Event = field(default_factory=threading.Event)
 
     def work_off(self, work: Work, is_lost: Callable[[Any], bool]) -> None:
-        """Runs in each thread: processes instances until none is left or a thread has failed."""
+        """Processes instances until none is left or a thread has failed. Runs in each thread."""
         try:
             while not self.stop.is_set():
                 try:
@@ -74,7 +77,7 @@ class _Queue:
             self.done.put(None)
 
     def drain(self) -> list[Done | BaseException | None]:
-        """Returns the results that are finished: at least one, at most as many as may wait."""
+        """Waits for a finished result. Returns all finished results, at most as many as may wait."""
         found = [self.done.get()]
         self.pause.wait(max(0.0, self.drained + LINGER_SECONDS - time.monotonic()))
         with contextlib.suppress(queue.Empty):
@@ -93,7 +96,7 @@ class Threads:
     def run(
         self, todo: Todo, work: Work, is_lost: Callable[[Any], bool]
     ) -> Generator[list[Done], None, None]:
-        """Yields lists of instances as they finish; they start in the order of `todo`.
+        """Yields lists of finished instances. Instances start in the order of `todo`.
 
         Raises an exception of `work` only after the running instances have been yielded.
         """
