@@ -278,8 +278,7 @@ class Host:
 
     @contextlib.asynccontextmanager
     async def read(self, place: HostSandbox, path: str, most: int) -> AsyncIterator[bytes]:
-        """Reads a file, see protocol.Sandbox.get. `answers` counts its bytes. Large files are read one by
-        one."""
+        """Reads a file, see protocol.Sandbox.get. `answers` counts its bytes.."""
         async with contextlib.AsyncExitStack() as stack:
             grant = await stack.enter_async_context(self.answers.hold(place.id, min(most, SMALL_ANSWER)))
             try:

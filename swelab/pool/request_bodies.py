@@ -54,10 +54,10 @@ def read_header(request: Request, shape: type[Struct]) -> PoolRequest:
 async def spool_body(
     request: Request, most: int, budget: Budget, key: str
 ) -> AsyncIterator[tuple[IO[bytes], str, int]]:
-    """Yields (file with the request body, SHA-256 in hex, size in bytes). The file is deleted after the
-    block.
+    """Yields (file with the request body, SHA-256 in hex, size in bytes).
 
-    `budget` counts the bytes for `key` as they arrive. Raises Refused, NotReached, OSError.
+    The file is deleted after the block. `budget` counts the bytes for `key` as they arrive. Raises Refused,
+    NotReached, OSError.
     """
     length, size, digest = content_length(request), 0, hashlib.sha256()
     async with budget.hold(key, 0) as grant:

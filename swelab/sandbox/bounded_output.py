@@ -23,12 +23,11 @@ class BoundedOutput:
         self._at_once = 0  # small pieces that `read` may still take without a pause
 
     def read(self, descriptor: int) -> bytes:
-        """Reads up to 64 KiB from a pipe, stores the bytes and returns them. Returns b"" at the end of the
-        pipe.
+        """Reads up to 64 KiB from a pipe, stores the bytes and returns them.
 
-        Pauses after small pieces in quick succession. Otherwise a program that writes single lines would wake
-        the reader for each line, which costs both processes CPU time. There is no pause after the first
-        pieces of an answer for which a caller waits. Raises OSError.
+        Returns b"" at the end of the pipe. Pauses after small pieces in quick succession. Otherwise a program
+        that writes single lines would wake the reader for each line, which costs both processes CPU time.
+        There is no pause after the first pieces of an answer for which a caller waits. Raises OSError.
         """
         now = time.monotonic()
         chunk = os.read(descriptor, 1 << 16)

@@ -106,7 +106,7 @@ class BubblewrapSandbox(Closing):
     def exec(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> ExecResult:
-        """Run `bash -c command` in /testbed; see the protocol. Raises SandboxLost, ValueError (env)."""
+        """Runs `bash -c command` in /testbed; see the protocol. Raises SandboxLost, ValueError (env)."""
         limits = limits or self._limits
         variables = {**self._environment, **(env or {})}
         return refused(command, env or {}) or self._run(gate_command(command, variables, limits), limits)
@@ -200,12 +200,12 @@ class BubblewrapSandbox(Closing):
                     return limit
 
     def put(self, path: str, data: bytes) -> None:
-        """Write a file; see `protocol.Sandbox.put`."""
+        """Writes a file; see `protocol.Sandbox.put`."""
         self._check_open()
         safe_files.write_file(self._scratch.path, path, data, self._owner)
 
     def get(self, path: str, max_bytes: int = 64 << 20) -> bytes:
-        """Read a regular file; see `protocol.Sandbox.get`."""
+        """Reads a regular file; see `protocol.Sandbox.get`."""
         self._check_open()
         return safe_files.read_file(self._scratch.path, path, max_bytes)
 

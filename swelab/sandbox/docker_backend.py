@@ -105,7 +105,7 @@ class DockerSandbox(Closing):
     def exec(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> ExecResult:
-        """Run `bash -c command` in /testbed; see the protocol. Raises SandboxLost, ValueError (env)."""
+        """Runs `bash -c command` in /testbed; see the protocol. Raises SandboxLost, ValueError (env)."""
         limits = limits or self._limits
         if (result := refused(command, env or {})) is not None:
             return result
@@ -135,12 +135,12 @@ class DockerSandbox(Closing):
                 session.shut()
 
     def put(self, path: str, data: bytes) -> None:
-        """Write a file; see `protocol.Sandbox.put`."""
+        """Writes a file; see `protocol.Sandbox.put`."""
         answer, said = self._run(docker_files.put_words(path), pieces(data))
         docker_files.check_ending(path, answer.code or bool(answer.limit), said)
 
     def get(self, path: str, max_bytes: int = 64 << 20) -> bytes:
-        """Read a regular file; see `protocol.Sandbox.get`."""
+        """Reads a regular file; see `protocol.Sandbox.get`."""
         answer, data = self._run(docker_files.get_words(path, max_bytes), most=max_bytes + _SAID_BYTES)
         docker_files.check_ending(path, answer.code or bool(answer.limit), data)
         if len(data) > max_bytes:

@@ -1,4 +1,4 @@
-"""Sends requests to a container engine (Docker's API over its socket), and raises the errors of `protocol`."""
+"""Sends requests to a container engine (Docker's API over its socket). Raises the errors of `protocol`."""
 
 import os
 import socket
@@ -138,8 +138,7 @@ class DockerEngine:
                         raise
 
     def volumes(self, label: str) -> dict[str, dict[str, str]]:
-        """Maps the name of each volume that has the label (`name` or `name=value`) to all labels of the
-        volume."""
+        """Maps each volume that has the label (`name` or `name=value`) to all labels of the volume."""
         with self.request("listing volumes"):
             found = self.api.volumes(filters={"label": label})["Volumes"] or []
         return {volume["Name"]: volume["Labels"] or {} for volume in found}

@@ -63,10 +63,10 @@ class Talk:
         due: float,
         given: Iterable[bytes] | None = None,
     ) -> RequestEnd:
-        """Runs the inner shell with `words`. Writes its output to `output`, and chunks of `given` to its
-        stdin.
+        """Runs the inner shell with `words`.
 
-        due: latest time for the answer, by time.monotonic(). Raises Disconnected, Overdue.
+        Writes the shell's output to `output`, and chunks of `given` to its stdin. due: latest time for the
+        answer, by time.monotonic(). Raises Disconnected, Overdue.
         """
         nonce = self._request(words, limits, int(given is not None), due)
         chunks = [] if given is None else given

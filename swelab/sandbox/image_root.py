@@ -72,7 +72,7 @@ def declared_environment(folder: Path) -> dict[str, str]:
 
 
 def write_accounts(root: ImageRoot, folder: Path, uid: int, gid: int) -> None:
-    """Fills `folder` with etc/passwd and etc/group for one sandbox, and with empty testbed/, tmp/ and home/."""
+    """Fills `folder` with etc/passwd and etc/group for one sandbox, and empty testbed/, tmp/ and home/."""
     for name in ("etc", "testbed", "tmp", "home"):
         (folder / name).mkdir()
         (folder / name).chmod(0o755)
@@ -109,8 +109,7 @@ def image_mounts(root: ImageRoot, folder: Path, shm_bytes: int) -> list[str]:
 
 
 def covered(path: str) -> bool:
-    """Returns whether `path` is in a folder that every sandbox replaces, so that the image's files are
-    hidden."""
+    """Returns whether `path` is in a folder that every sandbox replaces, which hides the image's files."""
     private = (WORKDIR, "/tmp", HOME, "/etc", "/dev", "/proc", "/sys")
     return any(PurePosixPath(path).is_relative_to(place) for place in private)
 
@@ -123,7 +122,7 @@ def _repository(folder: Path, workdir: str) -> Path | None:
 
 
 def _inside(folder: Path, path: str) -> Path | None:
-    """Returns the folder at `path` in an image, or None if it does not exist or the path crosses a symlink."""
+    """Returns the folder at `path` in an image, or None if it is missing or the path crosses a symlink."""
     here = folder
     for part in (p for p in PurePosixPath(path).parts if p != "/"):
         here = here / part

@@ -115,7 +115,7 @@ class PrivateFiles:
         self.path = Path(f"/proc/{os.getpid()}/fd/{self._descriptor}") / _ROOT
 
     def crowded(self, limits: Limits) -> str:
-        """Returns "room" if other programs on this machine leave a command no space to write, otherwise ""."""
+        """Returns "room" if other programs on this machine leave a command no space to write, else ""."""
         if self._mounter and _free_memory() < _LEAST_MEMORY:
             return "room"
         return "room" if is_full(self.path) and 2 * disk_bytes(self.path) < limits.disk_bytes else ""

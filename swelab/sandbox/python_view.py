@@ -71,8 +71,10 @@ def _of_programs(place: Path, interpreter: Path) -> Iterator[str]:
 
 
 def _common_folder(program: Path) -> list[str]:
-    """Returns [the deepest folder that contains all packages below `program`], or [] if there are no
-    packages."""
+    """Returns a list with the deepest folder that contains all packages below `program`.
+
+    Returns [] if there are no packages.
+    """
     common = ""
     for package in _packages(str(program)):
         parent = package if package == str(program) else os.path.dirname(package)

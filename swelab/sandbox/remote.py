@@ -56,7 +56,7 @@ class RemoteSandbox(Closing):
     def exec(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> ExecResult:
-        """Run `bash -c command` in /testbed; see `protocol.Sandbox.exec`.
+        """Runs `bash -c command` in /testbed; see `protocol.Sandbox.exec`.
 
         Raises SandboxLost, ValueError (env).
         """
@@ -70,7 +70,7 @@ class RemoteSandbox(Closing):
     def session(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> "RemoteSession":
-        """Start `bash -c command` as an interactive session; see `protocol.Sandbox.session`."""
+        """Starts `bash -c command` as an interactive session; see `protocol.Sandbox.session`."""
         limits = limits or self._limits
         if reason := refusal(command, env or {}):
             raise ValueError(reason)
@@ -79,11 +79,11 @@ class RemoteSandbox(Closing):
         return RemoteSession(self, str(started.json()["session"]))
 
     def put(self, path: str, data: bytes) -> None:
-        """Write a file; see `protocol.Sandbox.put`."""
+        """Writes a file; see `protocol.Sandbox.put`."""
         self.ask("/put", {"path": path}, seconds=_FILE_SECONDS, data=lambda: data)
 
     def get(self, path: str, max_bytes: int = 64 << 20) -> bytes:
-        """Read a regular file; see `protocol.Sandbox.get`."""
+        """Reads a regular file; see `protocol.Sandbox.get`."""
         return self.ask("/get", {"path": path, "max_bytes": max_bytes}, seconds=_FILE_SECONDS).content
 
     def fill(self, tree: Path) -> None:
@@ -131,7 +131,7 @@ class RemoteSession(Closing):
     def say(
         self, line: str | None, *, until: bytes = b"", timeout: float = 10.0, quiet: float = 0.5
     ) -> SessionAnswer:
-        """Write a line and wait for the end of the output; see `protocol.Session.say`."""
+        """Writes a line and waits for the end of the output; see `protocol.Session.say`."""
         line_bytes(line, until, timeout, quiet)
         if self._closed:
             raise SandboxError("the session is closed")
@@ -142,7 +142,7 @@ class RemoteSession(Closing):
         return SessionAnswer(output=answer.content, **json.loads(answer.headers[RESULT]))
 
     def close(self) -> None:
-        """Kill the process and its descendants; see `protocol.Session.close`."""
+        """Kills the process and its descendants; see `protocol.Session.close`."""
         if self._closed or self._sandbox.closed:
             return
         self._closed = True

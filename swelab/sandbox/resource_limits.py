@@ -204,10 +204,10 @@ def disk_bytes(folder: Path) -> int:
 
 
 class DiskMeter:
-    """Decides whether a folder exceeds a limit. Reads the tree only if the disk's free space makes that
-    likely.
+    """Decides whether a folder exceeds a limit.
 
-    A meter lives as long as its folder, so that many short commands cannot fill the folder between checks.
+    Reads the tree only if the disk's free space makes that likely. A meter lives as long as its folder, so
+    that many short commands cannot fill the folder between checks.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -222,10 +222,10 @@ class DiskMeter:
         return state.f_bfree * state.f_frsize + state.f_ffree * INODE_BYTES
 
     def exceeds(self, limit: int, root: int) -> bool:
-        """Returns whether the folder exceeds `limit` bytes. root: process tree whose removed files count,
-        too.
+        """Returns whether the folder exceeds `limit` bytes.
 
-        If some files cannot be inspected, we count all space that the disk lost since the folder was made.
+        root: process tree whose removed files count, too. If some files cannot be inspected, we count all
+        space that the disk lost since the folder was made.
         """
         now = time.monotonic()
         grown, rested = max(0, self._free - self._free_now()), now - self._walked

@@ -105,10 +105,9 @@ def _moved(content: bytes, venv: Path) -> bytes:
 
 
 def _prefixes(venv: Path, python: Path) -> tuple[tuple[str, str], ...]:
-    """Returns the folders outside /usr that the venv's interpreter needs, as (host folder, path in the
-    sandbox).
+    """Returns the folders outside /usr that the venv's interpreter needs.
 
-    There is one pair for every name that a link uses for the folder.
+    Each is a pair (host folder, path in the sandbox), with one pair for every name that a link uses.
     """
     real = python.resolve().parent.parent
     names = {real}

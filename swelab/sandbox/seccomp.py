@@ -115,7 +115,7 @@ def _socket_rule(number: int) -> bytes:
 
 
 def filter_program(machine: str | None = None) -> bytes:
-    """Returns the filter for bwrap's --seccomp (array of struct sock_filter), or b"" for an unknown machine."""
+    """Returns the filter for bwrap's --seccomp (array of struct sock_filter). Unknown machines get b""."""
     machine = machine or platform.machine()
     if machine not in _AUDIT_ARCH:
         return b""
