@@ -20,7 +20,7 @@ def sandbox_fault(name: str) -> str:
     try:
         backend = open_backend(name)
         if backend.name != "bubblewrap":
-            return ""  # its images exist only after they were pulled
+            return ""  # the images of other backends exist only after a pull
         with tempfile.TemporaryDirectory() as tree, backend.start(Path(tree)) as sandbox:
             done = sandbox.exec("/opt/toolbox/bin/python -m pytest --version")
         return "" if done.returncode == 0 else shorten(done.output.decode(errors="replace"))

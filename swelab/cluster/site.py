@@ -93,7 +93,7 @@ def shell_setup(site: Site | None) -> str:
 
 
 def environment(site: Site | None, name: str) -> str:
-    """Returns a shell line that makes the rule's command after it use the environment `name` on a node.
+    """Returns a shell line that makes the next command use the environment `name` on a node.
 
     For `train`, the command runs with the environment's Python. For `serve`, the model servers that the
     command starts run with the environment's Python.

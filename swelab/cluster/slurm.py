@@ -20,7 +20,11 @@ class SlurmError(Fault):
 
 @dataclass
 class Partition:
-    """One partition: whether it accepts jobs, its time limit in minutes, and the largest size of a node."""
+    """One partition of the cluster.
+
+    up: whether the partition accepts jobs. minutes: time limit of a job. cpus, mem_mb, gpus: the maximum that
+    one node has.
+    """
 
     name: str
     up: bool = False

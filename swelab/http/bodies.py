@@ -24,7 +24,7 @@ A client that is writing does not read the response.
 
 
 class BodyMemory:
-    """The memory that one body occupies; `size` is in bytes."""
+    """The memory that one body occupies. size: in bytes."""
 
     def __init__(self) -> None:
         self.size = 0

@@ -71,8 +71,9 @@ class Connections:
     def add(self, client: socket.socket, peer: Peer) -> None:
         """Registers a new connection. If a limit is exceeded, closes one connection.
 
-        If one address has too many unauthenticated connections, its oldest one is closed. If there are too
-        many in total, the oldest connection of the address with the most connections is closed.
+        If one address has too many unauthenticated connections, the oldest of these is closed. If all
+        addresses together have too many, the oldest connection of the address with the most connections is
+        closed.
         """
         new = _Connection(client, peer, self)
         self._all[peer] = new

@@ -48,7 +48,7 @@ class EnginePuller:
         return any(entry.endswith(f"@{digest}") for entry in known.get("RepoDigests") or [])
 
     def has_made(self, digest: str) -> bool:
-        """Returns whether the engine has an image with this id. The image was made here, not pulled."""
+        """Returns whether the engine has an image with this id. Such an image was made here, not pulled."""
         try:
             return bool(self.client.api.inspect_image(digest)["Id"] == digest)
         except ImageNotFound:

@@ -1,7 +1,7 @@
 """The folder of images for backends without an engine.
 
-    layers/<hex>/, layers/<hex>.json   a layer's files and notes, named by its compressed digest
-    roots/<hex>/,  roots/<hex>.json    an image's root, hard-linked from layers, and configuration
+    layers/<hex>/, layers/<hex>.json   a layer's files and notes; <hex>: digest of the compressed layer
+    roots/<hex>/,  roots/<hex>.json    an image's root, hard-linked from layers, and its configuration
     blobs/<hex>                        a layer that is being downloaded; removed when it is unpacked
 
 Files and folders get their final names by a rename, so a file with such a name is complete. Only one process

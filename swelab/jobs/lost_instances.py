@@ -10,7 +10,7 @@ from swelab.records import Fault, Kind
 STREAK = 4
 """Number of losses in a row after which we assume that further instances would be lost, too.
 
-With more workers than that, the number is one loss per worker.
+With more workers than this number, one loss per worker is needed.
 """
 
 

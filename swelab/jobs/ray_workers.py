@@ -216,7 +216,10 @@ class _Spread:
             seat.room -= 1
 
     def _take(self, reference: Any, seat: _Seat, key: str, item: Any) -> Done | None:
-        """Returns the result of an instance, or None if the host was lost and it must be repeated."""
+        """Returns the result of an instance, or None if its host was lost.
+
+        After None, the instance must be repeated.
+        """
         try:
             found: Done | str = self.ray.get(reference)
         except self._lost as error:

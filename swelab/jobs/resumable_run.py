@@ -33,7 +33,7 @@ def run_shard(
     is_paused: Callable[[Kind], bool] = lambda record: False,
     losses: Losses[Kind] | None = None,
 ) -> Iterator[Kind]:
-    """Processes `items` (pairs of journal key and instance) and yields a record of each, in order.
+    """Processes `items` (pairs of journal key and instance) and yields the record of each item, in order.
 
     `open_work` yields the function from an instance to its record. It is opened only if the journal lacks an
     instance, so that no model server starts for nothing. Instances with long past durations start first. If

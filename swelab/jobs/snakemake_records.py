@@ -1,8 +1,9 @@
-"""Changes how Snakemake records finished jobs. From these records it decides what to run again.
+"""Changes how Snakemake records finished jobs.
 
-Outputs that cost money are flagged `update`. Snakemake leaves them in place, and their script replaces them
-completely. Without this module, Snakemake would copy them before each job (including 65 GB of weights). After
-a failure it would record the old outputs as made by the new recipe.
+Snakemake decides from these records what to run again. Outputs that cost money are flagged `update`.
+Snakemake leaves them in place, and their script replaces them completely. Without this module, Snakemake
+would copy them before each job (including 65 GB of weights). After a failure it would record the old outputs
+as made by the new recipe.
 """
 
 from collections import deque

@@ -43,7 +43,10 @@ def attempt(key: str, item: Any, work: Work, is_lost: Callable[[Any], bool]) -> 
 
 
 LINGER_SECONDS = 0.005
-"""Seconds for which a finished instance waits for others. Then they are written to disk together."""
+"""Seconds for which a finished instance waits for further instances.
+
+So several instances are written to disk together.
+"""
 AHEAD = 8
 """Number of finished instances that may wait to be written, in addition to one for each worker."""
 

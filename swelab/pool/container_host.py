@@ -278,7 +278,7 @@ class Host:
 
     @contextlib.asynccontextmanager
     async def read(self, place: HostSandbox, path: str, most: int) -> AsyncIterator[bytes]:
-        """Reads a file, see protocol.Sandbox.get. `answers` counts its bytes.."""
+        """Reads a file, see protocol.Sandbox.get. `answers` counts its bytes. Large files take turns."""
         async with contextlib.AsyncExitStack() as stack:
             grant = await stack.enter_async_context(self.answers.hold(place.id, min(most, SMALL_ANSWER)))
             try:

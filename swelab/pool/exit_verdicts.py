@@ -1,4 +1,7 @@
-"""Computes diffs, and verdicts for clients that only have a script. The script's exit code decides."""
+"""Computes diffs, and verdicts for clients that only have a script.
+
+The exit code of the script decides the verdict.
+"""
 
 import hashlib
 import re

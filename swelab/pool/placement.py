@@ -136,10 +136,11 @@ def plan(
     now: float,
     served: Mapping[str, int] = NOBODY,
 ) -> tuple[list[tuple[Lease, NodeCapacity]], dict[str, SandboxError]]:
-    """Returns (pairs of a lease and its node, errors of leases that fit on no node by lease id).
+    """Returns (pairs of a lease and its node, map from lease id to error).
 
-    most: maximum number of placed leases. PASSES later leases may overtake a lease that fits on no node now.
-    The lease counts them in `passed`. Then a node is reserved for the lease, and its `keeps` names the node.
+    The errors are those of leases that cannot fit on any node. most: maximum number of placed leases. PASSES
+    later leases may overtake a lease that fits on no node now. The lease counts them in `passed`. Then a node
+    is reserved for the lease, and its `keeps` names the node.
     """
     used, placed = uses(leases), [lease for lease in leases if lease.state in PLACED]
     free = most - len(placed)

@@ -51,9 +51,10 @@ class Living:
 
 
 def renew_leases(find: Callable[[str], Living], ids: Iterable[Any], seconds: float) -> dict[str, str]:
-    """Renews the leases of a client one by one. Maps each id that cannot be renewed to the reason.
+    """Renews the leases of a client one by one.
 
-    find: returns the active lease with an id, or raises SandboxLost.
+    Returns a map from each id that cannot be renewed to the reason. find: returns the active lease with an
+    id, or raises SandboxLost.
     """
     lost = {}
     for lease_id in ids:

@@ -2,7 +2,7 @@
 
 Each command is one `apptainer exec`. The code of the bubblewrap backend makes private folders, sets limits,
 and watches and ends commands. apptainer makes the root file system from an image file (.sif) or an unpacked
-image. apptainer must run without its set-user-id mode, which is the default.
+image. apptainer must run without its set-user-id mode, as it does by default.
 """
 
 import errno
@@ -153,7 +153,7 @@ class ApptainerBackend(BubblewrapBackend):
         prune(self.base)
 
     def mounter(self) -> None:
-        """Returns None: all sandboxes of apptainer share one file system."""
+        """Returns None, since all sandboxes of apptainer share one file system."""
 
     def root_of(self, image: Image | None) -> None:
         """Does nothing, since apptainer uses images as they are."""

@@ -53,8 +53,8 @@ def this_process() -> Owner:
 def is_gone(label: str) -> bool:
     """Returns whether the process that a label names has certainly ended. Returns False if we cannot know.
 
-    We can know it for our user's processes on this machine, if they are in our pid namespace or were started
-    before a reboot.
+    We can know it for our user's processes on this machine. They must be in our pid namespace, or have been
+    started before a reboot.
     """
     try:
         owner, here = Owner.of(json.loads(label)), this_process()

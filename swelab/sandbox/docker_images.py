@@ -46,7 +46,7 @@ class Prepared:
 
 
 class EngineImages:
-    """Finds and prepares images; thread-safe."""
+    """Finds and prepares images. Thread-safe."""
 
     def __init__(self) -> None:
         self._images: dict[tuple[str, str, bool], Prepared] = {}

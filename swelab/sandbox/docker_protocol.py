@@ -83,7 +83,7 @@ class Talk:
         due: float,
         opened: Callable[[], None],
     ) -> RequestEnd:
-        """Like `ask`, but the last request, with input from the connection.
+        """Like `ask`, for a session, as the last request to the container.
 
         Bytes that are sent over the connection after the call of `opened` become the shell's stdin. Raises
         Disconnected, Overdue.

@@ -141,7 +141,7 @@ def _parents() -> Iterator[tuple[str, Path]]:
         if version == "cgroup":
             yield version, folder
             continue
-        # In version 2, a group with processes cannot limit its children; its parent may be able to.
+        # In version 2, a group with processes cannot limit its children, but its parent may do so.
         for place in (folder, folder.parent):
             with suppress(OSError):
                 if "memory" in (place / "cgroup.subtree_control").read_text().split():

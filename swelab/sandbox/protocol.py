@@ -85,10 +85,10 @@ class Image:
     (`{"config": {"Env": ["NAME=value", ...]}}`). Its variables are set in the sandbox.
     """
 
-    name: str  # as in the task's row
+    name: str  # the image's name in the task's row
     digest: str  # "sha256:<64 hex>" of its manifest (or of the archive of a forged task's folder)
     folder: Path | None = None  # its unpacked root folder, for backends without an engine
-    workdir: str = WORKDIR  # folder of its repository; a sandbox always shows it at WORKDIR
+    workdir: str = WORKDIR  # folder of the repository in the image; a sandbox shows it at WORKDIR
     install: str = ""  # why the install steps of its tasks failed, or ""
     for_scripts: bool = False  # whether sandboxes have SCRIPT_FOLDERS; only with bubblewrap and docker
 
@@ -98,13 +98,13 @@ class Limits:
     """Limits of one command. Sizes are bytes, times are seconds."""
 
     wall_seconds: float = 60
-    cpu_seconds: int = 60  # of all processes of the command together
+    cpu_seconds: int = 60  # total CPU time of all processes of the command
     memory_bytes: int = 2 << 30  # for all processes together, and for each address space
     processes: int = 64  # threads count as processes
-    output_bytes: int = 1 << 20  # we keep the head and tail, and count the rest
+    output_bytes: int = 1 << 20  # of longer output we keep the head and the tail, and count the rest
     file_bytes: int = 256 << 20  # biggest single file
-    disk_bytes: int = 4 << 30  # the whole private copy with /tmp and home
-    shm_bytes: int = 64 << 20  # /dev/shm; set when the sandbox starts
+    disk_bytes: int = 4 << 30  # size of the whole private copy with /tmp and home
+    shm_bytes: int = 64 << 20  # size of /dev/shm, which is set when the sandbox starts
 
 
 DEFAULT_LIMITS = Limits()
@@ -119,7 +119,7 @@ class ExecResult:
     "output". With "output" the command was not ended, but `dropped_bytes` bytes of its output were dropped.
     """
 
-    output: bytes  # stdout and stderr in order of arrival; one marker line replaces dropped bytes
+    output: bytes  # stdout and stderr in order of arrival; a line in the place of dropped bytes
     returncode: int
     timed_out: bool
     dropped_bytes: int
@@ -153,12 +153,15 @@ class SessionAnswer:
 
     @property
     def text(self) -> str:
-        """The output as UTF-8; other bytes become U+FFFD."""
+        """The output decoded as UTF-8. Invalid bytes become U+FFFD."""
         return self.output.decode("utf-8", "replace")
 
 
 class Session(Protocol):
-    """A process in a sandbox with which the caller exchanges lines. Its `with` block closes it at the end."""
+    """A process in a sandbox with which the caller exchanges lines.
+
+    A session closes itself at the end of its `with` block.
+    """
 
     def say(
         self, line: str | None, *, until: bytes = b"", timeout: float = 10.0, quiet: float = 0.5
@@ -191,7 +194,7 @@ class Session(Protocol):
 
 
 class Sandbox(Protocol):
-    """A private copy of a source tree. Its `with` block closes it at the end."""
+    """A private copy of a source tree. A sandbox closes itself at the end of its `with` block."""
 
     def exec(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
@@ -237,7 +240,7 @@ class Sandbox(Protocol):
 
 
 class Closing:
-    """Closes itself at the end of its `with` block."""
+    """An object that closes itself at the end of its `with` block."""
 
     def close(self) -> None:
         """See `Sandbox.close`."""

@@ -87,7 +87,7 @@ class RemoteSandbox(Closing):
         return self.ask("/get", {"path": path, "max_bytes": max_bytes}, seconds=_FILE_SECONDS).content
 
     def fill(self, tree: Path) -> None:
-        """Unpack a copy of a folder to /testbed. Raises SandboxLost, OSError."""
+        """Unpacks a copy of a folder to /testbed. Raises SandboxLost, OSError."""
         check_folder(tree)
 
         def chunks() -> Iterable[bytes]:

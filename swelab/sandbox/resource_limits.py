@@ -47,7 +47,10 @@ def _read(path: str) -> bytes:
 
 
 def process_tree(root: int) -> list[int]:
-    """Returns the ids of `root` and its descendants, also of orphans, which a pid namespace's init adopts."""
+    """Returns the ids of `root` and its descendants.
+
+    Orphans are included, since a pid namespace's init adopts them.
+    """
     found = [root]
     for pid in found:
         try:

@@ -24,8 +24,8 @@ DEFAULT_RECORD = "results/images/sandbox/image.json"
 def recorded_image() -> Image:
     """Returns the image that the record at $SWELAB_SANDBOX_IMAGE names. Raises ImageMissing.
 
-    The default is the record of the rule. Prints a line, once, if a newly built image would have other
-    packages.
+    By default this is the record that the rule `build_sandbox_image` writes. Prints a line, once, if a newly
+    built image would have other packages.
     """
     path = Path(os.environ.get("SWELAB_SANDBOX_IMAGE") or DEFAULT_RECORD).absolute()
     try:
