@@ -1,4 +1,4 @@
-"""Conversations with tool calls, written as plain text by the model's own chat template.
+"""Formats conversations with tool calls as plain text, with the model's own chat template.
 
 The result is plain ChatML. It is measured and trained on like any other row, and the server formats the same
 messages in the same way.
@@ -23,7 +23,7 @@ class ChatTemplate:
     """The chat template of a checkpoint folder."""
 
     def __init__(self, folder: str | Path):
-        """Raises InputError if there is no template or it cannot be parsed."""
+        """Raises InputError if the folder has no template or the template cannot be parsed."""
         self.path = Path(folder) / "tokenizer_config.json"
         separate = Path(folder) / "chat_template.jinja"
         text = separate.read_text() if separate.is_file() else read_json(self.path).get("chat_template")
@@ -38,8 +38,11 @@ class ChatTemplate:
             raise InputError(f"chat_template: {error}", self.path, "a Jinja template") from None
 
     def plain(self, messages: Sequence[RowMessage], tools: Sequence[Tool]) -> list[RowMessage]:
-        """The messages as plain text in the roles system, user and assistant, with their weights. Raises
-        InputError if the template fails, is not ChatML, or leaves the tools out."""
+        """Returns messages with the roles system, user and assistant, with tool calls as text.
+
+        Weights are kept. Raises InputError if the template fails, is not ChatML, omits the tools, or joins or
+        drops assistant turns.
+        """
         try:
             text = self._template.render(messages=[parsed(m) for m in messages], tools=bare(tools))
         except (TemplateError, Fault) as error:
@@ -60,14 +63,14 @@ class ChatTemplate:
 
 
 class PlainRows:
-    """Converts messages of rows to plain text. The chat template is read at the first row with tools."""
+    """Converts the messages of rows to plain text. Loads the chat template at the first row with tools."""
 
     def __init__(self, base: str | Path):
         self.base = base
         self._template: ChatTemplate | None = None
 
     def of(self, row: SftRow) -> list[RowMessage]:
-        """The row's messages in the roles system, user and assistant. Raises InputError."""
+        """Returns the row's messages in the roles system, user and assistant. Raises InputError."""
         if not row.tools:
             return row.messages
         self._template = self._template or ChatTemplate(self.base)
@@ -75,7 +78,7 @@ class PlainRows:
 
 
 def says_more(dataset: Path) -> bool:
-    """Whether a row has tools or turns of weight 0. Trainers' own datasets ignore both."""
+    """Returns whether a row has tools or message weights. Trainers' own datasets ignore both."""
 
     def weighted(row: Record) -> bool:
         return any(isinstance(message, dict) and "weight" in message for message in row.get("messages") or ())
@@ -84,8 +87,8 @@ def says_more(dataset: Path) -> bool:
 
 
 def parsed(message: RowMessage) -> Record:
-    """The message in the form for a chat template: arguments of calls are objects, which templates write as
-    JSON."""
+    """Returns the message in the form that chat templates read.
+    Arguments of calls become objects, which templates write as JSON."""
     found: Record = bare(message)
     for call, told in zip(found.get("tool_calls", ()), message.tool_calls):
         call["function"] |= {"arguments": json.loads(told.function.arguments)}
@@ -93,8 +96,8 @@ def parsed(message: RowMessage) -> Record:
 
 
 def bare(value: Any) -> Any:
-    """Plain dictionaries and lists, because in a template the absent fields of a record would count as
-    defined."""
+    """Converts records to plain dictionaries and lists.
+    In a template, absent fields of a record would count as defined."""
     return json.loads(json.dumps(value))
 
 

@@ -1,5 +1,5 @@
-"""Converts trajectory folders to training rows, in several processes, with constant memory and in a stable
-order."""
+"""Converts trajectory folders to training rows in several processes.
+Memory is constant and the order of the rows is stable."""
 
 import json
 import os
@@ -21,12 +21,12 @@ from swelab.sft.rows.styles import Style, Unfit, definitions, write_conversation
 CHUNK = 16
 """Number of folders that a worker converts at a time."""
 Line = tuple[bytes, str]
-"""(a row as a line of JSON Lines, ''), or (b'', the reason why there is no row)."""
+"""(row as a line of JSON Lines, ''), or (b'', reason why the folder gives no row)."""
 
 
 def folders_of(traj_dir: Path, eval_dir: Path) -> list[str]:
-    """Names of the folders in `traj_dir`, sorted. Raises InputError: one of the two is missing or holds no
-    folder."""
+    """Returns the sorted names of the folders in `traj_dir`.
+    Raises InputError if `traj_dir` or `eval_dir` is missing or contains no folder."""
     _names(eval_dir, "<id>/report.json")
     return _names(traj_dir, "<id>/<id>.traj")
 
@@ -50,7 +50,10 @@ def compat_line(traj_dir: Path, eval_dir: Path, style: str, system: str, folder:
 
 
 def resolved(report: Path, folder: str) -> bool:
-    """The verdict in a report.json of either harness. Raises Unfit."""
+    """Returns whether a report.json says that the run is resolved.
+
+    The result may be under the key `folder` or at the top level. Raises Unfit if the report cannot be read.
+    """
     try:
         found = json.loads(report.read_bytes())
         return found.get(folder, found).get("resolved", False) is True
@@ -61,7 +64,7 @@ def resolved(report: Path, folder: str) -> bool:
 
 
 def whole_line(traj_dir: Path, eval_dir: Path, style: Style, folder: str) -> Line:
-    """Converts one resolved run to a row of its whole conversation, with collect_trajs' columns."""
+    """Converts one resolved run to a row with the whole conversation and collect_trajs' columns."""
     path = traj_dir / folder / f"{folder}{SWE_AGENT}"
     try:
         if not resolved(eval_dir / folder / "report.json", folder):
@@ -84,10 +87,8 @@ def _chunk(convert: Callable[[str], Line], folders: Sequence[str]) -> list[Line]
 
 
 def convert_all(convert: Callable[[str], Line], folders: Sequence[str], workers: int) -> Iterator[Line]:
-    """Yields `convert` of every folder, in order. At most a few chunks wait in memory.
-
-    Raises InputError if a process was killed.
-    """
+    """Yields `convert(folder)` for every folder, in order. Only a few chunks are in memory at a time.
+    Raises InputError if a worker process was killed."""
     chunks = (folders[start : start + CHUNK] for start in range(0, len(folders), CHUNK))
     if workers < 2 or len(folders) <= CHUNK:
         for chunk in chunks:
@@ -107,10 +108,8 @@ def convert_all(convert: Callable[[str], Line], folders: Sequence[str], workers:
 
 
 def write_lines(lines: Iterator[Line], output: Path) -> tuple[int, Counter[str]]:
-    """Writes the rows atomically; returns their number, and the number of dropped folders by reason.
-
-    Raises InputError if there is no row; `output` is then unchanged.
-    """
+    """Writes the rows atomically. Returns (number of rows, number of dropped folders per reason).
+    Raises InputError if there is no row; `output` is then unchanged."""
     dropped: Counter[str] = Counter()
     count = 0
     with atomic(output) as stream:
@@ -125,7 +124,8 @@ def write_lines(lines: Iterator[Line], output: Path) -> tuple[int, Counter[str]]
 
 
 def style_of(recipe: Sft) -> Style | None:
-    """The style of an SFT recipe's rows; None if rows keep the policy's text. Raises InputError."""
+    """Returns the style of an SFT recipe's rows, or None if rows keep the policy's text.
+    Raises InputError."""
     rows, malformed = recipe.rows, recipe.selection.malformed_turns
     if rows.style == "text":
         return None
@@ -135,10 +135,8 @@ def style_of(recipe: Sft) -> Style | None:
 
 
 def system_prompt(path: Path) -> str:
-    """The system prompt in SWE-agent's configuration file `path`, or the text of a file that is not YAML.
-
-    Raises InputError.
-    """
+    """Returns the system prompt in SWE-agent's configuration file `path`.
+    If the file is not YAML, returns its whole text. Raises InputError."""
     if path.suffix not in (".yaml", ".yml"):
         return read_text(path)
     found: Record = read_yaml(path)

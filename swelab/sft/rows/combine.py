@@ -1,7 +1,8 @@
-"""Combines files of rows into one: a limited number of rows per instance, drawn and shuffled by a seed.
+"""Combines files of rows into one, with a limited number of rows per instance.
 
-The draw is that of swesmith's combine_trajs: the same files, seed and limit give the same rows in the same
-order. That program asks for the files interactively; here they are arguments.
+A seed decides which rows are drawn and how they are shuffled. The same files, seed and limit give the same
+rows in the same order as swesmith's combine_trajs. That program asks for the files interactively; here they
+are arguments.
 """
 
 import json
@@ -15,7 +16,7 @@ from swelab.records import InputError, Record, atomic, parse_line
 
 
 class Place(NamedTuple):
-    """Place of a row: (number of its file, offset of its first byte)."""
+    """Location of a row: (index of its file, offset of its first byte)."""
 
     file: int
     offset: int
@@ -24,10 +25,10 @@ class Place(NamedTuple):
 def combine(
     files: Sequence[Path], output: Path, per_instance: int, seed: int, resolved_only: bool = False
 ) -> Record:
-    """Writes the rows to `output`; returns the fields of combine_trajs' metadata, and counts of omitted rows.
+    """Writes the rows to `output`. Returns the fields of combine_trajs' metadata and counts of omitted rows.
 
-    Holds the places of rows in memory, not the rows. Raises InputError: an unreadable file, a malformed row,
-    rows whose actions are written in two styles, no row.
+    Only the locations of rows are held in memory. Raises InputError if a file is unreadable, a row is
+    malformed, actions are written in two styles, or no row is left.
     """
     places, unresolved = _places(files, resolved_only)
     draw = random.Random(seed)
@@ -73,7 +74,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _places(files: Sequence[Path], resolved_only: bool) -> tuple[dict[str, list[Place]], int]:
-    """(places of the rows by instance, in file order; number of unresolved rows, which are left out)."""
+    """Returns (locations of the rows of each instance, number of excluded unresolved rows)."""
     found: dict[str, list[Place]] = {}
     styles: dict[str, str] = {}
     unresolved = 0
@@ -99,12 +100,12 @@ def _places(files: Sequence[Path], resolved_only: bool) -> tuple[dict[str, list[
 
 
 def _style(text: bytes) -> str:
-    """The style of a row's actions, a value of `collect_trajs --style`; "ticks" if no action shows it."""
+    """Returns the style of a row's actions, a value of `collect_trajs --style`. The default is "ticks"."""
     return "xml" if b"<function=" in text else "tool" if b'"tool_calls"' in text else "ticks"
 
 
 def _row(text: bytes, where: str) -> Record:
-    """The row in a line; {} for a blank line."""
+    """Returns the row in a line, or {} for a blank line."""
     try:
         return parse_line(text.decode(), where) if text.strip() else {}
     except UnicodeDecodeError as error:

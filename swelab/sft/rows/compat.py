@@ -1,7 +1,8 @@
-"""Writes rows exactly as `collect_trajs` of swesmith 0.0.9 does, even where that program loses text. This
-allows comparisons with its datasets. The system prompt of its `xml` style comes from SWE-agent's inference
-configuration, which is given as a file. Only the part of a trajectory that the rows need becomes Python
-objects; the rest is skipped.
+"""Writes rows exactly as `collect_trajs` of swesmith 0.0.9 does, even where that program loses text.
+
+So rows can be compared with its datasets. The system prompt of the `xml` style comes from SWE-agent's
+inference configuration, which is given as a file. Only the part of a trajectory that the rows need is decoded
+to Python objects.
 """
 
 import hashlib
@@ -29,7 +30,7 @@ _ABSENT = msgspec.Raw(b"")
 
 
 class _Step(msgspec.Struct):
-    """A step whose values become Python objects on access."""
+    """A step whose fields are decoded on access."""
 
     query: msgspec.Raw = _ABSENT
     messages: msgspec.Raw = _ABSENT
@@ -53,18 +54,19 @@ _DECODER = msgspec.json.Decoder(_Trajectory)
 
 
 class Lossy(Exception):
-    """Raised for a folder that collect_trajs drops; the text is the reason under which it is counted."""
+    """Raised for a folder that collect_trajs drops.
+    The message is the reason under which the folder is counted."""
 
 
 @cache
 def run_hash(traj_dir: str) -> str:
-    """Eight characters that depend only on the spelling of the run's path."""
+    """Returns eight characters that depend only on the spelling of the path."""
     draw = random.Random(int(hashlib.sha256(traj_dir.encode()).hexdigest(), 16))
     return "".join(draw.choice(string.ascii_lowercase + string.digits) for _ in range(8))
 
 
 def compat_row(traj_dir: Path, eval_dir: Path, folder: str, style: str, system: str) -> bytes:
-    """The row of a trajectory folder as a line of JSON. Raises Lossy if collect_trajs writes none."""
+    """Returns the row of a trajectory folder as JSON. Raises Lossy if collect_trajs writes no row."""
     report = eval_dir / folder / "report.json"
     if not report.exists():
         raise Lossy("no_report")
@@ -84,7 +86,7 @@ def compat_row(traj_dir: Path, eval_dir: Path, folder: str, style: str, system: 
 
 
 def _written(path: Path, style: str, system: str) -> tuple[bytes, Any]:
-    """Messages in a style as JSON, and replay_config (or a marker of absence)."""
+    """Returns (messages in a style as JSON, replay_config or `_ABSENT`)."""
     if style == "xml":
         with open(path, "rb") as stream:
             end = last_steps(stream, 1)
@@ -103,11 +105,11 @@ def _resolved(report: Any, folder: str) -> Any:
 
 
 def read_messages(path: Path) -> tuple[Any, Any]:
-    """The messages of a .traj file that collect_trajs uses, and its replay_config (or a marker of absence).
+    """Returns (messages of a .traj file that collect_trajs uses, replay_config or `_ABSENT`).
 
-    They are in its last step or the one before. If the file has SWE-agent's layout, earlier steps are not
-    read. Raises the exceptions of Python's json on a damaged file, OSError, and KeyError, IndexError or
-    TypeError on an unexpected structure.
+    The messages are in the last or the second-last step. If the file has SWE-agent's layout, earlier steps
+    are not read. Raises OSError, and the exceptions of Python's json for a damaged file. Raises KeyError,
+    IndexError or TypeError for an unexpected structure.
     """
     with open(path, "rb") as stream:
         if found := _last_steps(stream):
@@ -123,8 +125,8 @@ def read_messages(path: Path) -> tuple[Any, Any]:
 
 
 def _last_steps(stream: IO[bytes]) -> _Trajectory | None:
-    """The trajectory's last step, or its last two if the second-last has the messages; None for another
-    layout."""
+    """Returns the last step, or the last two steps if the second-last has the messages.
+    Returns None if the file does not have SWE-agent's layout."""
     found = None
     for count in (1, 2):
         try:

@@ -1,7 +1,7 @@
-"""Fast path of the compatible style xml: unchanged texts are copied as JSON and never decoded.
+"""Writes rows in the compatible style xml fast: unchanged texts are copied as JSON without decoding.
 
-Nearly all of a row is such text; decoding and encoding it took a third of the time. `compat`, which makes
-objects, converts trajectories with any other structure than SWE-agent's usual one.
+Nearly all of a row is such text. Decoding and encoding it took a third of the time. `compat` converts
+trajectories whose structure is not SWE-agent's usual one.
 """
 
 import json
@@ -52,16 +52,16 @@ _PARTS = msgspec.json.Decoder(list[_Part])
 
 
 class Unusual(Exception):
-    """A trajectory with an unusual structure."""
+    """Raised for a trajectory with an unusual structure."""
 
 
 def usual_messages(
     last_step: bytes, system: str, notes: tuple[str, ...], spoken: Callable[[Record], str]
 ) -> tuple[bytes, str]:
-    """(messages of a row as JSON, separated by commas; replay_config).
+    """Returns (messages of a row as JSON, separated by commas; replay_config).
 
-    last_step: JSON of a trajectory with only its last step. notes: responses of steps without messages.
-    spoken: function that returns the text of an assistant's message. Raises Unusual.
+    last_step: JSON of a trajectory with only its last step. notes: responses that mark a step without
+    messages. spoken: function that returns the text of an assistant's message. Raises Unusual.
     """
     try:
         found = _TRAJECTORY.decode(last_step)
@@ -102,7 +102,7 @@ def _object(message: _Message) -> Record:
 
 
 def _text(content: msgspec.Raw) -> bytes:
-    """A content, or the text of its only part, as JSON in Python's spelling."""
+    """Returns a message's content, or the text of its only part, as JSON in the spelling of Python's json."""
     data = bytes(content)
     if data.startswith(b"["):
         (part,) = _PARTS.decode(data)

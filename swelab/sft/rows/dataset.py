@@ -1,9 +1,9 @@
-"""Rejection sampling: resolved trajectories become training rows, and the others are counted by reason.
-With `selection.unresolved` those that failed become rows, too.
+"""Rejection sampling: resolved trajectories become training rows, and dropped ones are counted by reason.
 
-Two passes. The first reads the trajectories one by one, and spools the conversations that qualify;
-only their measures stay in memory. The second chooses among them and reads the chosen ones back in
-order of their instance. The order of the input does not change the output.
+With `selection.unresolved`, trajectories whose patch failed become rows, too. The first pass reads the
+trajectories one by one and writes the conversations that qualify to a temporary file, the spool. Only their
+measures stay in memory. The second pass chooses among them and reads the chosen ones back, in order of their
+instance. The order of the input does not change the output.
 """
 
 import hashlib
@@ -32,8 +32,8 @@ ROLES = ("system", "user", "assistant")
 
 
 class GradeFacts(NamedTuple):
-    """The facts of a grade that the dataset needs. patch_sha256: None if the grade names no patch; evidence:
-    how well a resolved patch is witnessed."""
+    """The facts of a grade that the dataset needs.
+    patch_sha256: None if the grade names no patch. evidence: the kind of evidence that a patch is correct."""
 
     status: str
     resolved: bool
@@ -42,12 +42,13 @@ class GradeFacts(NamedTuple):
 
 
 Verdicts = Mapping[tuple[str, str, str], GradeFacts]
-"""Grades by (policy, subset, attempt_name); '' stands for a policy or subset that the grade does not name."""
+"""Maps (policy, subset, attempt_name) to a grade.
+'' stands for a policy or subset that the grade does not name."""
 
 
 @dataclass
 class Dataset:
-    """Chosen candidates in order, all candidates with their fate, and what was dropped for which reason."""
+    """Chosen candidates in order, all candidates with their fate, and counts of dropped trajectories."""
 
     chosen: list[Candidate]
     fates: list[tuple[Candidate, str]]
@@ -57,7 +58,7 @@ class Dataset:
     spool: IO[bytes]
 
     def rows(self) -> Iterator[SftRow]:
-        """Training rows: {"messages", "instance_id", "policy", "resolved"}; some have "tools" or "part"."""
+        """Yields rows: {"messages", "instance_id", "policy", "resolved"}, some with "tools" or "part"."""
         for candidate in self.chosen:
             for offset, _ in candidate.rows:
                 yield spooled(self.spool, offset)
@@ -67,11 +68,11 @@ class Dataset:
         return [length for candidate in self.chosen for _, length in candidate.rows]
 
     def table(self) -> list[tuple[str, Length, str]]:
-        """Instance, length and fate of every resolved conversation."""
+        """Returns (instance, length, fate) of every candidate."""
         return [(candidate.instance_id, candidate.length, fate) for candidate, fate in self.fates]
 
     def facts(self, limit: int) -> Record:
-        """Counts (trajectories = kept + all that was dropped) and token lengths."""
+        """Returns counts and token lengths. Every trajectory is counted as kept or as dropped."""
         lengths = self.lengths()
         return {
             "trajectories": self.trajectories,
@@ -90,8 +91,8 @@ class Dataset:
 
 
 def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str, str], GradeFacts]:
-    """Reads the facts of each grade, by (policy, subset, attempt). Raises InputError on a bad row or a second
-    grade."""
+    """Maps (policy, subset, attempt_name) to the facts of each grade.
+    Raises InputError if a row is malformed or an attempt has a second grade."""
     found: dict[tuple[str, str, str], GradeFacts] = {}
     for path, grade in read_records(paths, Grade):
         key = (grade.policy, grade.subset, attempt_name(grade))
@@ -115,10 +116,11 @@ def build_dataset(
     style: Style | None = None,
     template: ChatTemplate | None = None,
 ) -> Dataset:
-    """Chooses training conversations among `trajectories`; `spool` is an empty file open for both ways.
+    """Chooses training conversations among `trajectories`.
 
-    `selection` is that of an SFT recipe. A grade is looked up under (policy, subset, instance) and,
-    where grades do not name these, without them. template: spells out tool calls, for the style `tool`.
+    selection: the section of an SFT recipe. A grade is looked up under (policy, subset, attempt), then
+    without the subset, then without both. spool: an empty file, open to read and write. template: formats
+    tool calls as text, for the style `tool`.
     """
     writer = RowWriter(selection, tokenizer, spool, style, template)
     dropped = Dropped()
@@ -146,10 +148,8 @@ def build_dataset(
 
 
 def require_kept(facts: Record, paths: Sequence[Path]) -> None:
-    """Raises InputError where none of the trajectories in the files `paths` was kept, with reasons.
-
-    facts: of a dataset, or of pairs.
-    """
+    """Raises InputError with the reasons if no trajectory in the files `paths` was kept.
+    facts: the result of `Dataset.facts` or `Pairs.facts`."""
     if not facts[CHOSEN]:
         where = f"{paths[0]} and {len(paths) - 1} more" if paths[1:] else paths[0]
         what = f"nothing comes of {facts['trajectories']} trajectories ({facts['dropped']})"
@@ -157,9 +157,10 @@ def require_kept(facts: Record, paths: Sequence[Path]) -> None:
 
 
 def why_unresolved(trajectory: Trajectory, grades: Verdicts, evidence: str = "resolved") -> str:
-    """Why a trajectory is not resolved: its loss, or the status of its grade; '' when it is.
+    """Returns why a trajectory is not resolved (its outcome or its grade's status), or '' if it is resolved.
 
-    evidence: see the recipe's `selection`; "witnessed" asks for a witness too, and gives what there is of it.
+    evidence: the evidence that a resolved grade must have; "resolved" accepts any. If a resolved grade has
+    other evidence, returns the evidence that it has.
     """
     if trajectory.outcome not in TRAINABLE_ROLLOUTS:
         return trajectory.outcome
@@ -178,7 +179,7 @@ def why_unresolved(trajectory: Trajectory, grades: Verdicts, evidence: str = "re
 
 
 def spooled(spool: IO[bytes], offset: int) -> SftRow:
-    """The row that was written to the spool at an offset."""
+    """Reads the row that was written to the spool at an offset."""
     spool.seek(offset)
     row = SftRow.of(json.loads(spool.readline()))
     spool.seek(0, 2)
@@ -187,7 +188,7 @@ def spooled(spool: IO[bytes], offset: int) -> SftRow:
 
 @dataclass
 class RowWriter:
-    """Writes the rows that a trajectory would become to the spool."""
+    """Writes the rows of trajectories to the spool."""
 
     selection: Selection
     tokenizer: ChatTokenizer
@@ -197,7 +198,7 @@ class RowWriter:
     notes: Counter[str] = field(default_factory=Counter)
 
     def write(self, trajectory: Trajectory, resolved: bool = True) -> Candidate:
-        """Raises Unfit: a conversation that cannot be trained on."""
+        """Writes the rows of one trajectory. Raises Unfit if its conversation cannot be trained on."""
         if self.style is None:
             written = kept_text(trajectory.messages, self.selection)
         else:
@@ -223,7 +224,8 @@ class RowWriter:
         return Candidate(*named, digest, length, tuple(rows), trajectory.sample, resolved)
 
     def _pieces(self, written: Conversation) -> tuple[Length, list[tuple[list[RowMessage], Length]]]:
-        """The conversation's length, and its rows with theirs; one that is too long is cut or split."""
+        """Returns the conversation's length, and the messages and length of each row.
+        A conversation that is too long is truncated, split or dropped."""
         plain = self._plain(written.messages, written.tools)
         sizes = self.tokenizer.sizes(plain)
         length, limit = self.tokenizer.measure(plain, sizes), self.selection.max_tokens
@@ -251,7 +253,7 @@ class RowWriter:
 
 
 def is_unicode(messages: list[RowMessage]) -> bool:
-    """Whether texts hold no lone surrogates, which tokenizers refuse."""
+    """Returns whether the messages can be encoded as UTF-8. Tokenizers refuse lone surrogates."""
     try:
         json.dumps(messages, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -260,14 +262,14 @@ def is_unicode(messages: list[RowMessage]) -> bool:
 
 
 def unnumbered(message: RowMessage) -> Record:
-    """The message without the ids of its calls, which differ between runs with the same text."""
+    """Returns the message without call ids, which differ between runs with the same text."""
     rest = {name: value for name, value in message.items() if name not in ("tool_call_id", "tool_calls")}
     calls = [call.function for call in message.tool_calls]
     return rest | ({"tool_calls": calls} if calls else {})
 
 
 def kept_text(messages: list[Message], selection: Selection) -> Conversation:
-    """The conversation as the policy wrote it, in plain text. Raises Unfit with the reason."""
+    """Returns the conversation as the policy wrote it, in plain text. Raises Unfit with the reason."""
     malformed = selection.malformed_turns
     turns = [RowMessage(role=m.role, content=m.content) for m in messages if m.role != "exit"]
     while turns and turns[-1].role != "assistant":

@@ -1,7 +1,7 @@
-"""Finds turns whose action was not carried out, by the observation after them.
+"""Finds turns whose action was not carried out, from the observation after the turn.
 
 A failing test does not count, because its command ran. Refusals of SWE-agent's tools and of bash count, and
-some exit codes that mini-swe-agent records.
+so do some exit codes that mini-swe-agent records.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from swelab.records.attempt_records import Message
 
 NOT_RUN = (126, 127, -1)
-"""Exit codes of a command that is not executable, was not found, or was ended by the environment."""
+"""Exit codes of a command that is not executable, was not found, or was killed by the environment."""
 REFUSALS = (
     r"No replacement was performed",
     r"Invalid `\w+`",
@@ -30,7 +30,7 @@ REFUSED = re.compile(rf"(OBSERVATION:\s*)?({'|'.join(REFUSALS)})")
 
 
 def failed_turns(messages: Sequence[Message]) -> set[int]:
-    """Numbers of the policy's messages (among all messages) whose actions were not carried out."""
+    """Returns the indexes in `messages` of assistant messages whose actions were not carried out."""
     found = set()
     last = -1
     for number, message in enumerate(messages):

@@ -1,7 +1,7 @@
-"""Token lengths of conversations, as the trainer counts them, and their distribution.
+"""Counts the tokens of conversations as the trainer does, and summarizes their distribution.
 
-torchtune encodes each message's header, content and end separately (ChatML). Its loss is on assistant turns:
-header, content, end-of-turn. This module encodes the same pieces with the model's fast tokenizer, so that a
+torchtune encodes the header, content and end of each message separately (ChatML). Its loss covers assistant
+turns: header, content, end-of-turn. This module encodes the same pieces with the model's fast tokenizer. So a
 dataset can be measured without torch.
 """
 
@@ -20,8 +20,7 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Length:
-    """Length of a conversation: all tokens, trained tokens, number of the policy's turns, and tokens of each
-    turn."""
+    """Length of a conversation: all tokens, trained tokens, assistant turns, and tokens of each turn."""
 
     tokens: int
     assistant_tokens: int
@@ -30,17 +29,17 @@ class Length:
 
 
 def is_trained(message: RowMessage) -> bool:
-    """Whether a message of a row is in the loss: true for the policy's turns, except those of weight 0."""
+    """Returns whether a message is in the loss: an assistant turn whose weight is not 0."""
     return message.role == "assistant" and message.weight != 0
 
 
 def teaches(message: RowMessage) -> bool:
-    """Whether a message has something to learn: it is in the loss, and has text or a call."""
+    """Returns whether a message can be learnt: it is in the loss and has text or a call."""
     return is_trained(message) and bool(message.content.strip() or message.tool_calls)
 
 
 class ChatTokenizer:
-    """The tokenizer of a model whose chat format is ChatML (Qwen and its kin)."""
+    """The tokenizer of a model whose chat format is ChatML, such as Qwen."""
 
     def __init__(self, folder: str | Path):
         """Raises InputError if the folder's tokenizer is missing, unreadable or not ChatML."""
@@ -69,10 +68,10 @@ class ChatTokenizer:
         return [each.ids for each in found]
 
     def encode(self, messages: Sequence[RowMessage]) -> tuple[list[int], list[bool]]:
-        """Returns (token ids, for each whether it is trained on) of a conversation.
+        """Returns the token ids of a conversation, and for each token whether it is trained on.
 
-        The last turn ends with its end-of-turn token; the newline that the chat template adds after it is
-        left out, as in torchtune.
+        The last turn ends with the end-of-turn token. The newline that the chat template adds after that
+        token is omitted, as in torchtune.
         """
         headers = self._encode([f"{message.role}\n" for message in messages])
         contents = self._encode([message.content for message in messages])
@@ -88,13 +87,13 @@ class ChatTokenizer:
         return ids, trained
 
     def sizes(self, messages: Sequence[RowMessage]) -> list[int]:
-        """Number of tokens of each message, with its header, its end and the newline after it."""
+        """Returns the tokens of each message, with header, end and the newline after the message."""
         headers = self._encode([f"{message.role}\n" for message in messages])
         contents = self._encode([message.content for message in messages])
         return [2 + len(h) + len(c) + self.newline for h, c in zip(headers, contents, strict=True)]
 
     def measure(self, messages: Sequence[RowMessage], sizes: Sequence[int] | None = None) -> Length:
-        """The conversation's length. sizes: numbers of tokens of its messages, if they are known."""
+        """Returns the conversation's length. sizes: number of tokens of each message, if known."""
         sizes = self.sizes(messages) if sizes is None else sizes
         spoken = [size for size, m in zip(sizes, messages, strict=True) if m.role == "assistant"]
         trained = [size for size, m in zip(sizes, messages, strict=True) if is_trained(m)]
@@ -107,7 +106,8 @@ class ChatTokenizer:
         )
 
     def has_special_token(self, messages: Sequence[RowMessage]) -> bool:
-        """Whether a message's text holds a special token's name: it would be encoded as that token."""
+        """Returns whether a message's text contains the name of a special token.
+        The tokenizer would encode the name as that token."""
         texts = [message.content for message in messages]
         texts += [call.function.arguments for message in messages for call in message.tool_calls]
         return any(token in text for text in texts for token in self.special_tokens)
@@ -123,7 +123,7 @@ def special_tokens(folder: str | Path) -> dict[str, int]:
 
 
 def distribution(lengths: Sequence[int], limit: int | None = None) -> Record:
-    """Quantiles and number of lengths, and how many exceed `limit` if one is given."""
+    """Returns the number and the quantiles of lengths, and how many exceed `limit` if a limit is given."""
     found = sorted(lengths)
     facts: Record = {"num_samples": len(found)}
     if limit is not None:
@@ -140,10 +140,10 @@ def distribution(lengths: Sequence[int], limit: int | None = None) -> Record:
 
 
 def stats(file: str | Path, lengths: Sequence[Length], limit: int, over_long: str) -> Record:
-    """Statistics of a file of rows, in tokens: {"file", "num_samples", "gt_<limit>", quantiles, ...}.
+    """Returns statistics of a file of rows: {"file", "num_samples", "gt_<limit>", quantiles, ...}.
 
-    per_turn: tokens of the policy's turns, and number of turns of each row. over_long: counts of longer
-    conversations by fate.
+    Lengths are in tokens. `per_turn` describes the tokens of assistant turns and the number of turns in a
+    row. over_long: the recipe's treatment of longer conversations.
     """
     turns = [tokens for length in lengths for tokens in length.turn_tokens]
     return {
@@ -160,7 +160,7 @@ def stats(file: str | Path, lengths: Sequence[Length], limit: int, over_long: st
 
 
 class LengthStats(TypedRecord):
-    """The fields of a dataset's statistics (`stats`) that later stages read."""
+    """The fields of a dataset's statistics (see `stats`) that later stages read."""
 
     file: str = field("the file of rows")
     num_samples: int = field("rows")
@@ -170,11 +170,11 @@ class LengthStats(TypedRecord):
 
 
 def check_stats(data: Path, path: Path, limit: int) -> tuple[int, LengthStats]:
-    """Checks that statistics belong to the rows in `data`, and returns (number of rows over `limit`,
-    statistics).
+    """Checks that statistics belong to the rows in `data`. Returns (number of rows over `limit`, statistics).
 
-    Raises InputError: a file is missing, or the statistics are of another file or number of rows, or have no
-    count for the limit. The checks, their order and messages are those of swesmith's local training scripts.
+    Raises InputError if a file is missing, if the statistics describe another file or number of rows, or if
+    they have no count for the limit. Raises it also if `data` has no row. The checks, their order and
+    messages are those of swesmith's local training scripts.
     """
     if not data.is_file():
         raise InputError(f"Data file not found: {data}")
@@ -208,7 +208,7 @@ def _whole(record: Record, name: str, path: Path) -> int:
 
 
 def table(rows: Sequence[tuple[str, Length, str]]) -> bytes:
-    """Rows (instance_id, length, fate) as tab-separated values with a header."""
+    """Formats rows (instance_id, length, fate) as tab-separated values with a header."""
     lines = ["instance_id\ttokens\tassistant_tokens\tturns\tfate"]
     for name, length, fate in rows:
         lines.append(f"{name}\t{length.tokens}\t{length.assistant_tokens}\t{length.turns}\t{fate}")
@@ -218,8 +218,8 @@ def table(rows: Sequence[tuple[str, Length, str]]) -> bytes:
 def same_vocabulary(folder: str | Path) -> None:
     """Raises InputError if vocab.json and merges.txt differ from tokenizer.json.
 
-    torchtune reads vocab.json and merges.txt, the server reads tokenizer.json: if they differ, training uses
-    other tokens.
+    torchtune reads vocab.json and merges.txt, but the server reads tokenizer.json. If the files differ,
+    training and serving use different tokens.
     """
     folder = Path(folder)
     model = read_json(folder / "tokenizer.json").get("model", {})
@@ -238,5 +238,5 @@ def same_vocabulary(folder: str | Path) -> None:
 
 
 def canonical(messages: Iterable[Record]) -> str:
-    """A conversation's canonical JSON: equal conversations have equal JSON."""
+    """Returns a conversation's canonical JSON. Equal conversations have equal JSON."""
     return json.dumps(list(messages), sort_keys=True, separators=(",", ":"), ensure_ascii=True)

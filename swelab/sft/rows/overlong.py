@@ -1,7 +1,7 @@
-"""Conversations that are longer than the limit: dropped, truncated or split.
+"""Drops, truncates or splits conversations that are longer than the limit.
 
-Every row keeps the head (system prompt and task). Exchanges follow it; an exchange is a turn of the policy
-and the observations after it.
+Every row keeps the head: the system prompt and the task. Exchanges follow the head. An exchange is one
+assistant turn and the observations after it.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from swelab.records.training_records import RowMessage
 
 DROP, LEFT, SPLIT, KEEP = "drop", "truncate_left_of_last_turn", "split", "keep_truncate"
 Span = tuple[int, int]
-"""(first, end): the exchanges first, ..., end-1 of a conversation."""
+"""(first, end): the range of exchanges from `first` to `end` - 1."""
 
 
 def exchanges(messages: Sequence[RowMessage]) -> list[list[int]]:
-    """Message numbers of the head, then of each exchange."""
+    """Returns the message indexes of the head, then of each exchange."""
     head = list(takewhile(lambda number: messages[number].role != "assistant", range(len(messages))))
     groups = [head]
     for number in range(len(head), len(messages)):
@@ -26,12 +26,13 @@ def exchanges(messages: Sequence[RowMessage]) -> list[list[int]]:
 
 
 def spans(sizes: Sequence[int], spoken: Sequence[int], policy: str, limit: int) -> list[Span]:
-    """The range of exchanges in each row made from an over-long conversation; no range if nothing fits.
+    """Returns the range of exchanges in each row made from an over-long conversation, or [] if nothing fits.
 
-    sizes: tokens of the head, then of each exchange; spoken: tokens of the policy's turn in each exchange.
-    drop: no row. truncate_left_of_last_turn: as many of the last exchanges as fit. split: every exchange
-    once, in rows that fit. keep_truncate: as many of the first exchanges as fit; the last of them may end
-    before its observation.
+    sizes: tokens of the head, then of each exchange. spoken: tokens of the assistant turn in each exchange.
+    The policy `drop` makes no row. `truncate_left_of_last_turn` keeps as many of the last exchanges as fit.
+    `split` divides all exchanges among rows that fit, and makes no row if an exchange is too long.
+    `keep_truncate` keeps as many of the first exchanges as fit; the last of them may end before its
+    observation.
     """
     head, costs = sizes[0], sizes[1:]
     if policy == KEEP:
@@ -53,7 +54,7 @@ def spans(sizes: Sequence[int], spoken: Sequence[int], policy: str, limit: int) 
 
 
 def _fitting(costs: Sequence[int], room: int) -> int:
-    """How many of the first costs fit together into the limit."""
+    """Returns how many of the first costs together fit into `room`."""
     for count, cost in enumerate(costs):
         room -= cost
         if room < 0:
@@ -62,6 +63,6 @@ def _fitting(costs: Sequence[int], room: int) -> int:
 
 
 def cut(messages: Sequence[RowMessage], groups: Sequence[Sequence[int]], span: Span) -> list[RowMessage]:
-    """The head and the exchanges of a span."""
+    """Returns the head and the exchanges of a span."""
     chosen = [*groups[0], *(number for group in groups[1:][slice(*span)] for number in group)]
     return [messages[number] for number in chosen]

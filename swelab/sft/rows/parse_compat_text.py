@@ -1,7 +1,8 @@
 """Parses actions out of text that collect_trajs wrote.
 
-SWE-agent's parser cuts newlines at the edges of an argument, and collect_trajs does not protect them. So this
-module parses rows of published sets by the rules of collect_trajs, and `styles` writes them again.
+SWE-agent's parser strips newlines at the start and end of an argument, and collect_trajs does not protect
+them. So this module parses rows of published datasets by the rules of collect_trajs, and `styles` writes them
+again.
 """
 
 import json
@@ -18,7 +19,7 @@ _PARAMETER = re.compile(r"<parameter=([^>\n]+)>(.*?)</parameter>\n", re.DOTALL)
 
 
 def read_call(text: str) -> tuple[str, str, Record] | None:
-    """(words, function, arguments) of a turn in the style xml; None if it does not end with a call."""
+    """Returns (text, function, arguments) of a turn in the style xml, or None if it ends without a call."""
     start = text.find("<function=")
     while start >= 0:
         if found := _CALL.fullmatch(text, start):
@@ -36,6 +37,6 @@ def _value(name: str, text: str) -> Any:
 
 
 def read_line(text: str) -> tuple[str, str] | None:
-    """(words, shell line) of a turn in the style ticks; None if it has no fenced block."""
+    """Returns (text, shell line) of a turn in the style ticks, or None if the turn has no fenced block."""
     found = parse_ticks(text)
     return (found[0].strip("\n"), found[1].strip("\n")) if found else None

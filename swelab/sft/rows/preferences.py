@@ -1,7 +1,7 @@
-"""Pairs of a resolved and an unresolved trajectory of one task, for preference learning.
+"""Pairs a resolved with an unresolved trajectory of the same task, for preference learning.
 
-Both sides begin with the same messages. A trajectory that was lost, or whose patch could not be judged, is no
-evidence against the model. So such a trajectory is never the rejected side; it is counted as dropped.
+Both sides begin with the same messages. A trajectory that was lost, or whose patch could not be judged, says
+nothing against the model. Such a trajectory is counted as dropped and never becomes the rejected side.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ SIDES = ("chosen_conversations", "rejected_conversations")
 
 @dataclass(frozen=True)
 class Side:
-    """A trajectory that may be one side of a pair. status: '' if resolved. prompt: hash of its first
-    messages."""
+    """A trajectory that may be one side of a pair.
+    status: '' if resolved. prompt: hash of the messages before the first assistant turn."""
 
     status: str
     prompt: str
@@ -38,7 +38,7 @@ class Side:
 
 @dataclass
 class Pairs:
-    """Chosen pairs in order, and the number of dropped trajectories by reason."""
+    """Chosen pairs in order, and the number of dropped trajectories for each reason."""
 
     chosen: list[tuple[str, Side, Side]] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
@@ -46,14 +46,14 @@ class Pairs:
     trajectories: int = 0
 
     def lengths(self) -> list[Length]:
-        """Length of the longer side of each pair."""
+        """Returns the length of each pair's longer side."""
         return [
             max(good.candidate.length, bad.candidate.length, key=lambda each: each.tokens)
             for _, good, bad in self.chosen
         ]
 
     def rows(self, spool: IO[bytes]) -> Iterator[Record]:
-        """`sft_pair` records: {"chosen_conversations", "rejected_conversations", "instance_id", ...}."""
+        """Yields `sft_pair` records, with both conversations, the instance and the policies."""
         for name, good, bad in self.chosen:
             rows = [spooled(spool, side.candidate.rows[0][0]) for side in (good, bad)]
             tools = {"tools": rows[0].tools} if rows[0].tools else {}
@@ -66,7 +66,7 @@ class Pairs:
             }
 
     def facts(self) -> Record:
-        """Counts: trajectories = trajectories in pairs + dropped trajectories."""
+        """Returns counts. Every trajectory is counted as in a pair or as dropped."""
         used = {(side.status, side.candidate.digest, name) for name, *sides in self.chosen for side in sides}
         return {
             "trajectories": self.trajectories,
@@ -87,11 +87,10 @@ def build_pairs(
     style: Style | None = None,
     template: ChatTemplate | None = None,
 ) -> Pairs:
-    """Makes pairs by the SFT recipe's `selection` and `pairs`. `spool`: an empty file, open to read and
-    write.
+    """Makes pairs by the SFT recipe's `selection` and `pairs`.
 
-    A conversation longer than `selection.max_tokens` is dropped, never cut, because a pair compares how
-    conversations end.
+    A conversation longer than `selection.max_tokens` is dropped, because a pair compares how conversations
+    end. spool: an empty file, open to read and write.
     """
     uncut = recipe.selection.model_copy(update={"over_long": DROP})
     writer = RowWriter(uncut, tokenizer, spool, style, template)
@@ -113,7 +112,7 @@ def build_pairs(
 
 
 def _side(trajectory: Trajectory, grades: Verdicts, writer: RowWriter) -> Side:
-    """Makes a trajectory one side of pairs. Raises Unfit with the reason if that is impossible."""
+    """Converts a trajectory to one side of a pair. Raises Unfit with the reason if that is impossible."""
     status = why_unresolved(trajectory, grades, writer.selection.evidence)
     if trajectory.outcome not in TRAINABLE_ROLLOUTS or (status and status not in FAILED_GRADES):
         raise Unfit(status)
@@ -131,8 +130,8 @@ def _side(trajectory: Trajectory, grades: Verdicts, writer: RowWriter) -> Side:
 def _pair_up(
     sides: Sequence[Side], settings: PairChoice, name: str, dropped: Counter[str]
 ) -> Iterator[tuple[Side, Side]]:
-    """A task's pairs, at most `per_instance`. No trajectory is used twice before all trajectories of the same
-    side are used once."""
+    """Yields at most `per_instance` pairs of a task.
+    A trajectory is used again only after all trajectories with the same prompt and side were used."""
     prompts: dict[str, tuple[dict[str, Side], dict[str, Side]]] = {}
     for side in sides:
         same = prompts.setdefault(side.prompt, ({}, {}))[bool(side.status)]
@@ -160,13 +159,13 @@ def _drawn(sides: dict[str, Side], seed: int, name: str) -> list[Side]:
 
 
 def conversations(dataset: Path) -> Iterator[SftRow]:
-    """The conversations of a dataset: its rows, or both sides of its pairs, each with `messages`."""
+    """Yields the conversations of a dataset: its rows, or both sides of its pairs, each with `messages`."""
     for row in read_jsonl(dataset):
         yield from sides_of(row)
 
 
 def sides_of(row: Mapping[str, Any]) -> list[SftRow]:
-    """The conversations of a row: one conversation, or both sides of a pair."""
+    """Returns the conversations of a row: one conversation, or both sides of a pair."""
     if SIDES[0] not in row:
         return [SftRow.of(row)]
     return [SftRow.of({**row, "messages": row[side]}) for side in SIDES]

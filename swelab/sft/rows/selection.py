@@ -1,5 +1,4 @@
-"""Selects the conversations that become rows: gates in a fixed order, each with its reasons for
-rejections."""
+"""Selects the conversations that become rows. Gates in a fixed order drop the others, with a reason."""
 
 import hashlib
 import re
@@ -21,9 +20,8 @@ _TEST_FILE = re.compile(r"(^|/)((tests?|testing)/|(test_[^/]*|[^/]*_test|conftes
 
 @dataclass(frozen=True, order=True)
 class Candidate:
-    """A conversation in the spool; candidates sort in the order of the dataset. rows: offset and length of
-    each row that the conversation would become; empty if it is too long.
-    """
+    """A conversation in the spool. Candidates sort in the order of the dataset.
+    rows: offset and length of each row made from the conversation; empty if the conversation is too long."""
 
     instance_id: str
     tokens: int
@@ -36,25 +34,25 @@ class Candidate:
 
 
 class Dropped:
-    """Counts of conversations that were left out, by gate and reason."""
+    """Counts dropped conversations by gate and reason."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, gate: str, reason: str) -> None:
-        """Counts one more conversation that a gate left out for a reason."""
+        """Counts one conversation that a gate dropped for a reason."""
         self._counts[gate, reason] += 1
 
     def reasons(self) -> dict[str, int]:
-        """Counts by reason, over all gates."""
+        """Returns the count of each reason, over all gates."""
         found: Counter[str] = Counter()
         for (_, reason), count in self._counts.items():
             found[reason] += count
         return dict(sorted(found.items()))
 
     def gates(self, entered: int) -> list[Record]:
-        """{"gate", "in", "out", "dropped": {reason: count}} of each gate. entered: conversations into the
-        first gate."""
+        """Returns {"gate", "in", "out", "dropped": {reason: count}} for each gate.
+        entered: number of conversations that enter the first gate."""
         told = []
         for gate in GATES:
             dropped = {reason: n for (where, reason), n in sorted(self._counts.items()) if where == gate}
@@ -65,7 +63,7 @@ class Dropped:
 
 
 def unwanted(trajectory: Trajectory, selection: Selection) -> str:
-    """Why a resolved trajectory does not meet the recipe's criteria; '' when it does."""
+    """Returns why a trajectory does not meet the recipe's criteria, or '' if it meets them."""
     outcomes = selection.outcomes
     if outcomes and trajectory.outcome not in outcomes:
         return f"ended_by_{trajectory.outcome}"
@@ -77,15 +75,13 @@ def unwanted(trajectory: Trajectory, selection: Selection) -> str:
 
 
 def edits_tests(patch: str) -> bool:
-    """Whether a patch touches a file that by its name is a test, or is a test's configuration."""
+    """Returns whether a patch changes a file that is a test or test configuration, judged by its name."""
     return any(_TEST_FILE.search(name) for names in _TOUCHED.findall(patch) for name in names)
 
 
 def choose(candidates: Iterable[Candidate], selection: Selection) -> Iterator[tuple[Candidate, str]]:
-    """Each candidate with its fate: kept, duplicate, too_long or over_per_instance.
-
-    Of each instance, the shortest rows come first, or the rows that a seeded draw puts first.
-    """
+    """Yields each candidate with its fate: kept, duplicate, too_long or over_per_instance.
+    For each instance, the shortest candidates come first, or those that a seeded draw puts first."""
     seen: set[str] = set()
     kept: Counter[str] = Counter()
     for candidate in sorted(candidates, key=lambda each: _rank(each, selection)):
@@ -103,7 +99,8 @@ def choose(candidates: Iterable[Candidate], selection: Selection) -> Iterator[tu
 
 
 def _rank(candidate: Candidate, selection: Selection) -> tuple[Any, ...]:
-    """The rank of duplicates differs only by policy and sample, so a draw does not depend on their order."""
+    """Returns the sort key. Keys of duplicates differ only in policy and sample.
+    So a draw does not depend on the order of the candidates."""
     if selection.choice == "shortest":
         return (candidate,)
     drawn = f"{selection.seed} {candidate.instance_id} {candidate.digest}"

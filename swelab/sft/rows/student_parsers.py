@@ -1,7 +1,8 @@
-"""The parsers by which SWE-agent reads a student's answers. Every action in a row must parse back unchanged.
+"""Parses answers of the student (the trained model) as SWE-agent does.
 
-SWE-agent reads the first <function=...> of an answer (its parser `xml_function_calling`), or the last fenced
-block that is not inside another (`thought_action`).
+Every action in a row must parse back unchanged. SWE-agent's parser `xml_function_calling` reads the first
+<function=...> of an answer. Its parser `thought_action` reads the last fenced block that is not inside
+another block.
 """
 
 import re
@@ -13,14 +14,14 @@ from swelab.models.chat.turn_text import argument_text
 FUNCTION = re.compile(r"<function=([^>]+)>\n(.*?)</function>", re.DOTALL)
 PARAMETER = re.compile(r"<parameter=([^>]+)>(.*?)</parameter>", re.DOTALL)
 EDGES = re.compile(r"^\n|\n$")
-"""Without MULTILINE, `$` also matches before a final newline, so the parser cuts up to two newlines."""
+"""Without MULTILINE, `$` also matches before a final newline, so the parser strips up to two newlines."""
 RANGE = re.compile(r"\[\d+,\s*\d+\]")
 FENCE = re.compile(r"^```(\S*)\s*\n|^```\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Action:
-    """A parsed answer: function, arguments as text, and the text around them."""
+    """A parsed answer: function name, arguments as text, and the text around the call."""
 
     name: str
     arguments: dict[str, str]
@@ -28,7 +29,7 @@ class Action:
 
 
 def parse_xml(text: str) -> Action | None:
-    """The action that SWE-agent reads from an answer in XML style; None if it reads none."""
+    """Returns the action that SWE-agent reads from an answer in XML style, or None if there is none."""
     found = FUNCTION.search(text)
     if not found:
         return None
@@ -39,7 +40,7 @@ def parse_xml(text: str) -> Action | None:
 
 
 def parse_ticks(text: str) -> tuple[str, str] | None:
-    """(words, command) that SWE-agent reads from an answer with a fenced block; None if it reads none."""
+    """Returns (text, command) that SWE-agent reads from a fenced block, or None without a block."""
     opened: list[re.Match[str]] = []
     block = None
     for fence in FENCE.finditer(text):
@@ -55,15 +56,15 @@ def parse_ticks(text: str) -> tuple[str, str] | None:
 
 
 def is_plain(name: str, value: Any) -> bool:
-    """Whether an argument stays the same when written as text: a string, a number, a range of lines."""
+    """Returns whether an argument keeps its value as text: a string, a number, a range of lines."""
     if name == "view_range" and isinstance(value, list):
         return all(isinstance(number, int) for number in value)
     return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def write_argument(name: str, value: Any, own_line: bool) -> str:
-    """Writes one <parameter=...>. Adds newlines, because a reader cuts one at the start and up to two at the
-    end."""
+    """Writes one <parameter=...>.
+    Adds newlines, because a parser strips one newline at the start and up to two at the end."""
     text = argument_text(value)
     before = "\n" if own_line or text.startswith("\n") else ""
     after = "\n\n" if text.endswith("\n") else "\n" if own_line else ""

@@ -1,8 +1,9 @@
-"""Conversations in the format of the student's scaffold, from recordings of any scaffold.
+"""Writes conversations that any scaffold recorded, in the format of the student's scaffold.
 
-`text` keeps the policy's text. `xml`, `ticks` and `tool` write each action again: as SWE-agent's function in
-XML, as a fenced shell command, as a tool call. Every action is parsed back with the parser of the student's
-scaffold. A turn is malformed if its action changes by that, or if the recording program refused the turn.
+The style `text` keeps the policy's text. The other styles write each action again: `xml` as SWE-agent's
+function in XML, `ticks` as a fenced shell command, `tool` as a tool call. Actions in `xml` and `ticks` are
+parsed back with the parser of the student's scaffold. A turn is malformed if this changes its action, if the
+tool definitions do not allow its call, or if the recording program refused the turn.
 """
 
 import json
@@ -33,12 +34,14 @@ DEFINED = {
 
 
 class Unfit(Exception):
-    """A conversation that cannot become a row. Its text is the reason, under which it is counted."""
+    """Raised for a conversation that cannot become a row.
+    The message is the reason under which it is counted."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """How rows are written. system: replaces the recorded system prompt unless ''. tools: definitions."""
+    """How rows are written.
+    system: replaces the recorded system prompt, unless ''. tools: tool definitions."""
 
     name: str
     malformed_turns: str = "drop"
@@ -49,7 +52,7 @@ class Style:
 
 @dataclass
 class Conversation:
-    """Messages of a row, the tools offered to it, and counts of changes to the messages."""
+    """The messages of a row, the tools offered in it, and counts of changes to the messages."""
 
     messages: list[RowMessage]
     tools: list[Tool] = field(default_factory=list)
@@ -57,10 +60,10 @@ class Conversation:
 
 
 def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
-    """Writes the conversation of a trajectory in a style. Raises Unfit with the reason if that is impossible.
+    """Writes a trajectory's conversation in a style. Raises Unfit with the reason if that is impossible.
 
-    `style.malformed_turns` decides whether a malformed turn makes the conversation unfit, is left out of the
-    loss (`weight` 0), or is kept.
+    `style.malformed_turns` decides about malformed turns. "drop" makes the conversation unfit, "mask" gives
+    the turn `weight` 0 (no loss), and any other value keeps the turn.
     """
     turns = turns_of(trajectory)
     if not turns:
@@ -87,7 +90,7 @@ def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
 
 
 def _offered(trajectory: Rollout) -> list[Tool]:
-    """The tools that a trajectory records as offered (the debugger agent's do); [] if it records none."""
+    """Returns the tools that a trajectory records as offered, or [] if it records no tools."""
     config = trajectory.info.get("config")
     found = config.get("tools") if isinstance(config, dict) else None
     return checked(found) or [] if found else []
@@ -95,19 +98,19 @@ def _offered(trajectory: Rollout) -> list[Tool]:
 
 @cache
 def _own_tools(trajectory_format: str) -> list[Tool]:
-    """Definitions of the recording program's default tools."""
+    """Returns the definitions of the recording program's default tools."""
     return definitions(TOOLS / DEFINED[trajectory_format])
 
 
 def definitions(path: Path) -> list[Tool]:
-    """Tool definitions in the chat-completion API's form. Raises InputError."""
+    """Reads tool definitions in the chat-completion API's form. Raises InputError."""
     if tools := checked(read_json(path)):
         return tools
     raise InputError("not tool definitions", path, "a list of {type: function, function: {name, parameters}}")
 
 
 def checked(value: Any) -> list[Tool] | None:
-    """Tool definitions in the chat-completion API's form; None if `value` is not such definitions."""
+    """Returns tool definitions in the chat-completion API's form, or None if `value` has another form."""
     try:
         tools = [Tool.of(tool) for tool in value]
         if tools and all(isinstance(tool.function.parameters["properties"], dict) for tool in tools):
@@ -118,8 +121,8 @@ def checked(value: Any) -> list[Tool] | None:
 
 
 def _complete_ranges(turns: list[Turn], notes: Counter[str]) -> None:
-    """Replaces view_range [n, -1], which the student's parser refuses, by the range that the observation
-    shows."""
+    """Replaces view_range [n, -1] by the range that the observation shows.
+    The student's parser refuses -1."""
     for turn, answer in zip(turns, turns[1:]):
         if turn.role == "assistant" and (calls := complete(turn.calls, answer.text)):
             turn.calls = calls
@@ -127,7 +130,7 @@ def _complete_ranges(turns: list[Turn], notes: Counter[str]) -> None:
 
 
 def _add(written: Conversation, turn: Turn, style: Style, tools: list[Tool]) -> None:
-    """Appends a turn. Two consecutive turns of the user become one, because roles must alternate."""
+    """Appends a turn. Consecutive turns of the user are joined, because roles must alternate."""
     messages = written.messages
     last = messages[-1].role if messages else ""
     if turn.role == "assistant":
@@ -148,8 +151,8 @@ def _add(written: Conversation, turn: Turn, style: Style, tools: list[Tool]) -> 
 
 
 def _answers(turn: Turn, messages: list[RowMessage]) -> str:
-    """The id of the call that an observation answers: the call that it names, or the first unanswered
-    call."""
+    """Returns the id of the call that an observation answers.
+    This is the call that the observation names, or else the first unanswered call."""
     asked = [m for m in messages if m.role == "assistant"][-1:]
     done = 0
     for message in reversed(messages):
@@ -205,7 +208,7 @@ def _ticks(turn: Turn, number: int, tools: list[Tool]) -> tuple[RowMessage, str]
 
 
 def _command(calls: list[Call]) -> str:
-    """The shell line of a call, if the recording has none for the turn."""
+    """Returns the command of a call of `bash`, or ''."""
     found = (calls[0].arguments or {}).get("command") if calls and calls[0].name == "bash" else ""
     return found if isinstance(found, str) else ""
 
@@ -225,7 +228,7 @@ def _tool(turn: Turn, number: int, tools: list[Tool]) -> tuple[RowMessage, str]:
 
 
 def misuse(call: Call, tools: list[Tool]) -> str:
-    """Why the tool definitions do not allow a call; '' if they allow it."""
+    """Returns why the tool definitions do not allow a call, or '' if they allow it."""
     found = next((tool.function for tool in tools if tool.function.name == call.name), None)
     if found is None:
         return "undefined_tool"

@@ -1,4 +1,4 @@
-"""A recorded conversation as turns: text, tool calls, and faults.
+"""Reads a recorded conversation as turns with text, tool calls and faults.
 
 SWE-agent records an action as a tool call or as text, and always also as the line that its shell ran.
 mini-swe-agent records a tool call or one fenced block. `styles` can write turns of either program.
@@ -22,7 +22,7 @@ TAGGED = re.compile(r"<mswea_bash_command>(.*?)</mswea_bash_command>", re.DOTALL
 
 @dataclass(frozen=True)
 class Call:
-    """One tool call. arguments: None if they are not a JSON object. id: '' if the call was in the text."""
+    """One tool call. arguments: None if not a JSON object. id: '' if the call was in the text."""
 
     name: str
     arguments: Record | None
@@ -31,10 +31,11 @@ class Call:
 
 @dataclass
 class Turn:
-    """One message. `said` is the text without the action; `action` is the shell line that ran, if known.
+    """One message. text: the text without the action. action: the shell line that ran, if known.
 
-    fault: '', or why the turn is malformed. demonstration: part of the prompt, not the policy's own.
-    failed: its action was not carried out.
+    answers: id of the call that an observation answers. fault: why the turn is malformed, or ''.
+    demonstration: whether the turn is part of the prompt. failed: whether the turn's action was not carried
+    out.
     """
 
     role: str
@@ -48,7 +49,7 @@ class Turn:
 
 
 def turns_of(trajectory: Rollout) -> list[Turn]:
-    """The turns of a trajectory up to the policy's last turn. The scaffold's `exit` message is left out."""
+    """Returns the turns of a trajectory up to the last assistant turn, without the message `exit`."""
     read = READERS.get(trajectory.trajectory_format, _mini)
     messages = [message for message in trajectory.messages if message.role != "exit"]
     turns, failed = [], failed_turns(messages)
@@ -89,7 +90,7 @@ def _fault(calls: list[Call], refused: bool, most: int) -> str:
 
 
 def _swe_agent(message: Message, refused: bool) -> Turn:
-    """Reads a turn of SWE-agent: it takes one call per turn, and leaves refused turns out of its history."""
+    """Reads a turn of SWE-agent, which runs one call per turn and omits refused turns from its history."""
     calls, action = list(_calls(message)), message.get("action") or ""
     said = message.get("thought", message.content)
     if not calls and action.strip():
@@ -98,7 +99,8 @@ def _swe_agent(message: Message, refused: bool) -> Turn:
 
 
 def _from_text(content: Any, action: str) -> Call:
-    """The call for a shell line: the call in the text; if there is none, `bash` with the line."""
+    """Returns the call in the text.
+    If the text has no call, makes a call of `bash` or `submit` from the shell line."""
     written = parse_xml(content) if isinstance(content, str) else None
     if written:
         return Call(written.name, written.arguments)
@@ -107,7 +109,8 @@ def _from_text(content: Any, action: str) -> Call:
 
 
 def _text(message: Message, refused: bool) -> Turn:
-    """Reads a turn of a published row in the style xml or ticks. refused: SWE-agent refused the turn."""
+    """Reads a turn of a published row in the style xml or ticks.
+    refused: whether SWE-agent refused the turn."""
     content = message.content
     if not isinstance(content, str):
         return Turn("assistant", content, fault="no_call")
@@ -139,16 +142,16 @@ def _mini(message: Message, refused: bool) -> Turn:
 
 
 def _noted(message: Message) -> Record:
-    """The arguments of a turn's action with their types, as the agent ran them."""
+    """Returns the arguments of a turn's first action with their types, as the agent ran the action."""
     found: Record = message["extra"]["actions"][0]["arguments"]
     return found
 
 
 def _tool_of(message: Message) -> str:
-    """The tool of a turn's only action, if the agent has several tools; '' otherwise."""
+    """Returns the tool that a turn's first action names, or ''."""
     actions = (message.get("extra") or {}).get("actions") or [{}]
     return str(actions[0].get("tool", ""))
 
 
 READERS = {"swe-agent": _swe_agent, "swe-agent-text": _text}
-"""Readers of an assistant's message, by trajectory format. `_mini` reads all other formats."""
+"""Maps a trajectory format to the reader of an assistant's message. `_mini` reads all other formats."""

@@ -1,7 +1,7 @@
-"""Replaces the -1 in view_range [n, -1], which SWE-agent's parser of functions in XML refuses.
+"""Replaces the -1 in view_range [n, -1], which SWE-agent's XML parser refuses.
 
-`[n, -1]` shows a file from line n to its end. The observation has the number of the last line; the editor
-shows the same with that number in place of -1.
+`[n, -1]` shows a file from line n to its end. The observation contains the number of the last line. With that
+number in place of -1, the editor shows the same lines.
 """
 
 import re
@@ -16,10 +16,8 @@ CUT = ("<response clipped>", "characters were elided")
 
 
 def complete(calls: Sequence[Call], answer: object) -> list[Call] | None:
-    """The calls with -1 replaced by the last line in `answer`; None if there is nothing to replace.
-
-    A call is unchanged if its answer does not show all lines to the end.
-    """
+    """Returns the calls with -1 replaced by the number of the last line in `answer`.
+    Returns None if there is nothing to replace, or if `answer` does not show all lines to the end."""
     ranges = [call.arguments.get("view_range") for call in calls if call.arguments]
     if len(calls) != 1 or not ranges or not (isinstance(ranges[0], list) and ranges[0][1:] == [-1]):
         return None
@@ -30,8 +28,7 @@ def complete(calls: Sequence[Call], answer: object) -> list[Call] | None:
 
 
 def last_line(answer: str, first: object) -> int:
-    """The number of a file's last line, if `answer` shows the file from line `first` to its end; otherwise
-    0."""
+    """Returns a file's last line number if `answer` shows the file from line `first` to its end, else 0."""
     header = HEADER.search(answer)
     if not header or any(mark in answer for mark in CUT):
         return 0
