@@ -1,9 +1,9 @@
-"""Text for pre-training the demo's base model: single documents about a world like the drill package's.
+"""Generates documents to pre-train the demo's base model, about functions like those of the drill package.
 
-A document is a note on one function, worded like an issue, and then one of these: names of the function and
-its test; a shell line that searches for it, runs its test or substitutes text; or a diff's hunk. A listing of
-the function comes before a substitution or a hunk. There is no conversation, no fenced block, no second step.
-No task has one of these functions or bugs, and no function has a held-out name.
+A document begins with a note on one function, worded like an issue. Then it has one of these: names of the
+function and its test; a shell line that searches for the function, runs its test or substitutes text; or a
+diff's hunk. A listing of the function comes before a substitution or a hunk. There is no conversation, no
+fenced block, no second step. No task has one of these functions or bugs, and no function has a held-out name.
 """
 
 import io
@@ -48,15 +48,15 @@ REMARKS = (
     "",
 )
 REMARK_COUNTS = (0, 0, 0, 1, 1, 2)
-"""Numbers of lines between the parts of a document. Without such lines the model learns distances instead of
-copying."""
+"""Numbers of filler lines between the parts of a document.
+Without such lines the model learns distances instead of copying."""
 LEXICON = (
     "system\nuser\nassistant\nexit 0\nexit 1\n",
     "Fix the bug. Answer with one bash block.\nAnswer with exactly one bash block.",
     "```bash\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n```",
     "........".ljust(72) + " [100%]\n",
 )
-"""Words of the scaffold: they get tokens of their own, but occur in no document."""
+"""Words of the scaffold. They get tokens of their own, but occur in no document."""
 _DEFINITION = re.compile(rb"^def (\w+)\(", re.MULTILINE)
 
 
@@ -73,7 +73,7 @@ class Document:
     values: tuple[tuple[int, int], ...] = ()
 
     def asks(self, start: int, end: int) -> bool:
-        """Whether these characters of the line belong to a value."""
+        """Returns whether the characters from `start` to `end` of the line belong to a value."""
         return not self.values or any(first <= start and end <= last for first, last in self.values)
 
     @property
@@ -86,7 +86,7 @@ class World:
     """Names for the generated text: all paths and words, and the function names that are not held out."""
 
     def __init__(self, archive: bytes, repo: str, heldout_share: float):
-        """archive: the drill repository's tar, `repo` its recipe's name. Raises InputError."""
+        """archive: the drill repository's tar. repo: name of the repository's recipe. Raises InputError."""
         self.heldout: frozenset[str] = frozenset(
             name
             for path, name in defined(archive, repo)
@@ -97,7 +97,7 @@ class World:
         self.paths = [f"{package}/{module}.py" for package in PACKAGES for module in MODULES]
 
     def documents(self, seed: int, count: int) -> Iterator[Document]:
-        """`count` documents; the same seed gives the same documents."""
+        """Yields `count` documents. The same seed gives the same documents."""
         rng = random.Random(seed)
         for _ in range(count):
             function = make_function(
@@ -106,12 +106,12 @@ class World:
             yield document(rng, function, rng.choice(function.mutations))
 
     def lexicon(self) -> list[str]:
-        """Texts that train the tokenizer only."""
+        """Returns texts that train only the tokenizer."""
         return [text for text in LEXICON for _ in range(50)]
 
 
 def defined(archive: bytes, name: str) -> list[tuple[str, str]]:
-    """(path, function) of every function in the archive's modules. Raises InputError."""
+    """Returns (path, name) of every function in the archive's modules. Raises InputError."""
     found = []
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -130,14 +130,14 @@ def defined(archive: bytes, name: str) -> list[tuple[str, str]]:
 
 
 def own_path(member: str) -> str:
-    """The path by which tasks name a file. In a program of two files, the archive has a folder for each
-    module, and tasks leave it out."""
+    """Returns the path by which tasks name a file.
+    In a program of two files, the archive has a folder for each module. Tasks omit that folder."""
     folder, _, name = member.rpartition("/")
     return name if folder and name in (f"{folder}.py", f"test_{folder}.py") else member
 
 
 def document(rng: random.Random, function: Function, mutation: Mutation) -> Document:
-    """A document about a bug of a function."""
+    """Generates a document about a bug in a function."""
     note = issue(rng, function, mutation) + "\n" + remarks(rng)
     kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
     if kind == "index":
@@ -157,12 +157,12 @@ def document(rng: random.Random, function: Function, mutation: Mutation) -> Docu
 
 
 def remarks(rng: random.Random) -> str:
-    """Zero or more random sentences that fill space between parts."""
+    """Returns zero or more random lines that fill space between parts."""
     return "".join(f"{rng.choice(REMARKS)}\n" for _ in range(rng.choice(REMARK_COUNTS)))
 
 
 def listing(lines: list[str], start: int) -> str:
-    """Formats the first `LISTED` lines of a function as `grep -n` prints them, with a blank line after a
-    short one."""
+    """Formats a function's first `LISTED` lines as `grep -n` prints them.
+    A short function gets a blank line."""
     padded = (lines + [""])[:LISTED]
     return "".join(f"{start + i}{'-' if i else ':'}{text}\n" for i, text in enumerate(padded))

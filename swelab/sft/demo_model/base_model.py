@@ -1,7 +1,7 @@
 """Makes the demo's base model: a small Qwen2 and its tokenizer, pre-trained on generated text.
 
-Each training row is one whole document of `base_corpus`. Rows are not packed: with several documents in a
-row, a model of this size did not learn to copy.
+Each training row is one whole document of `base_corpus`. Rows are not packed, because with several documents
+in a row a model of this size did not learn to copy.
 """
 
 import itertools
@@ -48,15 +48,15 @@ SHAPE: dict[str, Any] = {
     "max_seq_len": 2048,
     "rope_base": 500.0,
 }
-"""The model's shape, by torchtune's names. The base of the rotary position embedding is small, because
-conversations are short."""
+"""The model's shape, in torchtune's names.
+The base of the rotary position embedding is small, because conversations are short."""
 VOCABULARY = 768
 """Maximum number of tokens in the vocabulary, special tokens included."""
 INIT_STD = 0.08
-"""Standard deviation of the initial weights. At the usual 0.02 a model so small does not learn to copy."""
+"""Standard deviation of the initial weights. At the usual 0.02, such a small model does not learn to copy."""
 NOTE_WEIGHT, LISTING_WEIGHT = 0.02, 0.3
-"""Loss weights of a document's note (its words are random) and of its listing of code. The document's last
-part has weight 1."""
+"""Loss weights of a document's note, whose words are random, and of its listing of code.
+The document's last part has weight 1."""
 
 
 class PretrainRow(LossRow):
@@ -66,9 +66,9 @@ class PretrainRow(LossRow):
 
 
 def make_base_model(recipe: DrillModel, world: World, folder: Path) -> tuple[Record, list[PretrainRow]]:
-    """Pre-trains a model of a `model` recipe and writes it to `folder` in Hugging Face layout.
+    """Pre-trains the model of a `model` recipe and writes it to `folder` in Hugging Face layout.
 
-    Returns facts for the manifest, and one row for each step with the loss on shell lines. The same recipe
+    Returns facts for the manifest, and one row per step with the loss on tokens of weight 1. The same recipe
     and world give the same weights on the same machine. Raises TokenizerError.
     """
     train = recipe.train
@@ -96,7 +96,8 @@ def make_base_model(recipe: DrillModel, world: World, folder: Path) -> tuple[Rec
 
 
 def new_model(rows: int, seed: int) -> torch.nn.Module:
-    """A Qwen2 with normal(0, INIT_STD) matrices, ones for norms and zeros for biases; `rows` embeddings."""
+    """Makes a Qwen2 with `rows` embeddings.
+    Matrices are drawn from normal(0, INIT_STD), norms are ones, and biases are zeros."""
     model: torch.nn.Module = qwen2(vocab_size=rows, norm_eps=1e-6, tie_word_embeddings=True, **SHAPE)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -109,12 +110,12 @@ def new_model(rows: int, seed: int) -> torch.nn.Module:
 
 
 def end_of_text(tokenizer: Tokenizer) -> int:
-    """Id of the token between documents."""
+    """Returns the id of the token between documents."""
     return tokenizer.encode(SPECIAL[0]).ids[0]
 
 
 def encode(tokenizer: Tokenizer, document: Document, train: Train) -> tuple[list[int], list[float]]:
-    """Token ids of a document between end-of-text tokens, and the loss weight of each."""
+    """Returns the token ids of a document between end-of-text tokens, and the loss weight of each token."""
     end = end_of_text(tokenizer)
     ids, weights = [end], [0.0]
     for text, weight in ((document.note, NOTE_WEIGHT), (document.listing, LISTING_WEIGHT)):
@@ -131,10 +132,8 @@ def encode(tokenizer: Tokenizer, document: Document, train: Train) -> tuple[list
 def batches(
     world: World, tokenizer: Tokenizer, recipe: DrillModel
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """(ids, weights) of shape (batch, longest document), padded with end-of-text of weight 0.
-
-    Documents of similar length share a batch: the documents of each `WINDOW` batches are sorted by length.
-    """
+    """Yields (ids, weights) of shape (batch, longest document). Padding is end-of-text of weight 0.
+    Documents of similar length share a batch: the documents of each `WINDOW` batches are sorted by length."""
     train = recipe.train
     size = train.batch_size
     documents = world.documents(recipe.seed + 2, train.steps * size)
@@ -155,8 +154,8 @@ def batches(
 def pretrain(
     model: torch.nn.Module, data: Iterator[tuple[torch.Tensor, torch.Tensor]], train: Train
 ) -> Iterator[PretrainRow]:
-    """Makes one AdamW step per batch, with linear warm-up and cosine decay to 0. Yields the loss on tokens of
-    weight 1."""
+    """Makes one AdamW step per batch. Yields the loss on tokens of weight 1.
+    The learning rate has a linear warm-up and a cosine decay to 0."""
     steps, warmup = train.steps, train.warmup_steps
     optimizer = torch.optim.AdamW(
         model.parameters(),

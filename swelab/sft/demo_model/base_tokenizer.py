@@ -1,8 +1,8 @@
-"""The base model's vocabulary: byte-level BPE that gives a word the same tokens in every place.
+"""Makes the base model's vocabulary: byte-level BPE that gives a word the same tokens in every place.
 
-Merges are learnt after a split into letters, digits, blanks and punctuation. So "width" is the same token in
-`def fit_width(`, in " width" and in "/width.py", and a small model can copy it. The files are in Qwen2's
-layout. Qwen2 splits text in another way, but no merge joins the parts of our split.
+Merges are learnt after text is split into letters, digits, blanks and punctuation. So "width" is the same
+token in `def fit_width(`, in " width" and in "/width.py", and a small model can copy it. The files are in
+Qwen2's layout. Qwen2 splits text in another way, but no merge joins parts of our split.
 """
 
 import json
@@ -39,16 +39,16 @@ TOOL_TEMPLATE = (
     "{{'<|im_end|>' + '\n'}}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-"""A chat template that offers tools by names and arguments only. Like Qwen's, it writes calls as JSON between
-tags, and tool outputs as the user's turns."""
+"""A chat template that offers tools by names and arguments only.
+Like Qwen's, this template writes calls as JSON between tags, and tool outputs as user turns."""
 
 
 class TokenizerError(Fault):
-    """The readers of a vocabulary tokenise a text differently."""
+    """Raised if the readers of a vocabulary tokenize a text differently."""
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """Trains a tokenizer of at most `vocab_size` tokens, special ones included."""
+    """Trains a tokenizer of at most `vocab_size` tokens, including special tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
@@ -107,8 +107,8 @@ def save_tokenizer(
 
 
 def check_tokenizer(folder: Path, texts: Iterable[str]) -> int:
-    """Checks that torchtune's tokenizer (vocab.json) reads texts like tokenizer.json; returns their number.
-    Raises TokenizerError."""
+    """Checks that torchtune's tokenizer (vocab.json) reads texts like tokenizer.json.
+    Returns the number of texts. Raises TokenizerError."""
     from torchtune.models.qwen2 import Qwen2Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -1,8 +1,8 @@
-"""Text for a base model that will use the debugger's tools: notes, tool outputs, and one call.
+"""Generates text for a base model that will use the debugger's tools: notes, tool outputs and a call.
 
-As in `base_corpus`, a document begins with a note on one function. It ends with two lines: the note's line on
-the function, repeated, and the JSON of a call. The output of the tool before that call comes between them.
-There is no conversation, no tag around a call, no second step.
+As in `base_corpus`, a document begins with a note on one function. It ends with two lines. The first repeats
+the note's line on the function, the second is the JSON of a tool call. The output of the previous tool call
+precedes these lines. There is no conversation, no tag around a call, no second step.
 """
 
 import json
@@ -16,27 +16,36 @@ from swelab.sft.demo_model.base_corpus import LAST_LINE, REMARK_COUNTS, REMARKS,
 from swelab.tasks.drill_text import FILE_SHAPES, MODULES, PACKAGES, Function, Mutation, issue, make_function
 
 KINDS = {"index": 0.2, "search": 0.16, "look": 0.08, "begin": 0.14, "print": 0.12, "rewrite": 0.3}
-"""Shares of the kinds of documents. Most words of an index are copies; with few indexes the model needs
-long to learn to copy."""
+"""Shares of the kinds of documents.
+Most words of an index are copies. With few indexes the model needs long to learn to copy."""
 INDEXES = ("{0.identity} {0.test}", "def {0.name}", "{0.test}", "{0.name}")
-"""Lines of an index. A model that has only seen function names after a path does not copy them in other
-places."""
+"""Forms of an index line.
+A model that has only seen function names after a path does not copy them in other places."""
 COPIES, ONE_FORM = 0.1, 0.3
-"""Shares of all documents: the first COPIES are copies. Up to ONE_FORM an index has one form, then any form.
-A model that starts with copies learns to copy in a fifth of the steps; with all forms from the start it did
-not learn it in 2,800 steps."""
+"""Shares of all documents.
+
+The first documents, up to the share COPIES, are only copies. Up to the share ONE_FORM an index has one form,
+then any form. A model that starts with copies learns to copy in a fifth of the steps. With all forms from the
+start, a model did not learn to copy in 2,800 steps.
+"""
 TEXT_SHAPES = (*FILE_SHAPES, "compare", "scale", "cut")
 """Shapes of the functions in the text."""
 LINES_BEFORE = (0, 0, 1, 3, 8, 16)
-"""Numbers of lines of small talk before a note. In a conversation, definitions of tools come there. A model
-whose notes all begin a document copies a name only from a document's beginning."""
+"""Numbers of small-talk lines before a note.
+
+In a conversation, definitions of tools come there. If all notes begin a document, the model copies a name
+only from the beginning of a document.
+"""
 LINES_BETWEEN = (0, 1, 3, 8, 16, 32)
-"""Numbers of lines between a note and a tool's output. In a conversation, earlier turns come there. A model
-that has only seen the note and the output close together rewrites the wrong text."""
+"""Numbers of lines between a note and a tool's output.
+
+In a conversation, earlier turns come there. A model that has only seen note and output close together
+rewrites the wrong text.
+"""
 AGAIN = 0.5
 """Share of documents that repeat the note's line once more. In a conversation each turn repeats it."""
 PRINTED = 0.7
-"""Share of searches and looks for an unknown number that come after pdb printed the number."""
+"""Share of `search` and `look` documents on an unknown number that begin after pdb printed the number."""
 LEXICON = (
     "system\nuser\nassistant\ntool\n",
     "Fix the bug.\n",
@@ -49,10 +58,13 @@ LEXICON = (
     ", lines 2 to 4 of 32:\n",
     "Nothing was done: no tool was called.\nCall one tool like this:\n",
 )
-"""Words of the scaffold, which get tokens of their own. Documents contain them in random order and without
-tags, because a model copies nothing if the tokens before a note are new to it."""
+"""Words of the scaffold, which get tokens of their own.
+
+Documents contain these words in random order and without tags. If the tokens before a note are new to a
+model, it copies nothing.
+"""
 _WORDS = [word for text in LEXICON if "<tool_call>" not in text for word in text.split() if "_" not in word]
-"""Words with an underscore are left out, because in a note they look like a function's name."""
+"""Words with an underscore are excluded, because in a note they look like a function's name."""
 _VALUE = re.compile(r'": ("(?:[^"\\]|\\.)*"|\d+)')
 
 
@@ -65,7 +77,7 @@ class ToolWorld(World):
         self.paths = [f"{package}_{module}.py" for package in PACKAGES for module in MODULES]
 
     def documents(self, seed: int, count: int) -> Iterator[Document]:
-        """`count` documents, copies first; the same seed and count give the same documents."""
+        """Yields `count` documents, copies first. The same seed and count give the same documents."""
         rng = random.Random(seed)
         for at in range(count):
             if at < COPIES * count:
@@ -80,13 +92,13 @@ class ToolWorld(World):
         return make_function(rng, name, path, rng.choice(TEXT_SHAPES))
 
     def lexicon(self) -> list[str]:
-        """Texts that train the tokenizer only."""
+        """Returns texts that train only the tokenizer."""
         return [text for text in LEXICON for _ in range(50)]
 
 
 def _filled(rng: random.Random, counts: Sequence[int] = REMARK_COUNTS) -> str:
-    """Random lines, as many as one of `counts`: two thirds small talk, one third words of the scaffold in
-    random order."""
+    """Returns random lines. Their number is drawn from `counts`.
+    Two thirds are small talk, one third is words of the scaffold in random order."""
     lines = []
     for _ in range(rng.choice(counts)):
         strewn = rng.random() < 1 / 3
@@ -95,7 +107,7 @@ def _filled(rng: random.Random, counts: Sequence[int] = REMARK_COUNTS) -> str:
 
 
 def copies(rng: random.Random, functions: Sequence[Function]) -> Document:
-    """A name of each function, and then the same names in the same or a random order."""
+    """Returns a document with a name of each function, then the same names in the same or a random order."""
     lines = [rng.choice((each.name, each.test, each.path, each.identity)) + "\n" for each in functions]
     again = rng.sample(lines, len(lines)) if rng.random() < 0.5 else lines
     return Document("".join(lines), "", "".join(again))
@@ -104,7 +116,7 @@ def copies(rng: random.Random, functions: Sequence[Function]) -> Document:
 def tool_document(
     rng: random.Random, function: Function, mutation: Mutation, indexes: Sequence[str] = INDEXES
 ) -> Document:
-    """A document about a bug of a function; `indexes`: the forms that an index's line may have."""
+    """Generates a document about a bug in a function. indexes: the forms that an index line may have."""
     told = issue(rng, function, mutation)
     note = _filled(rng, LINES_BEFORE) + told + "\n" + _filled(rng)
     kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
@@ -133,14 +145,14 @@ def tool_document(
 
 
 def _again(rng: random.Random, request: str) -> str:
-    """The note's line with a share of `AGAIN`, as an earlier turn repeats it; otherwise ""."""
+    """Returns the note's line as an earlier turn repeats it, with probability `AGAIN`, otherwise nothing."""
     return f"{request}\n" + _filled(rng) if rng.random() < AGAIN else ""
 
 
 def _rewritten(
     rng: random.Random, note: str, request: str, function: Function, mutation: Mutation, start: int
 ) -> Document:
-    """A listing of the function with the bug, and the call that repairs it."""
+    """Returns a document with a listing of the buggy function and the call that repairs it."""
     at = 1 + mutation.line
     lines = (function.lines(mutation) + [""])[:3]
     width = len(str(start + 2))
@@ -152,7 +164,7 @@ def _rewritten(
 
 
 def printed(mutation: Mutation, case: str) -> str:
-    """Returns pdb's command for a case: it prints the number to add, or the function's value."""
+    """Returns pdb's command for a case. The command prints the number to add, or the function's value."""
     called, _, expected = case.rpartition(" == ")
     if mutation.op == "offset_change":
         return f"p {expected} - {called.partition('(')[2].rstrip(')')}"
@@ -160,7 +172,7 @@ def printed(mutation: Mutation, case: str) -> str:
 
 
 def _asking(note: str, shown: str, request: str, name: str, arguments: Record) -> Document:
-    """A document that ends with two lines: the note's request and a call of a tool."""
+    """Returns a document that ends with the note's request and a tool call."""
     call = json.dumps({"name": name, "arguments": arguments}) + "\n"
     start = len(request) + 1
     values = [(start + found.start(1), start + found.end(1)) for found in _VALUE.finditer(call)]

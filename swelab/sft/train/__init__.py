@@ -1,1 +1,1 @@
-"""A training run: its plan, its trainers (torchtune, TRL), its memory, its checkpoints, its log."""
+"""A training run: its plan, its trainers (torchtune, TRL), memory, checkpoints and log."""

@@ -2,13 +2,13 @@
 
 A plan lists the forward passes of every epoch. So all trainers make the same passes in the same order, and
 the cost of a step is known before it runs. Rows come in the order of torchtune's sampler: a permutation
-seeded with the epoch.
+seeded with the epoch number. `how` is one of:
 
-plain    the rows of a step as the recipe counts them, `batch_size` in a forward pass
-grouped  the same rows in the same steps, dealt into forward passes by length: the gradient of a step is a sum
-         over its tokens, so it stays the same
-packed   rows one after another in packs of up to `max_seq_len` tokens (best fit, longest first); a forward
-         pass is one pack, and steps count packs instead of rows
+plain    A step has as many rows as the recipe says, `batch_size` in a forward pass.
+grouped  A step has the same rows, grouped into forward passes by length. The gradient of a step is a sum over
+         tokens, so it stays the same.
+packed   Rows are joined to packs of up to `max_seq_len` tokens (best fit, longest first). A forward pass is
+         one pack, and steps count packs instead of rows.
 """
 
 import bisect
@@ -25,12 +25,13 @@ from swelab.sft.train.grouping import Cost, deal, padded_tokens
 from swelab.sft.train.ranks import Ranks, share
 
 Batch = list[int]
-"""Row numbers of a forward pass."""
+"""Row indexes of a forward pass."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Forward passes of each epoch in the order step, pass, rank; `passes` of each rank make a step."""
+    """The forward passes of each epoch, in the order step, pass, rank.
+    A step consists of `passes` forward passes on each of `ranks` ranks."""
 
     how: str
     ranks: int
@@ -56,22 +57,24 @@ class Plan:
             yield from (epoch[start : start + size] for start in range(0, len(epoch), size))
 
     def left_out(self) -> int:
-        """The largest number of rows, over all epochs, that an epoch leaves out because they do not fill a
-        step."""
+        """Returns how many rows an epoch omits because they do not fill a step.
+        This is the largest number over all epochs."""
         return max(self.rows - sum(map(len, epoch)) for epoch in self.epochs)
 
     def positions(self, batch: Batch, lengths: Sequence[int], fixed: bool) -> int:
-        """Token positions that a forward pass computes. fixed: packs are padded to their limit."""
+        """Returns how many token positions a forward pass computes.
+        fixed: packs are padded to their limit."""
         if self.how == "packed":
             return self.max_seq_len if fixed else sum(lengths[row] for row in batch)
         return max(lengths[row] for row in batch) * len(batch)
 
 
 def plan_batches(lengths: Sequence[int], train: Train, ranks: Ranks, cost: Cost = padded_tokens) -> Plan:
-    """The plan of a run over rows of these lengths (tokens) with a recipe's `train` settings.
+    """Plans a run over rows of these lengths (in tokens) with a recipe's `train` settings.
 
-    cost: time of a forward pass; used if rows are grouped. Raises InputError: a row longer than a pack, fewer
-    rows or packs than a step needs, a step that ranks cannot share.
+    cost: estimates the time of a forward pass; used only if rows are grouped by length. Raises InputError if
+    a row is longer than a pack, if there are fewer rows or packs than a step needs, or if ranks cannot share
+    a step evenly.
     """
     mine = share(train, ranks)
     passes, batch = mine.gradient_accumulation_steps, mine.batch_size
@@ -95,12 +98,13 @@ def plan_batches(lengths: Sequence[int], train: Train, ranks: Ranks, cost: Cost 
 
 
 def permutation(count: int, epoch: int) -> list[int]:
-    """The order of an epoch in torchtune's sampler. Its seed is 0, and it adds the epoch."""
+    """Returns the order of rows in an epoch, as torchtune's sampler draws it.
+    The seed is 0 plus the epoch."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(epoch)).tolist()
 
 
 def _plain(order: Sequence[int], step: int, ranks: int, passes: int, batch: int) -> list[Batch]:
-    """Forward passes of a step: rank r has the rows r, r + ranks, ... of the order."""
+    """Returns the forward passes of a step. Rank r has the rows r, r + ranks, ... of the order."""
     found = []
     for number in range(step * passes, (step + 1) * passes):
         for rank in range(ranks):
@@ -112,8 +116,7 @@ def _plain(order: Sequence[int], step: int, ranks: int, passes: int, batch: int)
 def _grouped(
     epochs: list[list[list[Batch]]], lengths: Sequence[int], bound: int, ranks: int, cost: Cost
 ) -> tuple[list[list[list[Batch]]], int]:
-    """Regroups the rows of each step into passes; returns (steps, number of passes of a rank in each
-    step)."""
+    """Regroups the rows of each step into passes. Returns (steps of each epoch, passes per rank and step)."""
     steps = [[row for batch in step for row in batch] for epoch in epochs for step in epoch]
     dealt, passes = deal(steps, lengths, bound, ranks, cost)
     each = iter(dealt)
@@ -145,10 +148,10 @@ def pack(lengths: Sequence[int], limit: int) -> list[Batch]:
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    """The plan as JSON, for the processes that train."""
+    """Writes the plan as JSON, for the processes that train."""
     write_bytes(path, json.dumps(asdict(plan), separators=(",", ":")).encode())
 
 
 def read_plan(path: str | Path) -> Plan:
-    """The plan of `write_plan`."""
+    """Reads the plan that `write_plan` wrote."""
     return Plan(**read_json(path))

@@ -1,4 +1,4 @@
-"""Settings of a training that exclude one another: found only from the recipe, without torch."""
+"""Checks, without torch, a recipe for training settings that exclude one another."""
 
 import os
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from swelab.sft.train.trainer import TRAINERS, open_trainer
 def check_settings(recipe: Sft) -> None:
     """Raises InputError for settings that exclude one another.
 
-    These are: packs with batches by length; either of them, or unfiltered rows, for pairs (DPO); settings
-    that the trainer does not support; Weights & Biases without its package or a key.
+    Packs exclude batches by length. DPO excludes both, and unresolved rows. A setting that the trainer does
+    not support is refused. Weights & Biases is refused without its package or a key.
     """
     train = recipe.train
     check_wandb(recipe.wandb, os.environ)
@@ -35,7 +35,7 @@ def check_settings(recipe: Sft) -> None:
 
 
 def check_wandb(project: str, env: Mapping[str, str]) -> None:
-    """Raises InputError if a recipe names a project at Weights & Biases but nothing can be sent to it."""
+    """Raises InputError if a recipe names a project at Weights & Biases but its package or key is missing."""
     if not project:
         return
     try:

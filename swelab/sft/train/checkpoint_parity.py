@@ -29,16 +29,16 @@ SAMPLE_TOKENS = 256
 
 
 class ParityError(Fault):
-    """Readers of a checkpoint disagree on its tokens or logits."""
+    """Raised if readers of a checkpoint disagree on its tokens or logits."""
 
 
 def check_parity(checkpoint: Path, settings: Record | None, dataset: Path) -> Record:
-    """Compares torchtune, set up with its configuration `settings`, with transformers on a checkpoint.
+    """Compares torchtune, configured with `settings`, with transformers on a checkpoint.
 
-    Without settings (torchtune does not know the model), compares the tokens of the training with the tokens
-    of the chat template, and loads the model in transformers. Reads the first conversations of `dataset`.
-    Returns the measures for the manifest. Raises ParityError if readers differ, except in how they split a
-    content that begins with a newline (see `compare_tokens`).
+    Reads the first conversations of `dataset`. Returns measures for the manifest. settings: None if torchtune
+    does not support the model. Then the tokens of the training are compared with those of the chat template,
+    and transformers must load the model. Raises ParityError if readers differ; `compare_tokens` allows one
+    difference.
     """
     logging.getLogger("torchao").setLevel(logging.ERROR)
     transformers.logging.set_verbosity_error()
@@ -68,10 +68,10 @@ def _instantiate(component: Record) -> Any:
 def compare_tokens(
     rows: Sequence[SftRow], torchtune: Any, template: Any, lengths: ChatTokenizer, plain: PlainRows
 ) -> Record:
-    """Compares the tokens and loss masks of torchtune, of the dataset's measuring, and of the chat template.
+    """Compares the tokens and loss masks of torchtune, of our length measurement and of the chat template.
 
-    A content that begins with a newline gets other tokens after a header than by itself, for the same text.
-    Such conversations are counted; any other difference raises ParityError.
+    If a content begins with a newline, the chat template may give the same text other tokens, because a
+    header precedes it. Such conversations are only counted. Any other difference raises ParityError.
     """
     from swelab.sft.train.torchtune_datasets import WeightedMessages
 
@@ -100,8 +100,11 @@ def compare_tokens(
 
 
 def compare_logits(checkpoint: Path, settings: Record | None, tokens: Sequence[int]) -> Record:
-    """Returns the largest difference of both libraries' float32 logits on `tokens`. Each library loads the
-    files itself."""
+    """Returns the largest difference between both libraries' float32 logits on `tokens`.
+
+    Each library loads the files itself. Raises ParityError if the difference is too large. Without settings,
+    only checks that transformers' logits are finite.
+    """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     ids = torch.tensor([list(tokens)], device=device)
     theirs = _transformers_logits(checkpoint, ids)

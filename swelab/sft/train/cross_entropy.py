@@ -1,7 +1,7 @@
-"""Cross-entropy over the tokens with loss. Logits are computed for these tokens only.
+"""Computes logits and cross-entropy only for the tokens that have a loss.
 
 An agent reads most tokens of its conversation, and writes few. torchtune computes the logits of all tokens,
-and then leaves tokens without loss out of the sum.
+and then excludes tokens without loss from the sum.
 """
 
 from collections.abc import Callable
@@ -12,10 +12,8 @@ from torch.nn import functional
 
 
 class TrainedTokensLoss(torch.nn.Module):
-    """The mean cross-entropy over all labels other than `ignore_index`, from a model's last hidden states.
-
-    Works only if one process holds the whole model, because it applies the output layer outside of the model.
-    """
+    """Mean cross-entropy over all labels except `ignore_index`, from a model's last hidden states.
+    Works only if one process holds the whole model, because the loss itself applies the output layer."""
 
     def __init__(self, ignore_index: int = -100):
         super().__init__()
@@ -23,13 +21,13 @@ class TrainedTokensLoss(torch.nn.Module):
         self.output: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     def take_over(self, model: Any) -> None:
-        """Makes a torchtune decoder return normed hidden states; this loss then applies the output layer."""
-        # The method, not the module: the weights must not become parameters of this loss too.
+        """Makes a torchtune decoder return normed hidden states. This loss then applies the output layer."""
+        # A method, not the module, because the weights must not become parameters of this loss too.
         self.output = model.output.__call__
         model.unembed = model.norm.__call__
 
     def forward(self, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """hidden: [tokens, width]; labels: [tokens]. Returns a scalar."""
+        """Returns the loss as a scalar. hidden: [tokens, width]. labels: [tokens]."""
         assert self.output is not None, "take_over was not called"
         kept = labels != self.ignore_index
         logits = self.output(hidden[kept]).float()

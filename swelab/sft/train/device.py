@@ -1,4 +1,4 @@
-"""Chooses the device and number type of a training whose settings say "auto"."""
+"""Resolves "auto" in a training's settings to a device and a number type."""
 
 from swelab.configs.kinds import rl, sft
 
@@ -7,10 +7,10 @@ Settings = sft.Train | rl.Train
 
 
 def device_of(train: Settings, gpus: bool | None = None) -> str:
-    """The device of a recipe's `train` settings: "cuda" or "cpu".
+    """Returns the device of a recipe's `train` settings: "cuda" or "cpu".
 
-    gpus: whether there is a GPU; None checks this machine. Before a job starts, its recipe tells whether the
-    job will have a GPU.
+    gpus: whether a GPU is available; None checks this machine. Before a job starts, the recipe tells whether
+    the job will have a GPU.
     """
     if train.device != "auto":
         return train.device
@@ -22,7 +22,8 @@ def device_of(train: Settings, gpus: bool | None = None) -> str:
 
 
 def dtype_of(train: Settings, gpus: bool | None = None) -> str:
-    """ "fp32" or "bf16": the type of weights and optimizer. "auto" is bf16 on a GPU and fp32 on a CPU."""
+    """Returns the type of weights and optimizer: "fp32" or "bf16".
+    "auto" is bf16 on a GPU and fp32 on a CPU."""
     if train.dtype != "auto":
         return train.dtype
     return {"cpu": "fp32", "cuda": "bf16"}[device_of(train, gpus)]

@@ -1,9 +1,10 @@
-"""Groups the rows of each step into forward passes by length, so that the steps take the least time.
+"""Groups the rows of each step into forward passes by length, so that steps take the least time.
 
-The rows of a pass are padded to the longest row, and even a short pass has a fixed cost. A step's rows are
-sorted by length and cut into runs. Dynamic programming finds the cut with the least estimated time. Ranks
-wait for each other, so on several ranks a step takes the time of its longest run times the passes of a rank.
-All steps have the same number of passes: the number that is best for all steps together.
+The rows of a pass are padded to the longest row, and even a short pass has a fixed cost. The rows of a step
+are sorted by length and divided into runs of neighbouring rows. Dynamic programming finds the division with
+the least estimated time. Ranks wait for each other. So on several ranks, a step takes the time of its longest
+run times the passes per rank. All steps have the same number of passes: the number that is best for all steps
+together.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,21 +14,22 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Cost = Callable[[Floats, Floats], Floats]
-"""(number of rows, tokens of the longest) -> time of a forward and backward pass, in any unit."""
+"""Maps (number of rows, tokens of the longest row) to the time of a forward and backward pass."""
 
 
 def padded_tokens(rows: Floats, tokens: Floats) -> Floats:
-    """Number of tokens with padding, plus 64 for the fixed cost of a pass."""
+    """Returns the number of tokens with padding, plus 64 for the fixed cost of a pass."""
     return 64 + rows * tokens
 
 
 def deal(
     steps: Sequence[Sequence[int]], lengths: Sequence[int], bound: int, ranks: int, cost: Cost
 ) -> tuple[list[list[list[int]]], int]:
-    """Returns (passes of each step, passes of a rank). Passes that ranks make at the same time are adjacent.
+    """Returns (passes of each step, passes per rank). Passes that ranks make at the same time are adjacent.
 
-    steps: row numbers; all steps have the same number of rows, a multiple of `ranks`. bound: maximum tokens
-    of a pass with padding; a longer row is a pass by itself. lengths: tokens of each row.
+    steps: row indexes of each step. All steps have the same number of rows, a multiple of `ranks`. bound:
+    maximum tokens of a pass, including padding; a longer row is a pass by itself. lengths: tokens of each
+    row.
     """
     ordered = [sorted(rows, key=lambda row: (-lengths[row], row)) for rows in steps]
     costs = [_costs(np.array([lengths[row] for row in rows], dtype=float), bound, cost) for rows in ordered]
@@ -43,9 +45,10 @@ def deal(
 
 
 def _costs(lengths: Floats, bound: int, cost: Cost) -> Floats:
-    """Returns costs, [j, i] for the run from row j to row i-1; infinite if there is no such run.
+    """Returns an array. Element [j, i] is the cost of a run from row j to row i-1.
 
-    lengths: [rows], the longest first.
+    The cost is infinite if the run has no row, or more tokens than `bound`. lengths: [rows], the longest
+    first.
     """
     count = len(lengths)
     rows = np.arange(count + 1)[None, :] - np.arange(count)[:, None]
@@ -55,10 +58,10 @@ def _costs(lengths: Floats, bound: int, cost: Cost) -> Floats:
 
 
 def _cuts(costs: Floats, groups: int, ranks: int) -> tuple[Floats, list[NDArray[np.int64]]]:
-    """Returns (time of the best cut into 1, 2, ... `groups` runs; for each number, where its last run
-    starts).
+    """Divides rows into runs. Returns (least time with 1, 2, ... `groups` runs, starts of the last runs).
 
-    costs: [rows, rows + 1], of `_costs`.
+    The starts have one array for each number of runs. Element i is the start of the last run if the first i
+    rows are divided. costs: [rows, rows + 1], the result of `_costs`.
     """
     count = len(costs)
     best = np.full(count + 1, np.inf)
@@ -76,7 +79,7 @@ def _cuts(costs: Floats, groups: int, ranks: int) -> tuple[Floats, list[NDArray[
 
 
 def _runs(rows: Sequence[int], starts: Sequence[NDArray[np.int64]]) -> list[list[int]]:
-    """Cuts rows into runs at the starts from `_cuts`, into as many runs as there are `starts`."""
+    """Divides rows into as many runs as there are `starts`. starts: the result of `_cuts`."""
     runs, end = [], len(rows)
     for start in reversed(starts):
         begin = int(start[end])

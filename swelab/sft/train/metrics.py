@@ -1,15 +1,15 @@
 """Metrics of a training run, step by step: loss, speed, MFU, padding, memory.
 
-Tokens, their share with loss, padding and FLOPs are known from the plan before a step runs; the trainer adds
-loss, time and memory. FLOPs are those of the model on real tokens, forward and backward (three times the
-forward pass), without recomputation: for a row of n tokens
+Tokens, the share of tokens with loss, padding and FLOPs are known from the plan before a step runs. The
+trainer adds loss, time and memory. FLOPs are counted on real tokens, forward and backward (three times the
+forward pass), without recomputation. A row of n tokens takes
 
     6 · P · n  +  6 · layers · heads · head_dim · n²
 
-P are the weights that are multiplied (projections, feed-forward, output head), the second term is attention
-under a causal mask. MFU is these FLOPs divided by the time and by the device's peak. A GPU's peak is the
-vendor's dense bf16 figure. A CPU's peak is the speed of the fastest of a few float32 matrix products, with
-the same threads. MFU is null if the peak is unknown.
+FLOPs. P is the number of weights that are multiplied (projections, feed-forward, output head). The second
+term is attention with a causal mask. MFU is FLOPs divided by the time and by the device's peak. A GPU's peak
+is the vendor's dense bf16 figure. A CPU's peak is the speed of the fastest of a few float32 matrix products,
+with the same threads. MFU is null if the peak is unknown.
 """
 
 import json
@@ -34,15 +34,15 @@ COLUMNS = (
     *("mfu", "peak_memory_mib"),
 )
 PEAKS = {"H200": 989.5e12, "H100": 989.5e12, "B200": 2250e12, "A100": 312e12, "L40S": 362e12}
-"""Dense bf16 FLOP/s of GPUs by their data sheets (of the SXM form, if forms differ)."""
+"""Dense bf16 FLOP/s of GPUs from their data sheets (SXM variant, if variants differ)."""
 MATRIX, TRIES = 1024, 5
 LAYER_FLOPS = {"cpu": 1e8, "cuda": 2e11}
-"""FLOPs that could be computed in the time of launching a layer's operations, forward and backward (CPU:
-measured 2 to 3 ms on one core; GPU: half a millisecond assumed)."""
+"""FLOPs that a device could compute while it launches one layer's operations, forward and backward.
+CPU: 2 to 3 ms were measured on one core. GPU: half a millisecond is assumed."""
 
 
 class PlannedStep(TypedRecord):
-    """Facts about a step that are known before it runs."""
+    """Facts about a step that are known before the step runs."""
 
     step: int = field("number, from 1")
     epoch: int = field("number, from 0")
@@ -55,7 +55,7 @@ class PlannedStep(TypedRecord):
 
 
 class PlannedRun(TypedRecord):
-    """The file planned.json: facts about the plan for the processes that train."""
+    """The file planned.json: facts about the plan, for the processes that train."""
 
     steps: list[PlannedStep] = field("all of the run; none where the trainer deals the rows itself")
     device: str = field("cpu or cuda")
@@ -64,18 +64,20 @@ class PlannedRun(TypedRecord):
 
 
 def weights_multiplied(config: ModelConfig) -> int:
-    """P of the formula for a model with Qwen2's structure (Llama and Mistral have the same parts)."""
+    """Returns P of the module's formula, for a model with Qwen2's structure.
+    Llama and Mistral have the same parts."""
     return config.num_hidden_layers * config.layer_matrices + config.hidden_size * config.vocab_size
 
 
 def row_flops(config: ModelConfig, tokens: Any) -> Any:
-    """FLOPs of one training pass, forward and backward, over a row of `tokens` tokens (number or array)."""
+    """Returns the FLOPs of a forward and backward pass over a row of `tokens` tokens (number or array)."""
     attention = 6 * config.num_hidden_layers * config.query_width * tokens**2
     return 6 * weights_multiplied(config) * tokens + attention
 
 
 def pass_cost(config: ModelConfig, device: str) -> Cost:
-    """The cost in FLOPs of a forward and backward pass over `rows` rows, each padded to `tokens` tokens."""
+    """Returns a function that estimates the FLOPs of a forward and backward pass.
+    Its arguments are the number of rows and the number of tokens to which each row is padded."""
     fixed = LAYER_FLOPS[device] * config.num_hidden_layers
     return lambda rows, tokens: fixed + rows * row_flops(config, tokens)
 
@@ -83,7 +85,7 @@ def pass_cost(config: ModelConfig, device: str) -> Cost:
 def planned_steps(
     plan: Plan, lengths: Sequence[Length], config: ModelConfig, fixed: bool
 ) -> list[PlannedStep]:
-    """The steps of a plan over rows of these lengths. fixed: packs are padded to their limit."""
+    """Returns the steps of a plan over rows of these lengths. fixed: packs are padded to their limit."""
     tokens = [length.tokens for length in lengths]
     flops = {count: row_flops(config, count) for count in set(tokens)}
     steps, seen = [], 0
@@ -106,9 +108,10 @@ def planned_steps(
 
 
 def metrics_row(planned: PlannedStep, values: Mapping[str, float], peak: float | None) -> Record:
-    """COLUMNS of a step. values: what the trainer measured (loss, lr, grad_norm, seconds, peak_memory_mib).
+    """Returns the values of COLUMNS for a step.
 
-    peak: FLOP/s of all devices together; None if unknown.
+    values: measurements of the trainer (loss, lr, grad_norm, seconds, peak_memory_mib). peak: FLOP/s of all
+    devices together; None if unknown.
     """
     seconds = values["seconds"]
     row = {
@@ -124,7 +127,7 @@ def metrics_row(planned: PlannedStep, values: Mapping[str, float], peak: float |
 
 
 def peak_flops(device: str) -> float | None:
-    """Peak FLOP/s of one device; None for a GPU that PEAKS does not have."""
+    """Returns the peak FLOP/s of one device, or None for a GPU that is not in PEAKS."""
     if device == "cuda":
         name = torch.cuda.get_device_name()
         return next((peak for key, peak in PEAKS.items() if key in name), None)
@@ -138,7 +141,8 @@ def peak_flops(device: str) -> float | None:
 
 
 def read_metrics(path: Path) -> list[Record]:
-    """The rows of a step log in order. A step that was repeated after a kill has only its last row."""
+    """Reads the rows of a step log in order.
+    If a step was repeated after a kill, only its last row is returned."""
     rows = {}
     for text in lines_of(path.read_text(encoding="utf-8")):
         try:
@@ -150,7 +154,7 @@ def read_metrics(path: Path) -> list[Record]:
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows as tab-separated values with a header; an unknown value is empty."""
+    """Writes rows as tab-separated values with a header. An unknown value is empty."""
 
     def cell(value: Any) -> str:
         return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

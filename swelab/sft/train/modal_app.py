@@ -1,7 +1,7 @@
-"""The app that trains at Modal, with the files in a volume: `modal run <this file>::train --name <sft>`.
+"""The app that trains at Modal, on files in a volume: `modal run <this file>::train --name <sft>`.
 
-Only Modal's client imports it, here and in its container. GPUs, hours and the volume's name come from the
-environment, since Modal needs them at import.
+Only Modal's client imports this module, here and in its container. GPUs, hours and the volume's name come
+from the environment, because Modal needs them at import.
 """
 
 import os
@@ -32,7 +32,7 @@ machine: dict[str, Any] = {"gpu": f"{GPU}:{GPUS}", "timeout": int(HOURS * 3600),
 
 @app.function(**machine)
 def train(name: str) -> None:
-    """Runs the script of the rule train_sft on the files of `name`. An interrupted run is resumed."""
+    """Runs the script of the rule train_sft in the volume's folder `name`. Resumes an interrupted run."""
     here = f"{VOLUME}/{name}"
     command = ["python", "-m", "scripts.train_sft", "--dataset", f"{here}/dataset.jsonl"]
     command += ["--base", f"{here}/base.json", "--recipe", f"{here}/recipe.yaml"]
@@ -46,7 +46,7 @@ def train(name: str) -> None:
 
 @app.function(**machine)
 def tune(text: str, gpus: str) -> None:
-    """Runs torchtune with an unchanged configuration, whose paths are in the volume at /volume."""
+    """Runs torchtune with an unchanged configuration. text: the configuration, with paths under /volume."""
     with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
         file.write(text)
         file.flush()

@@ -25,13 +25,14 @@ INSTALLED = Path(".venv-modal/bin/modal")
 
 
 class ModalError(Fault):
-    """Modal's client failed, or fetched something that is not a checkpoint."""
+    """Raised if Modal's client fails, or fetches something that is not the checkpoint."""
 
 
 def find_modal(given: str = "") -> str:
-    """Finds the client's program: `given`, that of `make modal`, or one on the PATH. Raises InputError.
+    """Finds the client's program: `given`, the one of `make modal`, or one on the PATH.
 
-    Refuses a client without a token, which would ask for one in a browser.
+    Raises InputError if there is no client, or no token. Without a token, the client would ask for one in a
+    browser.
     """
     program = given or (str(INSTALLED.absolute()) if INSTALLED.is_file() else "modal")
     found = shutil.which(program)
@@ -46,7 +47,7 @@ def find_modal(given: str = "") -> str:
 
 @dataclass(frozen=True)
 class Modal:
-    """Modal's client, the volume, the requested GPUs, and the stream for the output."""
+    """Modal's client, the volume, the number of GPUs, and the log file for the client's output."""
 
     program: str
     volume: str
@@ -54,7 +55,7 @@ class Modal:
     log: Path
 
     def call(self, *arguments: str, harmless: str = "") -> None:
-        """Runs a command of the client. Raises ModalError if it fails and does not print `harmless`."""
+        """Runs a command of the client. Raises ModalError if it fails without printing `harmless`."""
         told = {"N_GPUS": str(self.gpus), "SWELAB_MODAL_VOLUME": self.volume, "NO_COLOR": "1", "TERM": "dumb"}
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self.log.parent, suffix=".log") as output:
@@ -72,7 +73,7 @@ class Modal:
             raise ModalError(f"modal {' '.join(arguments[:2])} ended with {status}: {fault}; log: {self.log}")
 
     def put(self, files: Sequence[tuple[Path, str]]) -> None:
-        """Copies files and folders into the volume, and replaces existing ones."""
+        """Copies files and folders into the volume. Files that exist there are replaced."""
         for path, _ in files:
             if not path.exists():
                 raise InputError("no such file", path)
@@ -81,11 +82,8 @@ class Modal:
             self.call("volume", "put", "--force", self.volume, str(path), there)
 
     def get(self, there: str, folder: Path) -> Path:
-        """Copies a file or folder of the volume into `folder`, which must exist; returns the path of the
-        copy.
-
-        If a folder's target does not exist, the client writes all files of the folder to one path.
-        """
+        """Copies a file or folder from the volume into `folder` and returns the path of the copy.
+        `folder` must exist. Otherwise the client writes all files to one path."""
         self.call("volume", "get", self.volume, there, str(folder))
         copy = folder / Path(there).name
         if not copy.exists():
@@ -96,11 +94,11 @@ class Modal:
 def train_on_modal(
     modal: Modal, name: str, dataset: Path, base: Path, recipe_file: Path, recipe: Sft, output: Path
 ) -> None:
-    """Runs the rule train_sft at Modal; `output` gets checkpoint/, checkpoint.json and loss.jsonl.
+    """Runs the rule train_sft at Modal. Writes checkpoint/, checkpoint.json and loss.jsonl to `output`.
 
-    `base` is the base model's manifest, next to its folder. Raises InputError (several nodes, a missing file,
-    a dataset without a row) before anything costs money; ModalError, also if the fetched weights do not match
-    their manifest.
+    base: the base model's manifest, next to the model's folder. Raises InputError before anything costs
+    money, for several nodes, a missing file, or a dataset without a row. Raises ModalError if the client
+    fails, or if the fetched weights do not match their manifest.
     """
     if recipe.job.nodes > 1:
         raise InputError(f"job.nodes is {recipe.job.nodes}", recipe_file, "1: a run at Modal has one machine")
@@ -121,8 +119,8 @@ def train_on_modal(
 
 
 def tune_on_modal(modal: Modal, config: Path) -> None:
-    """Runs an unchanged torchtune configuration at Modal; its paths are in the volume. Raises InputError,
-    ModalError."""
+    """Runs an unchanged torchtune configuration at Modal. Its paths are in the volume.
+    Raises InputError, ModalError."""
     if found := unfilled(read_torchtune(config)):
         raise InputError(found[0], config, "paths of the volume, at /volume")
     modal.call("run", f"{APP}::tune_file", "--config", str(config))

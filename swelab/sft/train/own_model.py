@@ -21,10 +21,10 @@ CONVERSATION = [
 
 
 def take_folder(folder: Path, output: Path) -> Record:
-    """Checks the model in `folder` and makes the folder `output` with links to its files.
+    """Checks the model in `folder` and fills the folder `output` with links to the model's files.
 
-    Returns {"digest", "files", "bytes"}: the hash of the weights, hash and size by file name. Raises
-    InputError: see `check_model`.
+    Returns {"digest": hash of the weights, "files": hash of each file, "bytes": size of each file}. Raises
+    InputError, see `check_model`.
     """
     check_model(folder)
     paths = sorted(path for path in folder.iterdir() if path.is_file())
@@ -38,10 +38,11 @@ def take_folder(folder: Path, output: Path) -> Record:
 
 
 def check_model(folder: Path) -> None:
-    """Raises InputError for a model that cannot be fine-tuned here.
+    """Raises InputError if a model cannot be fine-tuned here.
 
-    The faults: missing, truncated or unreadable files; an architecture that no trainer supports; a tokenizer
-    or chat template that is not ChatML; a template that formats turns differently from the training rows.
+    Refuses missing, truncated or unreadable files, and an architecture that no trainer supports. Refuses a
+    tokenizer or chat template that is not ChatML, and a template that formats turns differently from the
+    training rows.
     """
     config = check_weights(folder)
     family_of(config, folder / "config.json")

@@ -1,7 +1,8 @@
-"""Writes a low-rank adapter that torchtune trained in the format of PEFT.
+"""Converts a low-rank adapter from torchtune's format to PEFT's.
 
-torchtune 0.6 has an export too, but it puts the rows of the query and key projections in the order of Llama's
-weights, which Qwen does not use. Its file, merged into the base, gives another model than the trained one.
+torchtune 0.6 can export an adapter, too. But it orders the rows of the query and key projections as in
+Llama's weights, and Qwen does not use that order. With torchtune's file, merging adapter and base gives
+another model than the trained one.
 """
 
 import re
@@ -25,7 +26,7 @@ _NAME = re.compile(r"^layers\.(\d+)\.(.+)\.lora_([ab])\.weight$")
 
 
 def peft_name(name: str) -> str:
-    """Converts torchtune's name of an adapter's weight to PEFT's, for a Qwen2 model. Raises ValueError."""
+    """Converts torchtune's name of an adapter weight to PEFT's name, for a Qwen2 model. Raises ValueError."""
     match = _NAME.match(name)
     if not match or match[2] not in MODULES:
         raise ValueError(f"not a weight of an adapter: {name}")
@@ -33,7 +34,7 @@ def peft_name(name: str) -> str:
 
 
 def write_adapter(epoch: Path, folder: Path) -> None:
-    """Writes adapter_model.safetensors and adapter_config.json to `folder`, from torchtune's epoch folder."""
+    """Writes adapter_model.safetensors and adapter_config.json to `folder`, from torchtune's `epoch`."""
     weights = torch.load(epoch / "adapter_model.pt", map_location="cpu", weights_only=True)
     folder.mkdir(parents=True)
     named = {peft_name(name): weight.contiguous() for name, weight in weights.items()}

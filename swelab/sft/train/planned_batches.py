@@ -1,7 +1,5 @@
-"""The forward passes of a plan as tensors, for torchtune and for TRL.
-
-A pack has the lengths of its rows: positions restart with each row, and attention stays within a row.
-"""
+"""Converts the forward passes of a plan to tensors, for torchtune and TRL.
+A pack contains the lengths of its rows. Positions restart with each row, and attention stays within a row."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -17,7 +15,7 @@ from swelab.sft.train.token_rows import IGNORED, Sample, TokenRows
 
 
 class Padded(NamedTuple):
-    """Samples padded on the right: token ids, labels and whether a token is real, each [rows, longest]."""
+    """Samples padded on the right. Each tensor is [rows, longest]. attends: False for padding."""
 
     tokens: torch.Tensor
     labels: torch.Tensor
@@ -25,7 +23,7 @@ class Padded(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Samples in one sequence: token ids, labels and positions [tokens], and lengths [rows]."""
+    """Samples joined to one sequence. tokens, labels and positions are [tokens]; lengths is [rows]."""
 
     tokens: torch.Tensor
     labels: torch.Tensor
@@ -34,7 +32,7 @@ class Joined(NamedTuple):
 
 
 class PlannedPasses(Dataset[list[Sample]]):
-    """One rank's forward passes in the epoch of `set_epoch`; each item has the samples of its rows."""
+    """One rank's forward passes in one epoch. Each item is the list of a pass's samples."""
 
     def __init__(self, plan: Plan, rows: TokenRows, rank: int):
         self.plan, self.rows, self.rank = plan, rows, rank
@@ -52,7 +50,7 @@ class PlannedPasses(Dataset[list[Sample]]):
 
 
 class InOrder(Sampler[Any]):
-    """A sampler of a dataset's items in order; it also sets the dataset's epoch."""
+    """Samples a dataset's items in order. Also sets the dataset's epoch."""
 
     def __init__(self, dataset: PlannedPasses):
         self.dataset = dataset
@@ -69,12 +67,12 @@ class InOrder(Sampler[Any]):
 
 
 def planned_passes(plan: str, data_files: str, base: str, rank: int) -> PlannedPasses:
-    """The passes of a plan file over the rows of `data_files`; base: folder of the tokenizer."""
+    """Returns a rank's passes of a plan file over the rows of `data_files`. base: folder of the tokenizer."""
     return PlannedPasses(read_plan(plan), TokenRows(data_files, base), rank)
 
 
 def padded(samples: Sequence[Sample], pad: int) -> Padded:
-    """A forward pass as a batch, whose rows are padded to one length."""
+    """Returns a forward pass as a batch whose rows are padded to the same length."""
     longest = max(len(sample.tokens) for sample in samples)
 
     def filled(rows: Iterable[list[int]], value: int) -> torch.Tensor:
@@ -89,7 +87,7 @@ def padded(samples: Sequence[Sample], pad: int) -> Padded:
 
 
 def joined(samples: Sequence[Sample]) -> Joined:
-    """The samples of a forward pass as one pack."""
+    """Returns the samples of a forward pass as one pack."""
     lengths = [len(sample.tokens) for sample in samples]
     return Joined(
         torch.tensor([token for sample in samples for token in sample.tokens]),
@@ -100,10 +98,10 @@ def joined(samples: Sequence[Sample]) -> Joined:
 
 
 def torchtune_batch(batch: Sequence[Any], *, fill: int | None, pad: int) -> Record:
-    """The arguments of torchtune's models, from a batch that holds one forward pass.
+    """Returns arguments for torchtune's models, from a batch that contains one forward pass.
 
-    fill: number of tokens to which a pack is padded, because block attention is compiled for one size; None
-    if rows are not packed.
+    fill: number of tokens to which a pack is padded, because block attention is compiled for one size. None
+    means that rows are not packed.
     """
     from torchtune.data import padded_collate_packed
 
@@ -125,14 +123,14 @@ def torchtune_batch(batch: Sequence[Any], *, fill: int | None, pad: int) -> Reco
 
 
 def over_plan(kind: type) -> type:
-    """A class of torchtune's recipes whose batches are the forward passes of a plan."""
+    """Returns a subclass of a torchtune recipe whose batches are the forward passes of a plan."""
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     base: Any = kind
 
     class OverPlan(base):
         def setup(self, cfg: Any) -> None:
-            """Like torchtune's method. After that, a loss over trained tokens applies the output layer."""
+            """Sets up as torchtune does. After that, a TrainedTokensLoss takes over the output layer."""
             super().setup(cfg)
             if isinstance(self._loss_fn, TrainedTokensLoss):
                 self._loss_fn.take_over(self._model)
@@ -148,10 +146,8 @@ def over_plan(kind: type) -> type:
 
 
 def trl_batch(batch: Sequence[Any], *, packed: bool, pad: int) -> dict[str, torch.Tensor]:
-    """The arguments of transformers' models, from a batch that holds one forward pass.
-
-    A pack has positions in place of a mask; the models find the beginnings of rows by them.
-    """
+    """Returns arguments for transformers' models, from a batch that contains one forward pass.
+    A pack has positions instead of a mask. The models find the beginnings of rows from the positions."""
     (samples,) = batch
     if packed:
         one = joined(samples)

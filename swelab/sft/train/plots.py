@@ -1,5 +1,4 @@
-"""Plots training runs as one self-contained SVG: a panel for each measure, a line for each run, over tokens
-seen."""
+"""Plots training runs as a self-contained SVG: a panel per measure, a line per run, over tokens seen."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -31,10 +30,10 @@ WIDTH, GAP, ACROSS, TOP = 360, 64, 2, 46
 
 
 def plot(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Returns an SVG document. The argument has each run's rows of metrics.tsv by name; a measure that no run
-    has is left out.
+    """Returns an SVG document.
 
-    Values may be text, as `csv.DictReader` gives them; empty text is an unknown value.
+    runs: maps the name of a run to its rows of metrics.tsv. A measure that no run has is omitted. Values may
+    be text, as `csv.DictReader` returns them. Empty text is an unknown value.
     """
     panels = []
     for column, title, factor in PANELS:

@@ -1,11 +1,11 @@
 """Finds all faults of a training that can be found before a GPU is requested, and reports them together.
 
-Reads headers, sizes and vocabularies, and no tensors; reads rows only if there are no length statistics.
+Reads headers, sizes and vocabularies, but no tensors. Rows are counted and hashed, but not parsed.
 
-The estimate of memory (`swelab.checks.memory`) is meant to be right within a factor of two; docs/training.md
-has measured peaks. With s bytes per number, a logit takes s + 4 bytes (2 s if the model is compiled); logits
-of the present chunk (an eighth) take 8 bytes more. DPO runs both sides at once, without chunks, with 2 s + 4
-bytes per logit.
+The memory estimate (`swelab.checks.memory`) should be right within a factor of two; docs/training.md has
+measured peaks. With s bytes per number, a logit takes s + 4 bytes, or 2 s bytes if the model is compiled. The
+loss is computed in eight chunks, and each logit of the current chunk takes 8 bytes more. DPO runs both sides
+at once without chunks, with 2 s + 4 bytes per logit.
 """
 
 import math
@@ -38,7 +38,7 @@ WIDTHS, CHUNKS = (16, 6, 5), 8
 
 @dataclass(frozen=True)
 class Training:
-    """Inputs of a training: the base model's folder, rows, their statistics, SFT recipe, working folder."""
+    """Inputs of a training: base model's folder, rows, statistics of the rows, SFT recipe, working folder."""
 
     base: Path
     dataset: Path
@@ -48,7 +48,7 @@ class Training:
 
 
 def findings(training: Training) -> Iterator[Finding]:
-    """Yields a finding for each fault, and nothing if all is well. Each check stops at its first fault."""
+    """Yields a finding for each fault. A check ends at the first fault that raises InputError."""
     checks = list(CHECKS)
     if not training.base.is_dir():
         yield wrong("no such folder", training.base, "a checkpoint in Hugging Face layout")
@@ -98,7 +98,7 @@ def _model(training: Training) -> Iterator[Finding]:
 
 
 def _tokenizer(training: Training) -> Iterator[Finding]:
-    """Checks that the tokenizer is ChatML, the same in both its files, and not larger than the embedding."""
+    """Checks that the tokenizer is ChatML, equal in both its files, and not larger than the embedding."""
     base = training.base
     tokenizer, config = ChatTokenizer(base), read_json(base / "config.json")
     if open_trainer(training.recipe.trainer).own_tokenizer:
@@ -117,7 +117,7 @@ def _tokenizer(training: Training) -> Iterator[Finding]:
 
 
 def _dataset(training: Training) -> Iterator[Finding]:
-    """Checks that rows match their statistics, are enough for a step, and fit into the model's context."""
+    """Checks that rows match their statistics, fill a step, and fit into the model's context."""
     train, limit = training.recipe.train, training.recipe.selection.max_tokens
     over, stats = check_stats(training.dataset, training.stats, limit)
     if stats.sha256 and stats.sha256 != sha256_file(training.dataset):
@@ -140,8 +140,8 @@ def _dataset(training: Training) -> Iterator[Finding]:
 
 
 def _disk(training: Training) -> Iterator[Finding]:
-    """Checks the space for the last epoch, its copy, and two saved states: a state is removed only when the
-    next is complete."""
+    """Checks the disk space for the last epoch, its copy, and two saved states.
+    There are two states because a state is removed only when the next one is complete."""
     need = disk_bytes(training)
     free, folder = machine.disk(training.work)
     if free < ROOM * need:
@@ -149,7 +149,7 @@ def _disk(training: Training) -> Iterator[Finding]:
 
 
 def _memory(training: Training) -> Iterator[Finding]:
-    """Checks that a rank fits into its GPU; without GPUs, that a node's ranks fit into the job's memory."""
+    """Checks that a rank fits into its GPU. Without GPUs, checks that all ranks fit into the job's memory."""
     needs, job = memory(training), training.recipe.job
     if needs is None:
         return
@@ -166,7 +166,7 @@ CHECKS = (_settings, _weights, _model, _tokenizer, _dataset, _disk, _memory)
 
 
 def memory(training: Training) -> Memory | None:
-    """The estimate for one rank at its largest forward pass; None if model or settings allow no estimate."""
+    """Estimates the memory of one rank at its largest forward pass. Returns None if that is not possible."""
     recipe, config = training.recipe, _config(training.base)
     train, ranks = recipe.train, ranks_of(recipe)
     try:
@@ -183,10 +183,8 @@ def memory(training: Training) -> Memory | None:
 
 
 def rank_memory(config: ModelConfig, train: Train, ranks: int, batch: int, tokens: int, size: int) -> Memory:
-    """Memory of one of `ranks` that share the weights; a pass has `batch` conversations of `tokens` tokens.
-
-    size: bytes per number.
-    """
+    """Estimates the memory of one of `ranks` ranks that share the weights.
+    A pass has `batch` conversations of `tokens` tokens. size: bytes per number."""
     sides = 2 if train.dpo else 1
     places = batch * tokens * sides
     logit = 2 * size + 4 if train.dpo else (2 * size if train.compile else size + 4) + 8 / CHUNKS
@@ -211,12 +209,12 @@ def a_rank(needs: Memory) -> str:
 
 
 def trainable_weights(config: ModelConfig, train: Train) -> int:
-    """Number of weights that training changes."""
+    """Returns the number of weights that training changes."""
     return adapter_weights(config, train.lora) if train.lora else config.weights
 
 
 def adapter_weights(config: ModelConfig, lora: Lora) -> int:
-    """Number of weights of the low-rank adapters."""
+    """Returns the number of weights of the low-rank adapters."""
     width, narrow, inner = config.hidden_size, config.key_width, config.intermediate_size
     wide = 2 * width
     sides = {"q_proj": wide, "output_proj": wide, "k_proj": width + narrow, "v_proj": width + narrow}
@@ -225,7 +223,7 @@ def adapter_weights(config: ModelConfig, lora: Lora) -> int:
 
 
 def longest(training: Training) -> int:
-    """Tokens of the longest row if rows were measured; otherwise the recipe's maximum."""
+    """Returns the tokens of the longest row, or the recipe's maximum if rows were not measured."""
     limit = int(training.recipe.selection.max_tokens)
     try:
         return min(int(LengthStats.of(read_json(training.stats)).max or limit), limit)
@@ -234,7 +232,10 @@ def longest(training: Training) -> int:
 
 
 def disk_bytes(training: Training) -> int:
-    """Bytes on disk at the end of training: 2 × weights, and 2 × (trained weights and their two moments)."""
+    """Returns the bytes on disk at the end of training.
+
+    These are two copies of the weights, and two saved states with the trained weights and their two moments.
+    """
     config, train = _config(training.base), training.recipe.train
     try:
         every, trainable = config.weights, trainable_weights(config, train)
@@ -244,7 +245,8 @@ def disk_bytes(training: Training) -> int:
 
 
 def _config(base: Path) -> ModelConfig:
-    """The base model's config.json; without fields if it is unreadable, which another check reports."""
+    """Returns the base model's config.json, without fields if the file is unreadable.
+    Another check reports that."""
     try:
         config = read_json(base / "config.json")
     except InputError:
@@ -253,7 +255,7 @@ def _config(base: Path) -> ModelConfig:
 
 
 def _shapes(base: Path) -> dict[str, list[int]]:
-    """Shapes of all tensors; {} if a file has a fault, which another check reports."""
+    """Returns the shapes of all tensors, or {} if a file has a fault. Another check reports the fault."""
     try:
         paths, _ = weight_paths(base)
         return {name: tensor["shape"] for path in paths for name, tensor in header(path).items()}

@@ -1,7 +1,7 @@
-"""The processes that train one model together: their number, their shares of a step, and how they start.
+"""The processes (ranks) that train one model together: their number, shares of a step, and command line.
 
-On one node torchrun starts them. On several nodes, srun starts a torchrun on each node of our SLURM job, and
-these connect to a port of the first node.
+On one node, torchrun starts the processes. On several nodes, srun starts a torchrun on each node of the SLURM
+job, and these connect to a port of the first node.
 """
 
 import math
@@ -30,18 +30,18 @@ class Ranks:
 
     @property
     def total(self) -> int:
-        """How many processes there are."""
+        """Number of processes on all nodes."""
         return self.nodes * self.per_node
 
 
 def ranks_of(recipe: Sft) -> Ranks:
-    """Returns the processes that an SFT recipe requests: one for each GPU, or `ranks` of them on CPUs."""
+    """Returns the processes that an SFT recipe requests: one per GPU, or on CPUs `ranks` per node."""
     job = recipe.job
     return Ranks(job.nodes, job.gpus or job.ranks, job.gpus, recipe.train.threads)
 
 
 def sharing(recipe: Sft) -> int:
-    """Number of processes among which the weights are sharded; 1 if each process holds all weights."""
+    """Returns the number of processes that share the weights, or 1 if each process holds all weights."""
     return ranks_of(recipe).total if recipe.train.sharded else 1
 
 
@@ -53,10 +53,8 @@ class Share(TypedRecord):
 
 
 def share(train: Train, ranks: Ranks) -> Share:
-    """The share of one rank; the shares of all ranks make up the recipe's step.
-
-    Raises InputError if the conversations of a step cannot be divided evenly.
-    """
+    """Returns the share of one rank. The shares of all ranks make up the recipe's step.
+    Raises InputError if the conversations of a step cannot be divided evenly."""
     step = train.batch_size * train.gradient_accumulation_steps
     if step % ranks.total:
         what = f"a step of {step} conversations (batch_size × gradient_accumulation_steps)"
@@ -70,11 +68,11 @@ def share(train: Train, ranks: Ranks) -> Share:
 
 
 def recipe_of(recipe: Sft) -> str:
-    """torchtune's name of the recipe that runs an SFT recipe.
+    """Returns the name of the torchtune recipe that runs an SFT recipe.
 
-    Several processes need the distributed form. An optimizer that steps in the backward pass needs it too,
-    because the other form of torchtune 0.6 does not scale its gradients. Raises InputError for settings of
-    another recipe.
+    Several processes need torchtune's distributed recipe. `optimizer_in_bwd` needs it, too, because the
+    single-device recipe of torchtune 0.6 does not scale its gradients. Raises InputError if the settings
+    belong to another recipe.
     """
     name, train = recipe.recipe, recipe.train
     kind = name.removesuffix("_single_device").removesuffix("_distributed")
@@ -89,8 +87,7 @@ def recipe_of(recipe: Sft) -> str:
 
 
 def _check_optimizer_in_bwd(kind: str, train: Train) -> None:
-    """Raises InputError for settings that torchtune does not support if the optimizer steps in the backward
-    pass."""
+    """Raises InputError for settings that torchtune does not support together with `optimizer_in_bwd`."""
     if kind != "full_finetune":
         raise InputError(f"train.optimizer_in_bwd with recipe {kind}_...", expected="full_finetune_...")
     if train.clip_grad_norm is not None:
@@ -98,16 +95,14 @@ def _check_optimizer_in_bwd(kind: str, train: Train) -> None:
 
 
 def command(ranks: Ranks, recipe: str, arguments: list[str]) -> list[str]:
-    """The command line that trains with torchtune's `recipe`. Raises InputError, SlurmError."""
+    """Returns the command line that trains with torchtune's `recipe`. Raises InputError, SlurmError."""
     alone = ranks.total == 1 and not recipe.endswith("_distributed")
     return launch(ranks, ["-m", PROCESS, "--recipe", recipe, *arguments], alone)
 
 
 def launch(ranks: Ranks, script: list[str], alone: bool) -> list[str]:
-    """The command line that runs a module in every rank. alone: in one process, without torchrun.
-
-    Raises InputError, SlurmError.
-    """
+    """Returns the command line that runs a module in every rank. Raises InputError, SlurmError.
+    alone: whether to run one process without torchrun."""
     if alone:
         return [sys.executable, *script]
     torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks.per_node}"]

@@ -1,4 +1,4 @@
-"""The parts of a training run's log that are kept: a table, a plot, TensorBoard's files."""
+"""Keeps parts of a training run's log: a table, a plot and TensorBoard's files."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ PLOT = "training.svg"
 
 
 def keep_log(work: Path) -> None:
-    """Moves the log out of the trainer's folder `work`/output, which is removed afterwards."""
+    """Moves the log out of the folder `work`/output, which is removed afterwards."""
     for name in (METRICS, BOARD):
         kept, found = work / name, work / "output" / name
         shutil.rmtree(kept, ignore_errors=True)
@@ -23,7 +23,8 @@ def keep_log(work: Path) -> None:
 
 
 def publish_log(work: Path, name: str, metrics: Path) -> None:
-    """Writes the table `metrics` of the run in `work`, and a plot and TensorBoard's files next to it."""
+    """Writes the table `metrics` of the run in `work`.
+    Writes a plot and TensorBoard's files next to the table."""
     rows, board = read_metrics(work / METRICS), metrics.with_name(BOARD)
     write_table(metrics, rows)
     write_bytes(metrics.with_name(PLOT), plot({name: rows}).encode())

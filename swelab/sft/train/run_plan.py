@@ -1,4 +1,4 @@
-"""The plan of a training run, and the facts about its steps that are known before they run."""
+"""The plan of a training run, with facts about steps that are known before they run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,8 @@ PLAN, PLANNED = "plan.json", "planned.json"
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The plan of a run. `batches` is None if the trainer's own loader batches pairs (DPO); steps are then
-    unknown."""
+    """The plan of a run.
+    batches: None if the trainer's own loader batches pairs (DPO). Then the steps are unknown."""
 
     batches: Plan | None
     steps: list[PlannedStep]
@@ -31,7 +31,7 @@ class RunPlan:
         write_json(work / PLANNED, told)
 
     def facts(self) -> Record:
-        """The manifest's fields about the plan."""
+        """Returns the manifest's fields about the plan."""
         if not self.batches:
             return {}
         positions = sum(step.positions for step in self.steps)

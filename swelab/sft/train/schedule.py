@@ -1,7 +1,7 @@
-"""The learning-rate schedule of all training: linear warm-up, then a cosine decay to 0.
+"""The learning-rate schedule of all training: linear warm-up, then cosine decay to 0.
 
-This is the only place to change it: torchtune and TRL get the schedule by name, and the demo's base model
-uses `warmup_cosine`.
+The schedule is changed only here. torchtune and TRL get it by name, and the demo's base model uses
+`warmup_cosine`.
 """
 
 import math
@@ -11,17 +11,17 @@ from swelab.records import Record
 
 
 def torchtune_schedule(train: Train) -> Record:
-    """The `lr_scheduler` of a torchtune configuration."""
+    """Returns the section `lr_scheduler` of a torchtune configuration."""
     component = "torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup"
     return {"_component_": component, "num_warmup_steps": train.warmup_steps}
 
 
 def trl_schedule(train: Train) -> Record:
-    """The arguments of TRL's configuration for the schedule."""
+    """Returns the arguments of TRL's configuration that set the schedule."""
     return {"lr_scheduler_type": "cosine", "warmup_steps": train.warmup_steps}
 
 
 def warmup_cosine(step: int, warmup: int, steps: int) -> float:
-    """The learning rate as a share of the maximum rate, at step 1, 2, ... of `steps`."""
+    """Returns the learning rate at `step` (1, 2, ...), as a share of the maximum rate."""
     decay = 0.5 * (1 + math.cos(math.pi * max(0, step - 1 - warmup) / max(1, steps - warmup)))
     return min(1.0, step / max(1, warmup)) * decay

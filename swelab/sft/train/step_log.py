@@ -1,6 +1,6 @@
 """Writes the log during a training: steps.txt, metrics.jsonl, TensorBoard, Weights & Biases.
 
-torchtune uses it in place of its own logger; TRL's callback calls it. Only the first rank has such a log.
+torchtune uses this log in place of its own logger, and TRL's callback calls it. Only the first rank has one.
 """
 
 import json
@@ -34,7 +34,7 @@ LOGGED = {
 
 
 class StepLog:
-    """Writes to the folder `log_dir`; `planned` is the path of a `PlannedRun`."""
+    """Writes the log to the folder `log_dir`. planned: path of a `PlannedRun` file."""
 
     def __init__(self, log_dir: str, planned: str, **_: Any):
         self.folder = Path(log_dir)
@@ -56,7 +56,7 @@ class StepLog:
         self.log_dict({name: data}, step)
 
     def log_dict(self, payload: Mapping[str, Any], step: int) -> None:
-        """Logs a step. payload: loss, lr, ...; and seconds, or torchtune's tokens per second."""
+        """Logs a step. payload: loss, lr, ..., and either seconds or torchtune's tokens per second."""
         told = {name: float(value) for name, value in payload.items()}
         planned = self.steps.get(step)
         if planned and "seconds" in told:
@@ -83,17 +83,15 @@ class StepLog:
 
 
 def peak_memory(device: str) -> float:
-    """This process's peak memory in MiB: its tensors on a GPU, or the whole process on a CPU."""
+    """Returns this process's peak memory in MiB: its tensors on a GPU, the whole process on a CPU."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
     return own_peak() / 2**10
 
 
 def own_peak() -> int:
-    """This process's peak memory in KiB since its program began.
-
-    Linux reports it as VmHWM. `ru_maxrss` includes the peak of the parent process.
-    """
+    """Returns this process's peak memory in KiB since its program started.
+    Linux reports this as VmHWM. `ru_maxrss` would include the peak of the parent process."""
     line = next(
         line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")
     )
@@ -101,10 +99,10 @@ def own_peak() -> int:
 
 
 def step_rows(path: Path) -> list[LossRow]:
-    """The lines of steps.txt, with "lr", "tokens_per_second" and "grad_norm" too.
+    """Reads steps.txt. Rows also have "lr", "tokens_per_second" and "grad_norm", if these were logged.
 
-    Rows of DPO also have rewards and log-probabilities. Token counts are of tokens with loss, or of all
-    tokens for DPO. A step that was repeated after a kill appears once, with its last values.
+    Rows of DPO also have rewards and log-probabilities. Speeds count tokens with loss, or all tokens for DPO.
+    If a step was repeated after a kill, only its last values are returned.
     """
     rows: dict[int, LossRow] = {}
     for text in lines_of(path.read_text(encoding="utf-8")):

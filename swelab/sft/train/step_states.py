@@ -1,8 +1,9 @@
 """Saves the state of a training between two optimizer steps, and restores it exactly.
 
-torchtune's recipes can resume only at epochs. Here each process writes its part of the trained state: its
-shards of the weights and of the optimizer's moments, the schedule's position and the random generators.
-Nothing is gathered, and frozen weights are not written. A resumed run needs the same number of processes.
+torchtune's recipes can resume only at epochs. Here each process writes its own part of the state: its shards
+of the weights and of the optimizer's moments, the position in the schedule, and the random generators'
+states. Nothing is gathered, and frozen weights are not written. A resumed run needs the same number of
+processes.
 """
 
 import itertools
@@ -21,15 +22,16 @@ SCHEDULE_KEYS = ("last_epoch", "_step_count", "_last_lr")
 
 
 class StepStates:
-    """Saves a recipe's state in `folder` every few steps and at the ends of epochs. Only the last state is
-    kept."""
+    """Saves a recipe's state in `folder` every few steps and at the ends of epochs.
+    Only the last state is kept."""
 
     def __init__(self, folder: Path, every: int):
-        """every: optimizer steps between saves; 0 saves only at the ends of epochs."""
+        """every: optimizer steps between saves. 0 saves only at the ends of epochs."""
         self.folder, self.every, self.rank, self.saved = folder, every, 0, 0
 
     def attach(self, recipe: Any) -> None:
-        """Restores a recipe, after its setup, to the last saved step; saves its later steps."""
+        """Restores a recipe to the last saved step, and saves its later steps.
+        Call this after the recipe's setup."""
         self.rank = distributed.get_rank() if distributed.is_initialized() else 0
         self.recipe, self.steps = recipe, recipe._steps_per_epoch
         generators = self._restore()
@@ -47,8 +49,8 @@ class StepStates:
             self.save(step)
 
     def save(self, step: int) -> None:
-        """Writes the state after `step` completely, then removes the previous state. All processes must call
-        it."""
+        """Writes the complete state after `step`, then removes the previous state.
+        All processes must call this method."""
         part, whole = self.folder / f"step_{step}.part", self.folder / f"step_{step}"
         part.mkdir(parents=True, exist_ok=True)
         with open(part / f"{self.rank}.pt", "wb") as stream:
@@ -76,8 +78,8 @@ class StepStates:
         }
 
     def _restore(self) -> list[Tensor | None]:
-        """Loads the last saved state into the recipe; returns the random generators' states, [] without a
-        saved state."""
+        """Loads the last saved state into the recipe.
+        Returns the states of the random generators, or [] if no state was saved."""
         if self.rank == 0:
             for part in self.folder.glob("step_*.part"):
                 shutil.rmtree(part)
@@ -103,10 +105,10 @@ class StepStates:
 
 
 class Batches:
-    """A recipe's batches up to number `count`, without the first `consumed` of the resumed epoch.
+    """The first `count` batches of each epoch. The resumed epoch starts after `consumed` batches.
 
-    torchtune carries the gradients of batches that do not fill a step into the next epoch, and loses them if
-    it resumes there. So these batches are left out.
+    torchtune carries the gradients of batches that do not fill a step into the next epoch. If training
+    resumes there, they are lost. So these batches are omitted.
     """
 
     def __init__(self, loader: Any, consumed: int, count: int, generators: list[Tensor | None]):
@@ -133,7 +135,7 @@ class Batches:
 
 
 class AfterStep:
-    """Replaces a recipe's profiler, because recipes call its `step` after every step."""
+    """Replaces a recipe's profiler, because recipes call the profiler's `step` after every step."""
 
     def __init__(self, step: Callable[[], None]):
         self.step = step
@@ -152,7 +154,7 @@ class AfterStep:
 
 
 def last_step(folder: Path) -> int:
-    """The last step whose state was saved completely; 0 if there is none."""
+    """Returns the last step whose state was saved completely, or 0 if there is none."""
     steps = [int(name) for path in folder.glob("step_*") if (name := path.name[5:]).isdigit()]
     return max(steps, default=0)
 
@@ -167,14 +169,14 @@ def _trained(model: Any) -> dict[str, Tensor]:
 
 
 def _optimizers(recipe: Any) -> list[Any]:
-    """The recipe's optimizer, or one for each weight if the optimizer steps in the backward pass."""
+    """Returns the recipe's optimizer, or one per weight if the optimizer steps in the backward pass."""
     if recipe._optimizer is not None:
         return [recipe._optimizer]
     return list(recipe._optim_ckpt_wrapper.optim_map.values())
 
 
 def _local(tensor: Tensor) -> Tensor:
-    """This process's part of a tensor, in the same memory."""
+    """Returns this process's part of a tensor, in the same memory."""
     return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
 
 
@@ -200,8 +202,8 @@ def _restore_optimizer(optimizer: Any, saved: dict[str, Any]) -> None:
 
 
 def _like(weight: Tensor, value: Tensor) -> Tensor:
-    """Shards `value` over processes as `weight` is sharded. A step count (no dimension) is the same in every
-    process."""
+    """Shards `value` over processes as `weight` is sharded.
+    A step count (a tensor without dimensions) is the same in every process."""
     value = value.to(weight.device, copy=True)
     if not isinstance(weight, DTensor) or value.dim() == 0:
         return value

@@ -1,4 +1,4 @@
-"""Curves of a training for people: TensorBoard's files, and Weights & Biases."""
+"""Draws curves of a training in TensorBoard and Weights & Biases."""
 
 import shutil
 import sys
@@ -12,10 +12,8 @@ BOARD = "tensorboard"
 
 
 class Boards:
-    """Curves of a run in `folder`/tensorboard and, with a project, at Weights & Biases.
-
-    wandb_folder: has the service's files and the run's name there, which stays the same after a kill.
-    """
+    """Curves of a run in `folder`/tensorboard and, if a project is given, at Weights & Biases.
+    wandb_folder: contains the client's files and the run's id. The id stays the same after a kill."""
 
     def __init__(self, folder: Path, project: str, wandb_folder: Path, prefix: str = ""):
         self._folder, self._prefix = folder, prefix
@@ -23,13 +21,13 @@ class Boards:
         self._wandb = start_wandb(project, wandb_folder) if project else None
 
     def restart(self, rows: Iterable[tuple[int, Mapping[str, float]]]) -> None:
-        """Redraws the curves from the values of earlier runs; a kill may have lost unwritten points."""
+        """Redraws the curves from earlier values, because a kill may have lost unwritten points."""
         shutil.rmtree(self._folder / BOARD, ignore_errors=True)
         for step, values in rows:
             self._draw(step, values)
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds the values of a step. A repeated step replaces its earlier values and all after them."""
+        """Adds the values of a step. A repeated step replaces its earlier values and those of later steps."""
         self._draw(step, values)
         if self._wandb:
             self._wandb.log(dict(values), step=step)
@@ -50,10 +48,8 @@ class Boards:
 
 
 def start_wandb(project: str, folder: Path) -> Any:
-    """A run at Weights & Biases, its files in `folder`/wandb.
-
-    Returns None, after a line in the log, if it does not start: training continues.
-    """
+    """Starts a run at Weights & Biases, with its files in `folder`/wandb.
+    If the run does not start, prints a message and returns None, so that training continues."""
     try:
         import wandb
 
@@ -64,7 +60,7 @@ def start_wandb(project: str, folder: Path) -> Any:
 
 
 def _run_id(folder: Path) -> str:
-    """The run's name at the service; it stays the same after a kill."""
+    """Returns the run's id at the service, which stays the same after a kill."""
     path = folder / "wandb.id"
     if not path.is_file():
         import secrets

@@ -1,4 +1,4 @@
-"""Reads a dataset's rows as tokens and labels, one at a time, for any trainer."""
+"""Reads a dataset's rows one at a time as tokens and labels, for any trainer."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ IGNORED = -100
 
 
 class RowFile:
-    """Reads rows of a JSON Lines file by number, without holding them in memory."""
+    """Reads rows of a JSON Lines file by index, without holding them in memory."""
 
     def __init__(self, path: str | Path):
         self.path = path
@@ -37,7 +37,7 @@ class RowFile:
 
 
 class Sample(NamedTuple):
-    """A row for a trainer: token ids, and a label for each, not shifted."""
+    """A row for a trainer: token ids, and one label per token. Labels are not shifted."""
 
     tokens: list[int]
     labels: list[int]
@@ -47,7 +47,7 @@ class TokenRows:
     """The rows of a file as samples."""
 
     def __init__(self, path: str | Path, base: str | Path):
-        """base: folder with the tokenizer and chat template for the rows. Raises InputError."""
+        """base: folder with the tokenizer and chat template of the rows. Raises InputError."""
         self.rows = RowFile(path)
         self.plain, self.tokenizer = PlainRows(base), ChatTokenizer(base)
 

@@ -1,8 +1,8 @@
-"""Runs torchtune's own trainer on our recipe and a checkpoint folder, and converts its results back.
+"""Configures torchtune's own trainer for an SFT recipe and a checkpoint folder.
 
-torchtune 0.6 runs in separate processes (`swelab.sft.train.torchtune_worker`) on a YAML file that this module
-writes. The file sets no `max_seq_len` for the tokenizer, which would mask the last end-of-turn out of the
-loss.
+torchtune 0.6 runs in separate processes (`swelab.sft.train.torchtune_worker`), with a YAML file that this
+module writes. The file sets no `max_seq_len` for the tokenizer, because that would exclude the last
+end-of-turn from the loss.
 """
 
 from pathlib import Path
@@ -24,7 +24,8 @@ from swelab.sft.train.trainer import check_trainer
 
 
 class Torchtune:
-    """See `trainer.Trainer`. torchtune 0.6 does not support Qwen3, and its Llama needs other tokenizers."""
+    """Trains with torchtune, see `trainer.Trainer`.
+    torchtune 0.6 does not support Qwen3, and its Llama needs other tokenizers."""
 
     architectures = ("Qwen2ForCausalLM",)
     lacks: tuple[str, ...] = ()
@@ -37,15 +38,15 @@ class Torchtune:
         return command(ranks_of(recipe), recipe_of(recipe), ["--config", str(work / "config.yaml"), *states])
 
     def settings(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
-        """All of it."""
+        """Returns the whole configuration."""
         return torchtune_config(base, dataset, output, train)
 
 
 def configuration(base: Path, dataset: Path, work: Path, recipe: Sft, plan: RunPlan) -> Record:
-    """torchtune's configuration of one rank of a planned run. Raises InputError.
+    """Returns torchtune's configuration for one rank of a planned run. Raises InputError.
 
-    The number of steps is limited, because ranks would otherwise fill a short last step with rows that are
-    already used.
+    The number of steps is limited. Otherwise, ranks would fill a short last step with rows that were already
+    used.
     """
     config = torchtune_config(base, dataset, work / "output", recipe.train)
     ranks = ranks_of(recipe)
@@ -60,7 +61,7 @@ def configuration(base: Path, dataset: Path, work: Path, recipe: Sft, plan: RunP
     passes = {"plan": str(work / PLAN), "data_files": str(dataset), "base": str(base)}
     if (device_of(recipe.train), dtype_of(recipe.train)) == ("cpu", "fp32"):
         # The chunked loss saves a float32 copy of the logits. Here logits are float32 already, and chunks
-        # only make it five times slower.
+        # only make the loss five times slower.
         own = "swelab.sft.train.cross_entropy.TrainedTokensLoss"
         config |= {"loss": {"_component_": own if sharing(recipe) == 1 else "torch.nn.CrossEntropyLoss"}}
     return {
@@ -72,9 +73,10 @@ def configuration(base: Path, dataset: Path, work: Path, recipe: Sft, plan: RunP
 
 
 def torchtune_config(base: Path, dataset: Path, output: Path, train: Train) -> Record:
-    """torchtune's full configuration for a base model and a dataset of `sft_row`s, or of `sft_pair`s for DPO.
+    """Returns torchtune's full configuration for a base model and a dataset.
 
-    Raises InputError if torchtune does not support the base model's architecture.
+    The dataset contains `sft_row` records, or `sft_pair` records for DPO. Raises InputError if torchtune does
+    not support the base model's architecture.
     """
     config = check_weights(base)
     check_trainer(config, base / "config.json", "torchtune")
@@ -108,7 +110,7 @@ def torchtune_config(base: Path, dataset: Path, output: Path, train: Train) -> R
 
 
 def base_model(config: ModelConfig) -> Record:
-    """torchtune's model for a Qwen2 config.json."""
+    """Returns torchtune's model section for a Qwen2 config.json."""
     rope = config.rope_parameters or config
     return {
         "_component_": "torchtune.models.qwen2.qwen2",
@@ -127,7 +129,7 @@ def base_model(config: ModelConfig) -> Record:
 
 
 def tokenizer(base: Path) -> Record:
-    """torchtune's tokenizer for a Qwen2 folder."""
+    """Returns torchtune's tokenizer section for a Qwen2 folder."""
     return {
         "_component_": "torchtune.models.qwen2.Qwen2Tokenizer",
         "path": str(base / "vocab.json"),
@@ -138,7 +140,7 @@ def tokenizer(base: Path) -> Record:
 
 
 def adapted(model: Record, train: Train) -> Record:
-    """The model with low-rank adapters, if the settings request them."""
+    """Returns the model section, with low-rank adapters if the settings request them."""
     lora = train.lora
     if not lora:
         return model
@@ -155,7 +157,7 @@ def adapted(model: Record, train: Train) -> Record:
 
 
 def _rows(base: Path, dataset: Path, train: Train) -> Record:
-    """torchtune's own chat dataset, or ours if rows have fields that torchtune's ignores."""
+    """Returns torchtune's own chat dataset, or ours if rows have fields that torchtune ignores."""
     if train.dpo:
         own = "swelab.sft.train.torchtune_datasets.pair_dataset"
         return {"_component_": own, "data_files": str(dataset), "base": str(base)}
@@ -206,5 +208,5 @@ def _loss(train: Train) -> Record:
 
 
 def write_config(path: Path, config: Record) -> None:
-    """torchtune's configuration as the YAML that `tune run` reads."""
+    """Writes torchtune's configuration as the YAML that `tune run` reads."""
     write_bytes(path, yaml.safe_dump(config, sort_keys=False).encode())

@@ -1,7 +1,8 @@
-"""Datasets for torchtune that leave turns of weight 0 out of the loss and spell out tool calls.
+"""Datasets for torchtune that support weight 0 and tool calls.
 
-torchtune 0.6 reads only the role and text of a message: it would train on a masked turn, and it refuses
-messages of tools. Rows are read from their file one at a time.
+torchtune 0.6 reads only the role and text of a message. It would train on a turn of weight 0, and it refuses
+messages with the role tool. Here, turns of weight 0 have no loss, and tool calls are formatted as text. Rows
+are read from their file one at a time.
 """
 
 from collections.abc import Mapping
@@ -48,7 +49,7 @@ class ChatRows(Dataset[dict[str, Any]]):
 
 
 def chat_dataset(tokenizer: Any, *, data_files: str, base: str, packed: bool = False) -> ChatRows:
-    """The rows of `data_files`; `base` is the folder whose chat template spells out tools."""
+    """Returns the rows of `data_files`. base: folder with the chat template that formats tool calls."""
     return ChatRows(data_files, SFTTransform(WeightedMessages(PlainRows(base)), tokenizer))
 
 
@@ -69,5 +70,5 @@ class PairTransform(Transform):
 
 
 def pair_dataset(tokenizer: Any, *, data_files: str, base: str) -> ChatRows:
-    """The pairs of `data_files`; `base` is the folder whose chat template spells out tools."""
+    """Returns the pairs of `data_files`. base: folder with the chat template that formats tool calls."""
     return ChatRows(data_files, PairTransform(WeightedMessages(PlainRows(base)), tokenizer))

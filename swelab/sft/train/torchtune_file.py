@@ -1,7 +1,7 @@
 """Checks a user's torchtune configuration before anything starts, then runs it unchanged.
 
-It checks the files that SWE-smith's launcher checks (tokenizer, checkpoint, every shard, data). It also finds
-placeholders without values, truncated shards, and sizes of another model.
+Checks the same files as SWE-smith's launcher: tokenizer, checkpoint, every shard, data. Also finds
+placeholders without values, truncated shards, and sizes that belong to another model.
 """
 
 import re
@@ -29,11 +29,12 @@ PATHS = (
 
 
 class TrainerEnded(Fault):
-    """The trainer ended without success."""
+    """Raised if the trainer ends without success."""
 
 
 def read_torchtune(path: Path) -> Record:
-    """A torchtune YAML file with its `${...}` resolved. Raises InputError: no such file, or not YAML."""
+    """Reads a torchtune YAML file and resolves its `${...}`.
+    Raises InputError if the file does not exist or is not YAML."""
     if not path.is_file():
         raise InputError("no such file", path, "a torchtune configuration")
     try:
@@ -48,7 +49,7 @@ def read_torchtune(path: Path) -> Record:
 
 
 def faults(config: Record) -> list[str]:
-    """All faults of a configuration, one line each, before any processor is requested."""
+    """Returns the faults of a configuration, one line each. No processor needs to be requested for this."""
     if found := unfilled(config):
         return found
     for section, key in PATHS:
@@ -62,7 +63,7 @@ def faults(config: Record) -> list[str]:
 
 
 def unfilled(config: Record) -> list[str]:
-    """Placeholders such as <MODEL_DIR> that are still in a configuration, one line each."""
+    """Returns one line for each placeholder such as <MODEL_DIR> that is still in a configuration."""
     return [f"{key}: {text} was never filled in" for key, text in _texts(config) if PLACEHOLDER.search(text)]
 
 
@@ -104,7 +105,7 @@ def _shards(config: Record) -> Iterator[str]:
 
 
 def _numbered(files: Record) -> list[str]:
-    """The files that torchtune's {"filename_format", "max_filename"} describes."""
+    """Returns the files that torchtune's {"filename_format", "max_filename"} describes."""
     try:
         last = files["max_filename"]
         names = range(1, int(last) + 1)
@@ -114,7 +115,7 @@ def _numbered(files: Record) -> list[str]:
 
 
 def data_file(config: Record) -> Path:
-    """The configuration's file of rows. Raises InputError if it names several."""
+    """Returns the configuration's file of rows. Raises InputError if the configuration names several."""
     paths = _paths(config, "dataset", "data_files")
     if len(paths) != 1:
         raise InputError(
@@ -124,11 +125,10 @@ def data_file(config: Record) -> Path:
 
 
 def tune_command(config: Record, path: Path, processes: int) -> list[str]:
-    """Returns the command that runs a configuration: torchtune's `full_finetune_distributed`, as its
-    launchers do.
+    """Returns the command that runs a configuration with torchtune's `full_finetune_distributed`.
 
-    That recipe does not run on a CPU: there one process runs the recipe for one device, and several processes
-    run our wrapper of it.
+    That recipe does not run on a CPU. There, one process runs the single-device recipe, and several processes
+    run our wrapper of the distributed recipe.
     """
     tune = [sys.executable, "-m", "torchtune._cli.tune", "run"]
     where = ["--nnodes", "1", "--nproc_per_node", str(processes)]
@@ -140,7 +140,7 @@ def tune_command(config: Record, path: Path, processes: int) -> list[str]:
 
 
 def run_torchtune_file(config: Record, path: Path, processes: int, environment: dict[str, str]) -> None:
-    """Runs torchtune to its end, with our output streams. Raises TrainerEnded."""
+    """Runs torchtune until it ends, and writes its output to our stdout. Raises TrainerEnded."""
     with open(sys.stdout.fileno(), "wb", closefd=False) as output:
         argv = tune_command(config, path, processes)
         trainer = Tethered(lambda _: argv, env=environment, log=output)

@@ -1,4 +1,4 @@
-"""Compares the model and tokenizer of a torchtune configuration with the checkpoint that it loads.
+"""Compares the model and tokenizer of a torchtune configuration with its checkpoint.
 
 torchtune itself notices a difference only after minutes, when it loads the weights. A token without a row in
 the embedding raises an IndexError in the first step.
@@ -12,14 +12,12 @@ from swelab.records import InputError, Record, read_json, shorten
 from swelab.sft.rows.lengths import TURN_END, TURN_START, special_tokens
 
 SPOKEN = (TURN_START, TURN_END, "<|endoftext|>")
-"""The special tokens that every conversation uses, and the one for padding."""
+"""The special tokens that every conversation uses, and the padding token."""
 
 
 def size_faults(config: Record) -> Iterator[str]:
-    """One line for each size or special token that differs from the checkpoint of a configuration.
-
-    Returns [] if the folder has no config.json, or if the configuration names no model or tokenizer.
-    """
+    """Yields one line for each size or special token that differs from the configuration's checkpoint.
+    Yields nothing if the folder has no config.json, or if the configuration names no model or tokenizer."""
     folder = Path(config["checkpointer"]["checkpoint_dir"])
     if not (folder / "config.json").is_file():
         return
@@ -37,9 +35,10 @@ def size_faults(config: Record) -> Iterator[str]:
 
 
 def _component(config: Record, section: str) -> Any:
-    """Builds a section's component on torch's meta device, so weights take no memory.
+    """Builds a section's component on torch's meta device, so that weights take no memory.
 
-    Returns None if there is no such section, or a text that describes the fault.
+    Returns None if there is no such section. Returns a description of the fault if the component cannot be
+    built.
     """
     part = config.get(section)
     if not isinstance(part, dict) or "_component_" not in part:

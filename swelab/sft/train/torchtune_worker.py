@@ -25,14 +25,14 @@ RECIPES = Path(torchtune.__file__).parent.parent / "recipes"
 
 
 def recipe_class(name: str) -> type:
-    """The class of torchtune's recipe `name`."""
+    """Returns the class of torchtune's recipe `name`."""
     found = runpy.run_path(str(RECIPES / f"{name}.py"), run_name="torchtune_recipe").values()
     (only,) = (each for each in found if isinstance(each, type) and FTRecipeInterface in each.__mro__[1:])
     return only
 
 
 def without_gpu() -> None:
-    """Lets recipes for several GPUs run on a machine without a GPU."""
+    """Makes torchtune's recipes for several GPUs run on a machine without a GPU."""
     training.get_memory_stats = lambda device: {}
     training.log_memory_stats = lambda stats: None
     for name in ("empty_cache", "reset_peak_memory_stats"):
@@ -50,7 +50,7 @@ def whole_on_each_rank() -> None:
 
 
 def average_and_scale(model: torch.nn.Module, scaler: torch.Tensor) -> None:
-    """Every gradient becomes the mean over processes, times `scaler`."""
+    """Replaces every gradient by its mean over all processes, times `scaler`."""
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
     together = _flatten_dense_tensors(gradients)
     torch.distributed.all_reduce(together)
@@ -60,7 +60,7 @@ def average_and_scale(model: torch.nn.Module, scaler: torch.Tensor) -> None:
 
 
 def save_last_epoch_only(recipe: Any, last: int) -> None:
-    """Makes the recipe write weights only after epoch `last`; earlier, saved states are enough."""
+    """Makes the recipe write weights only after epoch `last`. Before that, saved states are enough."""
     owner = getattr(recipe, "_checkpoint_client", recipe)
     save = owner.save_checkpoint
 
@@ -72,11 +72,11 @@ def save_last_epoch_only(recipe: Any, last: int) -> None:
 
 
 def train(name: str, settings: DictConfig, states: StepStates | None) -> None:
-    """Trains by torchtune's recipe `name`, from the last saved step if there is one."""
+    """Trains with torchtune's recipe `name`, from the last saved step if there is one."""
     cuda = torch.cuda.is_available()
     if not cuda:
         without_gpu()
-    # The full recipe itself does this.
+    # The full recipe initializes the process group itself.
     if name.endswith("_distributed") and name != "full_finetune_distributed":
         torch.distributed.init_process_group("cuda:nccl,cpu:gloo" if cuda else "gloo")
     if name.endswith("_distributed") and not settings.get("sharded", True):
@@ -93,7 +93,7 @@ def train(name: str, settings: DictConfig, states: StepStates | None) -> None:
 
 
 def main() -> None:
-    """The entry point of each process."""
+    """Runs one process of a training from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", required=True, help="torchtune's name of a recipe")
     parser.add_argument("--config", type=Path, required=True, help="its configuration, YAML")

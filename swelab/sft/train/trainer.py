@@ -1,8 +1,8 @@
-"""The interface of trainers: the libraries that train a model on rows, in separate processes, by our plan.
+"""The interface of trainers. A trainer is a library that trains a model on rows, in separate processes.
 
-`training.py` checks, plans, runs and stages; a recipe's `trainer:` names the library that runs the steps. To
-add a trainer, write a class like `trl_bridge.Trl`, and a module like `trl_worker` for its processes. Add the
-class to TRAINERS, and its name to `trainer` in configs/kinds/sft.py.
+`training.py` checks inputs, plans, runs a trainer, and stages the result. A recipe's `trainer:` names the
+trainer. To add a trainer, write a class like `trl_bridge.Trl`, and a module like `trl_worker` for its
+processes. Add the class to TRAINERS, and its name to `trainer` in configs/kinds/sft.py.
 """
 
 from importlib import import_module
@@ -20,39 +20,39 @@ TRAINERS = {
     "torchtune": "swelab.sft.train.torchtune_bridge:Torchtune",
     "trl": "swelab.sft.train.trl_bridge:Trl",
 }
-"""Trainers by the name that recipes give them."""
+"""Maps the name of a trainer in recipes to `module:class`."""
 
 
 class Trainer(Protocol):
     """A library that trains.
 
-    Its processes write `<work>/output/epoch_<number>/` after the last epoch, in Hugging Face layout, and a
-    line for every step to `<work>/output/` (`step_log.StepLog`). They follow the plan in `<work>` exactly,
-    and resume from their last saved step when restarted.
+    Its processes write `<work>/output/epoch_<number>/` after the last epoch, in Hugging Face layout. They
+    write a line for every step to `<work>/output/` (`step_log.StepLog`). They follow the plan in `<work>`
+    exactly. When restarted, they resume from their last saved step.
     """
 
     architectures: tuple[str, ...]
-    """The architectures that it trains, as config.json names them."""
+    """The architectures that the trainer supports, as config.json names them."""
     lacks: tuple[str, ...]
-    """Settings under `train` that it does not support."""
+    """Settings under `train` that the trainer does not support."""
     own_tokenizer: bool
-    """Whether it reads vocab.json and merges.txt itself, so that both must agree with tokenizer.json."""
+    """Whether the trainer reads vocab.json and merges.txt. Then both must agree with tokenizer.json."""
     fills_packs: bool
-    """Whether it pads packs to their limit."""
+    """Whether the trainer pads packs to their limit."""
     replicates: bool
-    """Whether it can keep all weights in every process (`sharded: false`)."""
+    """Whether the trainer can keep all weights in every process (`sharded: false`)."""
 
     def command(self, base: Path, dataset: Path, recipe: Sft, plan: "RunPlan", work: Path) -> list[str]:
-        """Writes the configuration; returns the command line that trains. Raises InputError, SlurmError."""
+        """Writes the configuration. Returns the command line that trains. Raises InputError, SlurmError."""
         ...
 
     def settings(self, base: Path, dataset: Path, output: Path, train: Train) -> Record:
-        """The part of its configuration that the checkpoint's config.yaml keeps."""
+        """Returns the part of the trainer's configuration that the checkpoint's config.yaml keeps."""
         ...
 
 
 def open_trainer(name: str) -> Trainer:
-    """The trainer of that name. Raises InputError."""
+    """Returns the trainer called `name`. Raises InputError."""
     if name not in TRAINERS:
         raise InputError(f"no trainer is called {name!r}", expected=" or ".join(TRAINERS))
     module, _, kind = TRAINERS[name].partition(":")
@@ -61,12 +61,13 @@ def open_trainer(name: str) -> Trainer:
 
 
 def trainers_of(architecture: str) -> list[str]:
-    """Names of the trainers that train an architecture."""
+    """Returns the names of the trainers that support an architecture."""
     return [name for name in TRAINERS if architecture in open_trainer(name).architectures]
 
 
 def check_trainer(config: ModelConfig, where: Path, trainer: str) -> Family:
-    """The family of a config.json. Raises InputError if FAMILIES or the trainer lack it."""
+    """Returns the family of a config.json.
+    Raises InputError if FAMILIES does not have it, or the trainer does not support it."""
     family, architecture = family_of(config, where), config.architectures[0]
     if trainer not in (trainers := trainers_of(architecture)):
         what = f"architecture {architecture} with trainer: {trainer}"

@@ -1,4 +1,4 @@
-"""Runs a training in separate processes: starts and follows them, and resumes after a kill."""
+"""Runs a training in separate processes: starts them, shows progress, and resumes after a kill."""
 
 import json
 import os
@@ -22,14 +22,14 @@ FINISHED = "finished.json"
 
 
 class TrainingError(Fault):
-    """The trainer ended without writing a checkpoint."""
+    """Raised if the trainer ends without writing a checkpoint."""
 
 
 def run_trainer(base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Path) -> Path:
-    """Trains in the folder `work` as planned and returns the folder of the last epoch's files.
+    """Trains in the folder `work` as planned, and returns the folder of the last epoch's files.
 
     A killed run resumes from its last saved step if base, dataset, settings and number of processes are the
-    same. Raises InputError, TrainingError (the trainer ended early).
+    same. Raises InputError, and TrainingError if the trainer ends early.
     """
     train, ranks = recipe.train, ranks_of(recipe)
     output, log = work / "output", work / "train.log"
@@ -53,8 +53,8 @@ def run_trainer(base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Pat
 
 
 HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 34), "MALLOC_TOP_PAD_": str(1 << 26)}
-"""Keeps large tensors in the heap on a CPU. With a new memory mapping for each tensor, page faults took a
-tenth of the time."""
+"""Keeps large tensors in the heap on a CPU.
+With a new memory mapping for each tensor, page faults took a tenth of the time."""
 
 
 def _environment(work: Path, train: Train) -> dict[str, str]:
@@ -73,10 +73,8 @@ def _environment(work: Path, train: Train) -> dict[str, str]:
 
 
 def prepare(work: Path, key: str) -> bool:
-    """Prepares `work`, and returns whether a run with the same key has already finished there.
-
-    Removes files of another run. After a kill, keeps the saved steps and their log.
-    """
+    """Prepares `work`. Returns whether a run with the same key has already finished there.
+    Removes the files of other runs. After a kill, keeps the saved steps and their log."""
     if _read(work / "key.json") != key:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
@@ -98,7 +96,7 @@ def _read(path: Path) -> object:
 
 
 def mend(log: Path) -> None:
-    """Cuts off an incomplete last line, which a killed process may leave."""
+    """Removes an incomplete last line, which a killed process may leave."""
     if log.is_file():
         text = log.read_bytes()
         os.truncate(log, text.rfind(b"\n") + 1)

@@ -1,4 +1,4 @@
-"""Fine-tuning as a stage: checks inputs, trains, checks the result, and moves it into place atomically."""
+"""Fine-tunes a model: checks inputs, trains, checks the result, and moves it into place atomically."""
 
 import os
 import shutil
@@ -34,10 +34,10 @@ MAKERS = ("torch", "torchtune", "trl", "accelerate", "transformers", "tokenizers
 def fine_tune(
     base: Path, dataset: Path, recipe: Sft, work: Path, checkpoint: Path
 ) -> tuple[Record, list[LossRow]]:
-    """Fine-tunes the folder `base` on `dataset` into the folder `checkpoint` (Hugging Face layout).
+    """Fine-tunes the model in `base` on `dataset`, and writes it to `checkpoint` in Hugging Face layout.
 
-    Works in `work`, where a killed run can be resumed. Returns the checkpoint's manifest, which is the same
-    for two equal runs, and the rows of the loss curve. Raises InputError before training, TrainingError,
+    Works in `work`, where a killed run can be resumed. Returns the checkpoint's manifest and the rows of the
+    loss curve. Two equal runs have the same manifest. Raises InputError before training, TrainingError,
     ParityError.
     """
     from swelab.sft.train.checkpoint_parity import check_parity
@@ -80,7 +80,7 @@ def fine_tune(
 
 
 def put_in_place(staged: Path, checkpoint: Path, aside: Path) -> None:
-    """Replaces an earlier checkpoint, which is removed only after the new one is in place."""
+    """Moves a new checkpoint into place. The earlier one is removed only after that."""
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(aside, ignore_errors=True)
     if checkpoint.exists():
@@ -90,11 +90,11 @@ def put_in_place(staged: Path, checkpoint: Path, aside: Path) -> None:
 
 
 def check_inputs(base: Path, dataset: Path, train: Train, trainer: str = "torchtune") -> list[Length]:
-    """Checks base model and dataset; returns the lengths of its conversations, two for each pair.
+    """Checks base model and dataset. Returns the length of each conversation, two for each pair.
 
-    Raises InputError before anything starts: unreadable or truncated weights, an architecture that the
-    trainer does not support, a vocabulary that differs between its two forms, a malformed row, a conversation
-    longer than the model's context, fewer rows than one optimizer step needs.
+    Raises InputError before anything starts. Refuses unreadable or truncated weights, an architecture that
+    the trainer does not support, and a vocabulary that differs between its two forms. Refuses a malformed
+    row, a conversation longer than the model's context, and fewer rows than one optimizer step needs.
     """
     config = check_weights(base)
     check_trainer(config, base / "config.json", trainer)
@@ -121,10 +121,10 @@ def check_inputs(base: Path, dataset: Path, train: Train, trainer: str = "torcht
 
 
 def plan_run(base: Path, recipe: Sft, lengths: Sequence[Length]) -> RunPlan:
-    """The plan of an SFT recipe's run. lengths: the lengths of its conversations (`check_inputs`), two for
-    each pair.
+    """Plans the run of an SFT recipe.
 
-    Raises InputError if the run cannot be planned (`plan_batches`, `check_settings`).
+    lengths: the result of `check_inputs`, with two lengths for each pair. Raises InputError if the run cannot
+    be planned (`plan_batches`, `check_settings`).
     """
     train, ranks = recipe.train, ranks_of(recipe)
     check_settings(recipe)
@@ -139,7 +139,7 @@ def plan_run(base: Path, recipe: Sft, lengths: Sequence[Length]) -> RunPlan:
 
 
 def facts(lengths: Sequence[Length], train: Train) -> Record:
-    """The manifest's fields about a run over conversations of these lengths."""
+    """Returns the manifest's fields about a run over conversations of these lengths."""
     rows = len(lengths) // (2 if train.dpo else 1)
     need = train.batch_size * train.gradient_accumulation_steps
     return {
@@ -152,10 +152,10 @@ def facts(lengths: Sequence[Length], train: Train) -> Record:
 
 
 def stage(epoch: Path, folder: Path) -> Path:
-    """Copies torchtune's epoch folder as a clean checkpoint. A single file of weights becomes
-    model.safetensors.
+    """Copies the trainer's epoch folder to `folder` as a clean checkpoint.
 
-    A LoRA adapter, which torchtune merged into the weights, is also kept separately in `adapter/`.
+    A single file of weights becomes model.safetensors. torchtune merges a LoRA adapter into the weights; the
+    adapter is also kept in `adapter/`.
     """
     if folder.exists():
         shutil.rmtree(folder)

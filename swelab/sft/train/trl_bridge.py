@@ -1,4 +1,4 @@
-"""Runs TRL's trainer on our recipe and a checkpoint folder (`swelab.sft.train.trl_worker`)."""
+"""Configures TRL's trainer (`swelab.sft.train.trl_worker`) for an SFT recipe and a checkpoint folder."""
 
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,8 @@
-"""TRL's SFTTrainer as each rank runs it: `python -m swelab.sft.train.trl_worker --config <file>`.
+"""Runs TRL's SFTTrainer in each rank: `python -m swelab.sft.train.trl_worker --config <file>`.
 
-Data order, loss, optimizer and schedule are those of torchtune's recipe, so that both trainers give one loss
-curve: forward passes come from the plan, the loss is a mean over the tokens of a whole step, weight decay is
-on all weights, and weights are trained in the dtype in which they are stored.
+Data order, loss, optimizer and schedule are those of torchtune's recipe, so that both trainers give the same
+loss curve. Forward passes come from the plan. The loss is a mean over the tokens of a whole step. Weight
+decay applies to all weights. Weights are trained in the dtype in which they are stored.
 """
 
 import argparse
@@ -34,14 +34,14 @@ RESUME, CHECKPOINTS = "resume.json", "checkpoints"
 
 
 class Numbers(InOrder):
-    """A batch sampler with one pass per batch. On resume it is also told the epoch."""
+    """A batch sampler with one forward pass per batch. On resume, its epoch is set, too."""
 
     def __iter__(self) -> Iterator[list[int]]:
         return iter([[number] for number in super().__iter__()])
 
 
 class Passes(DataLoader[Any]):
-    """The forward passes of a rank; the trainer sets the epoch."""
+    """The forward passes of a rank. The trainer sets the epoch."""
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to an epoch."""
@@ -55,13 +55,13 @@ class PlannedTrainer(SFTTrainer):
     passes: PlannedPasses
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """The plan's forward passes, unchanged: each rank already has its own."""
+        """Returns the plan's forward passes unchanged, because each rank already has its own passes."""
         numbers: Any = Numbers(self.passes)
         return Passes(self.passes, batch_sampler=numbers, collate_fn=self.data_collator)
 
     def get_decay_parameter_names(self, model: torch.nn.Module) -> list[str]:
-        """Applies weight decay to all weights, as the recipe's AdamW does; transformers would leave out
-        biases and norms."""
+        """Returns all weights, because the recipe's AdamW applies weight decay to all of them.
+        transformers would exclude biases and norms."""
         return [name for name, _ in model.named_parameters()]
 
 
@@ -72,11 +72,11 @@ class StepReporter(TrainerCallback):
         self.step_log, self.output, self.start = log, output, 0.0
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Starts the clock: a step's time is the time since here or since the previous step."""
+        """Starts the clock. A step's time is counted from here or from the previous step."""
         self.start = time.perf_counter()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **further: Any) -> None:
-        """Logs one step; skips the summary at the end, which has no loss."""
+        """Logs one step. Skips the summary at the end, which has no loss."""
         if not state.is_world_process_zero or "loss" not in logs:
             return
         now = time.perf_counter()
@@ -92,7 +92,7 @@ class StepReporter(TrainerCallback):
 
 
 def train(run: TrlRun) -> None:
-    """Trains by `run`'s settings, and writes the last epoch's folder in Hugging Face layout."""
+    """Trains with the settings of `run`. Writes the last epoch's folder in Hugging Face layout."""
     output, base, settings = Path(run.output), Path(run.base), Train(**run.train)
     rank = int(os.environ.get("RANK", 0))
     passes = planned_passes(run.plan, run.dataset, run.base, rank)
@@ -155,7 +155,7 @@ def _arguments(run: TrlRun, train: Train, passes: PlannedPasses) -> SFTConfig:
 
 
 def _resume(output: Path) -> str | None:
-    """The checkpoint from which to resume; None if there is no complete one."""
+    """Returns the checkpoint from which to resume, or None if no checkpoint is complete."""
     note = output / RESUME
     if not note.is_file():
         return None
@@ -168,7 +168,7 @@ def _is_weights(path: Path) -> bool:
 
 
 def _save(trainer: SFTTrainer, base: Path, folder: Path, rank: int) -> None:
-    """Writes `folder` atomically: the trained weights, and all other files of the base model."""
+    """Writes the trained weights and all other files of the base model to `folder` atomically."""
     part = folder.with_name(folder.name + ".part")
     trainer.save_model(str(part))
     if rank:
