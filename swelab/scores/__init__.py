@@ -1,5 +1,2 @@
-"""Scores, and the pages that show them.
-
-`statistics` has the intervals and tests, `report` writes the page. Modules of this folder make scores, find
-the files behind a score and verify them.
-"""
+"""Makes scores, finds the files behind a score, and verifies them.
+`statistics` has the intervals and tests. `report` writes the page that shows a score."""

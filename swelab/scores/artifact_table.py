@@ -10,10 +10,8 @@ _TABLE = re.compile(r"<!-- swelab.lineage -->\n(\|.*\n)*")
 
 
 def with_table(page: str, rules: Path) -> str:
-    """Returns a page with its table filled in from the graph. rules: folder of the rules.
-
-    A row has the first paragraph of its rule's docstring. Raises InputError if a rule has none.
-    """
+    """Returns `page` with its table filled in from the graph. rules: folder of the rules.
+    A row has the first paragraph of a rule's docstring. Raises InputError if a rule has no docstring."""
     text = "".join(read_text(path) for path in sorted(rules.glob("*.smk")))
     told = dict(re.findall(r'^rule (\w+):\n    """(.*?)(?:\n\n.*?)?"""', text, flags=re.M | re.S))
     variants = re.findall(r"^use rule (\w+) as (\w+)", text, flags=re.M)
@@ -29,8 +27,8 @@ def with_table(page: str, rules: Path) -> str:
 
 
 def _paths(kind: Kind) -> str:
-    """A kind's files: the first with its path from results/ on, the others by name only, without manifests of
-    stages."""
+    """Returns a kind's files: the first as a path below results/, all further files by name only.
+    Manifests of stages are omitted."""
     first, *others = kind.files.values()
     shown = [path.rpartition("/")[2] for path in others if not path.endswith(".manifest.json")]
     return ", ".join(f"`{path}`" for path in [first.removeprefix("results/"), *shown])

@@ -1,7 +1,5 @@
 """Recomputes the numbers of a score from the rows behind them.
-
-Rows are streamed; memory holds only a verdict and a hash for each instance.
-"""
+Rows are read one at a time. Memory holds only a verdict and a hash for each instance."""
 
 import os
 import tempfile
@@ -50,11 +48,11 @@ class TrailStage:
     stage: Manifest
 
     def paths(self, role: str) -> list[str]:
-        """The files with a role, in the order in which the stage got them."""
+        """Returns the files with a role, in the order in which the stage got them."""
         return list(self.stage.inputs.get(role, {}))
 
     def path(self, role: str) -> str | None:
-        """The first file with a role; None if the stage got none."""
+        """Returns the first file with a role, or None if the stage got none."""
         return next(iter(self.paths(role)), None)
 
     @property
@@ -63,12 +61,13 @@ class TrailStage:
         return list(self.stage.outputs)
 
     def tasks(self) -> Iterator[Task]:
-        """The tasks that the stage worked on."""
+        """Yields the tasks that the stage worked on."""
         return read_kept(self.path("tasks") or "", self.path("lock"))
 
 
 def check_numbers(trail: Trail, verification: Verification) -> Iterator[Finding]:
-    """Yields values that differ when recomputed, and edited rows. Stages with withheld files are skipped."""
+    """Yields a finding for each edited row, and for each value that differs when it is recomputed.
+    Stages with withheld files are skipped."""
     for stage in trail.stages.values():
         files = {*stage.outputs, *(path for paths in stage.inputs.values() for path in paths)}
         if (again := CHECKS.get(stage.rule)) and not files & verification.withheld.keys():
@@ -76,7 +75,7 @@ def check_numbers(trail: Trail, verification: Verification) -> Iterator[Finding]
 
 
 def _guarded(path: str, findings: Iterator[Finding]) -> Iterator[Finding]:
-    """Yields the findings about a file, and a further finding if its inputs cannot be read."""
+    """Yields the findings about a file. If its inputs cannot be read, yields a further finding."""
     try:
         yield from findings
     except InputError as error:
@@ -84,9 +83,10 @@ def _guarded(path: str, findings: Iterator[Finding]) -> Iterator[Finding]:
 
 
 def verify(score: Path) -> tuple[list[Finding], str]:
-    """The findings about a verified score, or one policy's score, and a short table of the checks.
+    """Verifies a verified score, or the score of one policy. Returns the findings and a short table.
 
-    Works from the root of the clone with the score. Raises InputError if the file is neither.
+    Changes the working folder to the root of the clone that contains the score. Raises InputError if the file
+    is not a score.
     """
     results = next((each for each in score.absolute().parents if each.name == "results"), None)
     if results and (find(path := str(score.absolute().relative_to(results.parent))) or ("",))[0] == "score":
@@ -105,7 +105,7 @@ def verify(score: Path) -> tuple[list[Finding], str]:
 
 
 def _checked(trail: Trail, further: Iterable[Finding] = ()) -> tuple[list[Finding], str]:
-    """The findings about a trail and then `further` findings, without repetitions; and the table."""
+    """Returns the findings about a trail and the `further` findings, without duplicates, and the table."""
     verification = Verification.here()
     checks = check_files(trail, verification), check_recipes(trail.stages), check_numbers(trail, verification)
     found = list(dict.fromkeys(chain(*checks, further)))
@@ -113,7 +113,7 @@ def _checked(trail: Trail, further: Iterable[Finding] = ()) -> tuple[list[Findin
 
 
 def check_headline(record: VerifiedScore, path: str) -> Iterator[Finding]:
-    """Recomputes the verified score from the scores that it names, and yields differences."""
+    """Recomputes the verified score from the scores that its manifest names. Yields each difference."""
     own = Manifest.of({**record.manifest, "recipes": record.manifest["used"]})
     scores = [load_score(Path(name)) for name in own.inputs["scores"]]
     compared = next(iter(own.recipes.values())).used["compare"]
@@ -184,7 +184,7 @@ def _grades(stage: TrailStage, verification: Verification) -> Iterator[Finding]:
 
 
 def _unlike_journal(path: str, journal: str | None) -> Iterator[Finding]:
-    """Findings for the rows that differ from the stage's journal."""
+    """Yields a finding for each row that differs from the stage's journal."""
     if not journal or not Path(journal).is_file():
         return
     known = {row["key"]: digest(_plain(row)) for row in read_journal(journal)}
@@ -200,7 +200,7 @@ def _plain(row: Record) -> Record:
 def _unlike_runs(
     stage: TrailStage, texts: Mapping[str, str], verification: Verification
 ) -> Iterator[Finding]:
-    """Yields findings for grades that differ when the kept run of their patch is judged again."""
+    """Judges the stored test runs of patches again. Yields a finding for each grade that changes."""
     from swelab.grading.grading_stage import Bench
     from swelab.grading.regrade import regrade
     from swelab.grading.run_cache import Archive  # these imports take seconds
@@ -234,4 +234,4 @@ CHECKS: dict[str, Callable[[TrailStage, Verification], Iterator[Finding]]] = {
     "rollout": _rollout,
     "grade": _grades,
 }
-"""Functions that recompute the numbers of a rule, by the rule's name."""
+"""Maps the name of a rule to the function that recomputes the rule's numbers."""

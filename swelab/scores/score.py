@@ -1,4 +1,4 @@
-"""A policy's score on a benchmark, from the grading report of each run and the benchmark's tasks."""
+"""Computes a policy's score on a benchmark from the grading report of each run and the benchmark's tasks."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,14 +31,14 @@ GATE_FIELDS = (
     "unjudged",
 )
 PLANNED_RUNS = (1, 3, 5, 10)
-"""Numbers of runs for which a score gives the smallest detectable difference."""
+"""Numbers of runs for which a score contains the smallest detectable difference."""
 
 Verdicts = dict[str, list[str]]
-"""Statuses by instance id, one for each run."""
+"""Maps an instance id to its statuses, one for each run."""
 
 
 def rate(resolved: int, total: int) -> CountedRate:
-    """The rate of resolved attempts and its interval; both null without attempts."""
+    """Returns the rate of resolved attempts and its interval. Both are None without attempts."""
     share, interval = (resolved / total, list(wilson(resolved, total))) if total else (None, None)
     return CountedRate(resolve_rate=share, interval=interval, resolved=resolved, total=total)
 
@@ -55,17 +55,17 @@ def rate_of_runs(counts: Iterable[tuple[int, int]]) -> CountedRate:
 
 
 def run_to_run(counts: Iterable[tuple[int, int]], runs: int) -> Record:
-    """{"sd": standard deviation of one run's rate, "interval": interval of the mean rate of `runs` runs},
-    both with the tasks held fixed.
+    """Returns how much the rate varies from run to run while the tasks stay the same.
 
-    counts: (resolved, attempted) of each task.
+    "sd" is the standard deviation of one run's rate. "interval" is the interval of the mean rate of `runs`
+    runs. counts: (resolved, attempted) of each task.
     """
     attempts = Attempts([pair for pair in counts if pair[1]])
     return {"sd": rounded(attempts.luck), "interval": list(attempts.rerun_interval(runs))}
 
 
 def counted(statuses: Sequence[str], lost: bool = True) -> tuple[int, int]:
-    """(resolved, attempted) of a task; without `lost`, attempts lost to infrastructure are left out."""
+    """Returns (resolved, attempted) of a task. lost: whether attempts lost to infrastructure count."""
     kept = statuses if lost else [status for status in statuses if status not in LOST_GRADES]
     return sum(status == GradeEnd.RESOLVED for status in kept), len(kept)
 
@@ -77,13 +77,13 @@ def score(
     subset: str,
     usage: Sequence[Record] = (),
 ) -> Score:
-    """The score record of `policy` on `subset` (`score_records.Score`), from one report for each run.
+    """Returns the score record of `policy` on `subset`, from one report for each run.
 
     `resolve_rate` is resolved / all attempts, with one attempt for each task and run. By SWE-bench's
-    convention, attempts lost to infrastructure count as not resolved. `without_infra_errors` leaves lost
-    attempts out of both counts. `validation` exists if the tasks went through the gate. usage: the usage of
-    each run, by instance id. Raises InputError: no tasks, a report of other tasks, of another policy or
-    subset or run, tasks without a grade, or counts that contradict the instances.
+    convention, attempts lost to infrastructure count as not resolved. `without_infra_errors` excludes lost
+    attempts from both counts. `validation` is present if the tasks were validated. usage: for each run, maps
+    an instance id to its usage. Raises InputError for no tasks, a report of other tasks, policies, subsets or
+    runs, tasks without a grade, or counts that contradict the instances.
     """
     reports = [report] if isinstance(report, dict) else report
     outline, repos = Outline(), {}
@@ -118,7 +118,7 @@ def score(
 
 
 def of_several_runs(verdicts: Verdicts) -> Record:
-    """The rate of each run, the spread of the runs, pass@k and pass^k; see `multi_run.Attempts`."""
+    """Returns the rate of each run, the spread of the runs, pass@k and pass^k. See `multi_run.Attempts`."""
     each = [Counter(statuses) for statuses in zip(*verdicts.values(), strict=True)]
     size, attempts = len(verdicts), Attempts([counted(row) for row in verdicts.values()])
     rates = [run[GradeEnd.RESOLVED] / size for run in each]
@@ -143,13 +143,14 @@ def of_several_runs(verdicts: Verdicts) -> Record:
 
 
 def pass_at_k(attempts: Attempts, k: int, every: bool) -> Record:
-    """{"rate", "interval"} of pass@k or, with `every`, of pass^k."""
+    """Returns {"rate", "interval"} of pass@k, or of pass^k if `every` is true."""
     share, interval = attempts.pass_at(k, every)
     return {"rate": share, "interval": list(interval)}
 
 
 def detectable(verdicts: Verdicts) -> Detectable:
-    """The smallest true differences from this policy that such runs would detect; see `multi_run.planned`."""
+    """Returns the smallest true differences from this policy that such runs would detect.
+    See `multi_run.planned`."""
     attempts = Attempts([counted(row) for row in verdicts.values()])
     low, high = attempts.interval()
     own = max(map(len, verdicts.values()))
@@ -161,7 +162,7 @@ def detectable(verdicts: Verdicts) -> Detectable:
 
 
 def by_repo(verdicts: Verdicts, repos: dict[str, str]) -> Record:
-    """The rate of each repository's tasks."""
+    """Returns the rate for the tasks of each repository."""
     groups: dict[str, list[tuple[int, int]]] = {}
     for name, row in verdicts.items():
         groups.setdefault(repos[name], []).append(counted(row))
@@ -169,9 +170,10 @@ def by_repo(verdicts: Verdicts, repos: dict[str, str]) -> Record:
 
 
 def spent(usage: Sequence[Record], resolved: int) -> Record:
-    """Tokens and dollars of all attempts, in sum and divided by `resolved`; None if a part is unknown.
+    """Returns the tokens and dollars of all attempts, in total and divided by `resolved`.
 
-    A row with neither calls nor a cost is not counted, because it may not be an attempt.
+    A total is None if a part of it is unknown. A row with neither calls nor a cost is not counted, because it
+    may not be an attempt.
     """
     rows = [row for run in usage for row in run.values() if row.calls or row.cost is not None]
     found: Record = {"attempts": len(rows)}
@@ -193,7 +195,8 @@ def read_usage(path: str | Path) -> Iterator[tuple[str, Usage]]:
 
 
 def read_verdicts(outline: Outline, reports: Sequence[Report], policy: str, subset: str) -> Verdicts:
-    """Statuses by instance id, sorted, one from each report. Raises InputError if a report does not fit."""
+    """Maps each instance id to its statuses, one from each report.
+    Raises InputError if a report does not fit."""
     verdicts: Verdicts = {name: [] for name in sorted(outline.ids)}
     for sample, report in enumerate(reports):
         where = f"report of {policy} on {subset}" + (f", sample {sample}" if len(reports) > 1 else "")

@@ -1,4 +1,4 @@
-"""The trail of a score: all files behind it, found by following manifests to their inputs."""
+"""Finds all files behind a score (its trail) by following manifests to their inputs."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -12,26 +12,26 @@ from swelab.records.stage_records import Manifest
 
 @dataclass
 class Trail:
-    """The stages behind some files, in order from the files to the first inputs. Paths are from the working
-    folder."""
+    """The stages behind some files, in order from the files to the first inputs.
+    Paths are relative to the working folder."""
 
     stages: dict[str, Manifest] = field(default_factory=dict)
     """Manifests by their path."""
     makers: dict[str, str] = field(default_factory=dict)
-    """Path of the manifest of the stage that wrote a file."""
+    """Maps a file to the path of the manifest of the stage that wrote the file."""
     files: dict[str, None] = field(default_factory=dict)
     """Every file and folder that a stage on the trail read or wrote, in the order found."""
     faults: dict[str, str] = field(default_factory=dict)
-    """Faults of manifests by path, including missing manifests."""
+    """Maps the path of a manifest to its fault. Missing manifests are included."""
 
     def inputs(self, manifest: str) -> Iterator[tuple[str, str]]:
-        """(path, hash) of each file that a stage read."""
+        """Yields (path, hash) of each file that a stage read."""
         for paths in self.stages[manifest].inputs.values():
             yield from paths.items()
 
 
 def follow(starts: Iterable[str]) -> Trail:
-    """Follows files to their manifests, from these to the manifests of their inputs, and so on."""
+    """Follows files to their manifests, and these to the manifests of their inputs, recursively."""
     trail, queue = Trail(), list(starts)
     for path in queue:
         if path in trail.files and path not in trail.makers:
@@ -56,8 +56,8 @@ def follow(starts: Iterable[str]) -> Trail:
 
 
 def manifest_of(path: str) -> str:
-    """The path of the manifest of a file under results/; "" for a file that has no manifest, such as a recipe
-    or a user's file."""
+    """Returns the path of the manifest of a file under results/, or "" for a file without a manifest.
+    Recipes and files of the user have no manifest."""
     kind, names = find(path) or ("", {})
     if kind and KINDS[kind].manifest:
         return KINDS[kind].manifest.format_map(names)
@@ -65,12 +65,12 @@ def manifest_of(path: str) -> str:
 
 
 def read_manifest(path: str | Path) -> Manifest:
-    """A stage's manifest. Raises InputError if it is not a manifest of this version."""
+    """Reads a stage's manifest. Raises InputError if the file is not a manifest of this version."""
     return read_record(path, Manifest)
 
 
 def trail_record(stage: Stage, scores: Iterable[Path], also: Iterable[Path], experiment: str) -> Record:
-    """The record of a verified score: its manifest, and all manifests behind it.
+    """Returns the record of a verified score: its manifest, and all manifests behind it.
 
     `recipes` are the versions that the stages recorded, not the current files. `files` have their current
     hashes. Raises InputError if two stages used different versions of a recipe.
@@ -91,20 +91,21 @@ def trail_record(stage: Stage, scores: Iterable[Path], also: Iterable[Path], exp
 
 
 def without(record: Record, other: Record, key: str) -> Record:
-    """`record` without the entries under `key` that `other` has too."""
+    """Returns `record` without the key `key` if `other` has the same value for it."""
     return {name: value for name, value in record.items() if name != key or value != other[key]}
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder."""
+    """Returns the size in bytes of a file, or of all files below a folder."""
     below = path.rglob("*") if path.is_dir() else [path]
     return sum(each.stat().st_size for each in below if each.is_file())
 
 
 def merged_recipes(stages: dict[str, Manifest]) -> dict[str, Record]:
-    """The recipes that stages used, by path under configs/. Each is merged from the parts that stages used.
+    """Returns the recipes that stages used, by path below configs/.
 
-    Raises InputError if two stages used different values of a setting.
+    Each recipe is merged from the parts that stages used. Raises InputError if two stages used different
+    values of a setting.
     """
     merged: dict[str, Record] = {}
     first: dict[tuple[str, str], str] = {}

@@ -1,8 +1,8 @@
 """Checks that the files behind a score match their manifests: hashes, recipes, and order of making.
 
-A finding is of one of these kinds: edited (not the bytes that its stage wrote), missing, older (made from a
-version of a file that is not the present version), recipe (made by a recipe that has changed since), number
-(it differs when recomputed from its rows).
+A finding has one of these kinds. edited: the file is not what its stage wrote. missing: the file does not
+exist. older: it was made from another version of a file than the present one. recipe: its recipe has changed
+since. number: a value differs when it is recomputed from its rows.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from swelab.scores.trail import Trail, manifest_of, read_manifest
 KINDS = {folder: kind for kind, folder in recipes.FOLDERS.items()}
 NOTHING = "not there"
 WITHHELD = "results/withheld.json"
-"""{path: hash} of files that were left out of an archive because they have answers of a hidden set."""
+"""{path: hash} of files that an archive omits because they contain answers of a hidden set."""
 
 
 @dataclass(frozen=True)
@@ -43,20 +43,20 @@ class Verification:
     """Hashes of withheld files, which are not present."""
     judged: int = 0
     unjudged: int = 0
-    """Number of verdicts judged again from kept runs of tests, and of verdicts whose runs are not here."""
+    """Number of verdicts judged again from stored test runs, and of verdicts whose runs are not here."""
 
     @classmethod
     def here(cls) -> "Verification":
-        """Returns a verification of the working folder, with the list of withheld files. Raises
-        InputError."""
+        """Returns a verification of the working folder, with the list of withheld files.
+        Raises InputError."""
         told = read_json(WITHHELD) if Path(WITHHELD).is_file() else {}
         if not isinstance(told, dict) or not all(isinstance(each, str) for each in told.values()):
             raise InputError("is no object of hashes", WITHHELD, "the file as its archive has it")
         return cls(withheld={path: sha for path, sha in told.items() if not Path(path).exists()})
 
     def hash_of(self, path: str) -> str:
-        """SHA-256 (hex) of a file or folder; the listed hash if the file is withheld; "" if it does not
-        exist."""
+        """Returns the SHA-256 (hex) of a file or folder, or "" if it does not exist.
+        For a withheld file, returns the hash in the list."""
         if path in self.withheld:
             return self.withheld[path]
         if path not in self.digests:
@@ -80,7 +80,7 @@ def check_files(trail: Trail, verification: Verification) -> Iterator[Finding]:
 
 
 def remedy(path: str) -> str:
-    """Names the command that makes a missing file again, after a semicolon; "" if no rule makes it."""
+    """Returns words that name the command to make a missing file again, or "" if no rule makes it."""
     if find(path):
         return f"; `snakemake {path}` makes it again"
     folder = Path(path).parent.as_posix()
@@ -90,8 +90,8 @@ def remedy(path: str) -> str:
 def _of_input(
     trail: Trail, manifest: str, path: str, read: str, verification: Verification
 ) -> Finding | None:
-    """Returns the fault of a file that a stage read; None if there is none, or the file's own manifest shows
-    it."""
+    """Returns the fault of a file that a stage read, or None.
+    A fault that the file's own manifest shows is not repeated."""
     first = next(iter(trail.stages[manifest].outputs), manifest)
     maker = trail.makers.get(path)
     if maker is None:
@@ -122,8 +122,8 @@ def check_recipes(stages: dict[str, Manifest]) -> Iterator[Finding]:
 
 
 def other_recipe(path: str) -> str:
-    """Describes how a file's recipe changed since the file was made; "" if it did not, or there is no
-    manifest."""
+    """Describes how a file's recipe changed since the file was made.
+    Returns "" if the recipe did not change, or if there is no manifest."""
     try:
         name = manifest_of(path)
         found = check_recipes({name: read_manifest(name)}) if name else iter(())
@@ -133,7 +133,7 @@ def other_recipe(path: str) -> str:
 
 
 def recipe_now(path: str) -> Record:
-    """The present content of a recipe's file. Raises InputError."""
+    """Returns the present content of a recipe's file. Raises InputError."""
     kind = KINDS.get(Path(path).parent.name)
     if kind is None:
         raise InputError("not in a folder of recipes", path, f"one of {', '.join(KINDS)}")
@@ -141,7 +141,7 @@ def recipe_now(path: str) -> Record:
 
 
 def difference(before: Any, after: Any, where: str = "") -> str:
-    """The first place where two values differ, as `field was X, is Y now`; "" if they are equal."""
+    """Returns the first difference of two values as `field was X, is Y now`, or "" if they are equal."""
     if before == after:
         return ""
     pairs: Any = ()
@@ -156,7 +156,7 @@ def difference(before: Any, after: Any, where: str = "") -> str:
 
 
 def summary(trail: Trail, verification: Verification, findings: list[Finding]) -> str:
-    """A short table of what was checked, and the verdict."""
+    """Returns a short table of the checks, and the verdict."""
     commits = {stage.code.commit[:12] or "unknown" for stage in trail.stages.values()}
     changed = sum(stage.code.dirty is not False for stage in trail.stages.values())
     paths = {path for stage in trail.stages.values() for path in stage.recipes}

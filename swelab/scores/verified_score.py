@@ -1,4 +1,4 @@
-"""The verified score: benchmark scores side by side, and their paired comparison."""
+"""The verified score: scores on each benchmark side by side, and their paired comparison."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -56,7 +56,7 @@ NO_PAIRS = {
 
 
 class PolicyVerdicts(Protocol):
-    """A policy's verdicts by instance id: a score, or another harness's report."""
+    """A policy's verdicts: a score, or another harness's report."""
 
     @property
     def policy(self) -> str:
@@ -64,15 +64,15 @@ class PolicyVerdicts(Protocol):
 
     @property
     def instances(self) -> Mapping[str, str | list[str]]:
-        """Status by instance id; a list with one status for each run if there are several runs."""
+        """Maps an instance id to its status. With several runs, maps it to a list with one status per run."""
 
 
 def compare(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
-    """The paired test and the interval of the difference between two score records.
+    """Returns the paired test and the interval of the difference between two score records.
 
-    A pair is left out, and counted, if infrastructure lost one side; with several runs, if it lost all
-    attempts of one side. If no pair is left, p_value, difference, interval and minimum_detectable_difference
-    are null. Raises InputError with the ids that only one of the two has.
+    A pair is excluded, and counted, if infrastructure lost one side. With several runs, a pair is excluded if
+    infrastructure lost all attempts of one side. If no pair is left, p_value, difference, interval and
+    minimum_detectable_difference are null. Raises InputError with the ids that only one side has.
     """
     if any(isinstance(status, list) for each in (first, second) for status in each.instances.values()):
         return compare_runs(first, second)
@@ -107,10 +107,10 @@ def compare(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
 
 
 def compare_runs(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
-    """Like `compare`, but for several runs of a policy: a task counts by its shares of resolved attempts.
+    """Like `compare`, for several runs of a policy. A task counts by its share of resolved attempts.
 
-    gained and lost count tasks whose share rises or falls. Tasks with equal shares count in `neither` if no
-    attempt resolved them, and otherwise in `both`.
+    `gained` and `lost` count tasks whose share rises or falls. Tasks with equal shares count in `neither` if
+    no attempt resolved them, and otherwise in `both`.
     """
     sides = [statuses_of(each) for each in (first, second)]
     pair(*(dict.fromkeys(side, True) for side in sides))
@@ -144,17 +144,17 @@ def compare_runs(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
 
 
 def statuses_of(score: PolicyVerdicts) -> dict[str, list[str]]:
-    """A score's verdicts by instance id, one for each run."""
+    """Maps an instance id to its verdicts in a score, one for each run."""
     return {name: row if isinstance(row, list) else [row] for name, row in score.instances.items()}
 
 
 def runs_of(statuses: dict[str, list[str]]) -> int:
-    """The number of runs of a score."""
+    """Returns the number of runs of a score."""
     return max(map(len, statuses.values()), default=1)
 
 
 def all_pairs(policies: Sequence[PolicyVerdicts]) -> list[Comparison]:
-    """Compares every two scores, and adds `p_adjusted`: Holm's correction for all pairs."""
+    """Compares every two scores. Adds `p_adjusted`: Holm's correction for all pairs."""
     found = [compare(*two) for two in combinations(policies, 2)]
     adjusted = iter(holm([each.p_value for each in found if each.p_value is not None]))
     return [each | {"p_adjusted": None if each.p_value is None else next(adjusted)} for each in found]
@@ -163,11 +163,11 @@ def all_pairs(policies: Sequence[PolicyVerdicts]) -> list[Comparison]:
 def score_experiment(
     scores: Sequence[Score], comparison: tuple[str, str], benchmark: str = ""
 ) -> VerifiedScore:
-    """The verified score without its manifest, from score records of all policies and benchmarks.
+    """Returns the verified score without its manifest, from score records of all policies and benchmarks.
 
-    `benchmark` names the headline (default: the first score's); the others follow in order.
-    Raises InputError: two scores of one policy on one benchmark, scores of one benchmark on
-    different task sets, a compared policy without a score.
+    benchmark: the benchmark that comes first; by default that of the first score. Raises InputError if a
+    policy has two scores on a benchmark, if scores of a benchmark have different task sets, or if a compared
+    policy has no score.
     """
     by_benchmark: dict[str, dict[str, Score]] = {}
     for record in scores:
@@ -215,5 +215,5 @@ def _named(record: Score) -> str:
 
 
 def load_score(path: Path) -> Score:
-    """A score record. Raises InputError if the file is no score record."""
+    """Reads a score record. Raises InputError if the file is not a score record."""
     return read_record(path, Score)

@@ -1,7 +1,8 @@
-"""The attempts of a run for the page: a row for each listed attempt, and some attempts in full (packed).
+"""Reads the attempts of a run for the page: a row for each listed attempt, and some attempts in full.
 
-Rollouts and grades are streamed, shard by shard. The numbers of rows and of packed attempts are limited, and
-so is the size of packed attempts. So 50,000 instances need no more memory than 5,000.
+Attempts in full are called packed, because they are compressed. Rollouts and grades are streamed, shard by
+shard. The numbers of rows and of packed attempts are limited, and so is the size of packed attempts. So
+50,000 instances need no more memory than 5,000.
 """
 
 from collections import Counter
@@ -30,19 +31,21 @@ COLUMNS = (
     "place",
     "packed",
 )
-"""Columns of the list. what: mutation operator and function. seconds: duration of the tests. place: file and
-line of the trajectory, in the run's folder. packed: the attempt's number among the run's packed attempts, or
--1."""
+"""Columns of the list.
+
+what: mutation operator and function. seconds: duration of the tests. place: file and line of the trajectory,
+in the run's folder. packed: index of the attempt among the run's packed attempts, or -1.
+"""
 REASON_CHARACTERS = 160
 LISTED, PACKED = 40_000, 12_000
-"""Maximum number of rows, and of packed attempts, of all runs together."""
+"""Maximum number of rows, and of packed attempts, over all runs."""
 PACKED_BYTES = 20_000_000
 """Maximum size in bytes of all packed attempts in the page."""
 
 
 @dataclass
 class ListedAttempts:
-    """Counts of a run's trajectories, and its attempts in the order of the page, failures first."""
+    """Counts of a run's trajectories, and the run's attempts in the order of the page, failures first."""
 
     turns: Counter[int] = field(default_factory=Counter)
     tokens: Counter[int] = field(default_factory=Counter)
@@ -52,21 +55,24 @@ class ListedAttempts:
 
 @dataclass(frozen=True)
 class Selection:
-    """Attempts to show. listed: place in the list, by attempt name. packs: how many to pack, within `quota`
-    bytes."""
+    """The attempts to show.
+
+    listed: maps an attempt's name to its index in the list. packs: number of attempts to pack. quota: maximum
+    bytes of packed attempts.
+    """
 
     listed: Mapping[str, int]
     packs: int
     quota: int
 
     def is_packed(self, name: str) -> bool:
-        """Whether an attempt is among the first `packs` of the list, which are packed in full."""
+        """Returns whether an attempt is among the first `packs` of the list, which are packed in full."""
         return self.listed.get(name, self.packs) < self.packs
 
 
 class Packs:
-    """Collects packed attempts in any order; keeps the attempts of the first places that fit into `quota`
-    bytes."""
+    """Collects packed attempts in any order.
+    Keeps the first attempts of the list that fit into `quota` bytes."""
 
     def __init__(self, places: int, quota: int):
         self.end, self.quota = places, quota
@@ -74,11 +80,11 @@ class Packs:
         self._lines: list[tuple[int, str]] = []
 
     def wants(self, place: int) -> bool:
-        """Whether an attempt at this place may still fit."""
+        """Returns whether an attempt at this index of the list may still fit."""
         return place < self.end
 
     def add(self, place: int, line: str) -> None:
-        """Adds a wanted attempt. If it does not fit, the attempts of the last places are dropped."""
+        """Adds an attempt. If the size exceeds the quota, drops attempts from the end of the list."""
         heappush(self._lines, (-place, line))
         self._size += len(line) + 1
         while self._size > self.quota:
@@ -87,7 +93,7 @@ class Packs:
             self._size -= len(line) + 1
 
     def lines(self) -> dict[int, str]:
-        """The packed attempts by place, in the order of places."""
+        """Maps the index in the list to each packed attempt, in order."""
         return {-place: line for place, line in sorted(self._lines, reverse=True)}
 
 
@@ -97,11 +103,10 @@ def read_attempts(
     tasks: Mapping[str, Mapping[str, str]],
     shown: Mapping[str, Record],
 ) -> ListedAttempts:
-    """Reads a policy's attempts on a subset: counts of all attempts, rows of listed attempts, packed
-    attempts.
+    """Reads a policy's attempts on a subset. Counts all attempts, and keeps listed and packed attempts.
 
-    tasks: "repo" and "op" by instance id. shown: facts about the tasks of packed attempts for the viewer.
-    Raises InputError if a rollout has no grade.
+    tasks: maps an instance id to "repo" and "op". shown: facts about tasks of packed attempts, for the
+    viewer. Raises InputError if a rollout has no grade.
     """
     grades = wanted_grades(run.shards("grades"), selection)
     logs = Archive(run.results / "progress" / "runs")
@@ -130,7 +135,7 @@ def read_attempts(
 
 
 def wanted_grades(shards: list[str], selection: Selection) -> dict[str, tuple[Grade, list[Record]]]:
-    """Returns (grade, its tests for the page) of each listed attempt by name."""
+    """Maps the name of each listed attempt to (its grade, its tests for the page)."""
     found = {}
     for grade in (Grade.of(row) for shard in shards for row in read_jsonl(shard)):
         name = attempt_name(grade)
@@ -143,7 +148,7 @@ def wanted_grades(shards: list[str], selection: Selection) -> dict[str, tuple[Gr
 def listed_row(
     row: Trajectory, grade: Grade, task: Mapping[str, str], number: int, place: str
 ) -> list[object]:
-    """The values of COLUMNS for an attempt that is not packed (yet)."""
+    """Returns the values of COLUMNS for an attempt that is not packed (yet)."""
     what = " ".join(filter(None, (task.get("op", ""), task.get("function", ""))))
     reason = visible(grade.reason[:REASON_CHARACTERS])
     facts = (row.instance_id, row.sample, grade.status, row.outcome)
@@ -151,7 +156,7 @@ def listed_row(
 
 
 def test_output(logs: Archive, grade: Grade) -> str:
-    """The kept output of an unresolved attempt's tests, or ''."""
+    """Returns the stored test output of an unresolved attempt, or ''."""
     if not grade.run or grade.resolved:
         return ""
     kept = logs.look(grade.run)
@@ -159,6 +164,6 @@ def test_output(logs: Archive, grade: Grade) -> str:
 
 
 def names_of(order: list[tuple[str, int]]) -> Iterator[str]:
-    """Yields the names of attempts that are given as (instance id, sample)."""
+    """Yields the names of attempts. order: (instance id, sample) of each attempt."""
     for instance_id, sample in order:
         yield attempt_name({"instance_id": instance_id, "sample": sample})

@@ -1,11 +1,11 @@
-"""The report: one self-contained HTML page about one experiment, without a single network request.
+"""Writes the report: one self-contained HTML page about one experiment, without a network request.
 
-Trajectories are hostile text. They are in the page as JSON in a data block, with every character escaped that
-could end the block, and the viewer shows them only as text. A content security policy allows the page's own
-script and style by hash, and nothing else.
+Trajectories are untrusted text. The page contains them as JSON in a data block, where every character that
+could end the block is escaped. The viewer shows them only as text. A content security policy allows only the
+page's own script and style, by hash.
 
-The page opens quickly with any number of attempts: it reads a list of attempts when it opens, and unpacks
-their steps on demand from a second block, which has a compressed line for each attempt.
+The page opens quickly with any number of attempts. On opening, it reads a list of attempts. Their steps are
+unpacked on demand from a second block with one compressed line per attempt.
 """
 
 import base64
@@ -56,10 +56,8 @@ def render(evidence: ReportData) -> str:
 
 
 def title_of(evidence: ReportData) -> list[str]:
-    """The finding as a title, in parts that should not be broken: both rates on every benchmark.
-
-    The title mentions attempts lost to infrastructure, because the rates count them as not resolved.
-    """
+    """Returns the page's title in parts that should not be broken: both rates on every benchmark.
+    The title mentions attempts lost to infrastructure, because the rates count them as not resolved."""
     parts = ["Resolve rate"]
     for side in results.sides(evidence):
         parts.append(f"on {side.benchmark.name}:")
@@ -76,7 +74,7 @@ def title_of(evidence: ReportData) -> list[str]:
 
 
 def content(evidence: ReportData) -> list[tuple[str, str, str, str]]:
-    """Key, title, subtitle and HTML of every section, in reading order."""
+    """Returns (key, title, subtitle, HTML) of every section, in reading order."""
     learned = reinforcement.section(evidence.rewarded)
     rewarded = ("rewarded", "Reinforcement learning", "From the tests of a policy's own attempts.", learned)
     return [
@@ -101,8 +99,11 @@ def content(evidence: ReportData) -> list[tuple[str, str, str, str]]:
 
 
 def block(key: str, title: str, subtitle: str, body: str) -> str:
-    """A section. The first section comes under the page's title; the section with the picture takes the whole
-    width."""
+    """Returns the HTML of a section.
+
+    The first section comes directly under the page's title. Sections with the class `whole` take the whole
+    width.
+    """
     css = {"result": "block whole first", "pipeline": "block whole", "trajectories": "block whole"}.get(
         key, "block"
     )
@@ -115,7 +116,8 @@ def block(key: str, title: str, subtitle: str, body: str) -> str:
 
 
 def viewer_data(evidence: ReportData) -> Record:
-    """The viewer's initial data: runs and their attempts. The column `packed` numbers the packed attempts."""
+    """Returns the viewer's initial data: runs and their attempts.
+    The column `packed` contains the indexes of packed attempts."""
     runs: list[Record] = []
     first = 0
     for run in evidence.runs:
@@ -134,7 +136,7 @@ def viewer_data(evidence: ReportData) -> Record:
 
 
 def viewer(evidence: ReportData) -> str:
-    """The viewer's frame, with a sentence on how many attempts are in the page."""
+    """Returns the viewer's HTML frame. It states how many attempts are in the page."""
     parts = []
     for run in evidence.runs:
         counts = f"{len(run.attempts.packed):,} of {run.total:,}"
@@ -144,11 +146,11 @@ def viewer(evidence: ReportData) -> str:
 
 
 def embedded(data: Record) -> str:
-    """JSON that has no effect inside a script element: no <, > or &, and only ASCII."""
+    """Returns JSON that is safe inside a script element: only ASCII, and without <, > and &."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def source_hash(text: str) -> str:
-    """The hash source of an inline script or style, as a content security policy writes it."""
+    """Returns the hash source of an inline script or style, in the form of a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

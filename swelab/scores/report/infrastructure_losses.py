@@ -1,4 +1,4 @@
-"""Reports tasks lost to infrastructure. They are counted separately, and both rates are given."""
+"""Reports tasks lost to infrastructure. Lost tasks are counted separately, and both rates are given."""
 
 from html import escape
 
@@ -10,8 +10,8 @@ from swelab.scores.score import rate
 
 
 def first_line(evidence: ReportData) -> str:
-    """The page's first line if attempts of a scored run were lost: their number, and how the rates count
-    them."""
+    """Returns the page's first line: how many attempts were lost, and how the rates count them.
+    The line is empty if no attempt of a scored run was lost."""
     lost = lost_attempts(evidence)
     if not lost:
         return ""
@@ -25,12 +25,12 @@ def first_line(evidence: ReportData) -> str:
 
 
 def lost_attempts(evidence: ReportData) -> int:
-    """Number of attempts of scored runs that were lost to infrastructure."""
+    """Returns the number of attempts of scored runs that were lost to infrastructure."""
     return sum(lost_of(run) for run in evidence.runs if run.scored)
 
 
 def lost_rate(policy: PolicyScore) -> str:
-    """The number of tasks lost to infrastructure, and the rate without them; '' if none was lost."""
+    """Returns the number of lost tasks and the rate without them as HTML, or '' if none was lost."""
     if not policy.infra_errors:
         return ""
     rest = policy.without_infra_errors
@@ -39,7 +39,7 @@ def lost_rate(policy: PolicyScore) -> str:
 
 
 def lost_note(side: BenchmarkResult, evidence: ReportData) -> str:
-    """Gives the rates without lost tasks, or states that none was lost."""
+    """Returns the rates without lost tasks as HTML, or states that no task was lost."""
     lost = {name: policy for name, policy in side.policies.items() if policy.infra_errors}
     if not lost:
         return note("No task was lost to infrastructure: every task has a verdict.")
@@ -56,7 +56,7 @@ def lost_note(side: BenchmarkResult, evidence: ReportData) -> str:
 
 
 def both_rates(evidence: ReportData) -> str:
-    """A table of both rates of every run that lost tasks to infrastructure; '' if there is none."""
+    """Returns a table with both rates of every run that lost tasks, or '' if no run lost any."""
     rows = []
     for run in evidence.runs:
         if lost := lost_of(run):
@@ -67,12 +67,12 @@ def both_rates(evidence: ReportData) -> str:
 
 
 def group_note(runs: list[Run]) -> str:
-    """States how lost tasks count in a table of groups; '' if none was lost."""
+    """Returns a note on how a table of groups counts lost tasks, or '' if none was lost."""
     lost = sum(map(lost_of, runs))
     told = f"Attempts lost to infrastructure count as not resolved here: {lost:,}."
     return note(told, warns=True) if lost else ""
 
 
 def lost_of(run: Run) -> int:
-    """Number of a run's tasks that were lost to infrastructure."""
+    """Returns the number of a run's tasks that were lost to infrastructure."""
     return int(run.report.statuses.get(GradeEnd.INFRA_ERROR, 0))

@@ -1,4 +1,4 @@
-"""Sections of the report on the precision of rates: runs, pass@k, every pair, planning."""
+"""Sections of the report on how precise the rates are: runs, pass@k, all pairs, planning."""
 
 from html import escape
 
@@ -7,11 +7,11 @@ from swelab.scores.report.markup import muted, note, p_value, points, policy_nam
 from swelab.scores.report.report_data import ReportData
 
 SHOWN = (1, 2, 3, 5, 10, 20, 50, 100)
-"""Values of k for which pass@k is shown, and the largest k."""
+"""Values of k for which pass@k is shown. The largest k is always shown."""
 
 
 def runs_of(policy: PolicyScore) -> int:
-    """How many times a policy attempted each task."""
+    """Returns how many times a policy attempted each task."""
     return len(policy.get("runs", [0]))
 
 
@@ -21,18 +21,18 @@ def times(count: int) -> str:
 
 
 def attempted(evidence: ReportData, names: list[str]) -> str:
-    """The policies' numbers of attempts at each task, in the policies' order: "once", or "2 and 5 times"."""
+    """Returns how often policies attempted each task, in their order: "once", or "2 and 5 times"."""
     counts = [runs_of(evidence.verified.policies[name]) for name in names]
     return times(counts[0]) if len(set(counts)) == 1 else f"{' and '.join(map(str, counts))} times"
 
 
 def test_name(test: Comparison) -> str:
-    """Short name of the paired test."""
+    """Returns a short name of the paired test."""
     return "Paired permutation test, exact" if "runs" in test else "McNemar exact, two-sided"
 
 
 def caveat(evidence: ReportData) -> str:
-    """The kind of the intervals, in words."""
+    """Returns a note on what the intervals cover, as HTML."""
     counts = {name: runs_of(policy) for name, policy in evidence.verified.policies.items()}
     if set(counts.values()) == {1}:
         return note(
@@ -50,7 +50,7 @@ def caveat(evidence: ReportData) -> str:
 
 
 def several_runs(evidence: ReportData) -> str:
-    """Spread of the runs of each policy, and pass@k; '' if every policy has one run."""
+    """Returns a table with the spread of each policy's runs, and pass@k. Returns '' without several runs."""
     several = [row for row in scored(evidence) if runs_of(row[1]) > 1]
     if not several:
         return ""
@@ -76,7 +76,7 @@ def several_runs(evidence: ReportData) -> str:
 
 
 def pass_table(several: list[tuple[str, PolicyScore]]) -> str:
-    """A table of pass@k and pass^k by k, with two rows for each policy."""
+    """Returns a table of pass@k and pass^k by k, with two rows for each policy."""
     counts = sorted({int(k) for _, policy in several for k in policy.pass_at})
     shown = [k for k in counts if k in SHOWN or k == counts[-1]]
     rows = [
@@ -99,7 +99,7 @@ def pass_cell(estimate: Estimate | None) -> str:
 
 
 def scored(evidence: ReportData) -> list[tuple[str, PolicyScore]]:
-    """Name (HTML) and score of every policy on every benchmark."""
+    """Returns (name as HTML, score) of every policy on every benchmark."""
     return [
         (f"{policy_name(evidence, name)} {muted(escape(side.benchmark.name))}", policy)
         for side in (evidence.verified, *evidence.verified.others)
@@ -108,7 +108,8 @@ def scored(evidence: ReportData) -> list[tuple[str, PolicyScore]]:
 
 
 def pairwise(side: BenchmarkResult, evidence: ReportData) -> str:
-    """Compares every two policies, with Holm's correction; '' if there are only two."""
+    """Returns a table that compares every two policies, with Holm's correction.
+    Returns '' for two policies."""
     tests = side.get("pairwise", [])
     if not tests:
         return ""
@@ -129,7 +130,7 @@ def pairwise(side: BenchmarkResult, evidence: ReportData) -> str:
 
 
 def planning(evidence: ReportData) -> str:
-    """Table of the differences that further runs could detect; '' if no score has these figures."""
+    """Returns a table of the differences that further runs could detect, or '' if no score has them."""
     found = [(name, told) for name, policy in scored(evidence) if (told := policy.detectable)]
     if not found:
         return ""

@@ -1,4 +1,4 @@
-"""Numbers and tables as HTML, in the same form in every section of the report."""
+"""Formats numbers and tables as HTML, in the same way in every section of the report."""
 
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
@@ -8,25 +8,25 @@ from swelab.outcomes import FINAL_ROLLOUTS, GradeEnd
 from swelab.scores.report.report_data import ReportData, Run
 
 STATUS_WORDS = {str(end): end.words for end in GradeEnd}
-"""Names of the grader's verdicts for readers."""
+"""Maps the grader's verdicts to words for readers."""
 OUTCOME_WORDS = {str(end): end.words for end in FINAL_ROLLOUTS}
-"""Names for readers of the ways in which rollouts end."""
+"""Maps the outcomes of rollouts to words for readers."""
 EXPERT_SERIES = 3
-"""Number of the chart series (a diamond) for policies that are not scored."""
+"""Number of the chart series (a diamond) for policies without a score."""
 
 
 def points(share: float | None) -> str:
-    """A share as per cent with one decimal."""
+    """Formats a share as a percentage with one decimal."""
     return "n/a" if share is None else f"{100 * share:.1f}%"
 
 
 def signed(share: float) -> str:
-    """A difference of shares in percentage points, with its sign."""
+    """Formats a difference of shares in percentage points, with a sign."""
     return f"{100 * share:+.1f}".replace("-", "\u2212")
 
 
 def span(interval: Sequence[float] | None, difference: bool = False) -> str:
-    """An interval in square brackets, in per cent."""
+    """Formats an interval in square brackets, as percentages."""
     if interval is None:
         return ""
     low, high = (signed(limit) if difference else f"{100 * limit:.1f}" for limit in interval)
@@ -34,7 +34,7 @@ def span(interval: Sequence[float] | None, difference: bool = False) -> str:
 
 
 def p_value(p: float | None) -> str:
-    """A p-value with two digits, as a power of ten if it is small."""
+    """Formats a p-value with two digits, as a power of ten if the value is small."""
     if p is None:
         return "n/a"
     if p >= 0.001:
@@ -46,19 +46,19 @@ def p_value(p: float | None) -> str:
 
 
 def status_words(status: str) -> str:
-    """A verdict in plain words."""
+    """Returns a verdict in plain words."""
     return STATUS_WORDS.get(status, status.replace("_", " "))
 
 
 def outcome_words(outcome: str) -> str:
-    """How a rollout ended, in plain words."""
+    """Returns how a rollout ended, in plain words."""
     return OUTCOME_WORDS.get(outcome, outcome.replace("_", " "))
 
 
 def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], caption: str, text: Collection[int] = (0,)
 ) -> str:
-    """A table that scrolls in its own box. Cells are HTML; the columns `text` are left-aligned."""
+    """Returns a table that scrolls in a box. Cells are HTML. Columns in `text` are left-aligned."""
     sides = ["" if column in text else ' class="n"' for column in range(len(head))]
     top = "".join(f'<th scope="col"{side}>{cell}</th>' for side, cell in zip(sides, head, strict=True))
     body = ""
@@ -73,22 +73,22 @@ def table(
 
 
 def note(html: str, warns: bool = False) -> str:
-    """A remark under a figure or a table."""
+    """Returns a remark under a figure or a table."""
     return f'<p class="note{" warn" if warns else ""}">{html}</p>'
 
 
 def code(text: str) -> str:
-    """Escaped text in a monospaced font."""
+    """Returns escaped text in a monospaced font."""
     return f"<code>{escape(text)}</code>"
 
 
 def muted(html: str) -> str:
-    """HTML in the muted colour."""
+    """Returns HTML in the muted colour."""
     return f'<span class="muted">{html}</span>'
 
 
 def bar_row(label: str, figure: str, value: str) -> str:
-    """One row of a figure: its name, its bar, its value."""
+    """Returns one row of a figure: a name, a bar and a value."""
     return (
         f'<div class="bar-row"><div class="bar-label">{label}</div>'
         f'<div class="bar-figure">{figure}</div><div class="bar-value">{value}</div></div>'
@@ -96,8 +96,8 @@ def bar_row(label: str, figure: str, value: str) -> str:
 
 
 def series_of(evidence: ReportData, policy: str) -> int:
-    """The series (colour, mark) of a policy: circle or disc for the compared policies, diamond for the
-    expert."""
+    """Returns the chart series of a policy.
+    Compared policies have a circle or a disc, the expert has a diamond."""
     test = evidence.verified.comparison
     order = list(dict.fromkeys([test.from_policy, test.to_policy, *evidence.experiment.policies]))
     if policy not in order:
@@ -107,10 +107,10 @@ def series_of(evidence: ReportData, policy: str) -> int:
 
 
 def policy_name(evidence: ReportData, policy: str) -> str:
-    """A policy's mark and name."""
+    """Returns a policy's mark and name as HTML."""
     return f"{svg_charts.legend_mark(series_of(evidence, policy))}{escape(evidence.label(policy))}"
 
 
 def run_name(evidence: ReportData, run: Run) -> str:
-    """A run's mark, policy and subset."""
+    """Returns a run's mark, policy and subset as HTML."""
     return f"{policy_name(evidence, run.policy)} {muted(escape(run.subset))}"

@@ -1,4 +1,4 @@
-"""Draws the artifacts of an experiment and their counts, with arrows to the artifacts made from them."""
+"""Draws the artifacts of an experiment with their counts, and arrows to the artifacts made from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ TOP, FOOT = 8, 12
 
 @dataclass(frozen=True)
 class Way:
-    """A layout of the graph: width of a box, gaps to its right and below it, right margin, box height."""
+    """A layout of the graph: box width, gaps to the right and below, right margin, box height."""
 
     name: str
     width: int
@@ -35,13 +35,13 @@ EDGES = [
 ]
 """The edges (source key, target key) that every experiment has."""
 WEIGHTS = {"model": "base", "sft": "checkpoint", "rl": "learned"}
-"""The node that some weights come from, by the first word of their name."""
+"""Maps the first word of a policy's weights to the node that the weights come from."""
 WIDE, TALL = Way("wide", 168, 24, 24), Way("tall", 170, 14, 26, margin=14)
 
 
 @dataclass(frozen=True)
 class Box:
-    """One artifact: key, title, count and path; column and row in both layouts."""
+    """One artifact: key, title, count, path, and its column and row in both layouts."""
 
     key: str
     title: str
@@ -53,7 +53,7 @@ class Box:
 
 
 def edges_of(evidence: ReportData) -> list[tuple[str, str]]:
-    """The edges (source key, target key) of the artifacts of this experiment."""
+    """Returns the edges (source key, target key) between the artifacts of this experiment."""
     starts = {evidence.at.recipe(RL, name).start for name in learned_names(evidence)}
     made = [
         *zip(evidence.compared_weights, ("first", "second")),
@@ -64,7 +64,7 @@ def edges_of(evidence: ReportData) -> list[tuple[str, str]]:
 
 
 def nodes_of(evidence: ReportData) -> list[Box]:
-    """The artifacts of the experiment with their counts."""
+    """Returns the artifacts of the experiment with their counts."""
     verified, sft = evidence.verified, evidence.experiment.sft
     first, second = verified.comparison.from_policy, verified.comparison.to_policy
     runs = evidence.expert_runs
@@ -92,13 +92,13 @@ def nodes_of(evidence: ReportData) -> list[Box]:
 
 
 def with_learned(boxes: list[Box], evidence: ReportData) -> list[Box]:
-    """The same boxes, plus a box for reinforcement learning between the weights and their scores."""
+    """Returns the boxes, plus a box for reinforcement learning between the weights and their scores."""
     names = learned_names(evidence)
     steps = sum(row["step"] > 0 for name in names for row in evidence.rewarded.get(name, RlTraining()).steps)
     path = f"rl/{names[0]}/checkpoint/" if len(names) == 1 else "rl/"
     count = f"{steps:,} steps" if steps else "checkpoint"
     learned = Box("learned", "RL from test results", count, path, (4, 1), (0, 5))
-    low = 1 if ("base", "first") in edges_of(evidence) else 0  # that arrow passes below the last box
+    low = 1 if ("base", "first") in edges_of(evidence) else 0  # the arrow passes below the last box
     places = {"base": ((3, 1 + low), (1, 3)), "bench": ((4, 2 + low), (1, 5))}
     places |= {"first": ((5, 0), (1, 6)), "second": ((5, 1), (0, 6))}
     moved = [replace(each, wide=at[0], tall=at[1]) for each in boxes if (at := places.get(each.key))]
@@ -106,13 +106,13 @@ def with_learned(boxes: list[Box], evidence: ReportData) -> list[Box]:
 
 
 def resolve_rates(policy: str, sides: Sequence[BenchmarkResult]) -> str:
-    """The policy's resolve rate on each benchmark with a score, as text."""
+    """Returns the policy's resolve rate on each benchmark with a score, as text."""
     told = ", ".join(f"{side.policies[policy]['resolve_rate']:.1%}" for side in sides)
     return told + " resolved" * (len(sides) == 1)
 
 
 def parameters(evidence: ReportData) -> str:
-    """The size of the base model from its manifest, or ''."""
+    """Returns the size of the base model from its manifest, or ''."""
     for model in evidence.models:
         count = evidence.manifest("model.manifest", model=model).get("parameters")
         if isinstance(count, int):
@@ -121,7 +121,7 @@ def parameters(evidence: ReportData) -> str:
 
 
 def picture(evidence: ReportData) -> str:
-    """Two drawings of the same graph; the style sheet shows the one that fits the width."""
+    """Returns two drawings of the same graph. The style sheet shows the drawing that fits the width."""
     nodes, edges = nodes_of(evidence), edges_of(evidence)
     told = "; ".join(f"{node.title}: {node.count}" for node in nodes)
     ways = (replace(way, height=height(nodes)) for way in (WIDE, TALL))
@@ -129,13 +129,13 @@ def picture(evidence: ReportData) -> str:
 
 
 def edge_path(way: Way, source: tuple[int, int], target: tuple[int, int]) -> str:
-    """The path of an arrow between two boxes, each given by its column and row."""
+    """Returns the SVG path of an arrow between two boxes. Each box is given by its column and row."""
     (x, y), (to_x, to_y) = corner(way, source), corner(way, target)
     far = target[1] - source[1] > 1
     if way.name == "wide" and source[0] != target[0]:
         turn = f"H{to_x - way.across / 2}V{to_y + way.height / 2}H{to_x - 5}"
         return f"M{x + way.width} {y + way.height / 2}{turn}"
-    if way.name == "tall" and far and source[0] == target[0]:  # around the right of the boxes between them
+    if way.name == "tall" and far and source[0] == target[0]:  # passes to the right of the boxes in between
         turn = f"H{x + way.width + 8}V{to_y + way.height / 2}H{to_x + way.width + 5}"
         return f"M{x + way.width} {y + way.height / 2}{turn}"
     gap = f"V{y + way.height + way.down / 2}H{x + way.width + way.across / 2}" if far and to_x > x else ""
@@ -145,12 +145,12 @@ def edge_path(way: Way, source: tuple[int, int], target: tuple[int, int]) -> str
 
 
 def corner(way: Way, place: tuple[int, int]) -> tuple[int, int]:
-    """The upper left corner of the box at a column and row, in pixels."""
+    """Returns the upper left corner of the box at a column and row, in pixels."""
     return place[0] * (way.width + way.across), place[1] * (way.height + way.down)
 
 
 def box(way: Way, node: Box, x: int, y: int) -> str:
-    """A node of the drawing with its upper left corner at (x, y) pixels."""
+    """Returns the SVG of a node whose upper left corner is at (x, y) pixels."""
     drawn, at = "", TOP
     for style, text, limit, pixels in TEXTS:
         for line in broken(getattr(node, text), limit):
@@ -163,7 +163,7 @@ def box(way: Way, node: Box, x: int, y: int) -> str:
 
 
 def height(nodes: Sequence[Box]) -> int:
-    """Height in pixels of a box that fits the texts of each of these nodes."""
+    """Returns the height in pixels of a box that fits the texts of every node."""
     wanted = (
         sum(pixels * len(broken(getattr(node, text), limit)) for _, text, limit, pixels in TEXTS)
         for node in nodes
@@ -172,7 +172,7 @@ def height(nodes: Sequence[Box]) -> int:
 
 
 def drawing(way: Way, nodes: list[Box], edges: Sequence[tuple[str, str]], caption: str) -> str:
-    """The boxes and their edges as one SVG that scales with its width."""
+    """Returns the boxes and their edges as one SVG that scales with its width."""
     place = {node.key: getattr(node, way.name) for node in nodes}
     lines = ""
     for source, target in edges:
@@ -194,7 +194,7 @@ def drawing(way: Way, nodes: list[Box], edges: Sequence[tuple[str, str]], captio
 
 
 def broken(text: str, limit: int) -> list[str]:
-    """`text` in lines of at most `limit` characters, broken after a space, `/`, `-` or `_` if possible."""
+    """Splits `text` into lines of at most `limit` characters, after a space, `/`, `-` or `_` if possible."""
     lines = []
     while len(text) > limit:
         at = max(text.rfind(mark, 0, limit) for mark in " /-_") + 1 or limit

@@ -1,4 +1,4 @@
-"""The sections of the report about how the score was made. Every text from elsewhere is escaped."""
+"""The sections of the report on how the score was made. All external text is escaped."""
 
 import json
 import math
@@ -33,11 +33,11 @@ MEASURES = {
     "grad_norm": ("Gradient norm", "norm before clipping"),
     "tokens_per_second": ("Speed", "tokens per second"),
 }
-"""Charts of a training: column of its records -> (title of the chart, name of its vertical axis)."""
+"""Maps a column of a training's records to (title of the chart, name of its vertical axis)."""
 
 
 def training(evidence: ReportData) -> str:
-    """Charts of loss, learning rate, gradient norm and speed by step of each training, if recorded."""
+    """Returns charts by step of each training: loss, learning rate, gradient norm and speed, if recorded."""
     parts = ""
     for series, (title, steps) in enumerate(evidence.training.items()):
         charts = "".join(measure_chart(measure, steps, series) for measure in MEASURES)
@@ -49,12 +49,13 @@ def training(evidence: ReportData) -> str:
 
 
 def absent_measures(steps: list[Record]) -> list[str]:
-    """Titles of the measures that no step recorded."""
+    """Returns the titles of the measures that no step recorded."""
     return [title.lower() for name, (title, _) in MEASURES.items() if not any(name in row for row in steps)]
 
 
 def measure_chart(measure: str, steps: list[Record], series: int) -> str:
-    """A chart of one measure by step; '' if it was not recorded; a note if no value is finite."""
+    """Returns a chart of one measure by step, or '' if the measure was not recorded.
+    If no value is finite, returns a note."""
     curve = [(row["step"], row[measure]) for row in steps if measure in row]
     if not curve:
         return ""
@@ -73,7 +74,7 @@ def measure_chart(measure: str, steps: list[Record], series: int) -> str:
 
 
 def chart(title: str, figure: str, caption: str) -> str:
-    """A figure with its title and caption."""
+    """Returns a figure with a title and a caption."""
     return (
         f'<figure class="chart"><h4>{title}</h4><div class="plot-box">{figure}</div>'
         f"<figcaption>{caption}</figcaption></figure>"
@@ -81,7 +82,7 @@ def chart(title: str, figure: str, caption: str) -> str:
 
 
 def lengths(evidence: ReportData) -> str:
-    """Turns and tokens of every run's trajectories, and tokens of the training rows, as histograms."""
+    """Returns histograms: turns and tokens of every run's trajectories, and tokens of training rows."""
     parts = ""
     shown = {
         "turns": "Turns of the policy",
@@ -104,7 +105,7 @@ def lengths(evidence: ReportData) -> str:
 
 
 def longest_row(evidence: ReportData) -> int | None:
-    """The limit on tokens of a training row; None if it is too far from the longest row to be drawn."""
+    """Returns the token limit of a training row, or None if the limit is too large for the chart."""
     selection = evidence.at.recipe(SFT, evidence.experiment.sft).selection
     bound = selection.max_tokens
     return bound if 0 < bound <= 2 * max(evidence.lengths) else None
@@ -113,7 +114,7 @@ def longest_row(evidence: ReportData) -> int | None:
 def length_chart(
     name: str, counts: Mapping[int, int], series: int, axes: tuple[str, str], bound: int | None = None
 ) -> str:
-    """A histogram, its quantiles below, and a line at `bound`."""
+    """Returns a histogram with its quantiles below and a line at `bound`."""
     total = sum(counts.values())
     middle, high = quantile(counts, 0.5), quantile(counts, 0.95)
     told = (
@@ -124,7 +125,7 @@ def length_chart(
 
 
 def quantile(counts: Mapping[int, int], share: float) -> int:
-    """The smallest value v such that at least `share` of all values are at most v."""
+    """Returns the smallest value v such that at least `share` of all values are at most v."""
     needed, seen = share * sum(counts.values()), 0
     for value in sorted(counts):
         seen += counts[value]
@@ -134,7 +135,8 @@ def quantile(counts: Mapping[int, int], share: float) -> int:
 
 
 def gates(evidence: ReportData) -> str:
-    """A table of the stages: how many items each stage got and passed on, and why it dropped the others."""
+    """Returns a table of the stages.
+    For each stage, it shows how many items went in and out, and why items were dropped."""
     total = sum(run.total for run in evidence.runs)
     shown = sum(len(run.attempts.packed) for run in evidence.runs)
     rest = {"beyond the size of the page": total - shown}
@@ -148,7 +150,7 @@ def gates(evidence: ReportData) -> str:
 
 
 def training_gates(evidence: ReportData) -> Iterator[list[str]]:
-    """Table rows from the making of the tasks to the training rows."""
+    """Yields table rows for all stages from making tasks to training rows."""
     yield from task_gates(evidence)
     for run in evidence.expert_runs:
         name, ends = run_name(evidence, run), run.report.get("outcomes", {})
@@ -165,7 +167,7 @@ def training_gates(evidence: ReportData) -> Iterator[list[str]]:
 
 
 def task_gates(evidence: ReportData) -> Iterator[list[str]]:
-    """Two table rows for each subset: what was dropped when its tasks were made, and in validation."""
+    """Yields two table rows for each subset: tasks dropped when they were made, and in validation."""
     for subset in evidence.subsets:
         told = evidence.manifest("tasks.manifest", subset=subset)
         if "kept" in told:
@@ -180,8 +182,8 @@ def task_gates(evidence: ReportData) -> Iterator[list[str]]:
 
 
 def selection_gates(selection: Record) -> Iterator[list[str]]:
-    """A row for each gate of the selection, if the dataset's manifest lists gates; then one for changed
-    rows."""
+    """Yields a row for each gate of the selection that the dataset's manifest lists.
+    Then yields a row for changed training rows, if there are any."""
     recipe = selection.get("recipe", {})
     over_long = f", over {recipe.get('max_tokens', 0):,} tokens {recipe.get('over_long', 'drop')}"
     for each in selection.get("gates", []):
@@ -193,7 +195,7 @@ def selection_gates(selection: Record) -> Iterator[list[str]]:
 
 
 def pairing_gates(evidence: ReportData) -> Iterator[list[str]]:
-    """Table rows of the paired comparisons."""
+    """Yields a table row for the paired comparison of each benchmark."""
     for side in (evidence.verified, *evidence.verified.others):
         test, name = side.comparison, escape(side.benchmark.name)
         lost = {"lost to infrastructure on either side": test.excluded_infra_errors}
@@ -201,7 +203,7 @@ def pairing_gates(evidence: ReportData) -> Iterator[list[str]]:
 
 
 def gate(stage: str, entered: int, remaining: int, reasons: Mapping[str, int]) -> list[str]:
-    """One row of the table of gates."""
+    """Returns one row of the table of gates."""
     told = "".join(
         f"<li>{count:,} {escape(cut(str(reason)).replace('_', ' '))}</li>"
         for reason, count in reasons.items()
@@ -214,7 +216,7 @@ CODE_STATES = {True: "with uncommitted changes", False: "clean", None: "not know
 
 
 def provenance(evidence: ReportData) -> str:
-    """The code, packages, files with hashes, and manifests of the stages."""
+    """Returns the code, packages, files with hashes, recipes, and manifests of the stages, as HTML."""
     manifest = evidence.verified.manifest
     revision = manifest.code
     state = CODE_STATES[revision.dirty]
@@ -241,13 +243,13 @@ def provenance(evidence: ReportData) -> str:
 
 
 def folded(path: str, content: Record) -> str:
-    """A JSON record that opens on demand."""
+    """Returns a JSON record that opens on demand."""
     text = cut(json.dumps(content, indent=2, ensure_ascii=False), MANIFEST_CHARACTERS)
     return f"<details><summary>{code(path)}</summary><pre>{escape(text)}</pre></details>"
 
 
 def absent(evidence: ReportData) -> str:
-    """Names the missing files that the page could have used; '' if there are none."""
+    """Returns a note that names the missing files that the page could have used, or ''."""
     missing = dict.fromkeys([*evidence.verified.manifest.missing, *evidence.missing])
     return (
         note(f"Not there when this was written: {', '.join(map(code, missing))}.", warns=True)
@@ -257,7 +259,7 @@ def absent(evidence: ReportData) -> str:
 
 
 def drops(manifest: Record) -> dict[str, int]:
-    """The reasons for which a stage dropped items, with counts; {} if its manifest names none."""
+    """Maps each reason for which a stage dropped items to its count. The manifest may name none."""
     found: dict[str, int] = {}
     for name in ("dropped", "drops"):
         told = manifest.get(name)

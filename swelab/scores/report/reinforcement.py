@@ -1,4 +1,4 @@
-"""The report's section on RL: each step of the training, and the change on held-out tasks."""
+"""The report's section on RL: each training step, and the change on tasks that were not trained on."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,16 +35,16 @@ CHARTS: Sequence[tuple[str, str, Mapping[str, str]]] = (
         {"train/logprob_mismatch": "mean", "train/logprob_mismatch_max": "largest"},
     ),
 )
-"""For each chart: title, name of the vertical axis, and the lines' names by key of metrics.jsonl."""
+"""For each chart: title, name of the vertical axis, and a map from keys of metrics.jsonl to line names."""
 
 
 def learned_names(evidence: ReportData) -> list[str]:
-    """RL recipes whose policies are compared."""
+    """Returns the names of RL recipes whose policies are compared."""
     return [each.removeprefix("rl:") for each in evidence.compared_weights if each.startswith("rl:")]
 
 
 def sentences(evidence: ReportData) -> str:
-    """A sentence on each RL training whose policy is compared, as HTML."""
+    """Returns one sentence, as HTML, on each RL training whose policy is compared."""
     told = ""
     for name in learned_names(evidence):
         recipe = evidence.at.recipe(RL, name)
@@ -58,7 +58,7 @@ def sentences(evidence: ReportData) -> str:
 
 
 def section(learned: Mapping[str, RlTraining]) -> str:
-    """Curves of every training, and tasks that failed in the first validation and were solved in the last."""
+    """Returns the curves of every training, and some tasks in the first and the last validation."""
     return "".join(
         f"<h3>{escape(name)}</h3>{_summary(each)}{_curves(each.steps)}{_side_by_side(each.attempts)}"
         for name, each in learned.items()
@@ -92,7 +92,7 @@ def _curves(steps: Sequence[Record]) -> str:
 
 
 def _resolved(steps: Sequence[Record]) -> dict[str, Sequence[Bin]]:
-    """Two lines of resolve rates: training attempts, and validations with their 95 % interval."""
+    """Returns two lines of resolve rates: training attempts, and validations with a 95 % interval."""
     checked = [row for row in steps if row.get("validation/tasks")]
     intervals = [wilson(int(row["validation/resolved"]), int(row["validation/tasks"])) for row in checked]
     held_out = [
@@ -103,7 +103,7 @@ def _resolved(steps: Sequence[Record]) -> dict[str, Sequence[Bin]]:
 
 
 def _line(steps: Sequence[Record], key: str, absent: float | None = None) -> list[Bin]:
-    """A figure by step. absent: its value for training steps that did not report it."""
+    """Returns a figure by step. absent: value for training steps that did not report the figure."""
     found = []
     for row in steps:
         value = row.get(key, absent if "rollouts" in row else None)
@@ -127,8 +127,8 @@ def _chart(title: str, axis: str, lines: Mapping[str, Sequence[Bin]]) -> str:
 
 
 def _side_by_side(attempts: Sequence[Record]) -> str:
-    """Tasks that only the last validation solved; if there are none, tasks that only the first validation
-    solved; if there are none, any tasks."""
+    """Shows some tasks in the first and in the last validation, side by side.
+    Tasks that only the last validation solved come first, and tasks that only the first solved come last."""
     by_task: dict[str, list[Record]] = {}
     for row in attempts:
         by_task.setdefault(row["instance_id"], []).append(row)

@@ -1,6 +1,6 @@
-"""Data of the report, read from the results of one experiment.
+"""Reads the data of the report from the results of one experiment.
 
-Trajectories and grades are streamed, shard by shard (`attempts`); only counts and a bounded number of
+Trajectories and grades are streamed, shard by shard (`attempts`). Only counts and a limited number of
 attempts stay in memory.
 """
 
@@ -34,9 +34,9 @@ from swelab.scores.report.trajectories import PATCH_CHARACTERS, cut, in_order, v
 from swelab.tasks.validation_lock import read_kept, read_lock
 
 DROPPED = 50
-"""Of the tasks that validation left out, the page names at most this many of each kind and subset."""
+"""Maximum number of tasks excluded by validation that the page names, for each kind and subset."""
 GROUPS = {"op": "Mutation operator", "repo": "Repository"}
-"""Fields of a task by which resolve rates are split."""
+"""Fields of a task by which resolve rates are grouped."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Run:
 
 @dataclass
 class Gate:
-    """The validation of a subset: its figures, and a limited number of the tasks left out, by kind."""
+    """The validation of a subset: its figures, and some of the excluded tasks by kind."""
 
     figures: ReportValidation
     dropped: dict[str, list[DroppedTask]]
@@ -72,10 +72,10 @@ class Gate:
 
 @dataclass
 class ReportData:
-    """All data of the report. models: the models from which the experiment starts. labels: policies' names
-    for readers.
+    """All data of the report.
 
-    gates: validations by subset; subsets without a validation are absent.
+    models: the models from which the experiment starts. labels: maps a policy to its name for readers. gates:
+    maps a subset to its validation; subsets without a validation are absent.
     """
 
     at: Wildcards
@@ -99,7 +99,7 @@ class ReportData:
 
     @property
     def compared_weights(self) -> list[str]:
-        """The weights of the two compared policies by their recipes; '' for a recipe that names none."""
+        """The weights of the two compared policies, from their recipes; '' for a recipe without weights."""
         test = self.verified.comparison
         compared = (self.at.recipe(kinds.POLICY, policy) for policy in (test.from_policy, test.to_policy))
         return [getattr(recipe, "weights", "") for recipe in compared]
@@ -113,36 +113,36 @@ class ReportData:
 
     @property
     def subsets(self) -> list[str]:
-        """Every subset with a run, without repetitions: first the benchmarks, then the expert's subsets."""
+        """Every subset that has a run, once each: first the benchmarks, then the expert's subsets."""
         return list(dict.fromkeys(subset for _, subset, _ in self.planned))
 
     def file(self, file: str, **names: str) -> Path:
-        """A file of the graph, such as "tasks" or "tasks.manifest"."""
+        """Returns the path of a file of the graph, such as "tasks" or "tasks.manifest"."""
         return Path(self.at.path(file, **names))
 
     def label(self, policy: str) -> str:
-        """A policy's name for readers; its recipe's name if it has no label."""
+        """Returns a policy's name for readers, or its recipe's name if it has no label."""
         return self.labels.get(policy, policy)
 
     def scored(self, subset: str) -> list[Run]:
-        """The runs that are scored on one benchmark, in the order of the experiment's policies."""
+        """Returns the scored runs on one benchmark, in the order of the experiment's policies."""
         return [run for run in self.runs if run.subset == subset and run.scored]
 
     @property
     def expert_runs(self) -> list[Run]:
-        """The runs that make training data and are not scored."""
+        """The runs that make training data. They are not scored."""
         return [run for run in self.runs if not run.scored]
 
     def manifest(self, file: str, **names: str) -> Record:
-        """The manifest of the stage that wrote a file of the graph, or {}."""
+        """Returns the manifest of the stage that wrote a file of the graph, or {}."""
         return self.manifests.get(self.at.path(file, **names), {})
 
 
 def gather(at: Wildcards, verified: Path, limit: int, seed: int) -> ReportData:
-    """Reads all data of an experiment. At most `limit` trajectories of a run are kept in full.
+    """Reads all data of an experiment. At most `limit` trajectories of each run are kept in full.
 
     Raises InputError if scores, tasks, reports, rollouts or grades are missing or contradict each other.
-    `missing` lists the absent files that a report does not require (locks, losses, lengths, manifests).
+    Locks, losses, lengths and manifests are optional; `missing` lists the absent ones.
     """
     record = read_record(verified, VerifiedScore)
     evidence = ReportData(at, at.recipe(kinds.EXPERIMENT), record, names_behind(at).get("model", []))
@@ -179,7 +179,7 @@ def gather_runs(evidence: ReportData, subset: str, limit: int, seed: int) -> Non
 
 
 def gather_gate(evidence: ReportData, subset: str) -> Path | None:
-    """The lock of a subset, or None. Its figures go into `gates`. Raises InputError."""
+    """Returns the lock file of a subset, or None. Stores the lock's figures in `gates`. Raises InputError."""
     file = evidence.file("lock", subset=subset)
     if not present(file, evidence):
         return None
@@ -190,10 +190,8 @@ def gather_gate(evidence: ReportData, subset: str) -> Path | None:
 
 
 def policy_labels(evidence: ReportData) -> dict[str, str]:
-    """Returns the names that readers see in place of recipes' names: "scripted policy" for a script.
-
-    If there are several scripts, the recipe's name follows in brackets.
-    """
+    """Maps scripted policies to the name for readers, "scripted policy".
+    If there are several scripts, the recipe's name follows in brackets."""
     names = dict.fromkeys(policy for policy, _, _ in evidence.planned)
     scripted = [name for name in names if evidence.at.recipe(kinds.POLICY, name).kind == "scripted"]
     several = len(scripted) > 1
@@ -201,27 +199,25 @@ def policy_labels(evidence: ReportData) -> dict[str, str]:
 
 
 def task_view(task: Task) -> Record:
-    """Facts about a task that the viewer shows besides its trajectories: its function and the change that
-    broke it."""
+    """Returns facts about a task for the viewer: its function and the change that broke it."""
     return {"function": visible(task.function), "bug": cut(task.patch, PATCH_CHARACTERS)}
 
 
 def repo_name(task: Task) -> str:
-    """A short name of the repository that a task is in."""
+    """Returns a short name of the task's repository."""
     return visible(str(task.repo_recipe or task.repo.rsplit("/", 1)[-1]))
 
 
 def groups_of(task: Task) -> dict[str, str]:
-    """The values of GROUPS for a task. Equal values share one object, because there are many tasks."""
+    """Returns the values of GROUPS for a task.
+    Equal values share one object, because there are many tasks."""
     named = {"op": visible(task.op), "repo": repo_name(task)}
     return {name: sys.intern(value) for name, value in named.items()}
 
 
 def read_reports(paths: Iterable[str], tasks: Mapping[str, Mapping[str, str]]) -> list[Report]:
-    """The grading report of each sample of a policy on a subset, from their files.
-
-    Raises InputError if one is missing, or has instances that are not tasks.
-    """
+    """Reads the grading report of each sample of a policy on a subset.
+    Raises InputError if a report is missing, or has instances that are not tasks."""
     reports = []
     for path in paths:
         reports.append(report := read_record(path, Report))
@@ -233,7 +229,8 @@ def read_reports(paths: Iterable[str], tasks: Mapping[str, Mapping[str, str]]) -
 def run_of(
     policy: str, subset: str, scored: bool, reports: list[Report], tasks: Mapping[str, Mapping[str, str]]
 ) -> Run:
-    """The counts of one policy on one subset, without attempts. tasks: values of GROUPS by instance id."""
+    """Counts the results of one policy on one subset, without attempts.
+    tasks: maps an instance id to the values of GROUPS."""
     run = Run(policy, subset, scored, counts_of(reports), samples=len(reports))
     for name in GROUPS:
         table = run.groups.setdefault(name, {})
@@ -243,7 +240,7 @@ def run_of(
 
 
 def counts_of(reports: list[Report]) -> Report:
-    """The report of one sample, or the sums of several reports."""
+    """Returns the report of one sample, or the sums of several reports."""
     if len(reports) == 1:
         return reports[0]
     totals = ("total_instances", "resolved_instances")
@@ -253,7 +250,7 @@ def counts_of(reports: list[Report]) -> Report:
 
 
 def gather_training(evidence: ReportData) -> None:
-    """Losses, lengths and manifests, if they exist; absent files are added to `missing`."""
+    """Reads losses, lengths and manifests, if they exist. Adds absent files to `missing`."""
     sft, models = evidence.experiment.sft, evidence.models
     made = [model for model in models if evidence.at.recipe(kinds.MODEL, model).source == "drill"]
     losses = {f"Pretraining of {model}": evidence.file("model.loss", model=model) for model in made}
@@ -276,7 +273,7 @@ def gather_training(evidence: ReportData) -> None:
 
 
 def present(file: Path, evidence: ReportData) -> bool:
-    """Whether `file` exists; if not, it is added to the missing files."""
+    """Returns whether `file` exists. Otherwise adds it to the missing files."""
     if not file.is_file():
         evidence.missing.append(file.as_posix())
     return file.is_file()

@@ -1,4 +1,4 @@
-"""The sections of the report about what was found. Every text from elsewhere is escaped."""
+"""The sections of the report on the results. All external text is escaped."""
 
 from collections import Counter
 from html import escape
@@ -28,7 +28,7 @@ from swelab.scores.report.markup import (
 from swelab.scores.report.report_data import GROUPS, ReportData
 
 SQUARES = 400
-"""Maximum number of squares in the paired picture. If there are more tasks, a square represents several."""
+"""Maximum number of squares in the picture of pairs. With more tasks, a square represents several tasks."""
 GROUPS_SHOWN = 60
 """Maximum number of groups in a table of resolve rates; the largest groups are shown."""
 PAIR_COLUMNS = [
@@ -39,7 +39,7 @@ SIGNS = {"gained": "+", "lost": "\u2212", "both": "\u2713", "neither": ""}
 
 
 def headline(evidence: ReportData) -> str:
-    """Describes the experiment, and shows for every benchmark both rates and a square for each task."""
+    """Describes the experiment. Shows both rates and a square per task for every benchmark."""
     parts = infrastructure_losses.first_line(evidence) + f'<p class="lede">{lede(evidence)}</p>'
     for side in sides(evidence):
         test = side.comparison
@@ -76,7 +76,7 @@ def lede(evidence: ReportData) -> str:
 
 
 def apart(evidence: ReportData) -> str:
-    """A sentence that held-out and train tasks share no function or bug; '' if that was not checked."""
+    """States that held-out and train tasks share no function or bug. Returns '' if that was not checked."""
     verdict = evidence.manifest("disjoint")
     if not verdict.get("disjoint"):
         return ""
@@ -86,7 +86,7 @@ def apart(evidence: ReportData) -> str:
 
 
 def change(test: Comparison) -> str:
-    """The difference of the two rates, its interval and its p-value."""
+    """Returns the difference of the two rates, its interval and its p-value, as HTML."""
     if test.difference is None:
         return '<p class="change">No task was graded on both sides: there is nothing to compare.</p>'
     p = p_value(test.p_value)
@@ -99,7 +99,7 @@ def change(test: Comparison) -> str:
 
 
 def big_rate(evidence: ReportData, side: BenchmarkResult, name: str) -> str:
-    """A policy's rate on a benchmark, in large type."""
+    """Returns a policy's rate on a benchmark, in large type."""
     policy = side.policies[name]
     unit = f" in {intervals.runs_of(policy)} runs" if intervals.runs_of(policy) > 1 else ""
     return (
@@ -112,7 +112,7 @@ def big_rate(evidence: ReportData, side: BenchmarkResult, name: str) -> str:
 
 
 def squares(evidence: ReportData, side: BenchmarkResult) -> str:
-    """The pairs of a benchmark's comparison, one square for each task, or for several with a note."""
+    """Draws the pairs of a benchmark's comparison. A square is one task, or several tasks with a note."""
     test = side.comparison
     if not test.pairs:
         return ""
@@ -137,7 +137,7 @@ def squares(evidence: ReportData, side: BenchmarkResult) -> str:
 
 
 def pair_words(evidence: ReportData, test: Comparison) -> dict[str, str]:
-    """Explains each kind of pair, as HTML. With several runs a task counts by its resolved share."""
+    """Explains each kind of pair, as HTML. With several runs, a task counts by its resolved share."""
     before, after = (escape(evidence.label(test[side])) for side in ("from", "to"))
     several = "runs" in test
     how, also = ("more often by", "") if several else ("by", " alone")
@@ -150,7 +150,7 @@ def pair_words(evidence: ReportData, test: Comparison) -> dict[str, str]:
 
 
 def scores(evidence: ReportData) -> str:
-    """Resolve rates with intervals, per benchmark, and the paired comparison of each."""
+    """Returns the resolve rates with intervals on each benchmark, and the paired comparisons."""
     return (
         "".join(rates(evidence, side) for side in sides(evidence))
         + intervals.caveat(evidence)
@@ -163,12 +163,12 @@ def scores(evidence: ReportData) -> str:
 
 
 def sides(evidence: ReportData) -> list[BenchmarkResult]:
-    """The parts of the verified score: first the part of the headline benchmark, then the others."""
+    """Returns the parts of the verified score for each benchmark, the headline benchmark first."""
     return [evidence.verified, *evidence.verified.others]
 
 
 def rates(evidence: ReportData, side: BenchmarkResult) -> str:
-    """Every policy's rate and interval on one benchmark."""
+    """Returns every policy's rate and interval on one benchmark."""
     rows = ""
     for name, policy in side.policies.items():
         rate, interval = policy.resolve_rate, policy.interval
@@ -191,7 +191,7 @@ def rates(evidence: ReportData, side: BenchmarkResult) -> str:
 
 
 def comparison_table(evidence: ReportData) -> str:
-    """The paired tests of all benchmarks."""
+    """Returns a table of the paired tests of all benchmarks."""
     rows = []
     for side in sides(evidence):
         test, moved = side.comparison, side.comparison.discordant
@@ -214,7 +214,7 @@ def comparison_table(evidence: ReportData) -> str:
 
 
 def outcomes(evidence: ReportData) -> str:
-    """Verdicts of every run, as stacked bars and as a table; the ends of rollouts, as a table."""
+    """Returns the verdicts of every run as bars and as a table, and the ends of rollouts as a table."""
     rows = ""
     for run in evidence.runs:
         counts: dict[str, int] = {status: run.report.statuses.get(status, 0) for status in GradeEnd}
@@ -242,7 +242,7 @@ def outcomes(evidence: ReportData) -> str:
 
 
 def resolved_by(evidence: ReportData) -> str:
-    """A table of how well the resolved attempts are witnessed; '' if the questions were not run."""
+    """Returns a table of the evidence for resolved attempts, or '' if witness questions were not run."""
     if not any(run.report.witness for run in evidence.runs):
         return ""
     words = {str(name): name.replace("_", " ") for name in RESOLVED_BY}
@@ -252,7 +252,7 @@ def resolved_by(evidence: ReportData) -> str:
 def count_table(
     evidence: ReportData, field: str, words: dict[str, str], names: list[str], caption: str
 ) -> str:
-    """Counts by name from every run's report."""
+    """Returns a table with the counts in one field of every run's report."""
     rows = [
         [run_name(evidence, run), *(f"{run.report.get(field, {}).get(name, 0):,}" for name in names)]
         for run in evidence.runs
@@ -262,14 +262,14 @@ def count_table(
 
 
 def breakdown(evidence: ReportData) -> str:
-    """Resolve rates by mutation operator and by repository, for every benchmark."""
+    """Returns resolve rates by mutation operator and by repository, for every benchmark."""
     parts = "".join(group_table(evidence, field, title) for field, title in GROUPS.items())
     remark = infrastructure_losses.group_note([run for run in evidence.runs if run.scored])
     return parts + remark if parts else note("The tasks name neither operators nor repositories.")
 
 
 def group_table(evidence: ReportData, field: str, title: str) -> str:
-    """Resolve rates by one field of the tasks; '' if no task has it."""
+    """Returns a table of resolve rates by one field of the tasks, or '' if no task has the field."""
     runs = [run for subset in evidence.experiment.benchmarks for run in evidence.scored(subset)]
     sizes = sum(
         (Counter({name: run.groups[field][name].total() for name in run.groups[field]}) for run in runs),
@@ -295,6 +295,6 @@ def group_table(evidence: ReportData, field: str, title: str) -> str:
 
 
 def share_cell(count: Counter[str]) -> str:
-    """A group's rate and count."""
+    """Returns the rate and the count of a group."""
     total, resolved = count.total(), count["resolved"]
     return f"{resolved / total:.0%} {muted(f'{resolved:,}')}" if total else muted("\u2013")

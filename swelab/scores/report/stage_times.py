@@ -1,4 +1,4 @@
-"""Start, host, duration and cost of each stage of an experiment, from the records of its jobs."""
+"""Collects start, machine, duration and cost of each stage of an experiment, from its job records."""
 
 import re
 from collections.abc import Iterable
@@ -20,8 +20,8 @@ NOT_STAGES = ("report",)
 class StageRuns:
     """The runs of one rule's jobs for one item (a subset, a policy on a subset, a model).
 
-    seconds and cpu_seconds are sums over `runs`; began and ended are UTC. cost is in dollars; cost and tokens
-    are None if some calls did not record them.
+    seconds and cpu_seconds are sums over `runs`. began and ended are in UTC. cost is in dollars. cost and
+    tokens are None if a call did not record them.
     """
 
     rule: str
@@ -51,7 +51,7 @@ class StageRuns:
 
 
 def jobs_of(at: Wildcards) -> list[StageRuns]:
-    """An experiment's stages with recorded runs, in the order in which they began."""
+    """Returns an experiment's stages with recorded runs, in the order in which they began."""
     found = dict[tuple[str, ...], StageRuns]()
     known = {"all", "sandbox"}.union(*names_behind(at).values())
     for rule, names, run in read_runs(at.results / "logs"):
@@ -69,7 +69,7 @@ def jobs_of(at: Wildcards) -> list[StageRuns]:
 
 
 def names_behind(at: Wildcards) -> dict[str, list[str]]:
-    """The names, by wildcard, of everything behind an experiment's score."""
+    """Maps each wildcard to the names of everything behind an experiment's score."""
     found: dict[str, dict[str, None]] = {}
     for path in behind(Wildcards(at.names).path("verified_score"), at.configs):
         for wildcard, name in (find(path) or ("", {}))[1].items():
@@ -78,7 +78,7 @@ def names_behind(at: Wildcards) -> dict[str, list[str]]:
 
 
 def is_shard(name: str) -> bool:
-    """Whether `name` is the name of a shard, such as 000of002."""
+    """Returns whether `name` is the name of a shard, such as 000of002."""
     try:
         return bool(parse_shard(name))
     except InputError:
@@ -86,7 +86,7 @@ def is_shard(name: str) -> bool:
 
 
 def machine_name(machine: Record) -> str:
-    """A machine in a few words: processor or GPUs, cores, memory."""
+    """Describes a machine in a few words: processor or GPUs, cores, memory."""
     gpus = machine.get("gpus") or []
     parts = [f"{len(gpus)} \u00d7 {gpus[0]}"] if gpus else []
     parts += [str(machine.get("processor") or machine.get("system", ""))]
@@ -95,7 +95,7 @@ def machine_name(machine: Record) -> str:
 
 
 def used(paths: Iterable[Path]) -> Record:
-    """Calls, tokens and dollars of all trajectories; a sum is None if one of its parts is unknown."""
+    """Sums the calls, tokens and dollars of all trajectories. A sum is None if a part is unknown."""
     rows = [row for path in paths if path.is_file() for row in read_json(path).values()]
     if not rows:
         return {}

@@ -1,4 +1,4 @@
-"""Scores and comparisons as sentences, for a person at a terminal."""
+"""Describes scores and comparisons in sentences, for a terminal."""
 
 import re
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from swelab.scores.statistics.paired_rates import POWER
 from swelab.scores.verified_score import PolicyVerdicts, all_pairs, compare, runs_of, statuses_of
 
 LEVEL = 0.05
-"""p-values at or above this are called noise."""
+"""p-values at or above this value are called noise."""
 
 
 def described(result: PolicyVerdicts) -> str:
-    """A result's rate, interval and size, and the number of attempts lost to infrastructure."""
+    """Returns a result's rate, interval and size, and the number of attempts lost to infrastructure."""
     verdicts = statuses_of(result)
     rate = rate_of_runs(map(counted, verdicts.values()))
     low, high = rate.interval or (0, 1)
@@ -28,10 +28,10 @@ def described(result: PolicyVerdicts) -> str:
 
 
 def losses(score: PolicyScore) -> str:
-    """Returns the suffix of a rate: the number of attempts lost to infrastructure, and the rate without them;
-    '' if none was lost.
+    """Returns a rate's suffix: the number of attempts lost to infrastructure, and the rate without them.
 
-    score: the score of one policy, from its own file or from a verified score.
+    Returns '' if no attempt was lost. score: the score of one policy, from its own file or from a verified
+    score.
     """
     if not (lost := score.infra_errors):
         return ""
@@ -41,27 +41,27 @@ def losses(score: PolicyScore) -> str:
 
 
 def trust(gate: Validation | None) -> str:
-    """Returns the words after a rate if some tasks have no known repair; '' if all have a gold patch."""
+    """Returns the words after a rate if some tasks have no known repair, or '' if all have a gold patch."""
     if not gate or not gate.null_kept:
         return ""
     return f" (validated: null only, {gate.null_kept} of {gate.kept} tasks: no repair of them is known)"
 
 
 def runs(count: int) -> str:
-    """A number of runs in words."""
+    """Returns a number of runs in words."""
     return "1 run" if count == 1 else f"{count} runs"
 
 
 def compared(results: Sequence[PolicyVerdicts]) -> list[str]:
-    """A sentence on every two results: how much they differ, and whether that may be noise."""
+    """Returns a sentence on every two results: how much they differ, and whether that may be noise."""
     if len(results) == 2:
         return [comparison_words(compare(*results))]
     return [comparison_words(test, len(results) * (len(results) - 1) // 2) for test in all_pairs(results)]
 
 
 def comparison_words(test: Comparison, tests: int = 1) -> str:
-    """Describes a comparison in words. tests: number of comparisons; if there are several, p has Holm's
-    correction for all comparisons."""
+    """Describes a comparison in words.
+    tests: number of comparisons. With several comparisons, p has Holm's correction for all of them."""
     first, second = test.from_policy, test.to_policy
     if test.difference is None or test.interval is None:
         return f"{second} and {first}: no task was graded on both sides"
@@ -84,8 +84,7 @@ def comparison_words(test: Comparison, tests: int = 1) -> str:
 
 
 def plan_for(verdicts: Verdicts) -> list[str]:
-    """Returns the differences that further runs of these tasks could detect, one line for each number of
-    runs."""
+    """Returns the differences that further runs of these tasks could detect, one line per number of runs."""
     return [
         f"  {runs(int(count))} each: {range_of_points(limits.same_tasks_hard, limits.unrelated)}"
         for count, limits in detectable(verdicts).runs.items()
@@ -102,7 +101,7 @@ def plan_before(tasks: int, rate: float, luck: float) -> list[str]:
 
 
 def range_of_points(least: float | None, most: float) -> str:
-    """A range of differences in percentage points."""
+    """Formats a range of differences in percentage points."""
     return (
         f"{100 * most:.1f} points or less"
         if least is None

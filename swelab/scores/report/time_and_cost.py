@@ -1,4 +1,4 @@
-"""Sections of the report on time and cost: when, where and how long stages ran, and the cost of attempts."""
+"""Sections of the report on time and cost: when, where and how long stages ran, and cost of attempts."""
 
 from datetime import datetime
 from html import escape
@@ -41,7 +41,7 @@ MEANING = (
 
 
 def stages(evidence: ReportData) -> str:
-    """Every stage with recorded runs, and the machines that ran it."""
+    """Returns a table of all stages with recorded runs, and of the machines that ran them."""
     if not evidence.jobs:
         return note("No run of a job was noted: these results were made before runs were noted.", warns=True)
     machines = list(dict.fromkeys(name for stage in evidence.jobs for name in stage.machines))
@@ -82,12 +82,12 @@ def row_of(stage: StageRuns, machines: list[str], evidence: ReportData) -> list[
 
 
 def place(number: int, machines: list[str]) -> str:
-    """The number of a machine, if there are several."""
+    """Returns the number of a machine, if there are several machines."""
     return f"{number}: " if len(machines) > 1 else ""
 
 
 def day(moment: datetime) -> str:
-    """Date and time of day."""
+    """Formats a date and time of day."""
     return f'<span class="nowrap">{moment:%Y-%m-%d %H:%M}</span>'
 
 
@@ -102,7 +102,7 @@ def duration(seconds: float) -> str:
 
 
 def costs(evidence: ReportData) -> str:
-    """Tokens and dollars of every policy on every benchmark; '' if no usage was recorded."""
+    """Returns tokens and dollars of every policy on every benchmark, or '' if no usage was recorded."""
     rows = []
     for name, policy in scored(evidence):
         if used := policy.usage:

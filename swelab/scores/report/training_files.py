@@ -1,4 +1,4 @@
-"""Reads the files of a training: figures of each step, and lengths of its conversations."""
+"""Reads the files of a training: figures of each step, and lengths of conversations."""
 
 import csv
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ STEP_COLUMNS = ("step", "loss", "lr", "grad_norm", "tokens_per_second")
 
 
 def read_steps(losses: Path) -> list[Record]:
-    """Reads the figures of each training step: from `metrics.tsv` next to the losses if it exists, otherwise
-    from the losses.
+    """Reads the figures of each training step.
 
-    Values are numbers, or absent. Raises InputError if a row has no step or no loss.
+    The source is `metrics.tsv` next to the losses if that file exists, otherwise the losses. Values are
+    numbers, or absent. Raises InputError if a row has no step or no loss.
     """
     metrics = losses.with_name("metrics.tsv")
     if losses.name == "loss.jsonl" and metrics.is_file():
@@ -30,10 +30,8 @@ def read_steps(losses: Path) -> list[Record]:
 
 
 def read_lengths(path: Path) -> list[int]:
-    """Token counts of the kept conversations, from a table with the columns tokens and fate.
-
-    Raises InputError if a row has no number of tokens.
-    """
+    """Reads token counts of the kept conversations from a table with the columns tokens and fate.
+    Raises InputError if a row has no number of tokens."""
     try:
         return [int(row["tokens"]) for row in read_table(path) if row.get("fate", "kept") == "kept"]
     except (KeyError, TypeError, ValueError):
@@ -41,13 +39,13 @@ def read_lengths(path: Path) -> list[int]:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of a tab-separated file."""
+    """Yields the rows of a tab-separated file."""
     with open(path, encoding="utf-8") as stream:
         return list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
 def as_number(value: Any) -> float | None:
-    """`value` as a number if it is a number or the text of a number; otherwise None."""
+    """Returns `value` as a number if it is a number or a number's text, otherwise None."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""Trajectories for the report: sampled, cut to size, and with invisible characters made visible.
+"""Prepares trajectories for the report: sampled, truncated, with invisible characters made visible.
 
-The output of a policy or a program is hostile text. It is cut (with a note of how much), and control
-characters, bidirectional overrides and lone surrogates become visible marks.
+The output of a policy or a program is untrusted text. Truncated text has a note on how much is missing.
+Control characters, bidirectional overrides and lone surrogates become visible marks.
 """
 
 import base64
@@ -22,7 +22,7 @@ LOG_CHARACTERS = 4000
 NOT_RUN = "action was not executed"
 """mini-swe-agent's note on a call that came after the call that ended the run."""
 TESTS = 12
-"""Maximum number of tests named in each group of a grade; failures come first."""
+"""Maximum number of tests named in each group of a grade. Failures come first."""
 
 _BLOCK = re.compile(r"```[\w-]*\n(.*?)\n?```", re.DOTALL)
 _CALL = re.compile(r"<function=\w+>|<mswea_bash_command>")
@@ -33,11 +33,11 @@ _HIDDEN = re.compile(
 
 
 def in_order(statuses: Iterable[Mapping[str, str]], seed: int) -> list[tuple[str, int]]:
-    """(instance id, sample) of all attempts, in the order of showing: two failures for each success.
+    """Orders all attempts for the page, two failures for each success. Returns (instance id, sample) pairs.
 
-    statuses: by instance id, one for each sample. Failures, and likewise successes, come in the order of a
-    hash of seed and id. The hash depends on no other id, so policies show the same instances, and a grown
-    benchmark keeps most of them.
+    statuses: one map from instance id to status for each sample. Failures are ordered by a hash of seed and
+    id, and so are successes. The hash depends on no other id. So policies show the same instances, and a
+    benchmark that grows keeps most of them.
     """
     drawn = sorted(
         (hashlib.sha256(f"{seed} {name}".encode()).digest(), number, name, status == "resolved")
@@ -53,12 +53,12 @@ def in_order(statuses: Iterable[Mapping[str, str]], seed: int) -> list[tuple[str
 
 
 def visible(text: str) -> str:
-    """`text` with control, zero-width, direction-changing and surrogate characters made visible."""
+    """Makes control, zero-width, direction-changing and surrogate characters in `text` visible."""
     return _HIDDEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", text.replace("\r\n", "\n"))
 
 
 def cut(text: str, limit: int = TEXT_CHARACTERS) -> str:
-    """`text` made visible, its middle replaced by a note beyond `limit` characters."""
+    """Makes `text` visible. If it exceeds `limit` characters, replaces its middle by a note."""
     if len(text) > limit:
         head, tail = text[: limit * 2 // 3], text[-limit // 3 :]
         text = f"{head}\n[{len(text) - len(head) - len(tail):,} characters left out]\n{tail}"
@@ -66,7 +66,7 @@ def cut(text: str, limit: int = TEXT_CHARACTERS) -> str:
 
 
 def content_text(content: object) -> str:
-    """A message's content as text: a string, null, or OpenAI's list of parts."""
+    """Returns a message's content as text. content: a string, None, or OpenAI's list of parts."""
     if isinstance(content, list):
         return "\n".join(
             str(part.get("text", "")) if isinstance(part, dict) else str(part) for part in content
@@ -75,10 +75,9 @@ def content_text(content: object) -> str:
 
 
 def steps(messages: list[Message]) -> list[Record]:
-    """One {"say", "commands", "observations"} a turn of the policy; messages before the first turn are left
-    out.
+    """Returns {"say", "commands", "observations"} for each assistant turn. Earlier messages are omitted.
 
-    Optional fields: "refused" (the agent took no command from the turn), "not_run" (numbers of commands that
+    Optional fields: "refused" (the agent took no command from the turn), "not_run" (indexes of commands that
     were not run), "tokens" [sent, written], "cost" in dollars, "model_seconds" and "command_seconds".
     """
     found: list[Record] = []
@@ -100,10 +99,10 @@ def steps(messages: list[Message]) -> list[Record]:
 
 
 def spoken(message: Message, refused: bool) -> Record:
-    """A turn of the policy as a step, without observations.
+    """Converts an assistant turn to a step without observations.
 
-    Commands are those that the agent recorded as actions. If the format records none, the command is the
-    turn's only fenced block; a turn without a block, or with several, was not run.
+    Commands are the actions that the agent recorded. If the format records no actions, the command is the
+    turn's only fenced block. A turn without a block, or with several, is shown as refused.
     """
     text, extra = content_text(message.content), message.get("extra") or {}
     commands = [str(action.get("command", "")) for action in extra.get("actions") or []]
@@ -127,7 +126,7 @@ def spoken(message: Message, refused: bool) -> Record:
 
 
 def observe(step: Record, message: Message, before: Message) -> None:
-    """Adds an observation to a step, and its facts about the step's commands."""
+    """Adds an observation to a step, with facts about the step's commands."""
     extra = message.get("extra") or {}
     if extra.get("exception_info") == NOT_RUN:
         step.setdefault("not_run", []).append(len(step["observations"]))
@@ -138,25 +137,25 @@ def observe(step: Record, message: Message, before: Message) -> None:
 
 
 def times(before: Message, message: Message) -> Record:
-    """{"model_seconds"}: how long the model took to answer; {} if that was not recorded."""
+    """Returns {"model_seconds": how long the model took to answer}, or {} if that was not recorded."""
     seconds = (message.get("extra") or {}).get("seconds", seconds_between(before, message))
     return {} if seconds is None else {"model_seconds": seconds}
 
 
 def seconds_between(first: Message, second: Message) -> float | None:
-    """Seconds between the time stamps of two messages; None if one has no stamp."""
+    """Returns the seconds between the time stamps of two messages, or None if a stamp is missing."""
     stamps = [(message.get("extra") or {}).get("timestamp") for message in (first, second)]
     known = [stamp for stamp in stamps if isinstance(stamp, int | float)]
     return round(max(0.0, known[1] - known[0]), 3) if len(known) == 2 else None
 
 
 def own(messages: list[Message]) -> list[Message]:
-    """The conversation without the demonstrations in the policy's prompt."""
+    """Returns the conversation without the demonstrations in the policy's prompt."""
     return [message for message in messages if not (message.get("extra") or {}).get("demonstration")]
 
 
 def given(messages: list[Message]) -> tuple[str, str]:
-    """The system prompt, and the last message before the policy's first turn."""
+    """Returns the system prompt, and the last message before the policy's first turn."""
     system = prompt = ""
     for message in messages:
         if message.role == "assistant":
@@ -169,18 +168,18 @@ def given(messages: list[Message]) -> tuple[str, str]:
 
 
 def turns(trajectory: Trajectory) -> int:
-    """Number of the policy's turns."""
+    """Returns the number of the policy's turns."""
     return sum(message.role == "assistant" for message in own(trajectory.messages))
 
 
 def tokens(trajectory: Trajectory) -> int:
-    """Largest number of tokens of the conversation at a turn, with the answer; 0 if not recorded."""
+    """Returns the largest number of tokens at a turn, including the answer. Returns 0 if not recorded."""
     used = [(message.get("extra") or {}).get("usage") or {} for message in trajectory.messages]
     return max((each.get("prompt_tokens", 0) + each.get("completion_tokens", 0) for each in used), default=0)
 
 
 def tests(grade: Grade) -> list[Record]:
-    """For each group of tests: its name, how many passed of how many, and some tests with their verdicts."""
+    """Returns for each group of tests: its name, passed and total counts, and some tests with verdicts."""
     shown = []
     for group, verdicts in (grade.tests_status or {}).items():
         failed, passed = verdicts.failure, verdicts.success
@@ -190,7 +189,7 @@ def tests(grade: Grade) -> list[Record]:
 
 
 def view(trajectory: Trajectory, grade: Grade, shown: list[Record], log: str) -> Record:
-    """An attempt for the page's viewer. shown: result of `tests`. log: output of the tests, or ''."""
+    """Returns an attempt for the page's viewer. shown: result of `tests`. log: output of the tests, or ''."""
     messages = own(trajectory.messages)
     system, prompt = given(messages)
     return {
@@ -205,7 +204,7 @@ def view(trajectory: Trajectory, grade: Grade, shown: list[Record], log: str) ->
 
 
 def tail(log: str) -> str:
-    """The end of a log with invisible characters made visible, and a note of how much was cut."""
+    """Returns the end of a log, with invisible characters made visible and a note on the missing part."""
     left_out = len(log) - LOG_CHARACTERS
     if left_out <= 0:
         return visible(log)
@@ -213,6 +212,6 @@ def tail(log: str) -> str:
 
 
 def packed_record(record: Record) -> str:
-    """A record as one line: JSON, compressed with zlib, in base64."""
+    """Returns a record as one line: JSON, compressed with zlib, in base64."""
     text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode("utf-8", "backslashreplace"), 9)).decode()

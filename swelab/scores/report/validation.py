@@ -1,4 +1,4 @@
-"""The report's section on the gate that tasks pass before use. Text from other sources is escaped."""
+"""The report's section on the validation (gate) that tasks pass before use. External text is escaped."""
 
 from html import escape
 
@@ -16,7 +16,7 @@ KINDS = {
 
 
 def sentence(evidence: ReportData, subset: str) -> str:
-    """The figures of one subset's gate as a remark; a warning if there was no gate."""
+    """Returns the figures of one subset's validation as a remark, or a warning without a validation."""
     gate = evidence.gates.get(subset)
     if gate is None:
         return note("The tasks were not validated: there is no lock of them.", warns=True)
@@ -37,7 +37,7 @@ def sentence(evidence: ReportData, subset: str) -> str:
 
 
 def null_only(figures: Validation) -> str:
-    """Returns a passage about tasks without a repair; "" if there are none."""
+    """Returns a passage about tasks without a repair, or "" if there are none."""
     if not figures.null_tasks:
         return ""
     left_out = f"; {figures.flaky:,} flaky, {figures.broken:,} broken (left out)" * (not figures.gold_tasks)
@@ -49,12 +49,12 @@ def null_only(figures: Validation) -> str:
 
 
 def gold(figures: Validation) -> str:
-    """How many gold runs resolved their task, as "N of M"."""
+    """Returns how many gold runs resolved their task, as "N of M"."""
     return f"{figures.gold_runs_resolved:,} of {figures.gold_runs * figures.gold_tasks:,}"
 
 
 def overview(evidence: ReportData) -> str:
-    """A table of every subset's gate, and the tasks that it left out with reasons."""
+    """Returns a table of every subset's validation, and the excluded tasks with reasons."""
     rows = []
     for subset in evidence.subsets:
         if subset in evidence.gates:
@@ -77,7 +77,7 @@ def overview(evidence: ReportData) -> str:
 
 
 def dropped(evidence: ReportData) -> str:
-    """Lists the tasks that were left out, by subset and kind, with reasons; the lists are folded."""
+    """Returns folded lists of the excluded tasks with reasons, by subset and kind."""
     parts = ""
     for subset, gate in evidence.gates.items():
         for kind in KINDS:

@@ -1,9 +1,8 @@
-"""Statistics of several runs on the same tasks: which part of a rate's variance comes from the choice of
-tasks, and which from the luck of a run.
+"""Statistics of several runs on the same tasks.
 
-A task's attempts are counted as (resolved, attempted). Attempts at one task are correlated, so the
-independent units are tasks, not attempts. With one run, all figures are the same as the figures of
-`statistics` for one run.
+They separate two parts of a rate's variance: the choice of tasks, and the luck of a run. A task's attempts
+are counted as (resolved, attempted). Attempts at one task are correlated, so the independent units are tasks,
+not attempts. With one run, all figures equal the figures of `statistics` for one run.
 """
 
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Attempts:
-    """(resolved, attempted) of each task; tasks without attempts are ignored."""
+    """(resolved, attempted) of each task. Tasks without attempts are ignored."""
 
     counts: Sequence[tuple[int, int]]
 
@@ -56,12 +55,12 @@ class Attempts:
 
     @property
     def shares(self) -> np.ndarray:
-        """Each task's share of resolved attempts."""
+        """Share of resolved attempts for each task."""
         return np.asarray(self._pairs[:, 0] / self._pairs[:, 1])
 
     @property
     def within(self) -> float | None:
-        """Variance of an attempt within a task, mean over tasks; None if no task has two attempts.
+        """Mean variance of attempts within a task, or None if no task has two attempts.
 
         Source: the unbiased c (m - c) / (m (m - 1)) of each task; Miller 2024, arXiv:2411.00640, section 3.
         """
@@ -72,35 +71,36 @@ class Attempts:
 
     @property
     def luck(self) -> float:
-        """Standard deviation of one run's rate on these tasks, only from the luck of attempts."""
+        """Standard deviation of one run's rate on these tasks. It comes only from the luck of attempts."""
         return sqrt((self.within or 0.0) / self.tasks)
 
     def rerun_interval(self, runs: int, confidence: float = CONFIDENCE) -> Interval:
-        """Interval of the mean rate of `runs` runs on exactly these tasks: how much further runs may change
-        it.
+        """Returns the interval of the mean rate of `runs` runs on exactly these tasks.
 
-        Normal, from `luck`: with tasks fixed, attempts are independent (Miller 2024, arXiv:2411.00640,
-        section 3). It does not cover other tasks. If no task's attempts differ, it is a point.
+        The interval shows how much further runs may change the rate. It does not cover other tasks. It is
+        normal with the deviation `luck`: with fixed tasks, attempts are independent (Miller 2024,
+        arXiv:2411.00640, section 3). If no task has different attempts, the interval is a point.
         """
         half = float(ndtri((1 + confidence) / 2)) * self.luck / sqrt(runs)
         return rounded(max(0.0, self.rate - half)), rounded(min(1.0, self.rate + half))
 
     def interval(self, confidence: float = CONFIDENCE) -> Interval:
-        """Interval of `rate` over tasks and runs; a task is a cluster of attempts (`effective_wilson`).
+        """Returns the interval of `rate` over tasks and runs. A task is a cluster of attempts.
 
-        The variance is the linearized one of a ratio over clusters, Cochran 1977, Sampling Techniques, 6.3.
+        The variance is linearized for a ratio over clusters (Cochran 1977, Sampling Techniques, 6.3). See
+        `effective_wilson`.
         """
         resolved, attempted = self._pairs.T
         variance = float(np.sum((resolved - self.rate * attempted) ** 2)) / self.total**2
         return effective_wilson(self.resolved, self.total, variance, self.tasks, confidence)
 
     def pass_at(self, k: int, every: bool = False) -> tuple[float, Interval]:
-        """pass@k (at least one of k attempts resolves a task), or pass^k (all k) with `every`; and its
-        interval.
+        """Returns pass@k and its interval: at least one of k attempts resolves a task.
 
-        Unbiased: 1 - C(m - c, k) / C(m, k), Chen et al. 2021, arXiv:2107.03374, equation 1; with `every` C(c,
-        k) / C(m, k), Yao et al. 2024, arXiv:2406.12045. Tasks with fewer than k attempts are left out. Raises
-        InputError if no task is left.
+        With `every`, returns pass^k: all k attempts resolve a task. Estimates are unbiased: 1 - C(m - c, k) /
+        C(m, k), Chen et al. 2021, arXiv:2107.03374, equation 1; for pass^k C(c, k) / C(m, k), Yao et al.
+        2024, arXiv:2406.12045. Tasks with fewer than k attempts are excluded. Raises InputError if no task is
+        left.
         """
         values = [_pass(int(c), int(m), k, every) for c, m in self._pairs if m >= k]
         if not values:
@@ -117,8 +117,8 @@ def _pass(resolved: int, attempted: int, k: int, every: bool) -> float:
 def mean_interval(
     values: Sequence[float], most: int, confidence: float = CONFIDENCE
 ) -> tuple[float, Interval]:
-    """Mean of one value per task, each in 0..1, and its interval. most: number of attempts from which the
-    values are computed."""
+    """Returns the mean of one value per task, each in 0..1, and its interval.
+    most: number of attempts from which the values are computed."""
     share, tasks = float(np.mean(values)), len(values)
     variance = float(np.var(values)) / tasks
     return rounded(share), effective_wilson(share * most, most, variance, tasks, confidence)
@@ -127,13 +127,13 @@ def mean_interval(
 def effective_wilson(
     resolved: float, total: int, variance: float, tasks: int, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Wilson's interval of resolved/total, with the number of independent attempts that gives this variance.
+    """Returns Wilson's interval of resolved/total, for the number of independent attempts with this variance.
 
-    That number is p (1 - p) / variance, limited to between the numbers of tasks and of attempts. If none or
-    all are resolved, it is the number of tasks. With one attempt per task the result is Wilson's own
-    interval. Source: the effective sample size of Korn and Graubard 1998, Survey Methodology 24:193-201, in
-    Wilson's interval, as compared by Franco et al. 2019, Journal of Survey Statistics and Methodology
-    7:334-364.
+    That number is p (1 - p) / variance. It is at least the number of tasks and at most the number of
+    attempts. If none or all are resolved, it is the number of tasks. With one attempt per task, the result is
+    Wilson's own interval. Source: the effective sample size of Korn and Graubard 1998, Survey Methodology
+    24:193-201, in Wilson's interval, as compared by Franco et al. 2019, Journal of Survey Statistics and
+    Methodology 7:334-364.
     """
     share = resolved / total
     if total == tasks and float(resolved).is_integer():
@@ -151,7 +151,7 @@ def effective_wilson(
 
 
 def runs_differ(verdicts: Sequence[Sequence[bool]]) -> float | None:
-    """p-value of Cochran's Q test: do runs differ by more than the luck of attempts at these tasks?
+    """Returns the p-value of Cochran's Q test of whether runs differ by more than the luck of attempts.
 
     verdicts: a row for each task, with its verdict in each run. Returns None if each task was resolved in all
     runs or in none. Source: Cochran 1950, Biometrika 37:256-266; chi-squared with (runs - 1) degrees of
@@ -170,11 +170,12 @@ def runs_differ(verdicts: Sequence[Sequence[bool]]) -> float | None:
 def planned(
     rate: float, tasks: int, runs: int, within: float | None, confidence: float = CONFIDENCE
 ) -> tuple[float | None, float]:
-    """Smallest true differences from a policy of this rate that `tasks` x `runs` attempts detect with POWER.
+    """Returns the smallest true differences from a rate that `tasks` x `runs` attempts detect with POWER.
 
     The first difference assumes that the same tasks are hard for both policies, so that only the luck of
-    attempts is left (None if `within` is unknown). The second assumes that the policies' results are
-    independent. Source: Miller 2024, arXiv:2411.00640, section 5: (z_a + z_b)^2 (w^2 + 2 s^2 / K) / n.
+    attempts remains. It is None if `within` is unknown. The second difference assumes that the policies'
+    results are independent. Source: Miller 2024, arXiv:2411.00640, section 5: (z_a + z_b)^2 (w^2 + 2 s^2 / K)
+    / n.
     """
     z = ndtri((1 + confidence) / 2) + ndtri(POWER)
     total = rate * (1 - rate)

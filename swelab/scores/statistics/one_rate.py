@@ -1,8 +1,8 @@
 """The interval of one resolve rate.
 
-Rates are shares (0..1); limits are rounded to ten significant digits, so that files do not depend on the last
-bit of a platform's arithmetic. Only scipy's `special` is imported at the start, because `stats` would take
-most of a script's start-up time.
+Rates are shares (0..1). Limits are rounded to ten significant digits, so that files do not depend on the last
+bit of a platform's arithmetic. Only scipy's `special` is imported at the start, because importing `stats`
+would take most of a script's start-up time.
 """
 
 from math import sqrt
@@ -15,12 +15,12 @@ CONFIDENCE = 0.95
 
 
 def rounded(value: float) -> float:
-    """`value` to ten significant digits."""
+    """Rounds `value` to ten significant digits."""
     return float(f"{value:.10g}")
 
 
 def wilson(resolved: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Wilson's score interval of resolved/total, as (low, high) shares.
+    """Returns Wilson's score interval of resolved/total, as (low, high) shares.
 
     Source: Wilson 1927; method 3 of Newcombe 1998, Statistics in Medicine 17:857-872. Raises InputError if
     total is 0 or resolved is not between 0 and total.

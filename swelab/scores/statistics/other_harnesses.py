@@ -11,8 +11,7 @@ from swelab.records.score_records import Score
 from swelab.records.typed import TypedRecord, field
 
 RESOLVED = ("resolved_ids", "ids_resolved", "resolved")
-"""Keys of the list of resolved instances in files of harnesses: SWE-bench, SWE-smith, the leaderboard's
-results."""
+"""Keys of the list of resolved instances in files of SWE-bench, SWE-smith and the leaderboard."""
 OTHERS = (
     "unresolved_ids",
     "ids_unresolved",
@@ -26,11 +25,11 @@ OTHERS = (
     "no_generation",
     "no_logs",
 )
-"""Keys of lists with further instances of the benchmark, none of which counts as resolved."""
+"""Keys of lists with further instances of the benchmark. None of these instances counts as resolved."""
 
 
 class Result(TypedRecord):
-    """A policy's verdicts, as far as a file has them."""
+    """A policy's verdicts, as far as a file contains them."""
 
     policy: str = field("who acted")
     hash: str | None = field("of the benchmark, where the file says")
@@ -40,10 +39,10 @@ class Result(TypedRecord):
 
 
 def read_result(path: Path) -> Result:
-    """A policy's verdicts from a file.
+    """Reads a policy's verdicts from a file or folder. Raises InputError.
 
-    path: a score or a report of ours; a report of SWE-bench's harness, sb-cli or SWE-smith; a folder with one
-    of these for each run; or the folder of an evaluation. Raises InputError.
+    path: a score or report of ours; a report of SWE-bench's harness, sb-cli or SWE-smith; a folder with one
+    of these files per run; or the folder of an evaluation.
     """
     if not path.is_dir():
         return _one(path)
@@ -76,7 +75,7 @@ def read_result(path: Path) -> Result:
 
 
 def known_ids(results: Iterable[Result]) -> set[str]:
-    """All instances that at least one of the results names."""
+    """Returns all instances that at least one of the results names."""
     return {name for result in results for name in result.instances}
 
 
@@ -119,10 +118,10 @@ def _foreign(content: Record, path: Path) -> Result:
 
 
 def on_one_benchmark(results: Iterable[tuple[Path, Result]]) -> list[str]:
-    """Makes the results name the same instances, and states the assumptions.
+    """Makes the results name the same instances. Returns the assumptions that this needs.
 
-    An instance that a report does not name counts as not resolved. Raises InputError if the results cannot
-    be of one benchmark, or if none has its size.
+    An instance that a report does not name counts as not resolved. Raises InputError if the results cannot be
+    of the same benchmark, or if no result has the benchmark's size.
     """
     found = list(results)
     hashes = {result.hash for _, result in found if result.hash}

@@ -1,4 +1,4 @@
-"""Two resolve rates on the same tasks: test, interval of the difference, and detectable difference."""
+"""Compares two resolve rates on the same tasks: test, interval, and detectable difference."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Rate = tuple[float, float, float]
 
 
 def heads(tosses: int) -> Iterator[float]:
-    """The probabilities of 0, 1, ..., `tosses` heads of a fair coin, each exact up to the last bit."""
+    """Yields the probabilities of 0, 1, ..., `tosses` heads of a fair coin, each exact up to the last bit."""
     ways, all_ways = 1, 2**tosses
     for found in range(tosses + 1):
         yield ways / all_ways
@@ -26,8 +26,8 @@ def heads(tosses: int) -> Iterator[float]:
 
 @dataclass(frozen=True)
 class PairCounts:
-    """Counts of two policies on the same tasks: resolved by both, by the second only (gained), by the first
-    only (lost), by neither."""
+    """Counts of tasks that two policies attempted.
+    both: resolved by both. gained: only by the second. lost: only by the first. neither: by neither."""
 
     both: int
     gained: int
@@ -41,15 +41,13 @@ class PairCounts:
 
     @property
     def difference(self) -> float:
-        """Rate of the second policy minus rate of the first, -1..1."""
+        """Rate of the second policy minus the rate of the first, -1..1."""
         return (self.gained - self.lost) / self.total
 
 
 def pair(first: Mapping[str, bool], second: Mapping[str, bool]) -> PairCounts:
-    """Counts pairs of verdicts (resolved or not, by instance id).
-
-    Raises InputError with the ids that only one side has, or if there is no pair.
-    """
+    """Counts pairs of verdicts. Each side maps an instance id to whether the instance is resolved.
+    Raises InputError with the ids that only one side has, or if there is no pair."""
     for here, there, side in ((first, second, "first"), (second, first, "second")):
         alone = sorted(here.keys() - there.keys())
         if alone:
@@ -69,19 +67,18 @@ def pair(first: Mapping[str, bool], second: Mapping[str, bool]) -> PairCounts:
 
 
 def mcnemar_exact(gained: int, lost: int) -> float:
-    """Two-sided p-value of McNemar's exact conditional test; 1 if no pair is discordant.
-
-    Source: McNemar 1947; the binomial test of gained among the discordant pairs against 1/2.
-    """
+    """Returns the two-sided p-value of McNemar's exact conditional test, or 1 without discordant pairs.
+    Source: McNemar 1947; the binomial test of gained among the discordant pairs against 1/2."""
     tail = fsum(islice(heads(gained + lost), min(gained, lost) + 1))
     return rounded(min(1.0, 2 * tail))
 
 
 def paired_interval(pairs: PairCounts, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Interval of `pairs.difference`, as (low, high).
+    """Returns the interval of `pairs.difference`, as (low, high).
 
-    Source: method 10 of Newcombe 1998, Statistics in Medicine 17:2635-2650: distances to the Wilson limits of
-    both rates, combined in quadrature less the (continuity-corrected) correlation of the pairs.
+    Source: method 10 of Newcombe 1998, Statistics in Medicine 17:2635-2650. The distances to the Wilson
+    limits of both rates are combined in quadrature, minus the (continuity-corrected) correlation of the
+    pairs.
     """
     total = pairs.total
     before, after = (
@@ -92,10 +89,8 @@ def paired_interval(pairs: PairCounts, confidence: float = CONFIDENCE) -> tuple[
 
 
 def newcombe(difference: float, before: Rate, after: Rate, correlation: float) -> tuple[float, float]:
-    """Interval of a difference (after minus before) of two correlated rates, as (low, high).
-
-    Source: method 10 of Newcombe 1998; the limits of both rates are given.
-    """
+    """Returns the interval of a difference (after minus before) of two correlated rates, as (low, high).
+    Source: method 10 of Newcombe 1998, with given limits of both rates."""
     (rate_before, low_before, high_before), (rate_after, low_after, high_after) = before, after
 
     def distance(down: float, up: float) -> float:
@@ -123,10 +118,10 @@ def _correlation(pairs: PairCounts) -> float:
 def detectable_difference(
     pairs: PairCounts, confidence: float = CONFIDENCE, power: float = POWER
 ) -> float | None:
-    """Smallest true difference detected with `power`, at the observed discordance; None if there is none.
+    """Returns the smallest true difference detected with `power`, at the observed discordance, or None.
 
-    Source: Connor 1987, Biometrics 43:207-211 (normal approximation, unconditional), solved for the
-    difference with the observed share of discordant pairs.
+    Source: Connor 1987, Biometrics 43:207-211 (normal approximation, unconditional). It is solved for the
+    difference, with the observed share of discordant pairs.
     """
     share = (pairs.gained + pairs.lost) / pairs.total
     alpha, beta = ndtri((1 + confidence) / 2), ndtri(power)

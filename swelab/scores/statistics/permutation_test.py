@@ -1,7 +1,7 @@
-"""Two policies on the same tasks, one or several runs each, and many policies at once.
+"""Compares two policies on the same tasks, with one or several runs each, and many policies at once.
 
 A task counts once, by the difference of the policies' shares of resolved attempts. So the test asks whether
-one policy is better on tasks like these, not whether they differ on some task.
+one policy is better on tasks like these, not whether the policies differ on some task.
 """
 
 from collections import Counter
@@ -16,14 +16,14 @@ from swelab.scores.statistics.one_rate import CONFIDENCE, rounded
 from swelab.scores.statistics.paired_rates import POWER, Rate, heads, newcombe
 
 FINEST = 2520
-"""Shares are counted in steps of 1/FINEST if their common denominator is larger. FINEST is divisible by 1 to
-10."""
+"""Shares are counted in steps of 1/FINEST if their common denominator is larger than FINEST.
+FINEST is divisible by 1 to 10."""
 
 Shares = Sequence[tuple[int, int]]
 
 
 def share_differences(first: Shares, second: Shares) -> list[int]:
-    """Differences (second minus first) of resolved/attempted by task, in a common unit."""
+    """Returns the difference (second minus first) of resolved/attempted for each task, in a common unit."""
     whole = lcm(*{attempted for side in (first, second) for _, attempted in side})
     whole = min(whole, FINEST)
     differences = ((d / n - c / m) for (c, m), (d, n) in zip(first, second, strict=True))
@@ -31,11 +31,12 @@ def share_differences(first: Shares, second: Shares) -> list[int]:
 
 
 def sign_flip(differences: Sequence[int]) -> float:
-    """Two-sided p-value of the paired permutation test on the sum of differences; 1 if all are 0.
+    """Returns the two-sided p-value of the paired permutation test on the sum of differences.
 
-    Exact: it counts every way to swap the two policies on each task, on the lattice of sums (Fisher 1935, The
-    Design of Experiments, 21; the counting after Pagano and Tritchler 1983, JASA 78:435-440). With one run
-    each, differences are -1, 0 or 1 and this is McNemar's exact test.
+    The p-value is 1 if all differences are 0. The test is exact: it counts every way to swap the two policies
+    on each task, on the lattice of sums (Fisher 1935, The Design of Experiments, 21; the counting after
+    Pagano and Tritchler 1983, JASA 78:435-440). With one run each, differences are -1, 0 or 1, and this is
+    McNemar's exact test.
     """
     sizes = Counter(abs(each) for each in differences if each)
     if not sizes:
@@ -54,11 +55,12 @@ def sign_flip(differences: Sequence[int]) -> float:
 
 
 def difference_interval(first: Shares, second: Shares, confidence: float = CONFIDENCE) -> Interval:
-    """Interval of the mean difference (second minus first) of shares by task.
+    """Returns the interval of the mean difference (second minus first) of the tasks' shares.
 
-    The intervals of both means, combined in quadrature minus the correlation of the shares: method 10 of
-    Newcombe 1998, Statistics in Medicine 17:2635-2650, with intervals for several attempts in the place of
-    Wilson's, as Zou and Donner 2008, Statistics in Medicine 27:1693-1702, generalize it.
+    The intervals of both means are combined in quadrature, minus the correlation of the shares. This is
+    method 10 of Newcombe 1998, Statistics in Medicine 17:2635-2650, with intervals for several attempts in
+    place of Wilson's. Zou and Donner 2008, Statistics in Medicine 27:1693-1702, generalize the method in this
+    way.
     """
     rates, sides = list[Rate](), list[np.ndarray]()
     for side in (first, second):
@@ -71,7 +73,7 @@ def difference_interval(first: Shares, second: Shares, confidence: float = CONFI
 
 
 def correlation(first: np.ndarray, second: np.ndarray) -> float:
-    """Pearson's correlation; 0 if one side does not vary."""
+    """Returns Pearson's correlation, or 0 if one side does not vary."""
     across = float(np.std(first) * np.std(second))
     return (
         float(np.mean((first - first.mean()) * (second - second.mean()))) / across if across > 1e-12 else 0.0
@@ -81,9 +83,10 @@ def correlation(first: np.ndarray, second: np.ndarray) -> float:
 def found_difference(
     first: Shares, second: Shares, confidence: float = CONFIDENCE, power: float = POWER
 ) -> float | None:
-    """Smallest true difference detected with `power` at the variance of these differences; None if it is 0.
+    """Returns the smallest true difference detected with `power`, or None if the differences do not vary.
 
-    Source: Miller 2024, arXiv:2411.00640, section 5 (normal approximation).
+    Source: Miller 2024, arXiv:2411.00640, section 5 (normal approximation), with the variance of these
+    differences.
     """
     differences = [d / n - c / m for (c, m), (d, n) in zip(first, second, strict=True)]
     spread = float(np.std(differences, ddof=1)) if len(differences) > 1 else 0.0
@@ -92,9 +95,10 @@ def found_difference(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values of several tests, in their order. They control the chance of any false positive.
+    """Returns adjusted p-values of several tests, in order.
 
-    Source: Holm 1979, Scandinavian Journal of Statistics 6:65-70.
+    The adjusted values control the chance of any false positive. Source: Holm 1979, Scandinavian Journal of
+    Statistics 6:65-70.
     """
     adjusted, least = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
