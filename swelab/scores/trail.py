@@ -16,7 +16,7 @@ class Trail:
     Paths are relative to the working folder."""
 
     stages: dict[str, Manifest] = field(default_factory=dict)
-    """Manifests by their path."""
+    """Maps the path of a manifest to the manifest."""
     makers: dict[str, str] = field(default_factory=dict)
     """Maps a file to the path of the manifest of the stage that wrote the file."""
     files: dict[str, None] = field(default_factory=dict)

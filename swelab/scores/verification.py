@@ -40,7 +40,7 @@ class Verification:
 
     digests: dict[str, str] = field(default_factory=dict)
     withheld: dict[str, str] = field(default_factory=dict)
-    """Hashes of withheld files, which are not present."""
+    """Maps the path of a withheld file to its hash. Withheld files are not present."""
     judged: int = 0
     unjudged: int = 0
     """Number of verdicts judged again from stored test runs, and of verdicts whose runs are not here."""

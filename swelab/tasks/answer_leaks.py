@@ -1,9 +1,9 @@
 """Finds leaked answers: searches all files that an agent can read for the lines of gold patches.
 
-A window is three successive lines, without blank lines and indentation, that only the fixed files contain. A
-file that the patch does not change leaks the answer if it contains half of a task's windows. The files of a
+A window is three successive lines that only the fixed files contain. Blank lines and indentation are ignored.
+A file that the patch does not change leaks the answer if it contains half of a task's windows. The files of a
 repository are indexed once for all its tasks. The toolbox, interpreters and images are searched inside a
-sandbox, by one `grep` for many tasks.
+sandbox, with one `grep` for many tasks.
 """
 
 import ast
@@ -31,10 +31,10 @@ from swelab.tasks.patch_text import file_changes
 
 LINES = 3
 LEAST_CHARACTERS = 24
-"""Minimum number of characters of a window; shorter windows occur everywhere."""
+"""Minimum number of characters of a window. Shorter windows occur everywhere."""
 BIGGEST_FILE = 1 << 20
 BLOCK = 2000
-"""How many tasks one search covers."""
+"""Number of tasks that one search covers."""
 _MOST_BYTES = 256 << 20
 _LIMITS = Limits(wall_seconds=600, cpu_seconds=600, memory_bytes=4 << 30, file_bytes=2 * _MOST_BYTES)
 
@@ -43,8 +43,7 @@ Window = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Answer:
-    """The windows of one answer (lines that only a task's fixed files contain), and the names of these
-    files."""
+    """The windows of one answer: lines that only a task's fixed files contain. paths: the fixed files."""
 
     instance_id: str
     windows: frozenset[Window]
@@ -52,12 +51,12 @@ class Answer:
     what: str = "the answer"
 
     def is_told(self, count: int) -> bool:
-        """Whether a file that contains this many of the windows leaks the answer."""
+        """Returns whether a file that contains `count` of the windows leaks the answer."""
         return 2 * count >= len(self.windows) > 0
 
 
 def answer_of(task: Task) -> Answer:
-    """The windows of a task's gold patch."""
+    """Returns the windows of a task's gold patch."""
     broken, fixed = ("+", "-") if task.is_bug else ("-", "+")
     changes = list(file_changes(task.patch))
     found = set[Window]()
@@ -68,7 +67,7 @@ def answer_of(task: Task) -> Answer:
 
 
 def hidden_of(task: Task, tree: Path) -> Answer:
-    """The windows of a task's hidden tests, from its clean tree; none if its tests are visible."""
+    """Returns the windows of a task's hidden tests in its clean tree, or none if its tests are visible."""
     names = {test.rpartition("::")[2].partition("[")[0] for test in task.FAIL_TO_PASS}
     found = set[Window]()
     for path in task.failing_files if task.hidden_tests else ():
@@ -81,7 +80,7 @@ def hidden_of(task: Task, tree: Path) -> Answer:
 
 
 def windows(lines: Iterable[str]) -> Iterator[Window]:
-    """All groups of LINES successive lines that are long enough to identify an answer."""
+    """Yields all groups of LINES successive lines that are long enough to identify an answer."""
     kept = [line for line in map(str.strip, lines) if line]
     for start in range(len(kept) - LINES + 1):
         window = tuple(kept[start : start + LINES])
@@ -92,8 +91,8 @@ def windows(lines: Iterable[str]) -> Iterator[Window]:
 def find_leaks(
     tasks: Iterable[Task], store: RepoStore, backend: Backend, images: Mapping[str, Image]
 ) -> Iterator[Leak]:
-    """Finds the files in tasks' sandboxes that leak the tasks' answers. Raises SandboxError, InputError (no
-    archive), OSError."""
+    """Yields a leak for each file in tasks' sandboxes that reveals a task's answer.
+    Raises SandboxError, OSError, and InputError if an archive is missing."""
     rows = iter(tasks)
     while block := list(islice(rows, BLOCK)):
         groups: dict[Image | None, list[Answer]] = {}
@@ -114,7 +113,7 @@ def find_leaks(
 
 
 def refused_leaks(leaks: Iterable[Leak]) -> dict[str, str]:
-    """The reason why a task cannot be used, by instance id."""
+    """Maps the instance id of a task with a leak to the reason why the task cannot be used."""
     return {leak.instance_id: f"its answer can be read: {leak.what}" for leak in leaks}
 
 
@@ -123,7 +122,7 @@ def _leak(answer: Answer, path: str) -> Leak:
 
 
 class _Repository:
-    """Index of a clean tree: which of its files contain each window."""
+    """Index of a clean tree: which files contain each window."""
 
     def __init__(self, tree: Path):
         self._files: list[str] = []
@@ -135,7 +134,7 @@ class _Repository:
                 self._files.append(str(path.relative_to(tree)))
 
     def find(self, answer: Answer) -> str:
-        """A file that contains an answer; "" for none."""
+        """Returns a file that leaks an answer, or ""."""
         holders = Counter(
             number for window in answer.windows for number in self._holders.get(hash(window), ())
         )
@@ -158,7 +157,7 @@ def _sandbox(backend: Backend, image: Image | None) -> Sandbox:
 
 
 def search(sandbox: Sandbox, answers: Sequence[Answer]) -> Iterator[Leak]:
-    """Finds the answers that files of a sandbox contain. Raises SandboxError."""
+    """Yields the answers that files of a sandbox leak. Raises SandboxError."""
     owners: dict[Window, list[Answer]] = {}
     for answer in answers:
         for window in answer.windows:
@@ -176,7 +175,7 @@ def search(sandbox: Sandbox, answers: Sequence[Answer]) -> Iterator[Leak]:
 
 
 def _candidates(sandbox: Sandbox, answers: Sequence[Answer]) -> Iterator[tuple[str, list[str]]]:
-    """(path, lines) of each file that contains the longest line of a window."""
+    """Yields (path, lines) of each file that contains the longest line of a window."""
     needles = {max(window, key=len) for answer in answers for window in answer.windows}
     suffixes = {PurePosixPath(path).suffix for answer in answers for path in answer.paths} - {""}
     names = " -o ".join(f"-name {shlex.quote(f'*{suffix}*')}" for suffix in sorted(suffixes)) or "-true"

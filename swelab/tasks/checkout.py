@@ -1,7 +1,7 @@
 """Makes a working copy with the bug from a repository archive and a task row.
 
-The clean tree is a task's repository without the bug; it never enters a sandbox. A checkout is a copy of it
-with the bug's patch applied and a single commit, so that no history shows the clean code.
+The clean tree is a task's repository without the bug; it never enters a sandbox. A checkout is a copy of the
+clean tree with the bug's patch applied, as a single commit. So no history shows the clean code.
 """
 
 import errno
@@ -34,7 +34,7 @@ GIT_ENVIRONMENT = {
 }
 
 SECONDS = 946_684_800
-"""Modification time of every file of a checkout: the date of its commit."""
+"""Modification time of every file of a checkout: the date of the checkout's commit."""
 
 _HALF_CHARACTER = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
@@ -43,7 +43,7 @@ GIT = ("git", "-c", "core.fsync=none", "-c", "maintenance.auto=false", "-c", "co
 
 
 def git(tree: Path, *arguments: str, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Runs git in a trusted `tree` with a fixed identity, date and configuration; does not raise."""
+    """Runs git in a trusted `tree` with a fixed identity, date and configuration. Does not raise."""
     return subprocess.run(
         [*GIT, *arguments],
         cwd=tree,
@@ -54,12 +54,12 @@ def git(tree: Path, *arguments: str, data: bytes | None = None) -> subprocess.Co
 
 
 def _done(tree: Path, *arguments: str) -> None:
-    """Like `git`, but raises OSError when git fails."""
+    """Like `git`, but raises OSError if git fails."""
     _check(git(tree, *arguments), tree)
 
 
 def _check(done: subprocess.CompletedProcess[bytes], tree: Path) -> None:
-    """Raises OSError if git failed; its number is ENOSPC if the disk is full."""
+    """Raises OSError if git failed. The error number is ENOSPC if the disk is full."""
     if done.returncode:
         fault = shorten(done.stderr.decode(errors="replace"))
         full = os.strerror(errno.ENOSPC) in fault or is_full(tree)
@@ -68,8 +68,8 @@ def _check(done: subprocess.CompletedProcess[bytes], tree: Path) -> None:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A private folder, removed at the block's end; folders that killed processes left are removed by a later
-    run."""
+    """Yields a private folder, which is removed after the block.
+    A later run removes folders that killed processes left."""
     folder = ScratchFolder(scratch_base())
     try:
         yield folder.path
@@ -78,10 +78,8 @@ def scratch_folder() -> Iterator[Path]:
 
 
 class RepoStore:
-    """Clean trees of repository archives (`<repos_dir>/<recipe>.tar`), each content unpacked once.
-
-    Only the store may use `cache_dir`. Thread-safe.
-    """
+    """Clean trees of repository archives (`<repos_dir>/<recipe>.tar`). Each content is unpacked once.
+    Only the store may use `cache_dir`. Thread-safe."""
 
     def __init__(self, repos_dir: str | Path, cache_dir: str | Path):
         self.repos_dir, self.cache_dir = Path(repos_dir), Path(cache_dir)
@@ -91,17 +89,18 @@ class RepoStore:
         self._empty: Path | None = None
 
     def digest(self, task: Task) -> str:
-        """SHA-256 of the task's source: the files in its row, or its archive and the part of the archive."""
+        """Returns the SHA-256 of the task's source.
+        The source is the files in the task's row, or its archive and the part of the archive."""
         if task.files:
             return digest([dict(file) for file in task.files])
         archive = self._unpacked(task)[0]
         return digest([archive, task.part]) if task.part else archive
 
     def clean_tree(self, task: Task) -> Path:
-        """Folder with the repository, or the task's part of it, without the bug.
+        """Returns a folder with the repository, or with the task's part of it, without the bug.
 
-        If the task's row holds its files, the folder has these, with the bug. Raises InputError (the archive
-        is missing or broken, or has no such part).
+        If the task's row contains the files, the folder has these files, with the bug. Raises InputError if
+        the archive is missing or broken, or has no such part.
         """
         if task.files:
             return self._written(task)
@@ -115,11 +114,10 @@ class RepoStore:
         return part
 
     def checkout(self, task: Task, destination: Path, *, for_agent: bool = False) -> None:
-        """Makes `destination`: the clean tree with the bug applied, as one commit; all files have one
-        modification time.
+        """Makes `destination`: the clean tree with the bug applied, as one commit.
 
-        for_agent: leave out the files of hidden tests. The same task gives the same commit hash. Raises
-        InputError when the bug's patch does not apply.
+        All files have the same modification time. The same task gives the same commit hash. for_agent: omit
+        the files of hidden tests. Raises InputError if the bug's patch does not apply.
         """
         if task.files:
             destination.mkdir(parents=True)
@@ -139,14 +137,14 @@ class RepoStore:
 
     @contextmanager
     def scratch_checkout(self, task: Task, *, for_agent: bool = False) -> Iterator[Path]:
-        """A temporary folder with the tree that `checkout` makes. Raises InputError."""
+        """Yields a temporary folder with the tree that `checkout` makes. Raises InputError."""
         with tempfile.TemporaryDirectory(dir=self.cache_dir) as scratch:
             tree = Path(scratch) / "tree"
             self.checkout(task, tree, for_agent=for_agent)
             yield tree
 
     def _empty_repository(self) -> Path:
-        """The .git folder of a repository without commits; made once."""
+        """Returns the .git folder of a repository without commits, which is made once."""
         with self._lock:
             if self._empty is None:
                 place = Path(tempfile.mkdtemp(prefix=".empty.", dir=self.cache_dir))
@@ -155,7 +153,7 @@ class RepoStore:
             return self._empty
 
     def _written(self, task: Task) -> Path:
-        """The folder with the files of a task's row; written once."""
+        """Returns the folder with the files of a task's row, which are written once."""
         tree = self.cache_dir / f"files.{self.digest(task)[:32]}"
         with self._lock:
             if not tree.is_dir():
@@ -199,7 +197,8 @@ class RepoStore:
 
 
 def _apply_bug(task: Task, tree: Path) -> None:
-    """Applies a task's bug to `tree`. Raises InputError (its patch does not apply), OSError (no room)."""
+    """Applies a task's bug to `tree`.
+    Raises InputError if the bug's patch does not apply, and OSError if the disk is full."""
     applied = git(tree, "apply", "--whitespace=nowarn", "-", data=encode_patch(task.patch))
     if applied.returncode:
         fault = shorten(applied.stderr.decode(errors="replace"))
@@ -209,7 +208,8 @@ def _apply_bug(task: Task, tree: Path) -> None:
 
 
 def write_files(task: Task, tree: Path) -> None:
-    """Writes the files of a task's row into the folder `tree`. Raises InputError (a path that leaves it)."""
+    """Writes the files of a task's row into the folder `tree`.
+    Raises InputError if a path leaves the folder."""
     for file in task.files:
         if not is_inside(file.path):
             raise InputError(f"the path {file.path!r} leaves the checkout", task.instance_id, "a path in it")
@@ -220,15 +220,15 @@ def write_files(task: Task, tree: Path) -> None:
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path can name a file of a checkout: relative, normalised, and not in .git."""
+    """Returns whether a path can name a file of a checkout: relative, normalized, and not in .git."""
     parts = PurePosixPath(path).parts
     bad = path.startswith("/") or "\\" in path or "\0" in path or not parts
     return not bad and ".." not in parts and ".git" not in parts and "/".join(parts) == path
 
 
 def _set_one_age(tree: Path) -> None:
-    """Gives all files below `tree` one modification time; otherwise the newest file would be the one with the
-    bug."""
+    """Gives all files below `tree` the same modification time.
+    Otherwise the newest file would show the bug."""
     times = (SECONDS, SECONDS)
     for folder, _, names in os.walk(tree, topdown=False):
         for name in names:
@@ -237,10 +237,8 @@ def _set_one_age(tree: Path) -> None:
 
 
 def unpack(tar: tarfile.TarFile, folder: Path) -> None:
-    """Writes the plain files of `tar` under `folder`. Raises tarfile.TarError on anything else.
-
-    The standard library's own filter for this is missing from Debian's Python 3.11.2.
-    """
+    """Writes the plain files of `tar` under `folder`. Raises tarfile.TarError for anything else.
+    The standard library's own filter for this is missing in Debian's Python 3.11.2."""
     for member in tar:
         parts = PurePosixPath(member.name).parts
         if member.name.startswith("/") or ".." in parts or not (member.isfile() or member.isdir()):
@@ -255,25 +253,26 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
 
 
 def encode_patch(text: str) -> bytes:
-    """The bytes that were read as this patch (bytes that were not UTF-8 are lone surrogates in it).
+    """Returns the bytes from which this patch was decoded.
 
-    A text that no bytes can have made (`is_encodable` is false) gets bytes that no other text has.
+    In a decoded patch, bytes that were not UTF-8 are lone surrogates. A text that no bytes decode to
+    (`is_encodable` is false) is encoded to bytes that no other text has.
     """
     return text.encode("utf-8", "surrogateescape" if is_encodable(text) else "surrogatepass")
 
 
 def is_encodable(text: str) -> bool:
-    """Whether some bytes decode to this patch: it has no lone surrogates except U+DC80 to U+DCFF."""
+    """Returns whether some bytes decode to this patch: no lone surrogates except U+DC80 to U+DCFF."""
     return not _HALF_CHARACTER.search(text)
 
 
 def decode_patch(data: bytes) -> str:
-    """The inverse of `encode_patch`."""
+    """Decodes a patch. The inverse of `encode_patch`."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def gold_patch(store: RepoStore, task: Task) -> str:
-    """The gold fix of a task: a unified diff from the checkout with the bug to the clean tree."""
+    """Returns the gold fix of a task: a unified diff from the checkout with the bug to the clean tree."""
     with store.scratch_checkout(task) as tree:
         _check(git(tree, "apply", "-R", "--whitespace=nowarn", "-", data=encode_patch(task.patch)), tree)
         diff = git(tree, "diff", "--binary", "HEAD")

@@ -1,4 +1,4 @@
-"""Applies the criteria of a subset recipe to rows of a published set; names the criterion that fails."""
+"""Applies the criteria of a subset recipe to rows of a published set, and names the criterion that fails."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -20,27 +20,26 @@ MEASURES: dict[str, Callable[[Task], int]] = {
     "patch_lines": lambda row: patch_size(row.patch)[0],
     "patch_files": lambda row: patch_size(row.patch)[1],
 }
-"""The measures for `min_...` and `max_...`, by name: tests, characters of the issue, changed lines, files."""
+"""Measures for `min_...` and `max_...`: tests, characters of the issue, changed lines, changed files."""
 OF_ANSWERS = ("fail_to_pass", "patch_lines", "patch_files")
-"""Measures that are unknown for a task with private answers; we do not apply their bounds to such tasks."""
+"""Measures that are unknown for a task with private answers. Their bounds are not applied to such tasks."""
 
 
 class Criteria:
-    """The criteria of a recipe. ratings: difficulty by instance id, for the criterion `ratings`.
-
-    Raises InputError: an invalid pattern, bounds that no row can meet, missing ratings.
-    """
+    """The criteria of a recipe. ratings: difficulty of each instance id, for the criterion `ratings`.
+    Raises InputError for an invalid pattern, for bounds that no row can meet, and for missing ratings."""
 
     def __init__(self, criteria: subset.Criteria, ratings: Mapping[str, int] | None = None):
         self._tests = [*_by_name(criteria), *_by_bound(criteria), *_by_rating(criteria, ratings)]
 
     def miss(self, row: Task) -> str:
-        """The first criterion that a row does not meet, or ""."""
+        """Returns the first criterion that a row does not meet, or ""."""
         return next((name for name, meets in self._tests if not meets(row)), "")
 
 
 def read_ratings(path: str | Path) -> dict[str, int]:
-    """The difficulty of each rated instance, from our records or SWE-smith's records. Raises InputError."""
+    """Maps each rated instance to its difficulty. Raises InputError.
+    The file contains our records or SWE-smith's records."""
     found = {}
     for row in read_jsonl(path):
         if "outcome" in row:

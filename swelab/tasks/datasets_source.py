@@ -1,4 +1,4 @@
-"""Source of tasks `dataset`: a published set in SWE-smith's or SWE-bench's schema, or a local copy of one."""
+"""The task source `dataset`: a published set in SWE-smith's or SWE-bench's schema, or a local copy."""
 
 import re
 import sys
@@ -21,7 +21,7 @@ from swelab.tasks.sampling import ordered_ids
 DOWNLOADS = Path("results/downloads/datasets")
 _HUB_NAME = re.compile(r"([A-Za-z0-9._-]+/[A-Za-z0-9._-]+)(?:@([0-9a-f]{40}))?")
 AT_ONCE = 256
-"""Number of a file's rows held in memory: a published set is larger than the part that we use."""
+"""Number of a file's rows held in memory. A published set is larger than the part that is used."""
 
 
 def make_tasks(
@@ -30,14 +30,15 @@ def make_tasks(
     excluded: Iterable[Task] = (),
     ratings: Mapping[str, int] | None = None,
 ) -> tuple[Sequence[Task], dict[str, int]]:
-    """Rows of a published set that meet the recipe's criteria, and how many were dropped by reason.
+    """Returns the rows of a published set that meet the recipe's criteria, and dropped rows by reason.
 
-    A row is dropped for the first reason that holds. Rows keep all their keys; lists written as JSON strings
-    become lists. A larger limit gives the same first rows. A row keeps its publisher's meaning: SWE-smith's
-    `patch` is the bug, SWE-bench's is the fix. A row without patch or tests is dropped, unless the recipe's
-    answers are private; then the row is marked as private. downloads: folder for the files of published sets.
-    excluded: tasks whose instance, repository at a commit, or change no row may share. ratings: difficulty by
-    instance. Raises InputError naming the file, the row and the field; HubError.
+    The second value maps a reason to a count. A row is dropped for the first reason that applies. Rows keep
+    all their keys; lists written as JSON strings become lists. A larger limit gives the same first rows. A
+    row keeps its publisher's meaning: SWE-smith's `patch` is the bug, SWE-bench's is the fix. A row without
+    patch or tests is dropped, unless the recipe's answers are private; then the row is marked as private.
+    downloads: folder for the files of published sets. excluded: tasks with which no row may share the
+    instance, the repository at a commit, or the change. ratings: difficulty of each instance. Raises
+    InputError naming the file, the row and the field; HubError.
     """
     criteria, others = Criteria(recipe.criteria, ratings), Identities.of(excluded)
     drops: Counter[str] = Counter()
@@ -72,10 +73,10 @@ def make_tasks(
 def named_set(
     data: str, split: str = "test", files: Sequence[str] = (), expected: str = "or owner/set"
 ) -> DatasetSubset:
-    """The recipe for a name that a user gave: a file, or `owner/set` or `owner/set@<commit>` on the hub.
+    """Returns the recipe for a file, or for `owner/set` or `owner/set@<commit>` on the hub.
 
-    Without a commit, the newest is used. expected: for the error message, what else the caller accepts.
-    Raises InputError if it is none of these; HubError.
+    Without a commit, the newest commit is used. expected: for the error message, other values that the caller
+    accepts. Raises HubError, and InputError if `data` has none of these forms.
     """
     if Path(data).is_file():
         return DatasetSubset(source="dataset", path=data)
@@ -89,19 +90,15 @@ def named_set(
 
 
 def named_rows(data: str | Path, split: str = "test") -> Sequence[Task]:
-    """All rows of the file or set that a user named (see `named_set`), in our form or as published.
-
-    The rows are stored on disk. Raises InputError, HubError.
-    """
+    """Returns all rows of the file or set that a user named (see `named_set`), in our form or as published.
+    The rows are stored on disk. Raises InputError, HubError."""
     rows, _ = make_tasks(named_set(str(data), split))
     return rows
 
 
 def raw_rows(recipe: DatasetSubset, downloads: Path = DOWNLOADS) -> Iterator[tuple[str, Any]]:
-    """Yields (where the row is, row): file and line for JSON Lines, otherwise file and number from 0.
-
-    Rows are as published. Raises InputError, HubError.
-    """
+    """Yields (location, row). Rows are as published. Raises InputError, HubError.
+    A location is file and line for JSON Lines, otherwise file and row number from 0."""
     if path := recipe.path:
         yield from _placed(Path(path).expanduser())
     elif not recipe.dataset:

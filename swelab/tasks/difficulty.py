@@ -1,4 +1,4 @@
-"""Rates how hard tasks are: a model reads issue and patch and answers with one word, which has a rating."""
+"""Rates how hard tasks are. A model reads issue and patch and answers with one word, which has a rating."""
 
 import re
 from collections import Counter
@@ -28,7 +28,7 @@ from swelab.records.task_records import Difficulty, Task
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.S)
 _LABEL = re.compile(r"(?:(?:the )?(?:rating|difficulty|answer)(?: is)?:?\s*)?(.*)", re.I | re.S)
 MARKS = " \t\r\n*_`'\"#.!:"
-"""Characters that may surround the word: white space, markup, punctuation at a sentence's end."""
+"""Characters that may surround the word: white space, markup, punctuation at the end of a sentence."""
 _KINDS = ("hosted", "checkpoint")
 
 
@@ -41,11 +41,11 @@ def rate_tasks(
     progress: Path,
     workers: int,
 ) -> Iterator[Difficulty]:
-    """Yields a record of difficulty for each task, in the tasks' order; rows are stored on disk.
+    """Yields a record of difficulty for each task, in the order of the tasks. Rows are stored on disk.
 
     Tasks with a rating in the journal `progress` are not rated again; tasks with another outcome are. Raises
-    InputError (a policy that cannot answer, a broken template, a refusal of the service), ServingError,
-    BudgetSpent, ShardLost (more ratings were lost than the policy's `max_lost`).
+    InputError if the policy cannot answer, the template is broken, or the service refuses. Raises
+    ServingError, BudgetSpent, and ShardLost if more ratings were lost than the policy's `max_lost`.
     """
     if policy.kind not in _KINDS:
         wanted = f"one that answers: {' or '.join(_KINDS)}"
@@ -82,8 +82,8 @@ def rate_tasks(
 def _items(
     tasks: Iterable[Task], rater: Rater, settings: str, journal: Journal, spool: Spool
 ) -> Iterator[tuple[str, Record]]:
-    """Yields (journal key, instance) of each task; its messages go to the spool, and the instance has their
-    number."""
+    """Yields (journal key, instance) of each task.
+    The messages go to the spool, and the instance contains their number in the spool."""
     for task in tasks:
         messages = prompt(task, rater)
         key = _fresh(journal, digest([settings, task.instance_id, messages]))
@@ -92,7 +92,7 @@ def _items(
 
 
 def rating_losses(policy: Policy, name: str) -> Losses[Difficulty]:
-    """How many ratings may be lost, and the function that describes a loss: the service and its answer."""
+    """Returns how many ratings may be lost, and a function that describes a lost rating."""
     words = f"{RolloutEnd.MODEL_LOST} at {service_of(policy)}"
     most = policy.max_lost or 0
     return Losses(most, lambda record: f"{words}: {record.answer}", name, "ratings")
@@ -104,14 +104,14 @@ def _rated(item: Record, spool: Spool, model_for: ModelFor, rater: Rater) -> Dif
 
 
 def _fresh(journal: Journal, key: str) -> str:
-    """The journal key of a task; each unreadable answer leads to a new key."""
+    """Returns the journal key of a task. Each unreadable answer leads to a new key."""
     while key in journal and journal.get(key)["outcome"] == "unreadable":
         key = digest([key, "again"])
     return key
 
 
 def prompt(task: Task, rater: Rater) -> list[dict[str, str]]:
-    """The messages that ask for a task's difficulty. Raises InputError for a broken template."""
+    """Returns the messages that ask for a task's difficulty. Raises InputError for a broken template."""
     try:
         return [
             {
@@ -132,7 +132,7 @@ def _template(text: str) -> Template:
 
 
 def rate(instance_id: str, messages: list[dict[str, str]], model: Any, rater: Rater) -> Difficulty:
-    """Rates a task by a model; queries the model again if its answer is none of the words."""
+    """Rates a task with a model. Asks the model again if the answer is none of the words."""
     outcome, word, said = "unreadable", "", ""
     usage: Counter[str] = Counter()
     words = ", ".join(rater.ratings)
@@ -170,7 +170,7 @@ def rate(instance_id: str, messages: list[dict[str, str]], model: Any, rater: Ra
 
 
 def read_word(answer: str, words: Iterable[str]) -> str:
-    """The word, if the answer is nothing else; otherwise "", since a sentence may mean the opposite."""
+    """Returns the word if the answer is nothing else, otherwise "". A sentence may mean the opposite."""
     text = _THOUGHT.sub("", answer).strip(MARKS)
     stripped = _LABEL.fullmatch(text)
     bare = (stripped[1] if stripped else text).strip(MARKS).lower()
@@ -187,7 +187,8 @@ class Ratings:
         self.cost = 0.0
 
     def count(self, records: Iterable[Difficulty]) -> Iterator[Difficulty]:
-        """Yields the same records, and counts them. Raises Fault after the last one if none has a rating."""
+        """Yields the same records and counts them.
+        Raises Fault after the last one if no record has a rating."""
         for record in records:
             self.outcomes[record.outcome] += 1
             self.asked_again += record.attempts > 1
@@ -201,7 +202,7 @@ class Ratings:
 
     @property
     def facts(self) -> Record:
-        """Counts of tasks by outcome and by word, the mean rating, and the cost in dollars."""
+        """Returns counts of tasks by outcome and by word, the mean rating, and the cost in dollars."""
         rated = self.outcomes["rated"]
         return {
             "outcomes": dict(sorted(self.outcomes.items())),

@@ -1,4 +1,4 @@
-"""Proves that a policy was not trained on what it is scored on."""
+"""Checks that a policy was not trained on the tasks on which it is scored."""
 
 from collections.abc import Iterable
 
@@ -11,12 +11,13 @@ SHOWN = 5
 
 
 def check_disjoint(train: Iterable[Task], heldout: Iterable[Task], same_commit: str = "refuse") -> Record:
-    """Returns, for both sides, the numbers of instances, functions, bugs, and repositories at a commit.
+    """Returns how many instances, functions, bugs, and repositories at a commit each side has.
 
-    A function is (repository recipe, "path::Qual.name"); rows of a published set have none. A bug is its
-    row's hash, or the hash of the change that repairs it. A commit from which tasks of both sides start is an
-    error too; with `same_commit` "report", the result only lists it under `same_commit`. Raises InputError
-    that lists what both sides share, or training tasks that belong to published evaluation sets.
+    A function is (repository recipe, "path::Qual.name"); rows of a published set have no functions. A bug is
+    its row's hash, or the hash of the change that repairs it. A commit from which tasks of both sides start
+    is an error, too. With `same_commit` "report", the result only lists the commit under `same_commit`.
+    Raises InputError with the items that both sides share, or the training tasks that belong to published
+    evaluation sets.
     """
     known = EvaluationTasks()
     sides = {"train": _identities(map(known.note, train)), "heldout": _identities(heldout)}

@@ -1,8 +1,8 @@
-"""The drill: a small real Python package made from a seed, with one-line bugs, judged by its own tests.
+"""Makes the drill: a small Python package from a seed, with one-line bugs and its own tests.
 
 Modules do not import each other. So a task's tests are the tests of its module, and one run of the test suite
-judges one bug in each module at once. With `layout: two-file`, each module has its own folder with its test,
-and a task's checkout contains only that folder.
+judges one bug in each module. With `layout: two-file`, each module has its own folder with its test, and a
+task's checkout contains only that folder.
 """
 
 import difflib
@@ -29,7 +29,7 @@ from swelab.tasks.forge.operators import chosen
 from swelab.tasks.split import bug_hash, side_of
 
 VERSION = 1
-"""Part of every journal key: raise it if the same bug could now get another verdict."""
+"""Part of every journal key. Increase it if the same bug could now get another verdict."""
 TEST_COMMAND = "python -m pytest -rA --tb=no -q -p no:cacheprovider"
 STATUS = re.compile(rb"^(PASSED|FAILED|ERROR) (\S+)", re.MULTILINE)
 RUN_LIMITS = Limits(wall_seconds=120, cpu_seconds=120, output_bytes=8 << 20)
@@ -37,8 +37,7 @@ RUN_LIMITS = Limits(wall_seconds=120, cpu_seconds=120, output_bytes=8 << 20)
 
 @dataclass(frozen=True)
 class Bug:
-    """A candidate: one mutation of one function. line: number of the line with the function's `def` in the
-    module, from 1."""
+    """A candidate: one mutation of one function. line: line number (from 1) of the function's `def`."""
 
     function: Function
     mutation: Mutation
@@ -50,8 +49,8 @@ class Bug:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The test ids of a module, grouped by result with the bug. reason: why the bug cannot be a task, or
-    ""."""
+    """The test ids of a module, grouped by result with the bug.
+    reason: why the bug cannot be a task, or ""."""
 
     failed: tuple[str, ...]
     passed: tuple[str, ...]
@@ -59,7 +58,7 @@ class Verdict:
 
 
 def candidates(modules: dict[str, list[Function]], seed: int) -> list[Bug]:
-    """All bugs of the catalogue in seeded order; mutation operators take turns."""
+    """Returns all bugs of the catalogue in seeded order. Mutation operators take turns."""
     found: dict[str, Bug] = {}
     for functions in modules.values():
         clean = module_text(functions)
@@ -88,10 +87,11 @@ def make_tasks(
     workers: int,
     configs: Path = recipes.CONFIGS,
 ) -> tuple[list[Task], dict[str, int]]:
-    """Task rows of a `drill` subset, and how many candidates were dropped by reason.
+    """Returns the task rows of a `drill` subset, and how many candidates were dropped for each reason.
 
-    repo_tars: the archive by name of its repository recipe. progress: journal of verdicts. A larger limit
-    gives the same first rows. Raises InputError (an archive that its recipe would not make), SandboxLost.
+    repo_tars: maps a repository recipe's name to its archive. progress: journal of verdicts. A larger limit
+    gives the same first rows. Raises SandboxLost, and InputError if an archive is not the one that its recipe
+    makes.
     """
     (name, archive), *_ = repo_tars.items()
     settings = recipes.named(REPO, name, configs)
@@ -121,7 +121,8 @@ def make_tasks(
 
 
 def _queue(recipe: DrillSubset, name: str, modules: dict[str, list[Function]]) -> list[Bug]:
-    """Candidates on the subset's side, with the recipe's operators, at most a limit for each function."""
+    """Returns candidates on the subset's side of the split, with the recipe's operators.
+    The number of candidates per function is limited."""
     found = []
     taken: Counter[str] = Counter()
     bugs = candidates(modules, recipe.seed)
@@ -137,14 +138,14 @@ def _queue(recipe: DrillSubset, name: str, modules: dict[str, list[Function]]) -
 
 
 class Judge:
-    """Gets verdicts from the package's tests; one sandbox run judges many modules with one bug each."""
+    """Gets verdicts from the package's tests. One sandbox run judges many modules with one bug each."""
 
     def __init__(self, backend: Backend, tree: Path, sha256: str, journal: Journal, workers: int):
         self.backend, self.tree, self.sha256 = backend, tree, sha256
         self.journal, self.workers = journal, workers
 
     def verdicts(self, bugs: list[Bug]) -> list[Verdict]:
-        """The verdict on each bug, in order; new ones are journalled. Raises SandboxLost."""
+        """Returns the verdict on each bug, in order. New verdicts are journalled. Raises SandboxLost."""
         rounds: list[dict[str, Bug]] = []
         for bug in bugs:
             if self._key(bug) in self.journal:
@@ -163,7 +164,7 @@ class Judge:
         return digest([VERSION, self.sha256, TEST_COMMAND, bug.patch])
 
     def _round(self, batch: dict[str, Bug]) -> dict[str, Record]:
-        """Statuses of three runs, by module path: one of the clean code, two of the code with the bugs."""
+        """Maps a module path to statuses of three runs: one of the clean code, two of the code with bugs."""
         tests = " ".join(_placed(path, test_path(path)) for path in batch)
         runs = []
         with self.backend.start(self.tree, limits=RUN_LIMITS) as sandbox:
@@ -193,13 +194,13 @@ class Judge:
 
 
 def _placed(path: str, name: str) -> str:
-    """Path in the archive of `name`, a task's module or its test file."""
+    """Returns the path in the archive of `name`, which is a task's module or its test file."""
     part = part_of(path)
     return f"{part}/{name}" if part else name
 
 
 def task_row(name: str, sha256: str, bug: Bug, verdict: Verdict) -> Task:
-    """A row in SWE-smith's schema, with fields of ours added."""
+    """Returns a row in SWE-smith's schema, with additional fields of ours."""
     function, op = bug.function, bug.mutation.op
     mirror = f"swelab__{name}.{sha256[:8]}"
     row = Task(

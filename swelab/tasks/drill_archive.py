@@ -1,4 +1,4 @@
-"""The code of a drill repository: functions drawn from a seed, and the archive that contains them."""
+"""Makes the code of a drill repository, from a seed, and the archive that contains the code."""
 
 import random
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ A generated package of small functions with exact tests: `python -m pytest`.
 
 
 def catalogue(recipe: DrillRepo) -> dict[str, list[Function]]:
-    """Clean functions by module path; they depend only on the repository recipe. Raises InputError."""
+    """Maps module paths to clean functions. They depend only on the repository recipe. Raises InputError."""
     rng = random.Random(recipe.seed)
     alone = recipe.layout == "two-file"
     paths = [f"{package}{'_' if alone else '/'}{module}.py" for package in PACKAGES for module in MODULES]
@@ -56,13 +56,13 @@ def catalogue(recipe: DrillRepo) -> dict[str, list[Function]]:
 
 
 def module_text(functions: Iterable[Function], name: str = "", mutation: Mutation | None = None) -> str:
-    """Source of one module; its function `name` has the bug `mutation`."""
+    """Returns the source of a module whose function `name` has the bug `mutation`."""
     blocks = ["\n".join(f.lines(mutation if f.name == name else None)) for f in functions]
     return "\n\n\n".join(blocks) + "\n"
 
 
 def test_text(functions: list[Function]) -> str:
-    """Source of the tests of one module: one test for each function, with all its cases."""
+    """Returns the source of a module's tests: one test for each function, with all its cases."""
     module = functions[0].path.removesuffix(".py").replace("/", ".")
     names = "".join(f"    {f.name},\n" for f in functions)
     tests = [
@@ -72,7 +72,7 @@ def test_text(functions: list[Function]) -> str:
 
 
 def build_repo(recipe: DrillRepo) -> bytes:
-    """Tar of the clean code; the same recipe gives the same bytes. Raises InputError."""
+    """Returns a tar of the clean code. The same recipe gives the same bytes. Raises InputError."""
     if recipe.layout == "two-file":
         return write_tar(
             {

@@ -1,8 +1,8 @@
-"""The drill repository's words, functions, mutations and issue texts: pure and seeded.
+"""The drill repository's words, functions, mutations and issue texts, all drawn from a seed.
 
-A drill function is named `verb_noun`, has a body of one or two lines, and its own tests. Its mutations follow
-the procedural generators of SWE-smith (Yang et al., 2025): change an operator or a constant, swap operands,
-drop a return.
+A drill function is named `verb_noun`. It has a body of one or two lines, and its own tests. Its mutations
+follow the procedural generators of SWE-smith (Yang et al., 2025): change an operator or a constant, swap
+operands, drop a return.
 """
 
 import random
@@ -36,7 +36,7 @@ SYMBOLS = {"+": "sum", "-": "difference", "*": "product"}
 COMPARES = {"<": "less than", ">": "more than", "<=": "at most", ">=": "at least"}
 SHAPES = ("arith", "total", "compare", "pick", "scale", "cut")
 FILE_SHAPES = (*SHAPES, "offset", "offset")
-"""Shapes of functions in two-file tasks. The right number of an `offset` is only visible in a test run."""
+"""Shapes of functions in two-file tasks. The right number of an `offset` shows only in a test run."""
 FRAMES = (
     "{name} in {path} should {want}.\n{test} fails.",
     "{test} fails.\n{name} in {path} should {want}.",
@@ -46,7 +46,7 @@ FRAMES = (
 
 @dataclass(frozen=True)
 class Mutation:
-    """One bug: line `line` (from 0) of the body becomes `text`. wants: sentences on the right behaviour."""
+    """One bug: line `line` (from 0) of the body becomes `text`. wants: sentences on the correct behaviour."""
 
     op: str
     line: int
@@ -66,7 +66,7 @@ class Function:
     mutations: tuple[Mutation, ...]
 
     def lines(self, mutation: Mutation | None = None) -> list[str]:
-        """Source lines; with the bug, if `mutation` is given."""
+        """Returns the source lines, with the bug if `mutation` is given."""
         body = list(self.body)
         if mutation is not None:
             body[mutation.line] = mutation.text
@@ -89,19 +89,19 @@ class Function:
 
 
 def test_path(path: str) -> str:
-    """`depot/batch.py` -> `tests/test_depot_batch.py`; in a two-file task `a.py` -> `test_a.py`."""
+    """Converts `depot/batch.py` to `tests/test_depot_batch.py`; in a two-file task `a.py` to `test_a.py`."""
     return "tests/test_" + path.replace("/", "_") if "/" in path else f"test_{path}"
 
 
 def part_of(path: str) -> str:
-    """The folder of the archive from which a two-file task's checkout is made; "" means the whole archive."""
+    """Returns the archive's folder with a two-file task's checkout, or "" for the whole archive."""
     return "" if "/" in path else path.removesuffix(".py")
 
 
 def _cases(
     args: tuple[str, ...], name: str, expression: str, points: Sequence[tuple[object, ...]]
 ) -> tuple[str, ...]:
-    """Expressions `name(point) == value` for the test; computes the value from `expression`."""
+    """Returns expressions `name(point) == value` for the test. Computes the value from `expression`."""
     found = []
     for point in points:
         value = eval(expression, {"__builtins__": {"min": min, "max": max}}, dict(zip(args, point)))  # noqa: S307
@@ -195,7 +195,7 @@ def _offset(rng: random.Random, name: str, path: str) -> Function:
 
 
 def make_function(rng: random.Random, name: str, path: str, shape: str) -> Function:
-    """A clean function of the given shape (one of FILE_SHAPES); its details come from `rng`."""
+    """Makes a clean function of the given shape (one of FILE_SHAPES). Its details are drawn from `rng`."""
     if shape in ("arith", "total"):
         return _arith(rng, name, path, shape == "total")
     shapes = {"compare": _compare, "pick": _pick, "scale": _scale, "cut": _cut, "offset": _offset}
@@ -203,7 +203,7 @@ def make_function(rng: random.Random, name: str, path: str, shape: str) -> Funct
 
 
 def issue(rng: random.Random, function: Function, mutation: Mutation) -> str:
-    """Problem statement: what should happen and which test fails, but never the edit itself."""
+    """Returns the problem statement: what should happen and which test fails, but never the edit itself."""
     return rng.choice(FRAMES).format(
         name=function.name, path=function.path, test=function.test, want=rng.choice(mutation.wants)
     )

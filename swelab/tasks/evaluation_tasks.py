@@ -1,4 +1,4 @@
-"""Refuses tasks of published evaluation sets for training and validation."""
+"""Refuses to train or validate on tasks of published evaluation sets."""
 
 from collections import Counter
 
@@ -14,7 +14,7 @@ class EvaluationTasks:
         self.first: dict[str, str] = {}
 
     def note(self, task: Task) -> Task:
-        """The task itself, counted."""
+        """Counts a task and returns it."""
         self.total += 1
         if name := task.evaluation_set:
             self.counts[name] += 1
@@ -22,8 +22,8 @@ class EvaluationTasks:
         return task
 
     def refuse(self, use: str) -> None:
-        """Raises InputError if a counted task belongs to an evaluation set. use: the intended use of the
-        tasks."""
+        """Raises InputError if a counted task belongs to an evaluation set.
+        use: intended use of the tasks."""
         if not self.counts:
             return
         told = "; ".join(

@@ -1,4 +1,4 @@
-"""Writes a subset in forms for other programs: names, rows for harnesses, prompts for RL trainers."""
+"""Writes a subset in other programs' formats: names, rows for harnesses, prompts for RL trainers."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -16,16 +16,16 @@ from swelab.tasks.published_rows import is_private
 LISTS = ("instance_ids.txt", "docker_images.txt")
 ROWS = ("evaluation.jsonl", "gold.jsonl", "slime.jsonl", "miles.jsonl")
 SUBSETS = {"xingyaoww/": "gym", "swebench/sweb.eval.": "verified"}
-"""Miles' name of a set, keyed by the prefix of the names of the set's images."""
+"""Maps the prefix of a set's image names to Miles' name of the set."""
 
 Form = Callable[[Task], Record | None]
 
 
 def export(tasks: Iterable[Task], folder: Path, *, name: str, recipe: Subset, images: Path | None) -> Record:
-    """Writes the files LISTS and ROWS into `folder`; returns their numbers of lines, and what was left out.
+    """Writes the files LISTS and ROWS into `folder`. Returns their line counts and what was omitted.
 
     name, recipe: the subset's name and recipe. images: record of pulled images, whose digests are written.
-    Rows are read one at a time. Raises InputError: no task, text that is no image's name.
+    Rows are read one at a time. Raises InputError if there is no task, or if a text is not an image name.
     """
     digests = _digests(images)
     counts, left_out, seen = Counter[str](), Counter[str](), set[str]()
@@ -64,10 +64,8 @@ def export(tasks: Iterable[Task], folder: Path, *, name: str, recipe: Subset, im
 
 
 def docker_image(task: Task, digests: Mapping[str, str]) -> str:
-    """The name of a task's image for `docker pull`, with its digest if the digest is known; "" for no image.
-
-    Tasks that we make have no image of their own. Raises InputError for text that is no image's name.
-    """
+    """Returns the name of a task's image for `docker pull`, with its digest if known, or "" for no image.
+    Tasks that we make have no image of their own. Raises InputError for a text that is not an image name."""
     if not task.in_image:
         return ""
     written = image_name(task)
@@ -80,19 +78,19 @@ def docker_image(task: Task, digests: Mapping[str, str]) -> str:
 
 
 def _why_none(task: Task) -> str:
-    """The reason why a task has no row in a file."""
+    """Returns the reason why a task has no row in a file."""
     if task.answers:
         return "private answers" if is_private(task) else "no repair is known as a patch"
     return "binary patch"
 
 
 def evaluation_row(task: Task) -> Record:
-    """The row in the form that slime's evaluation and the harnesses of SWE-bench and SWE-smith read."""
+    """Returns the row for slime's evaluation and for the harnesses of SWE-bench and SWE-smith."""
     return {name: value for name, value in task.items() if name != "source"}
 
 
 def gold_prediction(task: Task) -> Record | None:
-    """The repair as a prediction; None if the bug is binary or no repair is known."""
+    """Returns the repair as a prediction, or None if the bug is binary or no repair is known."""
     if task.answers:
         return None
     try:
@@ -103,7 +101,7 @@ def gold_prediction(task: Task) -> Record | None:
 
 
 def slime_row(task: Task, data_source: str) -> Record:
-    """slime's prompt row: {text, metadata: {instance, data_source}}."""
+    """Returns slime's prompt row: {text, metadata: {instance, data_source}}."""
     instance = evaluation_row(task) | ({"image_name": image_name(task)} if "image_name" in task else {})
     return {
         "text": task.problem_statement,
@@ -112,7 +110,8 @@ def slime_row(task: Task, data_source: str) -> Record:
 
 
 def miles_row(task: Task, name: str, split: str) -> Record:
-    """Miles' prompt row: {prompt, metadata: {columns, subset, split}}; columns are the row's own fields."""
+    """Returns Miles' prompt row: {prompt, metadata: {columns, subset, split}}.
+    columns: the row's own fields."""
     instance: dict[str, Any] = evaluation_row(task)
     image = image_name(task) if "image_name" in task or "image" in task else ""
     known = (word for start, word in SUBSETS.items() if image.removeprefix("docker.io/").startswith(start))

@@ -1,7 +1,5 @@
-"""Tasks that hide their failing tests from the agent, both in its checkout and in the statement.
-
-As in SWE-smith, the files of these tests are absent from the agent's checkout. The grader has them.
-"""
+"""Hides a task's failing tests from the agent, in the checkout and in the problem statement.
+As in SWE-smith, the files of these tests are absent from the agent's checkout. The grader has them."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -15,8 +13,8 @@ _ENDING = "; the test ends with"
 def hide_tests(rows: Iterable[Task], drops: dict[str, int]) -> Iterator[Task]:
     """Yields rows with `hidden_tests`, whose statements name no test to repair and no expected value.
 
-    A row cannot hide tests in files that its patch changes (doctests), nor tests whose names do not include a
-    file. Such a row is dropped, and counted in `drops` as `tests_in_sources`.
+    Tests cannot be hidden in files that the row's patch changes (doctests), or if their names do not include
+    a file. Such a row is dropped, and counted in `drops` as `tests_in_sources`.
     """
     for row in rows:
         files = set(row.failing_files)
@@ -29,7 +27,7 @@ def hide_tests(rows: Iterable[Task], drops: dict[str, int]) -> Iterator[Task]:
 
 
 def without_tests(statement: str, tests: Iterable[str]) -> str:
-    """A problem statement without the sentences that name the tests, and without the output of tests."""
+    """Returns a problem statement without the sentences that name tests, and without test output."""
     names = sorted({name for test in tests for name in _names(test)}, key=len, reverse=True)
     any_name = re.compile("|".join(rf"(?<![\w./]){re.escape(name)}(?![\w/])" for name in names) or "(?!)")
     kept: list[str] = []
@@ -44,7 +42,7 @@ def without_tests(statement: str, tests: Iterable[str]) -> str:
 
 
 def names_a_test(task: Task) -> bool:
-    """Whether the statement names a test to repair, by its id or by its function."""
+    """Returns whether the statement names a test to repair, by the test's id or function."""
     for test in task.FAIL_TO_PASS:
         function = test.rpartition("::")[2].partition("[")[0].partition(" (")[0]
         names = (test, function) if "test" in function.lower() else (test,)
@@ -54,14 +52,14 @@ def names_a_test(task: Task) -> bool:
 
 
 def _names(test: str) -> tuple[str, ...]:
-    """A test's id, its file, and its function's name."""
+    """Returns a test's id, its file, and its function's name."""
     path, _, name = test.partition("::")
     function = name.rpartition("::")[2].partition("[")[0]
     return tuple(each for each in (test, path, function) if each)
 
 
 def _without(line: str, names: re.Pattern[str]) -> str:
-    """A line without the clauses that name a test; "" for a list item that names a test."""
+    """Returns a line without the clauses that name a test, or "" for a list item that names a test."""
     if not names.search(line):
         return line
     if line.lstrip().startswith(("- ", "* ")):

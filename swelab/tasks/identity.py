@@ -1,4 +1,4 @@
-"""Identity of tasks: two tasks are the same if they share the instance, the start commit, or the repair."""
+"""Identity of tasks. Two tasks are the same if they share the instance, the start commit, or the repair."""
 
 import hashlib
 import re
@@ -13,11 +13,11 @@ _COMMIT = re.compile(r"[0-9a-f]{8,64}")
 
 
 def repo_commit(task: Task) -> str:
-    """ "owner/name@commit" of the code that a published row starts from: lower case, 8 digits; or "".
+    """Returns "owner/name@commit" of the code that a published row starts from, in lower case, or "".
 
-    SWE-smith's rows have this repository and commit in the name of the mirror repository; their `base_commit`
-    is a commit of the mirror. Tasks made here get "": train and held-out tasks share their repositories, and
-    are kept apart by function.
+    The commit has 8 digits. SWE-smith's rows have this repository and commit in the name of the mirror
+    repository; their `base_commit` is a commit of the mirror. Tasks made here have "", because train and
+    held-out tasks share their repositories, and are separated by function.
     """
     if not task.in_image:
         return ""
@@ -29,17 +29,18 @@ def repo_commit(task: Task) -> str:
 
 
 def change(task: Task) -> str:
-    """The hash of a task's bug: from our own row, otherwise from the repairing change; "" if unknown."""
+    """Returns the hash of a task's bug from our own row, or else from the repairing change.
+    Returns "" if unknown."""
     if task.bug and not task.in_image:
         return task.bug
     return change_hash(task.patch, backwards=task.is_bug) if task.patch else ""
 
 
 def change_hash(patch: str, backwards: bool = False) -> str:
-    """Hash (16 hex digits) of a patch's files, changed and context lines, not of its line numbers.
+    """Returns a hash (16 hex digits) of a patch's files and lines, but not of its line numbers.
 
-    backwards: hash the reversed patch. So a mirrored pull request, whose row has the bug, gets the hash of
-    the same pull request in a set whose rows have the fix.
+    Changed lines and context lines count. backwards: hash the reversed patch. So a mirrored pull request,
+    whose row has the bug, gets the same hash as the pull request in a set whose rows have the fix.
     """
     removed, added = ("+", "-") if backwards else ("-", "+")
     text: list[str] = []
@@ -67,7 +68,7 @@ class Identities:
 
     @classmethod
     def of(cls, tasks: Iterable[Task]) -> "Identities":
-        """The identities of these tasks; reads one task at a time."""
+        """Returns the identities of these tasks. Reads one task at a time."""
         found = cls()
         for task in tasks:
             found.instance.add(task.instance_id)
@@ -78,7 +79,8 @@ class Identities:
         return found
 
     def shares(self, task: Task) -> str:
-        """Which identity a task shares: excluded_instance, excluded_repo_commit, excluded_patch, or ""."""
+        """Returns which identity a task shares, as the reason to exclude it, or "".
+        The reasons are excluded_instance, excluded_repo_commit and excluded_patch."""
         if task.instance_id in self.instance:
             return "excluded_instance"
         if self.repo_commit and repo_commit(task) in self.repo_commit:

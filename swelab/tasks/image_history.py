@@ -1,7 +1,5 @@
-"""Brings an image's repository to a task's start: the history up to the base commit, and nothing later.
-
-All commands run inside the sandbox, so that a repository's configuration runs nothing on this machine.
-"""
+"""Resets an image's repository to a task's start: the history up to the base commit, and nothing later.
+All commands run inside the sandbox, so that a repository's configuration runs nothing on this machine."""
 
 import re
 import secrets
@@ -25,16 +23,16 @@ _PATH = re.compile(r"^(?:---|\+\+\+) (?:[ab]/)(.+?)(?:\t.*)?$", re.M)
 
 
 class HistoryRefused(Fault):
-    """The later commits of a repository cannot be removed, or its HEAD is not at the task's base commit."""
+    """Raised if later commits cannot be removed, or if HEAD is not at the task's base commit."""
 
 
 def patched_files(task: Task) -> list[str]:
-    """Paths that the row's patch changes, in their order."""
+    """Returns the paths that the row's patch changes, in order."""
     return list(dict.fromkeys(_PATH.findall(task.patch)))
 
 
 def start_files(task: Task) -> dict[str, bytes]:
-    """Returns the files for `start_command`, by name. The patch file is empty if the patch is the answer."""
+    """Maps names to the files for `start_command`. The patch file is empty if the patch is the answer."""
     lists = {"touched": patched_files(task), "removed": task.failing_files if task.is_bug else []}
     files = {"scrub.sh": SCRIPT.read_bytes(), "patch": encode_patch(task.patch if task.is_bug else "")}
     for name, paths in lists.items():
@@ -44,10 +42,8 @@ def start_files(task: Task) -> dict[str, bytes]:
 
 
 def start_command(task: Task, folder: str) -> str:
-    """The shell line that brings the repository in the working directory to the task's start.
-
-    folder: contains `start_files`; the command removes it. Raises HistoryRefused.
-    """
+    """Returns the shell line that resets the repository in the working directory to the task's start.
+    folder: contains `start_files`. The command removes the folder. Raises HistoryRefused."""
     kind, wanted = ("bug", task.instance_id) if task.is_bug else ("fix", task.base_commit or "")
     kind = "any" if task.by_script else kind
     if not re.fullmatch(r"[A-Za-z0-9_.+-]*", wanted):
@@ -56,13 +52,13 @@ def start_command(task: Task, folder: str) -> str:
 
 
 def prepare(sandbox: Sandbox, task: Task) -> str:
-    """Bring a fresh sandbox of the task's image to the task's start; returns its base commit.
+    """Resets a fresh sandbox of the task's image to the task's start. Returns the base commit.
 
-    SWE-bench's rows start at their base commit (or the benchmark's own set-up commit on it), with its
-    history. Rows whose patch is the bug start from one commit of the buggy tree without parents, so that no
-    branch and no parent shows the clean code. If the image's working copy has other changes, we commit them,
-    with the same hash each time. If a script judges the task, a plain folder becomes such a repository.
-    Raises HistoryRefused, SandboxError.
+    SWE-bench's rows start at their base commit with its history, or at the benchmark's own set-up commit on
+    it. Rows whose patch is the bug start from one commit of the buggy tree without parents, so that no branch
+    and no parent shows the clean code. Other changes in the image's working copy are committed, with the same
+    hash each time. If a script judges the task, a plain folder becomes such a repository. Raises
+    HistoryRefused, SandboxError.
     """
     folder = f"/tmp/swelab-{secrets.token_hex(8)}"
     command = start_command(task, folder)

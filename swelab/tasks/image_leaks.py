@@ -1,4 +1,4 @@
-"""Finds leaks of a task's answer in its image outside the history: fixed copies of files, other histories."""
+"""Finds leaks of a task's answer in its image: fixed copies of files, and other histories."""
 
 import re
 import secrets
@@ -15,7 +15,7 @@ from swelab.tasks.image_history import HistoryRefused, patched_files, prepare
 
 _AGAIN = f"-type d -samefile {WORKDIR} ! -path {WORKDIR}"  # the image's own name of its working directory
 ALL_FILES = f"\\( -path /proc -o -path /sys -o -path /dev -o {_AGAIN} \\) -prune -o -type f"
-"""Expression of `find /` that lists each regular file that an agent may see once."""
+"""Expression of `find /` that lists each regular file that an agent may see, once."""
 _LIST = f"find / {ALL_FILES} -print0"
 _LIMITS = Limits(wall_seconds=600, cpu_seconds=600, memory_bytes=4 << 30, file_bytes=1 << 30)
 _SPOILED = (".orig", ".rej", "~", ".bak", ".old")
@@ -24,7 +24,7 @@ _BIGGEST_COPY = 4 << 20
 
 
 def check_image(backend: Backend, image: Image, tasks: Sequence[Task]) -> tuple[int, list[Leak]]:
-    """(number of tasks checked, leaks) of an image, in a separate sandbox. Raises SandboxError."""
+    """Returns (number of tasks checked, leaks) of an image, in a separate sandbox. Raises SandboxError."""
     found = list[Leak]()
     with backend.start(None, image=image, limits=_LIMITS) as sandbox:
         files = _files(sandbox)
@@ -39,7 +39,7 @@ def check_image(backend: Backend, image: Image, tasks: Sequence[Task]) -> tuple[
 
 
 def _files(sandbox: Sandbox) -> list[str]:
-    """Paths of all regular files that an agent can see."""
+    """Returns the paths of all regular files that an agent can see."""
     paths = _output(sandbox, _LIST, 256 << 20).split(b"\0")[:-1]
     if not paths:
         raise SandboxLost("the files of the image could not be listed")
@@ -47,8 +47,8 @@ def _files(sandbox: Sandbox) -> list[str]:
 
 
 def _output(sandbox: Sandbox, command: str, most: int) -> bytes:
-    """The command's standard output, without additions of the image's shell; b"" if it is longer than
-    `most`."""
+    """Returns the command's standard output, or b"" if it is longer than `most`.
+    Output that the image's shell adds is excluded."""
     path = f"/tmp/swelab-{secrets.token_hex(8)}"
     sandbox.exec(f"( {command} ) > {path} 2>/dev/null", limits=_LIMITS).check()
     try:
@@ -73,7 +73,7 @@ def _solved(sandbox: Sandbox, task: Task, files: list[str]) -> Iterator[str]:
 
 
 def _is_copy(path: str, name: str, base: str) -> bool:
-    """Whether a path is the file's name in a folder of the same name, or that name with a backup suffix."""
+    """Returns whether `path` has the file's name and parent folder, or its name with a backup suffix."""
     last = path.rpartition("/")[2]
     if last == base:
         tail = "/".join(PurePosixPath(name).parts[-2:])
@@ -82,7 +82,7 @@ def _is_copy(path: str, name: str, base: str) -> bool:
 
 
 def _solves(content: bytes, task: Task, name: str) -> bool:
-    """Whether `content`, as the file `name`, contains the fix: the fix's patch can be reversed on it."""
+    """Returns whether `content`, as the file `name`, contains the fix: the fix can be reversed on it."""
     direction = [] if task.is_bug else ["-R"]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / name
@@ -107,7 +107,7 @@ def _literal(name: str) -> str:
 
 
 def _histories(sandbox: Sandbox, files: list[str]) -> Iterator[str]:
-    """Yields git object stores outside the repository that have the commit from which the task starts."""
+    """Yields git object stores outside the repository that contain the task's start commit."""
     own = f"{WORKDIR}/.git/objects"
     stores = {found[1] for path in files if (found := _STORE.fullmatch(path))} - {own}
     head = sandbox.exec("git -c safe.directory='*' rev-parse --verify -q HEAD").output.decode(

@@ -1,7 +1,5 @@
-"""Removes install steps from an eval script, to run them once when the task's image is pulled.
-
-SWE-Gym's scripts install under `set -e` before they test, but a sandbox has no network.
-"""
+"""Removes install steps from an eval script. They run once, when the task's image is pulled.
+SWE-Gym's scripts install packages under `set -e` before they test, but a sandbox has no network."""
 
 import re
 from collections.abc import Iterable
@@ -22,20 +20,18 @@ _BETWEEN = re.compile(r"(\s*(?:;|&&)\s*)")
 
 
 def without_installs(script: str) -> str:
-    """An eval script without its install steps.
+    """Returns an eval script without its install steps.
 
-    Lines that build the repository itself without a network (`setup.py`, `--no-build-isolation`) stay, since
-    the patch may change its sources. Lines after the first here document or `git checkout` stay too.
+    Lines that build the repository itself without a network (`setup.py`, `--no-build-isolation`) stay,
+    because the patch may change its sources. Lines after the first here document or `git checkout` stay, too.
     """
     head, tail = _halves(script)
     return "\n".join([*(_quoted(line) for line in head), *tail])
 
 
 def preparation(tasks: Iterable[Task]) -> str:
-    """Bash that runs the install steps of an image's tasks, each once; "" if there are none.
-
-    If a step fails, the script prints a line (INSTALL_FAILED, exit code, step) and ends.
-    """
+    """Returns Bash that runs the install steps of an image's tasks, each once, or "" if there are none.
+    If a step fails, the script prints a line (INSTALL_FAILED, exit code, step) and exits."""
     lines: list[str] = []
     for task in tasks:
         head, _ = _halves(task.eval_script or "")
@@ -53,7 +49,7 @@ def _halves(script: str) -> tuple[list[str], list[str]]:
 
 
 def _steps(line: str) -> list[str]:
-    """The install steps of a line, which may have several commands."""
+    """Returns the install steps of a line, which may have several commands."""
     return [part for part in _BETWEEN.split(line)[::2] if _STEP.match(part)]
 
 
@@ -68,7 +64,8 @@ def _quoted(line: str) -> str:
 
 
 def _prepared(line: str) -> list[str]:
-    """A line of an eval script for the preparation script, without options that end or trace the shell."""
+    """Converts a line of an eval script to lines of the preparation script.
+    Options that end or trace the shell are removed."""
     if re.match(r"\s*(?:#|set\s|git\s|$)", line):
         return []
     steps = _steps(line)

@@ -1,4 +1,4 @@
-"""Selects tasks by a policy's pass rate, computed from its graded attempts.
+"""Selects tasks by a policy's pass rate, computed from graded attempts.
 
 A pass rate shows how hard a task is for that policy. `difficulty.py` rates tasks in another way: a model
 reads issue and patch, and makes no attempt.
@@ -17,7 +17,7 @@ from swelab.records.task_records import Task
 
 @dataclass(frozen=True)
 class PassRate:
-    """How many of a policy's attempts at a task were judged, and how many of these solved it."""
+    """How many of a policy's attempts at a task were judged, and how many of them solved it."""
 
     solved: int
     attempts: int
@@ -30,8 +30,11 @@ class PassRate:
 
 @dataclass
 class TaskSelection:
-    """kept: names of selected tasks, in order; reasons: why other tasks are left out; rates: pass rates of
-    all tasks, by name."""
+    """The selected tasks.
+
+    kept: names of selected tasks, in order. reasons: maps other tasks to the reason why they are excluded.
+    rates: maps all tasks to their pass rates.
+    """
 
     kept: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
@@ -39,7 +42,7 @@ class TaskSelection:
 
     @property
     def facts(self) -> Record:
-        """For the manifest: the numbers of tasks left out, by reason, and how often each task was solved."""
+        """Facts for the manifest: excluded tasks by reason, and how often each task was solved."""
         reasons = Counter(self.reasons.values())
         return {
             "drops": dict(sorted(reasons.items())),
@@ -53,7 +56,8 @@ class TaskSelection:
 
 
 def pass_rates(grades: Iterable[Grade]) -> dict[str, PassRate]:
-    """The pass rate by instance id. Infrastructure losses do not count as attempts; other failures do."""
+    """Maps an instance id to its pass rate.
+    Attempts lost to infrastructure do not count; other failures do."""
     solved, attempts = Counter[str](), Counter[str]()
     for grade in grades:
         if grade.status not in LOST_GRADES:
@@ -63,10 +67,10 @@ def pass_rates(grades: Iterable[Grade]) -> dict[str, PassRate]:
 
 
 def choose(tasks: Iterable[Task], rates: Mapping[str, PassRate], recipe: AttemptedSubset) -> TaskSelection:
-    """The tasks whose pass rate is within the recipe's bounds, in the recipe's order.
+    """Selects the tasks whose pass rate is within the recipe's bounds, in the recipe's order.
 
-    `easy-first` sorts by falling pass rate; tasks with equal rates keep the order of `tasks`. Raises
-    InputError if no task is left.
+    `easy-first` puts tasks with a high pass rate first; tasks with equal rates keep the order of `tasks`.
+    Raises InputError if no task is left.
     """
     if not rates:
         what = f"no attempt at a task of {recipe.subset} was graded"
@@ -87,7 +91,7 @@ def choose(tasks: Iterable[Task], rates: Mapping[str, PassRate], recipe: Attempt
 
 
 def _why_not(rate: PassRate | None, recipe: AttemptedSubset) -> str:
-    """Why a task is left out, or ""."""
+    """Returns why a task is excluded, or ""."""
     if rate is None:
         return "not_attempted"
     if rate.share < recipe.at_least:

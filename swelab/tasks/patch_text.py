@@ -27,7 +27,7 @@ _SUFFIXES = {
     "typescript": "ts tsx mts cts",
 }
 LANGUAGES = {suffix: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
-"""Language by file suffix; the language of `h` depends on the other files."""
+"""Maps a file suffix to its language. The language of `h` depends on the other files."""
 _ALIASES = {
     "c++": "cpp",
     "c#": "csharp",
@@ -40,10 +40,10 @@ _ALIASES = {
 
 @dataclass
 class FileChange:
-    """One file of a patch: its name after the change (before the change, if the file is removed), and the
-    lines of its hunks.
+    """One file of a patch: its name and the lines of its hunks.
 
-    `lines` are (mark, text): "-" removed, "+" added, " " kept.
+    The name is the one after the change, or before the change if the file is removed. `lines` are (mark,
+    text), with "-" for removed, "+" for added and " " for unchanged lines.
     """
 
     path: str
@@ -56,7 +56,7 @@ class FileChange:
 
 
 def file_changes(patch: str) -> Iterator[FileChange]:
-    """The files of a patch in order; files without hunks (renamed, binary) have no lines."""
+    """Yields the files of a patch in order. Files without hunks (renamed, binary) have no lines."""
     current, before, after = FileChange(""), 0, 0
     for line in patch.split("\n"):
         if before > 0 or after > 0:
@@ -80,13 +80,13 @@ def file_changes(patch: str) -> Iterator[FileChange]:
 
 
 def patch_size(patch: str) -> tuple[int, int]:
-    """(lines added and removed, files) of a patch."""
+    """Returns (number of added and removed lines, number of files) of a patch."""
     files = list(file_changes(patch))
     return sum(file.changed for file in files), len({file.path for file in files})
 
 
 def language(task: Task) -> str:
-    """The row's own `language`, or the language of most lines that its patch changes; "" if unknown."""
+    """Returns the row's own `language`, or the language of most lines that its patch changes, or ""."""
     named = task.get("language") or task.get("repo_language")
     if isinstance(named, str) and named:
         return _ALIASES.get(named.lower(), named.lower())
@@ -103,7 +103,7 @@ def language(task: Task) -> str:
 
 
 def _last_name(line: str) -> str:
-    """The name after the change, from a line `diff --git a/name b/name`; "" for other lines."""
+    """Returns the name after the change, from a line `diff --git a/name b/name`, or "" for other lines."""
     return _name(line.rpartition(" b/")[2]) if line.startswith("diff --git ") and " b/" in line else ""
 
 
@@ -113,7 +113,7 @@ def _name(text: str) -> str:
 
 
 def reversed_patch(patch: str) -> str:
-    """The reverse of a text patch. Raises ValueError on a binary patch."""
+    """Returns the reverse of a text patch. Raises ValueError for a binary patch."""
     if "GIT binary patch" in patch:
         raise ValueError("a binary patch")
     out, old_name, before, after = [], "", 0, 0

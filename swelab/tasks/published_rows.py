@@ -11,17 +11,17 @@ LISTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 NAMES = ("instance_id", "repo")
 REQUIRED = (*NAMES, "patch", *LISTS)
 PROMPTS = ("prompt", "text")
-"""Keys under which a prompt row may hold the prompt."""
+"""Keys under which a prompt row may contain the prompt."""
 ROUTING = ("subset", "split", "agent_name")
 """Columns that Miles adds to the columns of an instance."""
 _SEPARATORS = {"swe-bench": ("swebench", "_1776_"), "swe-gym": ("xingyaoww", "_s_")}
 
 
 def read_row(raw: Any, where: str, images: str = "swe-bench") -> Task:
-    """Returns a task row that keeps all keys; lists written as JSON strings become lists.
+    """Returns a task row that keeps all keys. Lists written as JSON strings become lists.
 
-    `images` names the convention for rows that name no image: see `image_name`. Raises InputError naming the
-    row and the field; also for a prompt row that does not tell how to run its tests.
+    images: naming convention for rows that name no image, see `image_name`. Raises InputError naming the row
+    and the field. Raises InputError, too, for a prompt row that does not tell how to run its tests.
     """
     if not isinstance(raw, dict):
         raise InputError(f"a {type(raw).__name__}", where, "a JSON object")
@@ -53,13 +53,14 @@ def read_row(raw: Any, where: str, images: str = "swe-bench") -> Task:
 
 
 def is_private(task: Task) -> bool:
-    """Whether a task's patch and tests are unpublished: agents can attempt it, but we cannot judge it."""
+    """Returns whether a task's patch and tests are unpublished.
+    Agents can attempt such a task, but we cannot judge it."""
     return task.answers == "private"
 
 
 def lacks(row: Task) -> str:
-    """ "empty_" plus the name of the first empty required field, as in sets with private answers; "" if
-    there is none."""
+    """Returns "empty_" plus the name of the first empty required field, or "".
+    Sets with private answers have empty fields."""
     if row.by_script:
         return "" if row.verifier_tar else "empty_verifier_tar"
     wanted = ("FAIL_TO_PASS",) if row.answers == "none" else ("patch", "FAIL_TO_PASS")
@@ -67,15 +68,19 @@ def lacks(row: Task) -> str:
 
 
 def image_name(instance: str, images: str = "swe-bench") -> str:
-    """The name of an instance's image if its row has none, by the convention of SWE-bench or SWE-Gym."""
+    """Returns the name of an instance's image by the convention of SWE-bench or SWE-Gym.
+    It is used if the row names no image."""
     owner, separator = _SEPARATORS[images]
     return f"{owner}/sweb.eval.x86_64.{instance.replace('__', separator).lower()}:latest"
 
 
 @dataclass(frozen=True)
 class _Prompt:
-    """Content of a row. row: the instance; at: where the row holds the instance; images: naming convention of
-    its images, or ""; text: the prompt."""
+    """Content of a prompt row.
+
+    row: the instance. at: where the prompt row contains the instance. images: naming convention of the
+    instance's images, or "". text: the prompt.
+    """
 
     row: Record
     at: str = ""
@@ -84,11 +89,11 @@ class _Prompt:
 
 
 def _unwrapped(raw: Record, where: str) -> _Prompt:
-    """Finds the instance in a prompt row; any other row is itself the instance. Raises InputError.
+    """Finds the instance in a prompt row. Any other row is itself the instance. Raises InputError.
 
-    slime's rows are {text, metadata: {instance, data_source}} or {prompt, instance} or, from its coding
-    agent, {prompt, label, metadata: {remote_env_info}}; Miles' are {prompt, metadata: {columns, subset,
-    split}}.
+    slime's rows are {text, metadata: {instance, data_source}} or {prompt, instance}. Those of its coding
+    agent are {prompt, label, metadata: {remote_env_info}}. Miles' rows are {prompt, metadata: {columns,
+    subset, split}}.
     """
     prompt = next((name for name in PROMPTS if name in raw), "")
     if "instance_id" in raw or not prompt:
@@ -111,7 +116,7 @@ def _unwrapped(raw: Record, where: str) -> _Prompt:
 
 
 def _object(row: Record, name: str, where: str, at: str = "") -> Record:
-    """A copy of the object under a name in a prompt row. Raises InputError."""
+    """Returns a copy of the object under a name in a prompt row. Raises InputError."""
     if name not in row:
         raise InputError(f"field {at}{name} is missing", where, "the instance of the prompt in it")
     if not isinstance(row[name], dict):
@@ -121,7 +126,7 @@ def _object(row: Record, name: str, where: str, at: str = "") -> Record:
 
 
 def _text(prompt: Any) -> str:
-    """The issue in a prompt: the prompt itself, or the user's first message."""
+    """Returns the issue in a prompt: the prompt itself, or the user's first message."""
     if isinstance(prompt, str):
         return prompt
     turns = [each for each in prompt if isinstance(each, dict)] if isinstance(prompt, list) else []
@@ -130,9 +135,10 @@ def _text(prompt: Any) -> str:
 
 
 def _check_runnable(row: Record, where: str, at: str) -> None:
-    """Raises InputError for a prompt row's instance that has no script and no other way to run its tests. The
-    trainers of such rows run only the script. An empty script succeeds, so every patch that applies would be
-    rewarded.
+    """Raises InputError for an instance of a prompt row that does not tell how to run its tests.
+
+    The trainers of such rows run only the script. An empty script succeeds, so every patch that applies would
+    be rewarded.
     """
     if row.get("test_cmd"):
         return
@@ -146,7 +152,7 @@ def _check_runnable(row: Record, where: str, at: str) -> None:
 
 
 def _tests(value: Any, where: str, field: str) -> list[str]:
-    """A list of test ids, which SWE-bench writes as a JSON string."""
+    """Returns a list of test ids, which SWE-bench writes as a JSON string."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

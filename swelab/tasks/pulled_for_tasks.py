@@ -24,11 +24,11 @@ def pull_for_tasks(
     architecture: str = "amd64",
     workers: int = 4,
 ) -> Images:
-    """Pulls images and returns their record; resumable. tasks: lists of tasks by name of their image.
+    """Pulls images and returns the record of them. An interrupted call can be resumed.
 
-    store: folder for unpacked images, if the backend needs them; progress: journal; prefix: mirror to put
-    before names; workers: how many images to pull at once. Raises BackendMissing, RegistryUnreachable,
-    EngineFailed.
+    tasks: maps an image name to its tasks. store: folder for unpacked images, if the backend needs them.
+    progress: journal. prefix: mirror to put before names. workers: how many images to pull at once. Raises
+    BackendMissing, RegistryUnreachable, EngineFailed.
     """
     if not tasks:
         return Images(images={}, failed={}, counts={"named": 0})

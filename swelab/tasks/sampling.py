@@ -1,4 +1,4 @@
-"""The order in which rows of a published set are used: a limit takes the first rows."""
+"""Orders the rows of a published set. A limit takes the first rows."""
 
 import hashlib
 from collections import Counter
@@ -8,11 +8,12 @@ from swelab.configs.kinds.subset import DatasetSubset
 
 
 def ordered_ids(repos: Mapping[str, str], recipe: DatasetSubset) -> list[str]:
-    """Instance ids in the recipe's order. repos: repository by id, as published.
+    """Returns instance ids in the recipe's order. repos: maps an id to its repository, as published.
 
-    `order` seeded: by a hash of seed and id, so that other rows in the set change nothing. `stratify` equal:
-    repositories take turns; proportional: in each section of the order, repositories have about the same
-    shares as in the whole set. A larger limit gives the same first rows.
+    With `order` seeded, ids are sorted by a hash of seed and id, so that other rows in the set change
+    nothing. With `stratify` equal, repositories take turns. With `stratify` proportional, repositories have
+    about the same shares in each section of the order as in the whole set. A larger limit gives the same
+    first rows.
     """
     ids = list(repos)
     if recipe.order == "seeded":

@@ -1,4 +1,4 @@
-"""The registry of the sources of repositories and tasks."""
+"""The registry of the sources of repositories and of tasks."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
@@ -21,11 +21,11 @@ from swelab.tasks.hidden_tests import hide_tests
 from swelab.tasks.task_rows import read_tasks
 
 TaskStream = tuple[Iterable[Task], dict[str, int]]
-"""Task rows, and the numbers of dropped candidates by reason."""
+"""Task rows, and the number of dropped candidates for each reason."""
 
 
 def build_repo(recipe: Repo, cache_dir: Path) -> bytes:
-    """The repository archive of a recipe. Raises InputError."""
+    """Returns the repository archive of a recipe. Raises InputError."""
     if recipe.source == "drill":
         from swelab.tasks import drill_archive
 
@@ -50,11 +50,11 @@ def make_tasks(
     ratings: Path | None = None,
     usable: Callable[[Task], object] = lambda task: None,
 ) -> TaskStream:
-    """Task rows of a subset recipe. Only a source that runs tests opens the backend.
+    """Returns the task rows of a subset recipe. Only a source that runs tests opens the backend.
 
-    statuses: (log, parser name) -> status by test id. exclude: subset JSONs; published rows must share
-    nothing with their tasks; ratings: file with the difficulty of published rows; usable: raises InputError
-    for a foreign row whose tests cannot run here. Raises InputError, SandboxError.
+    statuses: maps (log, parser name) to the status of each test id. exclude: subset JSONs with whose tasks
+    published rows must share nothing. ratings: file with the difficulty of published rows. usable: raises
+    InputError for an external row whose tests cannot run here. Raises InputError, SandboxError.
     """
     if recipe.source == "kodcode":
         from swelab.tasks import kodcode
@@ -98,7 +98,7 @@ def _make(
 
 
 def archives(recipe: Subset, repos_dir: Path) -> dict[str, Path]:
-    """Path of the archive of each repository that a subset names. Raises InputError if one is missing."""
+    """Maps each repository that a subset names to its archive. Raises InputError if an archive is missing."""
     found = {name: repos_dir / f"{name}.tar" for name in repos_of(recipe)}
     for path in found.values():
         if not path.is_file():

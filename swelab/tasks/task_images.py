@@ -12,10 +12,11 @@ from swelab.sandbox.pulled_images import load_images
 
 
 def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = True) -> dict[str, Image]:
-    """Image by instance id, for the tasks that run in an image (tasks of our own code run without).
+    """Maps the instance id of each task that runs in an image to its image.
 
-    path: the record that the rule pull_images wrote. Raises InputError (no record; an image is not in it; the
-    backend cannot run a script that judges; with `refuse_leaks`, an image shows a task's answer).
+    Tasks of our own code run without an image. path: the record that the rule pull_images wrote. Raises
+    InputError if there is no record, if an image is not in the record, or if the backend cannot run a script
+    that judges. With `refuse_leaks`, raises InputError if an image shows a task's answer.
     """
     wanted = [task for task in tasks if task.in_image]
     if not wanted:
@@ -43,9 +44,10 @@ def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = T
 
 
 def refused(tasks: Sequence[Task], path: Path | None) -> dict[str, str]:
-    """Reasons not to use a task, by instance id: its image could not be pulled, or shows its answer.
+    """Maps the instance id of each unusable task to the reason.
 
-    Raises InputError (a task needs an image but there is no record, or its image is not in the record).
+    The reason is that its image could not be pulled, or shows the task's answer. Raises InputError if a task
+    needs an image but there is no record, or its image is not in the record.
     """
     wanted = [task for task in tasks if task.in_image]
     if not wanted or path is None:
@@ -60,7 +62,7 @@ def refused(tasks: Sequence[Task], path: Path | None) -> dict[str, str]:
 
 
 def leaks(tasks: Sequence[Task], path: Path) -> dict[str, str]:
-    """How images reveal the answers of their tasks, by instance id, from the record of pulled images."""
+    """Maps an instance id to how its image reveals the answer, from the record of pulled images."""
     images = read_record(path, Images).images
     found: dict[str, str] = {}
     for task in tasks:

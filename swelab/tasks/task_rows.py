@@ -1,4 +1,4 @@
-"""Reads task rows of a subset one at a time: 50,000 of them are some hundred megabytes."""
+"""Reads task rows of a subset one at a time, because 50,000 rows take some hundred megabytes."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,10 +10,10 @@ from swelab.records.task_records import Task
 
 
 def read_tasks(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[Task]:
-    """The rows of a subset JSON, a list of task rows in SWE-smith's schema, with fields of ours added.
+    """Yields the rows of a subset JSON: task rows in SWE-smith's schema, with additional fields of ours.
 
-    Yields and checks only rows whose instance id passes `key_filter`; skips the others. Raises InputError on
-    a list without a row, and on a row that lacks a field, has no FAIL_TO_PASS, or repeats an instance_id.
+    Only rows whose instance id passes `key_filter` are checked and yielded. Raises InputError for a list
+    without a row, and for a row that lacks a field, has no FAIL_TO_PASS, or repeats an instance_id.
     """
     task = None
     for task in checked(list_items(path, key_filter), path):
@@ -23,7 +23,7 @@ def read_tasks(path: str | Path, key_filter: KeyFilter | None = None) -> Iterato
 
 
 def checked(rows: Iterable[tuple[int, Any]], path: str | Path) -> Iterator[Task]:
-    """Yields the rows of (number, row) pairs, each after a check. Raises InputError as `read_tasks`."""
+    """Checks and yields the row of each (number, row) pair. Raises InputError as `read_tasks` does."""
     seen: dict[str, int] = {}
     for number, row in rows:
         where = f"{path}, row {number}"
@@ -38,7 +38,7 @@ def checked(rows: Iterable[tuple[int, Any]], path: str | Path) -> Iterator[Task]
 
 
 def slim(task: Task) -> Task:
-    """The fields of a row that determine where it runs: its id, and its image or repository archive."""
+    """Returns the fields of a row that determine where it runs: id, and image or repository archive."""
     names = ("instance_id", "image", "image_name", "repo_recipe", "answers")
     found = Task.of({name: task[name] for name in names if name in task})
     return found | {"files": [each | {"content": ""} for each in task.files[:1]]} if task.files else found

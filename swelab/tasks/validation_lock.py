@@ -1,7 +1,5 @@
-"""The lock of a subset: which of its tasks passed validation, and why the other tasks failed it.
-
-All later stages use only the kept tasks, which have a file of their own.
-"""
+"""The lock of a subset: which of its tasks passed validation, and why other tasks failed it.
+All later stages use only the kept tasks, which have a file of their own."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,7 +13,7 @@ from swelab.tasks.task_rows import read_tasks
 def read_kept(
     tasks: str | Path, lock: str | Path | None, key_filter: KeyFilter | None = None
 ) -> Iterator[Task]:
-    """The rows of a subset that its lock keeps, one at a time, in order; without a lock, all rows.
+    """Yields the rows of a subset that its lock keeps, in order; without a lock, all rows.
 
     key_filter: accepts the instance ids to yield. Raises InputError if the lock belongs to other rows, or
     keeps rows that are missing.
@@ -36,9 +34,8 @@ def read_kept(
 
 
 def lock_of_part(tasks: Iterable[Task], whole: Lock, where: str | Path) -> Lock:
-    """The lock of some of the tasks that the lock `whole` keeps; nothing is validated again. where: file of
-    `whole`. Raises InputError on a task that `whole` does not keep.
-    """
+    """Returns the lock for some of the tasks that the lock `whole` keeps. Nothing is validated again.
+    where: file of `whole`. Raises InputError for a task that `whole` does not keep."""
     known = {row.instance_id: row for row in whole.kept}
     outline, kept = Outline(), list[KeptTask]()
     for task in map(outline.add, tasks):
@@ -57,7 +54,7 @@ def lock_of_part(tasks: Iterable[Task], whole: Lock, where: str | Path) -> Lock:
 
 
 def _names(lock: str | Path, key_filter: KeyFilter | None) -> tuple[dict[str, str], set[str]]:
-    """({kept instance: hash of its row}, instances left out), for the wanted instances."""
+    """Returns ({kept instance: hash of its row}, excluded instances), for the wanted instances."""
     record = read_lock(lock)
     kept = {row.instance_id: row.task for row in record.kept}
     left_out = {row.instance_id for part in (record.flaky, record.broken, record.unjudged) for row in part}

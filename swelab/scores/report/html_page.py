@@ -32,7 +32,7 @@ PAGE = Path(__file__).parent / "page"
 
 
 def render(evidence: ReportData) -> str:
-    """The page as HTML."""
+    """Returns the page as HTML."""
     style, script = ((PAGE / name).read_text(encoding="utf-8") for name in ("page.css", "viewer.js"))
     blocks = content(evidence)
     nav = "".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _, _ in blocks)

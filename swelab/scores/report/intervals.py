@@ -16,7 +16,7 @@ def runs_of(policy: PolicyScore) -> int:
 
 
 def times(count: int) -> str:
-    """`count` as an adverb."""
+    """Returns `count` as an adverb: "once", "twice", "3 times"."""
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
@@ -92,7 +92,7 @@ def pass_table(several: list[tuple[str, PolicyScore]]) -> str:
 
 
 def pass_cell(estimate: Estimate | None) -> str:
-    """A cell of `pass_table`."""
+    """Returns a cell of `pass_table`."""
     if estimate is None:
         return muted("\u2013")
     return f'<span class="nowrap">{points(estimate.rate)} {muted(span(estimate.interval))}</span>'
@@ -148,7 +148,7 @@ def planning(evidence: ReportData) -> str:
 
 
 def limit(differences: Differences | None) -> str:
-    """A cell of `planning`."""
+    """Returns a cell of `planning`."""
     if differences is None:
         return muted("\u2013")
     least, most = differences.same_tasks_hard, differences.unrelated

@@ -53,12 +53,12 @@ class Run:
 
     @property
     def total(self) -> int:
-        """Attempts, lost ones too."""
+        """Number of attempts, including lost attempts."""
         return self.report.total_instances
 
     @property
     def resolved(self) -> int:
-        """Attempts that were resolved."""
+        """Number of resolved attempts."""
         return self.report.resolved_instances
 
 

@@ -30,7 +30,7 @@ from swelab.scores.report.report_data import GROUPS, ReportData
 SQUARES = 400
 """Maximum number of squares in the picture of pairs. With more tasks, a square represents several tasks."""
 GROUPS_SHOWN = 60
-"""Maximum number of groups in a table of resolve rates; the largest groups are shown."""
+"""Maximum number of groups in a table of resolve rates. The largest groups are shown."""
 PAIR_COLUMNS = [
     *("Benchmark", "Pairs", "Gained", "Lost", "Both", "Neither"),
     *("Difference, points", "p", "Detectable"),

@@ -61,7 +61,7 @@ def stages(evidence: ReportData) -> str:
 
 
 def row_of(stage: StageRuns, machines: list[str], evidence: ReportData) -> list[str]:
-    """A stage's cells."""
+    """Returns the table cells of a stage."""
     count = f"{len(stage.jobs):,}"
     if stage.runs > len(stage.jobs):
         count += muted(f" in {stage.runs:,} runs, {stage.failed:,} failed")

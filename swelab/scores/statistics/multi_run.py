@@ -45,7 +45,7 @@ class Attempts:
 
     @property
     def total(self) -> int:
-        """Attempts over all tasks."""
+        """Number of attempts over all tasks."""
         return int(self._pairs[:, 1].sum())
 
     @property

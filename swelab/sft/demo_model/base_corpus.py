@@ -29,7 +29,7 @@ from swelab.tasks.drill_text import (
 from swelab.tasks.split import side_of
 
 KINDS = {"index": 0.1, "search": 0.22, "test_run": 0.08, "hunk": 0.12, "substitution": 0.48}
-"""Shares of documents."""
+"""Share of each kind of document."""
 TEXT_SHAPES = (*SHAPES, "compare", "scale")
 """Shapes of the functions in the text. Shapes that need copies from two places appear more often."""
 LISTED = 3
@@ -63,9 +63,7 @@ _DEFINITION = re.compile(rb"^def (\w+)\(", re.MULTILINE)
 @dataclass(frozen=True)
 class Document:
     """One document of the corpus: a note, a listing of code (or ""), then one line or hunk.
-
-    values: (start, end) of each part of the line that differs between documents; () means the whole line.
-    """
+    values: (start, end) of each part of the line that differs between documents. () means the whole line."""
 
     note: str
     listing: str

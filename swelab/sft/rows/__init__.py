@@ -1,1 +1,1 @@
-"""Trajectories as training rows: selection, styles, lengths, preference pairs."""
+"""Converts trajectories to training rows: selection, styles, lengths, preference pairs."""

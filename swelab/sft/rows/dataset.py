@@ -64,7 +64,7 @@ class Dataset:
                 yield spooled(self.spool, offset)
 
     def lengths(self) -> list[Length]:
-        """Length of each row."""
+        """Returns the length of each row."""
         return [length for candidate in self.chosen for _, length in candidate.rows]
 
     def table(self) -> list[tuple[str, Length, str]]:

@@ -114,7 +114,7 @@ class ChatTokenizer:
 
 
 def special_tokens(folder: str | Path) -> dict[str, int]:
-    """{text: id} of the tokens that a checkpoint's tokenizer adds to its vocabulary. Raises InputError."""
+    """Maps the text of each token added to a checkpoint's tokenizer to its id. Raises InputError."""
     path = Path(folder) / "tokenizer.json"
     try:
         return {token["content"]: token["id"] for token in read_json(path)["added_tokens"]}

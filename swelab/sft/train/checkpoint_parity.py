@@ -23,7 +23,7 @@ from swelab.sft.rows.lengths import TURN_END, ChatTokenizer
 from swelab.sft.rows.preferences import conversations
 
 LOGITS_TOLERANCE = 1e-4
-"""Of the largest logit."""
+"""Maximum difference of logits, as a share of the largest logit."""
 SAMPLE_ROWS = 16
 SAMPLE_TOKENS = 256
 

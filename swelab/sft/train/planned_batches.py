@@ -56,7 +56,7 @@ class InOrder(Sampler[Any]):
         self.dataset = dataset
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to an epoch."""
+        """Sets the dataset's epoch."""
         self.dataset.set_epoch(epoch)
 
     def __len__(self) -> int:

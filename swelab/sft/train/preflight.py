@@ -204,7 +204,7 @@ def rank_memory(config: ModelConfig, train: Train, ranks: int, batch: int, token
 
 
 def a_rank(needs: Memory) -> str:
-    """An estimate in words."""
+    """Describes an estimate in words."""
     return f"{gib(needs.total)} a rank ({needs})"
 
 

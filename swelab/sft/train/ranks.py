@@ -21,7 +21,7 @@ PROCESS = "swelab.sft.train.torchtune_worker"
 
 @dataclass(frozen=True)
 class Ranks:
-    """`nodes` × `per_node` processes. Each has a GPU, or `threads` CPUs."""
+    """`nodes` × `per_node` processes. Each process has a GPU, or `threads` CPUs."""
 
     nodes: int
     per_node: int

@@ -40,7 +40,7 @@ class Boards:
             self._board.add_scalar(self._prefix + name, value, step)
 
     def close(self) -> None:
-        """Writes the values that are not written yet."""
+        """Writes the remaining values and ends the run."""
         if self._board:
             self._board.close()
         if self._wandb:

@@ -28,7 +28,7 @@ class TrlRun(TypedRecord):
 
 
 class Trl:
-    """See `trainer.Trainer`."""
+    """Trains with TRL, see `trainer.Trainer`."""
 
     architectures = ("Qwen2ForCausalLM", "Qwen3ForCausalLM", "LlamaForCausalLM")
     lacks = ("dpo", "lora", "optimizer_in_bwd")

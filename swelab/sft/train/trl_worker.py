@@ -44,13 +44,13 @@ class Passes(DataLoader[Any]):
     """The forward passes of a rank. The trainer sets the epoch."""
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to an epoch."""
+        """Sets the epoch."""
         numbers: Any = self.batch_sampler
         numbers.set_epoch(epoch)
 
 
 class PlannedTrainer(SFTTrainer):
-    """SFTTrainer over a plan."""
+    """An SFTTrainer that makes the forward passes of a plan."""
 
     passes: PlannedPasses
 

@@ -1,4 +1,4 @@
-"""The forge: makes real tasks by mutating the syntax tree of a real package with a real test suite."""
+"""Makes tasks (the forge) by mutating the syntax tree of a real package with a real test suite."""
 
 from swelab.tasks.forge.archive import build_repo
 from swelab.tasks.forge.rows import make_tasks

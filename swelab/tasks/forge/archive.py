@@ -19,16 +19,16 @@ LICENCE_MARKS = {
     "BSD-3-Clause": "redistribution and use in source and binary forms",
     "Apache-2.0": "apache license",
 }
-"""Licences that allow changed copies: a phrase of the licence's text, by SPDX name."""
+"""Licences that allow changed copies. Maps a licence's SPDX name to a phrase of its text."""
 MAX_UNPACKED = 256 << 20
 
 
 def build_repo(recipe: PypiRepo | GitRepo, cache_dir: Path) -> bytes:
-    """Tar of the clean checkout of a `pypi` or `git` repository recipe.
+    """Returns a tar of the clean checkout of a `pypi` or `git` repository recipe.
 
     The same recipe gives the same bytes, if its install command installs the same packages. Raises InputError
-    as `fetch_archive`, `read_members` and `own_repository` do, and if the licence file is not of the licence
-    that the recipe names.
+    as `fetch_archive`, `read_members` and `own_repository` do. Also raises InputError if the licence file
+    does not have the licence that the recipe names.
     """
     if recipe.source == "git":
         return write_tar(_own(recipe))
@@ -42,7 +42,7 @@ def build_repo(recipe: PypiRepo | GitRepo, cache_dir: Path) -> bytes:
 
 
 def _only(patterns: list[str], files: Files, archive: str) -> Files:
-    """The files that a pattern matches. Raises InputError for a pattern that matches no file."""
+    """Returns the files that a pattern matches. Raises InputError for a pattern that matches no file."""
     found: Files = {}
     for pattern in patterns:
         matched = {path: file for path, file in files.items() if fnmatch.fnmatchcase(path, pattern)}
@@ -70,21 +70,21 @@ def _own(recipe: GitRepo) -> Files:
 
 
 def _some(files: Files) -> str:
-    """Some Python files of a repository, for a message."""
+    """Returns some Python files of a repository, for a message."""
     return ", ".join([path for path in sorted(files) if path.endswith(".py")][:5]) or "one with Python files"
 
 
 def read_members(data: bytes, name: str) -> Files:
-    """Files of a source archive, (bytes, executable) by path without the top folder.
+    """Maps paths in a source archive, without the top folder, to (bytes, executable).
 
-    Raises InputError on a broken archive, a link or device, a path that leaves the folder, or more
-    than `MAX_UNPACKED` bytes.
+    Raises InputError for a broken archive, a link or device, a path that leaves the folder, or more than
+    `MAX_UNPACKED` bytes.
     """
     return _read(data, name, _inner_path, "r", "a .tar.gz source archive")
 
 
 def read_plain(data: bytes, name: str | Path) -> Files:
-    """Files of a repository archive, (bytes, executable) by path. Raises InputError like `read_members`."""
+    """Maps paths in a repository archive to (bytes, executable). Raises InputError like `read_members`."""
     return _read(data, name, _plain_path, "r:", "a tar of plain files")
 
 
@@ -114,7 +114,7 @@ def _read(
 
 
 def write_tar(files: Files) -> bytes:
-    """A tar whose bytes depend only on `files`: sorted, without owners and times."""
+    """Returns a tar whose bytes depend only on `files`: sorted, without owners and times."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(files):

@@ -1,4 +1,5 @@
-"""Candidate bugs of a repository, in a seeded order. The order does not depend on how many are used."""
+"""Generates candidate bugs of a repository in a seeded order.
+The order does not depend on how many candidates are used."""
 
 import ast
 import difflib
@@ -16,15 +17,15 @@ from swelab.tasks.forge.source import Edit, Source, apply_edits, body_nodes
 from swelab.tasks.split import bug_hash
 
 CONTEXT = 3
-"""Lines of context in a diff, as many as git shows."""
+"""Number of context lines in a diff, as many as git shows."""
 
 
 @dataclass(frozen=True)
 class Candidate:
     """One possible bug.
 
-    function: "path::Qual.name" of the outermost function. line: number of the line with its `def`. before,
-    after: the changed lines. patch: introduces the bug, in a form that git can apply.
+    function: "path::Qual.name" of the outermost function. line: line number of its `def`. before, after: the
+    changed lines. patch: a git patch that introduces the bug.
     """
 
     path: str
@@ -39,13 +40,13 @@ class Candidate:
 
     @property
     def qualified_name(self) -> str:
-        """`Qual.name` of the function, without its path: "Stack.push"."""
+        """`Qual.name` of the function without its path, such as "Stack.push"."""
         return self.function.partition("::")[2]
 
 
 def read_sources(tree: Path, targets: Iterable[str]) -> dict[str, Source]:
-    """Parses the files of `tree` that match a pattern of `targets`; returns them by path. Raises
-    InputError."""
+    """Parses the files of `tree` that match a pattern of `targets`. Maps paths to sources.
+    Raises InputError."""
     paths = sorted(path.relative_to(tree).as_posix() for path in tree.rglob("*.py") if path.is_file())
     return {
         path: Source(path, (tree / path).read_bytes())
@@ -55,7 +56,7 @@ def read_sources(tree: Path, targets: Iterable[str]) -> dict[str, Source]:
 
 
 def candidates(source: Source, operators: Iterable[str]) -> Iterator[Candidate]:
-    """All candidates of one file, in source order."""
+    """Yields all candidates of one file, in source order."""
     for name, function in source.functions():
         seen = set()
         for node in body_nodes(function):
@@ -67,10 +68,10 @@ def candidates(source: Source, operators: Iterable[str]) -> Iterator[Candidate]:
 
 
 def ordered(sources: Iterable[Source], operators: Iterable[str], seed: int) -> tuple[list[Candidate], int]:
-    """Candidates of a repository in seeded order, with operators taking turns; and the number of ambiguous
-    candidates.
+    """Returns the candidates of a repository in seeded order, and the number of ambiguous candidates.
 
-    We leave out a bug whose hash occurs in two functions: it could be on both sides of the split.
+    Operators take turns. A bug whose hash occurs in two functions is ambiguous and is excluded, because it
+    could be on both sides of the split.
     """
     operators = tuple(operators)
     found = [candidate for source in sources for candidate in candidates(source, operators)]
@@ -89,7 +90,7 @@ def ordered(sources: Iterable[Source], operators: Iterable[str], seed: int) -> t
 
 
 def rejects(source: Source, candidate: Candidate) -> str:
-    """Why a candidate cannot be a bug, as far as known without a run ("syntax", "no_change"), or ""."""
+    """Returns why a candidate cannot be a bug, without a run ("syntax", "no_change"), or ""."""
     try:
         mutated = python_syntax.parse_python(source.apply(candidate.edits))
         compile(mutated, candidate.path, "exec")
@@ -99,7 +100,7 @@ def rejects(source: Source, candidate: Candidate) -> str:
 
 
 def _at_open_end(source: Source, edits: tuple[Edit, ...]) -> bool:
-    """Whether a diff would show a last line without a newline; we leave out such bugs."""
+    """Returns whether a diff would show a last line without a newline. Such bugs are excluded."""
     return not source.newline_at_end and source.line_of(max(e.end for e in edits)) + CONTEXT + 2 >= len(
         source.starts
     )
@@ -129,7 +130,7 @@ def _header(path: str) -> str:
 
 
 def _moved(line: str, by: int) -> str:
-    """Shifts the line numbers of a hunk's header by `by`; other lines are unchanged."""
+    """Shifts the line numbers in a hunk's header by `by`. Other lines are unchanged."""
     if not line.startswith("@@ "):
         return line
     return re.sub(r"(?<=[-+])(\d+)", lambda number: str(int(number[0]) + by), line)

@@ -1,8 +1,8 @@
-"""Mutation operators on expressions.
+"""Mutation operators on expressions. Each takes a source file and a node of a function, and yields changes.
 
-Each takes a source file and one node of a function, and yields changes. A change is a tuple of edits, and
-makes one candidate bug. The kinds follow the procedural generators of SWE-smith (Yang et al., 2025) and the
-classical operators of mutation testing (DeMillo, Lipton and Sayward, 1978).
+A change is a tuple of edits, and makes one candidate bug. The kinds follow the procedural generators of
+SWE-smith (Yang et al., 2025) and the classical operators of mutation testing (DeMillo, Lipton and Sayward,
+1978).
 """
 
 import ast
@@ -192,14 +192,14 @@ def _between(source: Source, left: ast.AST, right: ast.AST, old: str, new: str) 
 
 
 def _grouped(source: Source, node: ast.AST) -> str:
-    """Source of an operand of `not`, in parentheses if it needs them."""
+    """Returns the source of an operand of `not`, in parentheses if they are needed."""
     text = source.segment(node)
     simple = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Compare)
     return text if isinstance(node, simple) and "\n" not in text else f"({text})"
 
 
 def _called(node: ast.Call) -> str:
-    """Last name of the called expression: `c` of `a.b.c()`; "" if it has none."""
+    """Returns the last name of the called expression, such as `c` of `a.b.c()`, or ""."""
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
     return node.func.id if isinstance(node.func, ast.Name) else ""

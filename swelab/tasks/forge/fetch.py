@@ -1,8 +1,8 @@
-"""Source archives from the package index that pip is configured with.
+"""Downloads source archives from the package index that pip is configured with.
 
-We use pip's own session and finder, so that pip's configuration (index, mirrors, find-links, proxies,
-certificates, credentials) applies. These are internals of pip, but `pip download` is no alternative: for a
-source archive, it runs the package's set-up code. We never run that code.
+This module uses pip's own session and finder, so that pip's configuration (index, mirrors, find-links,
+proxies, certificates, credentials) applies. These are internals of pip. But `pip download` is no alternative,
+because for a source archive it runs the package's set-up code. This module never runs that code.
 """
 
 import hashlib
@@ -20,10 +20,11 @@ CHUNK = 1 << 16
 
 
 def fetch_archive(recipe: PypiRepo, cache_dir: Path) -> bytes:
-    """The source archive that a repository recipe pins, from the cache or the package index.
+    """Returns the source archive that a repository recipe pins, from the cache or the package index.
 
-    recipe: keys package, version, file, sha256. The cache holds verified archives by hash. Raises InputError:
-    not on the index, index unreachable, content differs from the pinned hash.
+    recipe: has the keys package, version, file and sha256. The cache contains verified archives by hash.
+    Raises InputError if the archive is not on the index, the index is unreachable, or the content differs
+    from the pinned hash.
     """
     cached = cache_dir / recipe.sha256 / recipe.file
     if cached.is_file():
@@ -73,7 +74,7 @@ def _read(session: Any, url: str, name: str) -> bytes:
 
 @contextmanager
 def _pip_messages() -> Iterator[list[str]]:
-    """Collects pip's log messages in the block and keeps them off the terminal; they tell why pip failed."""
+    """Collects pip's log messages in the block, instead of printing them. They tell why pip failed."""
     messages: list[str] = []
 
     class Keep(logging.Handler):

@@ -20,11 +20,11 @@ SCRUBBED = (
 
 
 def issue_text(function: str, broken: list[str], message: str, changed: tuple[str, ...], bug: str) -> str:
-    """The problem statement of a bug.
+    """Returns the problem statement of a bug.
 
     function: "path::Qual.name". broken: failing test ids, at least one. message: pytest's reason for the
-    first. changed: lines of the bug and of its fix, which the text must not contain. bug: hash that selects
-    the wording.
+    first failure. changed: lines of the bug and of its fix, which the text must not contain. bug: hash that
+    selects the wording.
     """
     path, _, qualified = function.partition("::")
     message = scrub(message)
@@ -42,7 +42,7 @@ def issue_text(function: str, broken: list[str], message: str, changed: tuple[st
 
 
 def symptom(message: str) -> str:
-    """Describes a function's fault in words, from pytest's message on a failing test."""
+    """Describes how a function fails, from pytest's message on a failing test."""
     if "DID NOT RAISE" in message or "not raised" in message:
         return "does not raise the error it should"
     kind = re.match(r"([A-Za-z_.]*\.)?([A-Z][A-Za-z]*(?:Error|Exception|Iteration|Exit))\b", message)
@@ -52,7 +52,8 @@ def symptom(message: str) -> str:
 
 
 def scrub(message: str) -> str:
-    """A message in one line, without addresses, paths of the run and timings, cut to MESSAGE_CHARS."""
+    """Returns a message in one line, truncated to MESSAGE_CHARS.
+    Addresses, paths of the run and timings are removed."""
     message = " ".join(message.split())
     for pattern, text in SCRUBBED:
         message = pattern.sub(text, message)
@@ -60,11 +61,11 @@ def scrub(message: str) -> str:
 
 
 def tells(message: str, changed: tuple[str, ...]) -> bool:
-    """Whether a message contains one of the changed lines."""
+    """Returns whether a message contains one of the changed lines."""
     return any(len(line) >= TELLING and line in message for line in map(str.strip, changed))
 
 
 def dotted(path: str) -> str:
-    """`src/pack/module.py` -> `pack.module`."""
+    """Converts `src/pack/module.py` to `pack.module`."""
     parts = path.removesuffix(".py").removeprefix("src/").split("/")
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -37,7 +37,8 @@ OPERATORS: dict[str, Operator] = {
 
 
 def chosen(names: Sequence[str], operators: Iterable[str]) -> list[str]:
-    """The operators that a recipe names; all of `operators` if it names none. Raises InputError."""
+    """Returns the operators that a recipe names, or all of `operators` if it names none.
+    Raises InputError."""
     words = list(dict.fromkeys(operators))
     for name in names:
         if name not in words:

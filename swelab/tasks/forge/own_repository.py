@@ -1,6 +1,6 @@
-"""The user's own repository: a commit of a git repository, with the packages that its tests need.
+"""Reads the user's own repository: a commit of a git repository, with the packages that its tests need.
 
-These packages are in `.swelab/site-packages` of the checkout. The sandbox's Python searches this folder last:
+These packages are in `.swelab/site-packages` of the checkout. The sandbox's Python searches this folder last,
 see SITE_FILE.
 """
 
@@ -18,20 +18,21 @@ from swelab.sandbox.requirements import tool
 
 SITE = ".swelab/site-packages"
 SITE_FILE = "swelab_task.pth"
-"""A file in the toolbox's site-packages: its line adds `.swelab/site-packages`, if it exists, to Python's
-path."""
+"""A file in the toolbox's site-packages.
+Its line adds `.swelab/site-packages`, if that exists, to Python's path."""
 INSTALL_SECONDS = 1800
 LFS = b"version https://git-lfs.github.com/spec/"
 
 Files = dict[str, tuple[bytes, bool]]
-"""(bytes, executable) by path."""
+"""Maps a path to (bytes, executable)."""
 
 
 def read_commit(recipe: GitRepo) -> Files:
-    """The files of a `git` repository recipe's commit.
+    """Returns the files of a `git` repository recipe's commit.
 
-    recipe: keys repository (folder or URL), commit, exclude. Raises InputError: no such repository or commit;
-    submodules, symbolic links or Git LFS pointers that `exclude` does not name.
+    recipe: has the keys repository (folder or URL), commit and exclude. Raises InputError if the repository
+    or commit does not exist. Raises InputError for submodules, symbolic links or Git LFS pointers that
+    `exclude` does not name.
     """
     with tempfile.TemporaryDirectory(prefix="swelab-git-") as scratch:
         bare = _fetched(recipe, Path(scratch) / "bare.git")
@@ -39,7 +40,7 @@ def read_commit(recipe: GitRepo) -> Files:
 
 
 def _fetched(recipe: GitRepo, bare: Path) -> Path:
-    """A bare repository that holds the commit."""
+    """Returns a bare repository that contains the commit."""
     place, commit = recipe.repository, recipe.commit
     if "://" not in place and "@" not in place.partition("/")[0]:
         if not Path(place).expanduser().is_dir():
@@ -92,13 +93,12 @@ def _files(bare: Path, recipe: GitRepo) -> Files:
 
 
 def install(recipe: GitRepo, files: Files, toolbox: Path) -> Files:
-    """Returns the files that the recipe's install command installs, by path below the checkout; {} without a
-    command.
+    """Runs the recipe's install command. Maps paths below the checkout to the installed files.
 
-    The command runs as `bash -c` in a copy of the files, with the network and with the sandbox's Python first
-    on PATH. It can change nothing else on this machine. Raises InputError if the command fails or takes
-    longer than 30 minutes, if the toolbox would not find the installed files, or if one of them is a copy of
-    a file that gets bugs.
+    Returns {} without a command. The command runs as `bash -c` in a copy of the files, with the network and
+    with the sandbox's Python first on PATH. It can change nothing else on this machine. Raises InputError if
+    the command fails or takes longer than 30 minutes, if the toolbox would not find the installed files, or
+    if an installed file is a copy of a file that gets bugs.
     """
     if not recipe.install:
         return {}
@@ -153,7 +153,7 @@ def _run_install(command: str, tree: Path, toolbox: Path) -> None:
 
 
 def _refuse_copies(recipe: GitRepo, files: Files, installed: Files) -> None:
-    """Raises InputError if an installed file copies code that gets bugs, since an agent could read it."""
+    """Raises InputError if an installed file copies code that gets bugs, because an agent could read it."""
     ours = {
         content: path
         for path, (content, _) in files.items()
@@ -168,7 +168,8 @@ def _refuse_copies(recipe: GitRepo, files: Files, installed: Files) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Variables for git: it ignores user settings, which may name filters and hooks, and never prompts."""
+    """Returns environment variables for git.
+    With them, git ignores user settings, which may name filters and hooks, and never prompts."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return kept | {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"}
 

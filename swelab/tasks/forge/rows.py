@@ -1,4 +1,4 @@
-"""Makes task rows from valid bugs; repositories take turns."""
+"""Makes task rows from valid bugs. Repositories take turns."""
 
 import fnmatch
 import itertools
@@ -22,7 +22,7 @@ from swelab.tasks.split import side_of
 
 
 class Lane:
-    """The candidates of one repository, in order; skips functions that already have enough bugs."""
+    """The candidates of one repository, in order. Functions that already have enough bugs are skipped."""
 
     def __init__(self, repo: Repository, queue: list[Candidate], per_function: int, drops: Counter[str]):
         self.repo, self.queue, self.per_function, self.drops = repo, queue, per_function, drops
@@ -30,12 +30,12 @@ class Lane:
         self.chosen: Counter[str] = Counter()
 
     def ahead(self, count: int) -> list[Candidate]:
-        """The next `count` candidates, which will probably be requested soon."""
+        """Returns the next `count` candidates, which will probably be requested soon."""
         rest = itertools.islice(self.queue, self.next, None)
         return list(itertools.islice((c for c in rest if self.chosen[c.function] < self.per_function), count))
 
     def take(self) -> Candidate | None:
-        """The next candidate, or None at the end."""
+        """Returns the next candidate, or None at the end."""
         while self.next < len(self.queue):
             candidate = self.queue[self.next]
             self.next += 1
@@ -54,10 +54,10 @@ def make_tasks(
     statuses: Statuses,
     configs: Path = recipes.CONFIGS,
 ) -> tuple[list[Task], dict[str, int]]:
-    """Task rows of a `forge` subset, and how many candidates were dropped by reason.
+    """Returns the task rows of a `forge` subset, and how many candidates were dropped for each reason.
 
-    repo_tars: archives by name of repository recipe. progress: journal of verdicts. A larger limit gives the
-    same first rows. Raises InputError (broken archive or recipe), SandboxLost.
+    repo_tars: maps a repository recipe's name to its archive. progress: journal of verdicts. A larger limit
+    gives the same first rows. Raises SandboxLost, and InputError for a broken archive or recipe.
     """
     drops: Counter[str] = Counter()
     with (
@@ -75,7 +75,7 @@ def make_tasks(
 
 
 def open_repository(name: str, archive: Path, scratch: Path, configs: Path) -> Repository:
-    """A repository archive unpacked under `scratch`, with its recipe. Raises InputError."""
+    """Unpacks a repository archive under `scratch`. Returns it with its recipe. Raises InputError."""
     settings, where = recipes.named(REPO, name, configs), recipes.path_of("repo", name, configs)
     if settings.source == "drill" or settings.source == "harbor":
         raise InputError(f"its source is {settings.source!r}", where, "pypi or git")
@@ -121,7 +121,8 @@ def _take_turns(
 def _next_row(
     recipe: ForgeSubset, turn: list[Lane], validator: Validator, workers: int, drops: Counter[str]
 ) -> Task | None:
-    """The row of the first lane's next valid bug. Meanwhile, idle workers judge candidates of other lanes."""
+    """Returns the row of the next valid bug of the first lane (repository).
+    Meanwhile, idle workers judge candidates of other lanes."""
     lane, most = turn[0], recipe.max_fail_to_pass
     while (candidate := lane.take()) is not None:
         if not validator.is_known(lane.repo, candidate, most):
@@ -139,7 +140,7 @@ def _next_row(
 
 
 def task_row(repo: Repository, bug: Candidate, verdict: Verdict) -> Task:
-    """A row in SWE-smith's schema, with fields of ours added."""
+    """Returns a row in SWE-smith's schema, with additional fields of ours."""
     settings, broken = repo.recipe, verdict.broken
     failing = set(broken)
     if settings.source == "pypi":
@@ -171,7 +172,7 @@ def task_row(repo: Repository, bug: Candidate, verdict: Verdict) -> Task:
 
 
 def test_files(tree: Path, patterns: list[str], failing: str) -> list[str]:
-    """Files of a tree that a pattern matches (`*` also matches "/"), the failing test's file first."""
+    """Returns files of a tree that a pattern matches, the failing test's file first. `*` also matches "/"."""
     paths = (path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file())
     found = (path for path in paths if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns))
     return sorted(found, key=lambda path: (path != failing.partition("::")[0], path))

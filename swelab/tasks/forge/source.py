@@ -1,7 +1,7 @@
-"""A Python source file with its syntax tree, and edits to it as byte ranges.
+"""A Python source file with its syntax tree, and edits to the file as byte ranges.
 
 Edits replace only the bytes that they name. So a mutation's diff is minimal, and the rest of the file keeps
-its formatting (SWE-smith, in contrast, prints whole functions anew).
+its formatting. SWE-smith, in contrast, prints whole functions anew.
 """
 
 import ast
@@ -25,18 +25,15 @@ class Edit:
 
 
 def apply_edits(data: bytes, edits: tuple[Edit, ...]) -> bytes:
-    """`data` after `edits`, which must not overlap."""
+    """Returns `data` after `edits`, which must not overlap."""
     for edit in sorted(edits, reverse=True):
         data = data[: edit.start] + edit.text.encode("utf-8") + data[edit.end :]
     return data
 
 
 class Source:
-    """One parsed module.
-
-    path: POSIX path inside the repository. Raises InputError when the file is not UTF-8 Python
-    with "\\n" line ends.
-    """
+    """One parsed module. path: POSIX path inside the repository.
+    Raises InputError if the file is not UTF-8 Python with "\\n" line ends."""
 
     def __init__(self, path: str, data: bytes):
         self.path, self.data = path, data
@@ -55,34 +52,34 @@ class Source:
         self.parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     def offset(self, line: int, column: int) -> int:
-        """Byte offset of a position in the units of `ast` (line from 1, column in UTF-8 bytes)."""
+        """Returns the byte offset of a position as `ast` counts (line from 1, column in UTF-8 bytes)."""
         return self.starts[line - 1] + column
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Byte range [start, end) of an expression or statement."""
+        """Returns the byte range [start, end) of an expression or statement."""
         first = self.offset(node.lineno, node.col_offset)  # type: ignore[attr-defined]
         return first, self.offset(node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
 
     def text(self, start: int, end: int) -> str:
-        """The text of the bytes [start, end). Raises UnicodeDecodeError within a character."""
+        """Returns the text of the bytes [start, end). Raises UnicodeDecodeError within a character."""
         return self.data[start:end].decode("utf-8")
 
     def segment(self, node: ast.AST) -> str:
-        """Source text of an expression or statement."""
+        """Returns the source text of an expression or statement."""
         return self.text(*self.span(node))
 
     def line_of(self, offset: int) -> int:
-        """Index (from 0) of the line that contains the byte `offset`."""
+        """Returns the index (from 0) of the line that contains the byte `offset`."""
         return bisect.bisect_right(self.starts, offset) - 1
 
     def apply(self, edits: tuple[Edit, ...]) -> bytes:
-        """The file's bytes after `edits`."""
+        """Returns the file's bytes after `edits`."""
         data = apply_edits(self.data, edits)
         return data if self.newline_at_end else data.removesuffix(b"\n")
 
     def functions(self) -> Iterator[tuple[str, Function]]:
-        """(qualified name, node) of functions and methods; a nested function is part of the outer
-        function."""
+        """Yields (qualified name, node) of functions and methods.
+        A nested function is part of the outer function."""
         pending: list[tuple[str, ast.AST]] = [("", self.tree)]
         while pending:
             prefix, node = pending.pop(0)
@@ -96,10 +93,10 @@ class Source:
 
 
 def body_nodes(function: Function) -> Iterator[ast.AST]:
-    """Nodes of a function that may be mutated, in source order of their blocks.
+    """Yields nodes of a function that may be mutated, in source order of their blocks.
 
-    Excludes decorators, annotations, docstrings, and f-strings (before Python 3.12 the tree has wrong
-    positions inside them).
+    Excludes decorators, annotations, docstrings, and f-strings. Before Python 3.12, the tree has wrong
+    positions inside f-strings.
     """
     pending: list[ast.AST] = [
         *function.args.defaults,

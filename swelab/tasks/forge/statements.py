@@ -20,13 +20,13 @@ def branch_remove(source: Source, node: ast.AST) -> Changes:
 
 
 def return_remove(source: Source, node: ast.AST) -> Changes:
-    """Removes a `return` that gives a value."""
+    """Removes a `return` that returns a value."""
     if isinstance(node, ast.Return) and node.value is not None:
         yield from _remove(source, node)
 
 
 def statement_remove(source: Source, node: ast.AST) -> Changes:
-    """Removes an assignment to something that already exists, or a call that is made for its effect."""
+    """Removes an assignment to something that already exists, or a call that is a statement of its own."""
     if isinstance(node, ast.Expr):
         wanted = isinstance(node.value, ast.Call)
     elif isinstance(node, ast.AugAssign):
@@ -40,7 +40,7 @@ def statement_remove(source: Source, node: ast.AST) -> Changes:
 
 
 def loop_remove(source: Source, node: ast.AST) -> Changes:
-    """A whole loop goes."""
+    """Removes a whole loop."""
     if isinstance(node, (ast.For, ast.While)) and not node.orelse:
         yield from _remove(source, node)
 
@@ -78,7 +78,7 @@ def _is_elif(source: Source, node: ast.If) -> bool:
 
 
 def _whole_lines(source: Source, node: ast.AST) -> bool:
-    """Whether the statement's lines hold nothing else, except for a comment."""
+    """Returns whether the statement's lines contain nothing else, except for a comment."""
     start, end = source.span(node)
     before = source.text(source.starts[source.line_of(start)], start)
     after = source.text(end, source.starts[source.line_of(end) + 1]).strip()
@@ -86,7 +86,7 @@ def _whole_lines(source: Source, node: ast.AST) -> bool:
 
 
 def _remove(source: Source, node: ast.stmt) -> Changes:
-    """Removes the statement's lines; writes `pass` if the block would be empty."""
+    """Removes the statement's lines. Writes `pass` if the block would be empty."""
     if not _whole_lines(source, node):
         return
     block = next(
@@ -106,7 +106,7 @@ def _function_of(source: Source, node: ast.AST) -> ast.AST:
 
 
 def _in_while(source: Source, node: ast.AST) -> bool:
-    """Whether the innermost loop around a node is a `while`, which a mutation could make endless."""
+    """Returns whether the innermost loop around a node is a `while`. A mutation could make it endless."""
     while not isinstance(node, (Function, ast.Module, ast.For)):
         node = source.parents[node]
         if isinstance(node, ast.While):
@@ -115,7 +115,7 @@ def _in_while(source: Source, node: ast.AST) -> bool:
 
 
 def _known_before(source: Source, node: ast.Assign, target: ast.expr) -> bool:
-    """Whether the target already has a value, so that removing the statement causes no NameError."""
+    """Returns whether the target already has a value. Then removing the statement causes no NameError."""
     if isinstance(target, (ast.Attribute, ast.Subscript)):
         return True
     function = _function_of(source, node)

@@ -1,4 +1,4 @@
-"""Decides whether a candidate is a usable bug, by the repository's own tests in fresh sandboxes.
+"""Decides whether a candidate is a usable bug, with the repository's own tests in fresh sandboxes.
 
 Verdicts are journalled under the hash of all their inputs. So a killed run resumes, and a larger subset
 validates only new candidates.
@@ -21,24 +21,27 @@ from swelab.tasks.forge.candidates import Candidate, rejects
 from swelab.tasks.forge.source import Source
 
 VERSION = 1
-"""Part of every key: raise it if the same candidate could now get another verdict."""
+"""Part of every journal key. Increase it if the same candidate could now get another verdict."""
 
 LOG_BYTES = 16 << 20
 CLEAN_SECONDS = 600
 SLOWER = 10
 SPARE_SECONDS = 5
-"""A bug's run may take `SLOWER` times the clean run's wall time and `SPARE_SECONDS` more."""
+"""A bug's run may take `SLOWER` times the wall time of the clean run, plus `SPARE_SECONDS`."""
 ATTEMPTS = 3
 WIDE = {"COLUMNS": "1000"}
-"""pytest cuts the reason of a failure to the terminal's width; this shows all of it in the confirming run."""
+"""Environment with which pytest shows the whole reason of a failure.
+Otherwise, pytest truncates the reason to the terminal's width."""
 COMPILING = {"PYTHONDONTWRITEBYTECODE": ""}
 PACK = "find . -name '*-pytest-*.pyc' -print0 2>/dev/null | tar -c --null -T - 2>/dev/null"
-"""Bash that packs the test files as pytest has rewritten them, since the rewriting takes as long as the
-tests. Leaves out ordinary bytecode: Python would load it for a mutated file that was written in the same
-second."""
+"""Bash that packs the test files as pytest has rewritten them. Rewriting takes as long as the tests.
+
+Ordinary bytecode is excluded, because Python would load it for a mutated file that was written in the same
+second.
+"""
 
 Statuses = Callable[[str, str], dict[str, str]]
-"""(log, parser name) -> status by test id; `swelab.grading.harness.logs.statuses`."""
+"""Maps (log, parser name) to the status of each test id. See `swelab.grading.harness.logs.statuses`."""
 
 
 @dataclass
@@ -46,8 +49,8 @@ class Repository:
     """A clean tree, and facts about its tests.
 
     passed: ids that pass in both clean runs, in the log's order. unstable: number of ids that do not pass in
-    both, or that the log parser cuts. seconds: wall time of the slower clean run. compiled: a tar of the
-    rewritten test files, b"" if there are none.
+    both runs, or that the log parser truncates. seconds: wall time of the slower clean run. compiled: a tar
+    of the rewritten test files, or b"".
     """
 
     name: str
@@ -61,7 +64,8 @@ class Repository:
     compiled: bytes = b""
 
     def key(self, *parts: object) -> str:
-        """Key of a journal line: depends on `parts`, the checkout, and the tests' command and parser."""
+        """Returns the key of a journal line.
+        The key depends on `parts`, the checkout, and the command and parser of the tests."""
         tests = [self.recipe.test_cmd, self.recipe.log_parser]
         return digest([VERSION, self.digest, tests, *parts])
 
@@ -78,7 +82,7 @@ class Run:
 
 
 class Verdict(typed.TypedRecord):
-    """Whether a candidate is a usable bug."""
+    """The verdict on whether a candidate is a usable bug."""
 
     reason: str = typed.field("why it is not; empty where it is")
     broken: list[str] = typed.field("ids of the tests that it breaks")
@@ -86,7 +90,8 @@ class Verdict(typed.TypedRecord):
 
 
 class Validator:
-    """Gets verdicts on candidates from `workers` sandboxes at once; only the caller's thread journals."""
+    """Gets verdicts on candidates from `workers` sandboxes.
+    Only the caller's thread writes to the journal."""
 
     def __init__(self, backend: Backend, statuses: Statuses, journal: Journal, workers: int):
         self.backend, self.statuses, self.journal = backend, statuses, journal
@@ -97,8 +102,8 @@ class Validator:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Cancels waiting runs, waits for active runs, and journals verdicts that nobody requested, for a
-        later run."""
+        """Cancels waiting runs and waits for active runs.
+        Verdicts that nobody requested are journalled for a later run."""
         self._pool.shutdown(cancel_futures=True)
         for key, future in self._pending.items():
             if not future.cancelled() and not future.exception():
@@ -106,7 +111,7 @@ class Validator:
         self._pending.clear()
 
     def baseline(self, repo: Repository) -> None:
-        """Sets the facts about a repository that two clean runs show. Raises InputError if no test passes."""
+        """Makes two clean runs and stores what they show. Raises InputError if no test passes."""
         key = repo.key("clean")
         if key not in self.journal:
             runs = list(self._pool.map(lambda _: self._run(repo, None, CLEAN_SECONDS, COMPILING), range(2)))
@@ -120,7 +125,7 @@ class Validator:
         print(f"{repo.name}: {told}; {repo.seconds:.1f} s a run", file=sys.stderr)
 
     def _why(self, repo: Repository) -> str:
-        """pytest's messages on why the tests fail on the clean code."""
+        """Returns pytest's messages on why the tests fail on the clean code."""
         told = repo.recipe.model_copy(
             update={"test_cmd": repo.recipe.test_cmd.replace("--tb=no", "--tb=short")}
         )
@@ -129,20 +134,18 @@ class Validator:
         return shorten("; ".join(lines), 300)
 
     def is_known(self, repo: Repository, candidate: Candidate, most: int) -> bool:
-        """Whether a verdict is in the journal."""
+        """Returns whether a verdict is in the journal."""
         return self._key(repo, candidate, most) in self.journal
 
     def expect(self, repo: Repository, candidate: Candidate, most: int) -> None:
-        """Starts to compute a verdict that will be requested soon."""
+        """Starts to compute a verdict that the caller will request soon."""
         key = self._key(repo, candidate, most)
         if key not in self.journal and key not in self._pending:
             self._pending[key] = self._pool.submit(self._judge, repo, candidate, most)
 
     def verdict(self, repo: Repository, candidate: Candidate, most: int) -> Verdict:
-        """The verdict on a candidate that may break at most `most` tests.
-
-        Raises SandboxLost if the sandbox fails repeatedly.
-        """
+        """Returns the verdict on a candidate that may break at most `most` tests.
+        Raises SandboxLost if the sandbox fails repeatedly."""
         self.expect(repo, candidate, most)
         key = self._key(repo, candidate, most)
         if key in self._pending:
@@ -199,7 +202,7 @@ class Validator:
 
 
 def _plain_tar(data: bytes) -> bytes:
-    """`data` if it is a tar with at least one member, otherwise b""."""
+    """Returns `data` if it is a tar with at least one member, otherwise b""."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
             return data if tar.getnames() else b""
@@ -208,7 +211,7 @@ def _plain_tar(data: bytes) -> bytes:
 
 
 def _spare_rewriting(sandbox: Sandbox, compiled: bytes) -> None:
-    """Unpacks the rewritten test files; pytest uses one only if the test file has not changed since."""
+    """Unpacks the rewritten test files. pytest uses a rewritten file only if the test file is unchanged."""
     if compiled:
         sandbox.put("/tmp/compiled.tar", compiled)
         sandbox.exec("tar -xf /tmp/compiled.tar; rm /tmp/compiled.tar")
@@ -227,7 +230,7 @@ def _compare_clean(runs: list[Run]) -> Record:
 
 
 def _whole(test: str) -> bool:
-    """Whether the log parser has not cut a test id (it ends ids at a space)."""
+    """Returns whether the log parser returned the whole test id. The parser truncates ids at a space."""
     return "[" not in test or test.endswith("]")
 
 
@@ -236,7 +239,7 @@ def _broken(run: Run, passed: list[str]) -> list[str]:
 
 
 def _unusable(run: Run, passed: list[str], most: int) -> str:
-    """Why a bug cannot be a task according to its first run, or ""."""
+    """Returns why the first run shows that a bug cannot be a task, or ""."""
     if run.ended:
         return run.ended
     missing = sum(test not in run.status for test in passed)
@@ -249,7 +252,7 @@ def _unusable(run: Run, passed: list[str], most: int) -> str:
 
 
 def _reason_of(test: str, log: str) -> str:
-    """The short reason that pytest's summary gives for a failed test, or ""."""
+    """Returns the short reason in pytest's summary for a failed test, or ""."""
     for line in lines_of(log):
         for status in ("FAILED", "ERROR"):
             if line.startswith(f"{status} {test} - "):

@@ -1,4 +1,4 @@
-"""Rebuilds the repository archive of tasks that swelab exported, from their folders."""
+"""Rebuilds the repository archives of tasks that swelab exported, from their task folders."""
 
 import hashlib
 import tempfile
@@ -24,14 +24,14 @@ MOST_BYTES = 300 << 20
 
 
 def build_repo(recipe: HarborRepo) -> bytes:
-    """The archive of the repository that a `harbor` recipe names. Raises InputError if no folder has it."""
+    """Returns the archive of the repository that a `harbor` recipe names.
+    Raises InputError if there is none."""
     return archive_in(Path(recipe.path).expanduser(), recipe.repository)
 
 
 def archive_in(place: Path, name: str) -> bytes:
-    """The archive of that name, rebuilt from the first task folder that allows it. Raises InputError if no
-    folder does, or if folders use that name for different archives.
-    """
+    """Rebuilds the archive `name` from the first task folder that allows it.
+    Raises InputError if no folder allows it, or if folders use the name for different archives."""
     digests: dict[str, str] = {}
     found, why = b"", ""
     for path in folders_in(place):
@@ -53,7 +53,7 @@ def archive_in(place: Path, name: str) -> bytes:
 
 
 def write_archives(place: Path, repos: Path) -> int:
-    """Writes the archives of the task folders in a folder; returns how many. Raises InputError."""
+    """Writes all archives of the task folders in `place`. Returns their number. Raises InputError."""
     names = set[str]()
     for path in folders_in(place):
         with suppress(Refused):
@@ -64,8 +64,11 @@ def write_archives(place: Path, repos: Path) -> int:
 
 
 def clean_archive(folder: HarborFolder) -> bytes:
-    """Rebuilds the archive of a task's repository without the bug, from the checkout, the restored files and
-    the reverse of the bug's patch. Raises Refused if the result is not the archive that was exported."""
+    """Rebuilds the archive of a task's repository without the bug.
+
+    The sources are the checkout, the restored files and the reverse of the bug's patch. Raises Refused if the
+    result is not the archive that was exported.
+    """
     files = _read(folder, CHECKOUT) | _read(folder, RESTORED)
     patch = folder.row.get("patch")
     with tempfile.TemporaryDirectory(prefix="swelab-harbor-") as scratch:
@@ -94,7 +97,8 @@ def clean_archive(folder: HarborFolder) -> bytes:
 
 
 def canonical(archive: Path) -> str:
-    """Hash of an archive's files, independent of how the archive was written. Raises InputError."""
+    """Returns a hash of an archive's files that does not depend on how the archive was written.
+    Raises InputError."""
     return hashlib.sha256(write_tar(read_plain(archive.read_bytes(), archive))).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Finds the image on which a task folder is based, if our grader needs nothing that the Dockerfile adds."""
+"""Finds the base image of a task folder, if our grader needs nothing that the Dockerfile adds."""
 
 import re
 
@@ -6,7 +6,7 @@ from swelab.files.text_lines import lines_of
 from swelab.tasks.harbor.harbor_folder import Refused
 
 START = "/swelab-start"
-"""A folder in the image during its build, with the files of `image_history.start_files`."""
+"""A folder in the image during the build, with the files of `image_history.start_files`."""
 _IDLE = ("WORKDIR", "LABEL", "ENTRYPOINT", "CMD", "MAINTAINER", "STOPSIGNAL", "EXPOSE")
 _COMMANDS = re.compile(
     r"set -[a-z]+(?: pipefail)?|true|mkdir -p [\w/. -]+|command -v [\w-]+|which [\w-]+|echo [^$`<>|&]*"
@@ -14,15 +14,15 @@ _COMMANDS = re.compile(
     r"|curl -\S+ https://astral\.sh/uv/[\w./]*install\.sh \| (?:ba)?sh"
     r"|git config --(?:global|system) [\w.]+ \S+|bash /swelab-start/(?:scrub|prepare)\.sh[\w '.+/-]*"
 )
-"""Commands allowed in a RUN line: commands that install tools for verifiers and agents, and commands that our
-export writes."""
+"""Commands allowed in a RUN line.
+They install tools for verifiers and agents, or are commands that our export writes."""
 
 
 def image_of(dockerfile: str, alone: bool = False) -> str:
-    """The image on which a Dockerfile is based. Raises Refused: there is none, or the file changes what tests
-    see.
+    """Returns the image on which a Dockerfile is based.
 
-    alone: refuse every RUN and WORKDIR, since a script may need what they set up.
+    Raises Refused if there is none, or if the Dockerfile changes what tests see. alone: refuse every RUN and
+    WORKDIR, because a script may need their results.
     """
     image = ""
     for line in _lines(dockerfile):
@@ -41,21 +41,21 @@ def image_of(dockerfile: str, alone: bool = False) -> str:
 
 
 def _is_idle(word: str, rest: str) -> bool:
-    """Whether an instruction changes neither the repository nor what its tests need."""
+    """Returns whether an instruction changes neither the repository nor anything that its tests need."""
     if word == "RUN":
         return all(_COMMANDS.fullmatch(each) for each in _commands(rest))
     return word in _IDLE or (word, rest) in (("USER", "root"), ("USER", "0"), ("COPY", f"start {START}"))
 
 
 def _lines(dockerfile: str) -> list[str]:
-    """The instructions, each in one line."""
+    """Returns the instructions, each in one line."""
     kept = [line for line in lines_of(dockerfile) if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\s*\n", " ", "\n".join(kept))
     return [" ".join(line.split()) for line in lines_of(joined) if line.strip()]
 
 
 def _commands(text: str) -> list[str]:
-    """The commands of a RUN line."""
+    """Returns the commands of a RUN line."""
     parts = re.split(r"&&|\|\||;", text.replace("(", " ").replace(")", " "))
     bare = (re.sub(r"\s*\d?(?:>>?\s*/dev/null|>&\d)", "", part).strip() for part in parts)
     return [part for part in bare if part]

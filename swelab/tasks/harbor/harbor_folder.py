@@ -1,4 +1,4 @@
-"""A task folder of Harbor: its files (none outside of it), its settings, and its row."""
+"""A task folder of Harbor: its files (only those inside the folder), its settings, and its row."""
 
 import json
 import re
@@ -11,15 +11,15 @@ from swelab.records import Record, shorten
 
 SETTINGS, INSTRUCTION, DOCKERFILE = "task.toml", "instruction.md", "environment/Dockerfile"
 ROW = "tests/config.json"
-"""The file with the row, in Harbor's conversions of SWE-bench and similar sets and in our export."""
+"""The file with the row, in our export and in Harbor's conversions of SWE-bench and similar sets."""
 SCRIPT, SOLUTION = "tests/test.sh", "solution/solve.sh"
 CHECKOUT, RESTORED = "environment/repository.tar", "tests/files.tar"
-"""Folders of our own tasks: the checkout with the bug, as the agent sees it; the clean files to restore."""
+"""Parts of our own tasks: the checkout with the bug, as the agent sees it, and the clean files to restore."""
 OURS = "swelab"
-"""The table of [metadata] with the facts that our export adds."""
+"""The table in [metadata] with the facts that our export adds."""
 COMPOSED = ("docker-compose.yaml", "docker-compose.yml", "singularity-compose.yaml")
 CONVERSATION = "trajectory.json"
-"""Turns of a conversation that an agent gets before its first turn."""
+"""The file with turns of a conversation that an agent gets before its first turn."""
 PREAMBLE = """The git repository in /testbed has a fault. Repair it by changing its code, so that what
 is described below is right and everything else stays as it is. Leave your changes in the working copy; they
 need no commit. Changes to its tests and to the test runner's settings do not count.
@@ -40,8 +40,8 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 class Refused(Exception):
-    """A folder cannot be used. reason: a few words, for the counts by reason; detail: more about this
-    folder."""
+    """Raised if a folder cannot be used.
+    reason: a few words, used for counts by reason. detail: more about this folder."""
 
     def __init__(self, reason: str, detail: str = ""):
         self.reason, self.detail = reason, shorten(" ".join(detail.split()))
@@ -50,8 +50,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class HarborFolder:
-    """A task folder. settings: task.toml. instruction: the text that an agent gets. row: tests/config.json,
-    unchanged; {} if tests/test.sh alone judges."""
+    """A task folder.
+
+    settings: task.toml. instruction: the text that an agent gets. row: tests/config.json, unchanged; {} if
+    only tests/test.sh judges.
+    """
 
     path: Path
     settings: Record
@@ -65,7 +68,7 @@ class HarborFolder:
 
     @property
     def by_script(self) -> bool:
-        """Whether the folder's own script gives the verdict."""
+        """Whether the folder's own script judges the task."""
         return not self.row
 
     @property
@@ -75,12 +78,13 @@ class HarborFolder:
 
     @property
     def ours(self) -> Record:
-        """The facts that our export added to the task; {} if somebody else made the folder."""
+        """The facts that our export added to the task, or {} if somebody else made the folder."""
         return _table(_table(self.settings, "metadata"), OURS)
 
     @property
     def verifier_env(self) -> dict[str, str]:
-        """The variables of the verifier. Raises Refused if one takes its value from Harbor's machine."""
+        """Returns the verifier's environment variables.
+        Raises Refused if a variable takes its value from Harbor's machine."""
         given = _table(self.settings, "verifier").get("env") or {}
         if not (isinstance(given, dict) and all(isinstance(value, str) for value in given.values())):
             raise Refused("task.toml is not Harbor's", f"verifier.env is {given!r}")
@@ -90,8 +94,11 @@ class HarborFolder:
 
     @property
     def statement(self) -> str:
-        """The problem statement: the row's, if we made the folder and nobody edited its instruction;
-        otherwise the instruction."""
+        """The problem statement.
+
+        It comes from the row if we made the folder and nobody edited the instruction. Otherwise it is the
+        instruction.
+        """
         own = self.row.get("problem_statement")
         written = self.instruction.removeprefix(PREAMBLE) if self.ours else self.instruction
         unchanged = self.ours and isinstance(own, str) and _with_line_feeds(own).strip() == written.strip()
@@ -99,7 +106,7 @@ class HarborFolder:
 
     @property
     def seconds(self) -> int:
-        """The verifier's wall time in seconds; 0 if task.toml has none. Raises Refused."""
+        """The verifier's wall time in seconds, or 0 if task.toml has none. Raises Refused."""
         given = _table(self.settings, "verifier").get("timeout_sec", 0)
         if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1e9:
             raise Refused("task.toml is not Harbor's", f"verifier.timeout_sec is {given!r}")
@@ -107,7 +114,7 @@ class HarborFolder:
 
     @property
     def repository(self) -> str:
-        """Name of the archive with the task's code; "" if the code is in an image. Raises Refused."""
+        """Name of the archive with the task's code, or "" if the code is in an image. Raises Refused."""
         name = self.ours.get("repository") or ""
         if name and not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise Refused("a path out of the folder", f"{name!r} is no repository's name")
@@ -115,7 +122,8 @@ class HarborFolder:
 
 
 def folders_in(place: Path) -> list[Path]:
-    """The task folders in a folder, or the folder itself if it is one; ignores hidden folders."""
+    """Returns the task folders in `place`, or `place` itself if it is a task folder.
+    Ignores hidden folders."""
     if (place / SETTINGS).is_file():
         return [place]
     found = place.iterdir() if place.is_dir() else ()
@@ -123,8 +131,8 @@ def folders_in(place: Path) -> list[Path]:
 
 
 def read_folder(path: Path) -> HarborFolder:
-    """Reads a task folder. Raises Refused if a required part is missing or broken, or if the folder names no
-    tests."""
+    """Reads a task folder.
+    Raises Refused if a required part is missing or broken, or if the folder names no tests."""
     settings = _settings(path)
     _check_needs(path, settings)
     text = text_in(path, INSTRUCTION)
@@ -138,7 +146,8 @@ def read_folder(path: Path) -> HarborFolder:
 
 
 def file_in(folder: Path, name: str) -> Path | None:
-    """A file of a task folder; None if it is missing. Raises Refused if it is outside the folder."""
+    """Returns the path of a task folder's file, or None if it is missing.
+    Raises Refused if the path is outside the folder."""
     path = folder / name
     if not (path.exists() or path.is_symlink()):
         return None
@@ -154,7 +163,7 @@ def file_in(folder: Path, name: str) -> Path | None:
 
 
 def bytes_in(folder: Path, name: str, most: int = MOST_BYTES) -> bytes | None:
-    """The content of a file of a task folder; None if it is missing. Raises Refused."""
+    """Returns the content of a task folder's file, or None if the file is missing. Raises Refused."""
     path = file_in(folder, name)
     if path is None:
         return None
@@ -220,7 +229,8 @@ def _check_needs(path: Path, settings: Record) -> None:
 
 
 def _without_canary(instruction: str) -> str:
-    """The instruction without first lines that only mark benchmarks, which Harbor shows to no agent."""
+    """Returns the instruction without the first lines that mark benchmarks.
+    Harbor shows these to no agent."""
     lines = instruction.split("\n")
     while lines and _CANARY.fullmatch(lines[0].strip()):
         del lines[0]
@@ -232,7 +242,7 @@ def _with_line_feeds(text: str) -> str:
 
 
 def _row(path: Path) -> Record:
-    """The row in tests/config.json; {} if there is only a script. Raises Refused."""
+    """Returns the row in tests/config.json, or {} if there is only a script. Raises Refused."""
     text, judged = text_in(path, ROW), file_in(path, SCRIPT) is not None
     if text is None:
         if judged:

@@ -1,5 +1,4 @@
-"""Imports Harbor's task folders, by hand or for an evaluation: their rows, and the archives of our own
-tasks."""
+"""Imports Harbor's task folders, by hand or for an evaluation: rows, and archives of our own tasks."""
 
 import sys
 from collections import Counter
@@ -15,22 +14,23 @@ from swelab.tasks.harbor.harbor_source import Usable, read_rows
 
 @dataclass
 class Imported:
-    """rows: the rows of the usable folders, in the order of the folders' names; refused: the reason, by
-    folder."""
+    """The result of an import.
+
+    rows: the rows of the usable folders, in the order of the folders' names. refused: maps a folder to the
+    reason for refusal.
+    """
 
     rows: list[Task] = field(default_factory=list)
     refused: dict[str, Refused] = field(default_factory=dict)
 
     def reasons(self) -> dict[str, int]:
-        """How many folders were refused, by reason."""
+        """Returns the number of refused folders for each reason."""
         return dict(Counter(fault.reason for fault in self.refused.values()).most_common())
 
 
 def import_folders(place: Path, repos: Path, usable: Usable) -> Imported:
-    """Reads the tasks of a folder of task folders, and writes archives that `repos` lacks to it.
-
-    Prints the refused folders. Raises InputError (no such folder, or no usable task folder).
-    """
+    """Reads the task folders in a folder, and adds missing archives to `repos`.
+    Prints the refused folders. Raises InputError if there is no such folder, or no usable task folder."""
     digests: dict[str, str] = {}
 
     def keep(folder: HarborFolder) -> None:

@@ -1,5 +1,4 @@
-"""Rows of task folders whose own `tests/test.sh` gives the verdict: rows without a list of tests or a
-patch."""
+"""Makes rows for task folders whose own `tests/test.sh` judges. They have neither tests nor a patch."""
 
 import base64
 import os
@@ -11,12 +10,12 @@ from swelab.tasks.forge.own_repository import Files
 from swelab.tasks.harbor.harbor_folder import SOLUTION, HarborFolder, Refused, bytes_in, file_in
 
 MOST_BYTES = 16 << 20
-"""Maximum size in bytes of tests/, and of solution/, since the row holds their files."""
+"""Maximum size in bytes of tests/, and of solution/, because the row contains their files."""
 _ID = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9_.+-]{0,199}")
 
 
 def script_row(folder: HarborFolder) -> Task:
-    """The row of a folder without a list of tests; the caller adds the image. Raises Refused."""
+    """Returns the row of a folder without a list of tests. The caller adds the image. Raises Refused."""
     if not _ID.fullmatch(folder.name):
         raise Refused("no instance id", f"{folder.name!r} has other characters than A-Z a-z 0-9 _ . + -")
     row = Task.of(
@@ -37,7 +36,7 @@ def script_row(folder: HarborFolder) -> Task:
 
 
 def _packed(folder: HarborFolder, part: str) -> str:
-    """Base64 of a tar of the files in a subfolder of the task folder. Raises Refused."""
+    """Returns a tar of the files in a subfolder of the task folder, in Base64. Raises Refused."""
     files: Files = {}
     left = MOST_BYTES
     for path in sorted((folder.path / part).rglob("*")):

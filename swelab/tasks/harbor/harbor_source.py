@@ -1,6 +1,5 @@
-"""The source `harbor`: makes tasks from Harbor's task folders, if our graders can judge them. We print all
-other folders as refused, and count them by reason.
-"""
+"""The task source `harbor`: makes tasks from Harbor's task folders that our graders can judge.
+All other folders are printed as refused, and are counted by reason."""
 
 import sys
 from collections import Counter
@@ -31,9 +30,10 @@ Usable = Callable[[Task], object]
 def make_tasks(
     recipe: HarborSubset, archives: Mapping[str, Path], usable: Usable
 ) -> tuple[Sequence[Task], dict[str, int]]:
-    """The rows of the task folders in `recipe.path`, and the number of refused folders by reason.
+    """Returns the rows of the task folders in `recipe.path`, and the refused folders by reason.
 
-    archives: the recipe's repositories by name. Raises InputError if no folder can be used.
+    The second value maps a reason to a count. archives: maps the names of the recipe's repositories to
+    archives. Raises InputError if no folder can be used.
     """
     known = {name: canonical(path) for name, path in archives.items()}
 
@@ -63,10 +63,8 @@ def make_tasks(
 def read_rows(
     place: Path, usable: Usable, at_hand: Callable[[HarborFolder], None] | None = None
 ) -> Iterator[tuple[Path, Task | Refused]]:
-    """Yields (task folder, its row or the reason for none) for the task folders in a folder, sorted by name.
-
-    at_hand: raises Refused for a task made by swelab whose repository is missing. Raises InputError.
-    """
+    """Yields (task folder, its row or the reason for none) for the task folders, sorted by name.
+    at_hand: raises Refused for a task made by swelab whose repository is missing. Raises InputError."""
     if not place.is_dir():
         raise InputError("no such folder", place, "a folder of Harbor's task folders")
     seen: dict[str, str] = {}
@@ -85,7 +83,7 @@ def read_rows(
 
 
 def task_row(folder: HarborFolder, usable: Usable) -> Task:
-    """The row of a task folder. Raises Refused."""
+    """Returns the row of a task folder. Raises Refused."""
     row = _with_image(folder, script_row(folder)) if folder.by_script else _listed_row(folder)
     if folder.seconds and not (folder.ours or row.test_timeout):
         row = row | {"test_timeout": folder.seconds}
@@ -99,7 +97,7 @@ def task_row(folder: HarborFolder, usable: Usable) -> Task:
 
 
 def _listed_row(folder: HarborFolder) -> Task:
-    """The row in tests/config.json, with its archive or image. Raises Refused."""
+    """Returns the row in tests/config.json, with its archive or image. Raises Refused."""
     try:
         given = folder.row.items()
         raw = {name: value for name, value in given if value is not None or name != "eval_script"}
@@ -121,7 +119,8 @@ def _listed_row(folder: HarborFolder) -> Task:
 
 
 def _with_image(folder: HarborFolder, row: Task) -> Task:
-    """The row with the image of its container; keeps the row's own name if it names the same image."""
+    """Returns the row with the image of its container.
+    If the row names the same image, the row's name is kept."""
     named = folder.environment.get("docker_image")
     if named is not None and not (isinstance(named, str) and named):
         raise Refused("task.toml is not Harbor's", f"environment.docker_image is {named!r}")

@@ -1,4 +1,4 @@
-"""A source of task rows: debugging tasks that consist of a test file and a code file, without a repair."""
+"""The task source `kodcode`: debugging tasks with a test file and a code file, without a known repair."""
 
 from swelab.tasks.kodcode.kodcode_source import make_tasks
 

@@ -1,4 +1,4 @@
-"""Recognises instances of published evaluation sets, by hashes of their ids."""
+"""Recognizes instances of published evaluation sets by hashes of their ids."""
 
 import hashlib
 import json
@@ -7,12 +7,12 @@ from pathlib import Path
 
 HASHES = Path(__file__).with_name("evaluation_sets.json")
 DIGITS = 12
-"""Hex digits of a hash that we store. The chance that one of 15,000 foreign ids matches is 1 in 10^7."""
+"""Number of hex digits of a stored hash. One of 15,000 other ids matches with a chance of 1 in 10^7."""
 
 
 @cache
 def known_ids() -> dict[str, str]:
-    """Name of the evaluation set by the hash of an instance's id."""
+    """Maps the hash of an instance's id to the name of the evaluation set."""
     found: dict[str, str] = {}
     for name, text in json.loads(HASHES.read_text(encoding="utf-8")).items():
         found.update((text[at : at + DIGITS], name) for at in range(0, len(text), DIGITS))
@@ -20,10 +20,10 @@ def known_ids() -> dict[str, str]:
 
 
 def hashed(instance_id: str) -> str:
-    """The hash of an instance's id, in the form of HASHES."""
+    """Returns the hash of an instance's id, in the form of HASHES."""
     return hashlib.sha256(instance_id.encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS]
 
 
 def evaluation_set(instance_id: str) -> str:
-    """The evaluation set that has an instance of this id, or ""."""
+    """Returns the evaluation set that has an instance of this id, or ""."""
     return known_ids().get(hashed(instance_id), "")

@@ -1,4 +1,4 @@
-"""Patterns in the syntax of .gitignore, as in `.debugignore` and `.debugreadonly`."""
+"""Matches patterns in the syntax of .gitignore, as in `.debugignore` and `.debugreadonly`."""
 
 import tempfile
 from collections.abc import Iterable
@@ -10,14 +10,15 @@ from swelab.tasks.checkout import git
 
 
 def matching(patterns: str, paths: Iterable[str], where: str) -> set[str]:
-    """The paths that the patterns match, by git's rules. Raises InputError (git cannot read the patterns)."""
+    """Returns the paths that the patterns match, by git's rules. Raises InputError for invalid patterns."""
     kept = [line for line in patterns.splitlines() if line.strip() and not line.startswith("#")]
     return set(_matching("\n".join(kept), tuple(sorted(paths)), where)) if kept else set()
 
 
 @lru_cache(1024)
 def _question(patterns: str, paths: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """(git's complaint or "", the paths that match). Cached: most tasks of a set have the same patterns."""
+    """Returns (git's complaint or "", the paths that match).
+    The result is cached, because most tasks of a set have the same patterns."""
     with tempfile.TemporaryDirectory(prefix="swelab-ignore-") as folder:
         tree = Path(folder)
         git(tree, "init", "-q", "--template=")

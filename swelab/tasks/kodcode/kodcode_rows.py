@@ -1,7 +1,8 @@
-"""Reads rows and folders of debugging tasks strictly; each becomes a `SmallTask`.
+"""Reads rows and folders of debugging tasks strictly. Each becomes a `SmallTask`.
 
-A row has `task_id` and `extra_info` with `files`, a list of {path, content}, and `entrypoint`; nested objects
-may be JSON strings. A folder has the same files, and patterns in `.debugignore` and `.debugreadonly`.
+A row has `task_id` and `extra_info`. `extra_info` has `entrypoint` and `files`, a list of {path, content}.
+Nested objects may be JSON strings. A folder has the same files, and patterns in `.debugignore` and
+`.debugreadonly`.
 """
 
 import json
@@ -34,8 +35,8 @@ _OPERATORS = set("();<>|&")
 class SmallTask:
     """A task as its publisher gives it.
 
-    files: text by path. code: path of the file with the fault. entrypoint: the command that runs the tests.
-    readonly: files that an agent must not change. hidden: an agent must not see the tests.
+    files: maps a path to its text. code: path of the file with the fault. entrypoint: the command that runs
+    the tests. readonly: files that an agent must not change. hidden: whether an agent must not see the tests.
     """
 
     name: str
@@ -71,12 +72,12 @@ def read_small_tasks(path: Path, entrypoint: str | None = None) -> Iterator[Smal
 
 
 def task_folders(path: Path) -> list[Path]:
-    """The folders in a folder by name, without those whose name begins with a dot."""
+    """Returns the folders in `folder`, sorted by name, without hidden folders."""
     return [each for each in sorted(path.iterdir()) if each.is_dir() and not each.name.startswith(".")]
 
 
 def read_row(row: Any, where: str, entrypoint: str | None = None) -> SmallTask:
-    """The task of a row. Raises InputError naming the field."""
+    """Returns the task of a row. Raises InputError naming the field."""
     if not isinstance(row, dict):
         raise InputError(f"a {type(row).__name__}", where, "a JSON object")
     extra = _object(row, "extra_info", where) | _object(row, "entry", where)
@@ -109,10 +110,8 @@ def read_row(row: Any, where: str, entrypoint: str | None = None) -> SmallTask:
 
 
 def small_task(name: str, where: str, statement: str, entrypoint: str, files: dict[str, str]) -> SmallTask:
-    """Checks files and makes a task of them; `.debugignore` and `.debugreadonly` may be among them.
-
-    Raises InputError.
-    """
+    """Checks files and makes a task of them. Raises InputError.
+    `.debugignore` and `.debugreadonly` may be among the files."""
     if not _ID.fullmatch(name):
         wanted = "letters, digits and _ . + -, 200 at most: it is a file name here"
         raise InputError(f"field task_id is {shorten(name)!r}", where, wanted)
@@ -148,7 +147,8 @@ def small_task(name: str, where: str, statement: str, entrypoint: str, files: di
 
 
 def _code(files: dict[str, str], where: str) -> str:
-    """The path of the file with the fault: the only one beside the tests, or the only one named *_code.py."""
+    """Returns the path of the file with the fault.
+    It is the only file besides the tests, or the only one named *_code.py."""
     found = [path for path in files if path.endswith(".py") and path != TESTS]
     named = [path for path in found if path.endswith("_code.py")]
     for each in (found, named):
@@ -171,7 +171,7 @@ def _runs_pytest(command: str, where: str) -> str:
 
 
 def read_folder(folder: Path, entrypoint: str | None) -> SmallTask:
-    """The task of a folder. Raises InputError."""
+    """Returns the task of a folder. Raises InputError."""
     files: dict[str, str] = {}
     size = 0
     for path in sorted(folder.rglob("*")):
@@ -192,7 +192,7 @@ def read_folder(folder: Path, entrypoint: str | None) -> SmallTask:
 
 
 def _object(row: Record, field: str, where: str) -> Record:
-    """A nested object, which may be a JSON string; {} if it is absent."""
+    """Returns a nested object, which may be a JSON string, or {} if it is absent."""
     value = row.get(field)
     if value is None:
         return {}

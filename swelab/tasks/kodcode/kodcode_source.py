@@ -1,5 +1,7 @@
-"""Source of tasks `kodcode`: each task is a test file and a code file, without a repair. The null run shows
-which tests fail. A task is dropped, and counted, if its tests all pass or cannot be listed.
+"""The task source `kodcode`: each task is a test file and a code file, without a known repair.
+
+The null run (the tests on the unchanged code) shows which tests fail. A task is dropped, and counted, if all
+its tests pass or they cannot be listed.
 """
 
 import sys
@@ -22,17 +24,17 @@ from swelab.tasks.kodcode.null_run import NullVerdict, null_key, null_run, tests
 from swelab.tasks.split import side_of
 
 BLOCK = 500
-"""Tasks that are held in memory at once."""
+"""Number of tasks that are held in memory at once."""
 IMAGE = "swelab/kodcode"
 
 
 def make_tasks(
     recipe: KodcodeSubset, open_backend: Callable[[], Backend], progress: Path, workers: int
 ) -> tuple[Sequence[Task], dict[str, int]]:
-    """Task rows of a `kodcode` recipe, and how many were dropped by reason.
+    """Returns the task rows of a `kodcode` recipe, and how many tasks were dropped for each reason.
 
-    progress: journal of null runs. A larger limit gives the same first rows. Raises InputError (a broken row
-    or folder, no task), Fault (runs were lost to infrastructure repeatedly).
+    progress: journal of null runs. A larger limit gives the same first rows. Raises InputError for a broken
+    row or folder, or if no task is left. Raises Fault if runs were lost to infrastructure repeatedly.
     """
     drops: Counter[str] = Counter()
     spool, numbers = Spool(), list[int]()
@@ -57,7 +59,7 @@ def make_tasks(
 
 
 def _chosen(recipe: KodcodeSubset, drops: Counter[str]) -> Iterator[SmallTask]:
-    """The tasks on the recipe's side of the split that are in no excluded set. Raises InputError."""
+    """Yields the tasks on the recipe's side of the split that are in no excluded set. Raises InputError."""
     seen: dict[str, str] = {}
     for task in read_small_tasks(Path(recipe.path).expanduser(), recipe.entrypoint):
         same = digest([task.files, task.entrypoint])
@@ -75,7 +77,7 @@ def _chosen(recipe: KodcodeSubset, drops: Counter[str]) -> Iterator[SmallTask]:
 
 
 def _set_of(name: str, recipe: KodcodeSubset) -> str:
-    """The evaluation set to which an instance belongs, or ""."""
+    """Returns the evaluation set to which an instance belongs, or ""."""
     return recipe.evaluation_set or evaluation_set(name)
 
 
@@ -86,7 +88,7 @@ def null_runs(
     journal: Journal,
     workers: int,
 ) -> Iterator[NullVerdict]:
-    """The verdict on each task. seconds: wall time for its tests. Raises Fault if runs were lost."""
+    """Yields the verdict on each task. seconds: wall time for its tests. Raises Fault if runs were lost."""
 
     def work(backend: Backend) -> Callable[[SmallTask], NullVerdict]:
         return lambda task: null_run(task, backend, seconds)
@@ -108,7 +110,8 @@ def null_runs(
 
 
 def task_row(task: SmallTask, verdict: NullVerdict, recipe: KodcodeSubset) -> Task:
-    """A row in our schema: without a patch, with the task's files and the results of the null run."""
+    """Returns a row in our schema without a patch.
+    It contains the task's files and the results of the null run."""
     row: Record = {
         "instance_id": task.name,
         "repo": f"kodcode/{recipe.evaluation_set or Path(recipe.path).stem}",

@@ -1,8 +1,8 @@
-"""The null run: runs a task's tests on its unchanged code. If no repair is known, there is no other evidence
-about the task.
+"""The null run: runs a task's tests on its unchanged code.
 
-Tests are collected in a run in which their imports work. If the code cannot be imported, we replace it, only
-for the collection, by a module that has every name. Then all tests count as failing.
+If no repair is known, there is no other evidence about the task. Tests are collected in a run in which their
+imports work. If the code cannot be imported, a module that has every name replaces it, only for the
+collection. Then all tests count as failing.
 """
 
 import ast
@@ -20,9 +20,9 @@ from swelab.tasks.checkout import write_files
 from swelab.tasks.kodcode.kodcode_rows import SmallTask
 
 VERSION = 1
-"""Part of every journal key: raise it if the same task could now get another verdict."""
+"""Part of every journal key. Increase it if the same task could now get another verdict."""
 REPORTING = "-rA -p no:cacheprovider"
-"""Options added to the entry point, so that it prints a line for each test."""
+"""Options added to the entry point, so that pytest prints a line for each test."""
 _COLLECTING = "--collect-only --verbosity=-1 -p no:cacheprovider"
 _TEST = re.compile(r"^([\w./-]+\.py::\S.*)$", re.MULTILINE)
 _LINE = re.compile(r"^(PASSED|FAILED|ERROR|XFAIL|XPASS|SKIPPED) (\S+)", re.MULTILINE)
@@ -43,7 +43,7 @@ def __getattr__(name):
 
 
 class NullVerdict(TypedRecord):
-    """Verdict of a task's null run; a line of a journal."""
+    """The verdict of a task's null run. It is a line of a journal."""
 
     reason: str = field("why it is no task; empty where it is one", default="")
     failing: list[str] = field("tests that do not pass", default=())
@@ -53,7 +53,8 @@ class NullVerdict(TypedRecord):
 
 
 def tests_of(task: SmallTask) -> str:
-    """The command that judges a task's tests: its own entry point, which then prints a line for each test."""
+    """Returns the command that judges a task's tests.
+    This is the task's entry point, with options to print a line for each test."""
     return f"{task.entrypoint} {REPORTING}"
 
 
@@ -99,7 +100,7 @@ def _verdict(task: SmallTask, sandbox: Sandbox, limits: Limits) -> NullVerdict:
 
 
 def _null_verdict(tests: list[str], result: ExecResult) -> NullVerdict:
-    """The verdict from a run of the collected tests."""
+    """Returns the verdict from a run of the collected tests."""
     words: dict[str, set[str]] = {}
     for word, test in _LINE.findall(result.output.decode("utf-8", "replace")):
         words.setdefault(test, set()).add(word)
@@ -117,18 +118,18 @@ def _null_verdict(tests: list[str], result: ExecResult) -> NullVerdict:
 
 
 def _collected(result: ExecResult) -> list[str]:
-    """The tests that pytest lists."""
+    """Returns the tests that pytest lists."""
     return list(dict.fromkeys(_TEST.findall(result.output.decode("utf-8", "replace"))))
 
 
 def _cut(tests: list[str]) -> list[str]:
-    """Test ids up to their first space, as logs name them; each once."""
+    """Returns test ids up to their first space, as logs name them, without duplicates."""
     return list(dict.fromkeys(test.split()[0] for test in tests))
 
 
 def stand_in(code: str) -> str:
-    """Source of a module to import in place of `code`. It has every name; `import *` gives the names in
-    `code`."""
+    """Returns the source of a module to import in place of `code`.
+    The module has every name. `import *` imports the names in `code`."""
     names = _DEFINED.findall(code)
     with suppress(SyntaxError, ValueError, RecursionError):
         tree = parse_python(code)
