@@ -1,8 +1,8 @@
 """Checks that the files behind a score match their manifests: hashes, recipes, and order of making.
 
-A finding has one of these kinds. edited: the file is not what its stage wrote. missing: the file does not
-exist. older: it was made from another version of a file than the present one. recipe: its recipe has changed
-since. number: a value differs when it is recomputed from its rows.
+A finding has a kind. edited: the file is not what its stage wrote. missing: the file does not exist. older:
+the file was made from another version of an input than the present version. recipe: the recipe of the file
+has changed since. number: a value differs when it is recomputed from its rows.
 """
 
 from collections.abc import Iterator

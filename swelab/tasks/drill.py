@@ -29,7 +29,7 @@ from swelab.tasks.forge.operators import chosen
 from swelab.tasks.split import bug_hash, side_of
 
 VERSION = 1
-"""Part of every journal key. Increase it if the same bug could now get another verdict."""
+"""Part of every journal key. Increase this number if the same bug could now get another verdict."""
 TEST_COMMAND = "python -m pytest -rA --tb=no -q -p no:cacheprovider"
 STATUS = re.compile(rb"^(PASSED|FAILED|ERROR) (\S+)", re.MULTILINE)
 RUN_LIMITS = Limits(wall_seconds=120, cpu_seconds=120, output_bytes=8 << 20)

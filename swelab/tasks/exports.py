@@ -78,7 +78,6 @@ def docker_image(task: Task, digests: Mapping[str, str]) -> str:
 
 
 def _why_none(task: Task) -> str:
-    """Returns the reason why a task has no row in a file."""
     if task.answers:
         return "private answers" if is_private(task) else "no repair is known as a patch"
     return "binary patch"

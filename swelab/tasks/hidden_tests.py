@@ -75,6 +75,6 @@ def _without(line: str, names: re.Pattern[str]) -> str:
 
 
 def _is_heading(paragraph: str) -> bool:
-    """Whether only the heading, or the count of further tests, is left of a paragraph that listed tests."""
+    """Returns whether a paragraph that listed tests contains only its heading or its count of more tests."""
     lines = paragraph.split("\n")
     return lines[0] == "These fail too:" and all(line.startswith("- and ") for line in lines[1:])

@@ -91,7 +91,6 @@ def choose(tasks: Iterable[Task], rates: Mapping[str, PassRate], recipe: Attempt
 
 
 def _why_not(rate: PassRate | None, recipe: AttemptedSubset) -> str:
-    """Returns why a task is excluded, or ""."""
     if rate is None:
         return "not_attempted"
     if rate.share < recipe.at_least:

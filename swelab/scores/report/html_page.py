@@ -1,11 +1,11 @@
 """Writes the report: one self-contained HTML page about one experiment, without a network request.
 
-Trajectories are untrusted text. The page contains them as JSON in a data block, where every character that
-could end the block is escaped. The viewer shows them only as text. A content security policy allows only the
-page's own script and style, by hash.
+Trajectories are untrusted text. The page contains trajectories as JSON in a data block. Every character that
+could end the block is escaped, and the viewer shows trajectories only as text. A content security policy
+allows only the page's own script and style, by hash.
 
-The page opens quickly with any number of attempts. On opening, it reads a list of attempts. Their steps are
-unpacked on demand from a second block with one compressed line per attempt.
+The page opens quickly with any number of attempts. On opening, it reads a list of attempts. The steps of an
+attempt are unpacked on demand from a second block with one compressed line per attempt.
 """
 
 import base64

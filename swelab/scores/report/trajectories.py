@@ -58,7 +58,7 @@ def visible(text: str) -> str:
 
 
 def cut(text: str, limit: int = TEXT_CHARACTERS) -> str:
-    """Makes `text` visible. If it exceeds `limit` characters, replaces its middle by a note."""
+    """Truncates `text` to `limit` characters, with a note in its middle. Makes hidden characters visible."""
     if len(text) > limit:
         head, tail = text[: limit * 2 // 3], text[-limit // 3 :]
         text = f"{head}\n[{len(text) - len(head) - len(tail):,} characters left out]\n{tail}"

@@ -1,8 +1,8 @@
 """Statistics of several runs on the same tasks.
 
-They separate two parts of a rate's variance: the choice of tasks, and the luck of a run. A task's attempts
-are counted as (resolved, attempted). Attempts at one task are correlated, so the independent units are tasks,
-not attempts. With one run, all figures equal the figures of `statistics` for one run.
+The statistics separate two parts of a rate's variance: the choice of tasks, and the luck of a run. A task's
+attempts are counted as (resolved, attempted). Attempts at one task are correlated, so the independent units
+are tasks, not attempts. With one run, all figures equal the figures of `statistics` for one run.
 """
 
 from collections.abc import Sequence

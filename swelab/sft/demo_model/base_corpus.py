@@ -1,9 +1,10 @@
 """Generates documents to pre-train the demo's base model, about functions like those of the drill package.
 
-A document begins with a note on one function, worded like an issue. Then it has one of these: names of the
-function and its test; a shell line that searches for the function, runs its test or substitutes text; or a
-diff's hunk. A listing of the function comes before a substitution or a hunk. There is no conversation, no
-fenced block, no second step. No task has one of these functions or bugs, and no function has a held-out name.
+A document begins with a note on one function, worded like an issue. One of these parts follows: the names of
+the function and its test; a shell line that searches for the function, runs its test or substitutes text; or
+a hunk of a diff. A listing of the function comes before a substitution or a hunk. There is no conversation,
+no fenced block, no second step. No task has one of these functions or bugs, and no function has a held-out
+name.
 """
 
 import io

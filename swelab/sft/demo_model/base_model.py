@@ -38,7 +38,7 @@ VOCABULARY_DOCUMENTS = 4000
 CHECKED_DOCUMENTS = 200
 WINDOW = 4
 ROUNDING = 64
-"""The number of rows of the embedding is a multiple of this."""
+"""The number of rows of the embedding is a multiple of this value."""
 SHAPE: dict[str, Any] = {
     "num_layers": 4,
     "num_heads": 8,

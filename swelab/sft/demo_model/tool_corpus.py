@@ -43,7 +43,7 @@ In a conversation, earlier turns come there. A model that has only seen note and
 rewrites the wrong text.
 """
 AGAIN = 0.5
-"""Share of documents that repeat the note's line once more. In a conversation each turn repeats it."""
+"""Share of documents that repeat the note's line once more, as each turn of a conversation does."""
 PRINTED = 0.7
 """Share of `search` and `look` documents on an unknown number that begin after pdb printed the number."""
 LEXICON = (
@@ -145,7 +145,8 @@ def tool_document(
 
 
 def _again(rng: random.Random, request: str) -> str:
-    """Returns the note's line as an earlier turn repeats it, with probability `AGAIN`, otherwise nothing."""
+    """Returns, with probability `AGAIN`, the note's line as an earlier turn repeats the line.
+    Otherwise returns an empty text."""
     return f"{request}\n" + _filled(rng) if rng.random() < AGAIN else ""
 
 

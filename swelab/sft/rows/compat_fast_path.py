@@ -1,6 +1,6 @@
 """Writes rows in the compatible style xml fast: unchanged texts are copied as JSON without decoding.
 
-Nearly all of a row is such text. Decoding and encoding it took a third of the time. `compat` converts
+Nearly all of a row is such text. Decoding and encoding took a third of the time. `compat` converts
 trajectories whose structure is not SWE-agent's usual one.
 """
 

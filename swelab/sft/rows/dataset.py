@@ -157,10 +157,10 @@ def require_kept(facts: Record, paths: Sequence[Path]) -> None:
 
 
 def why_unresolved(trajectory: Trajectory, grades: Verdicts, evidence: str = "resolved") -> str:
-    """Returns why a trajectory is not resolved (its outcome or its grade's status), or '' if it is resolved.
+    """Returns why a trajectory is not resolved (its outcome or its grade's status), or ''.
 
-    evidence: the evidence that a resolved grade must have; "resolved" accepts any. If a resolved grade has
-    other evidence, returns the evidence that it has.
+    evidence: the evidence that a resolved grade must have; "resolved" accepts any evidence. If a resolved
+    grade has other evidence, returns the name of that evidence.
     """
     if trajectory.outcome not in TRAINABLE_ROLLOUTS:
         return trajectory.outcome

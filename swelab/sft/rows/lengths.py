@@ -34,7 +34,7 @@ def is_trained(message: RowMessage) -> bool:
 
 
 def teaches(message: RowMessage) -> bool:
-    """Returns whether a message can be learnt: it is in the loss and has text or a call."""
+    """Returns whether a message teaches anything: it is in the loss and has text or a call."""
     return is_trained(message) and bool(message.content.strip() or message.tool_calls)
 
 
@@ -61,7 +61,7 @@ class ChatTokenizer:
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         try:
             found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        except TypeError:  # of a lone surrogate
+        except TypeError:  # raised for a lone surrogate
             raise InputError(
                 "a text holds half a character (surrogate)", expected="whole characters"
             ) from None
@@ -172,9 +172,9 @@ class LengthStats(TypedRecord):
 def check_stats(data: Path, path: Path, limit: int) -> tuple[int, LengthStats]:
     """Checks that statistics belong to the rows in `data`. Returns (number of rows over `limit`, statistics).
 
-    Raises InputError if a file is missing, if the statistics describe another file or number of rows, or if
-    they have no count for the limit. Raises it also if `data` has no row. The checks, their order and
-    messages are those of swesmith's local training scripts.
+    Raises InputError if a file is missing or `data` has no row. Raises InputError if the statistics describe
+    another file or number of rows, or have no count for the limit. The checks, their order and messages are
+    those of swesmith's local training scripts.
     """
     if not data.is_file():
         raise InputError(f"Data file not found: {data}")

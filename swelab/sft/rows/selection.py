@@ -1,4 +1,5 @@
-"""Selects the conversations that become rows. Gates in a fixed order drop the others, with a reason."""
+"""Selects the conversations that become rows.
+Gates (filters in a fixed order) drop the other conversations, each with a reason."""
 
 import hashlib
 import re
@@ -81,7 +82,7 @@ def edits_tests(patch: str) -> bool:
 
 def choose(candidates: Iterable[Candidate], selection: Selection) -> Iterator[tuple[Candidate, str]]:
     """Yields each candidate with its fate: kept, duplicate, too_long or over_per_instance.
-    For each instance, the shortest candidates come first, or those that a seeded draw puts first."""
+    The candidates of an instance come shortest first, or in the order of a seeded draw."""
     seen: set[str] = set()
     kept: Counter[str] = Counter()
     for candidate in sorted(candidates, key=lambda each: _rank(each, selection)):

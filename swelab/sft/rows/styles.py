@@ -35,7 +35,7 @@ DEFINED = {
 
 class Unfit(Exception):
     """Raised for a conversation that cannot become a row.
-    The message is the reason under which it is counted."""
+    The message is the reason under which the conversation is counted."""
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class Plan:
 
     def positions(self, batch: Batch, lengths: Sequence[int], fixed: bool) -> int:
         """Returns how many token positions a forward pass computes.
-        fixed: packs are padded to their limit."""
+        fixed: whether packs are padded to their limit."""
         if self.how == "packed":
             return self.max_seq_len if fixed else sum(lengths[row] for row in batch)
         return max(lengths[row] for row in batch) * len(batch)
@@ -73,8 +73,8 @@ def plan_batches(lengths: Sequence[int], train: Train, ranks: Ranks, cost: Cost 
     """Plans a run over rows of these lengths (in tokens) with a recipe's `train` settings.
 
     cost: estimates the time of a forward pass; used only if rows are grouped by length. Raises InputError if
-    a row is longer than a pack, if there are fewer rows or packs than a step needs, or if ranks cannot share
-    a step evenly.
+    a row is longer than a pack, or if ranks cannot share a step evenly. Raises InputError if there are fewer
+    rows or packs than a step needs.
     """
     mine = share(train, ranks)
     passes, batch = mine.gradient_accumulation_steps, mine.batch_size

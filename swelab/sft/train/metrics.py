@@ -85,7 +85,7 @@ def pass_cost(config: ModelConfig, device: str) -> Cost:
 def planned_steps(
     plan: Plan, lengths: Sequence[Length], config: ModelConfig, fixed: bool
 ) -> list[PlannedStep]:
-    """Returns the steps of a plan over rows of these lengths. fixed: packs are padded to their limit."""
+    """Returns the steps of a plan over rows of these lengths. fixed: whether packs are padded."""
     tokens = [length.tokens for length in lengths]
     flops = {count: row_flops(config, count) for count in set(tokens)}
     steps, seen = [], 0

@@ -29,7 +29,7 @@ class ModalError(Fault):
 
 
 def find_modal(given: str = "") -> str:
-    """Finds the client's program: `given`, the one of `make modal`, or one on the PATH.
+    """Finds the client's program: `given`, the program of `make modal`, or `modal` on the PATH.
 
     Raises InputError if there is no client, or no token. Without a token, the client would ask for one in a
     browser.

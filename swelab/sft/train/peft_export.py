@@ -1,8 +1,8 @@
 """Converts a low-rank adapter from torchtune's format to PEFT's.
 
-torchtune 0.6 can export an adapter, too. But it orders the rows of the query and key projections as in
-Llama's weights, and Qwen does not use that order. With torchtune's file, merging adapter and base gives
-another model than the trained one.
+torchtune 0.6 can export an adapter, too. But that export orders the rows of the query and key projections as
+Llama's weights do. Qwen uses another order. If torchtune's file is merged into the base, the result is not
+the trained model.
 """
 
 import re

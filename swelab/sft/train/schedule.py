@@ -1,6 +1,6 @@
 """The learning-rate schedule of all training: linear warm-up, then cosine decay to 0.
 
-The schedule is changed only here. torchtune and TRL get it by name, and the demo's base model uses
+The schedule is changed only here. torchtune and TRL get the schedule by name, and the demo's base model uses
 `warmup_cosine`.
 """
 

@@ -1,8 +1,8 @@
 """Datasets for torchtune that support weight 0 and tool calls.
 
-torchtune 0.6 reads only the role and text of a message. It would train on a turn of weight 0, and it refuses
+torchtune 0.6 reads only the role and text of a message. It would train on a turn of weight 0, and refuses
 messages with the role tool. Here, turns of weight 0 have no loss, and tool calls are formatted as text. Rows
-are read from their file one at a time.
+are read from the file one at a time.
 """
 
 from collections.abc import Mapping

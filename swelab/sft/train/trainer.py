@@ -67,7 +67,10 @@ def trainers_of(architecture: str) -> list[str]:
 
 def check_trainer(config: ModelConfig, where: Path, trainer: str) -> Family:
     """Returns the family of a config.json.
-    Raises InputError if FAMILIES does not have it, or the trainer does not support it."""
+
+    Raises InputError if FAMILIES does not contain the family, or if the trainer does not support the
+    architecture.
+    """
     family, architecture = family_of(config, where), config.architectures[0]
     if trainer not in (trainers := trainers_of(architecture)):
         what = f"architecture {architecture} with trainer: {trainer}"

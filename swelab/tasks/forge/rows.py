@@ -75,7 +75,8 @@ def make_tasks(
 
 
 def open_repository(name: str, archive: Path, scratch: Path, configs: Path) -> Repository:
-    """Unpacks a repository archive under `scratch`. Returns it with its recipe. Raises InputError."""
+    """Unpacks a repository archive under `scratch`. Returns the repository with its recipe.
+    Raises InputError."""
     settings, where = recipes.named(REPO, name, configs), recipes.path_of("repo", name, configs)
     if settings.source == "drill" or settings.source == "harbor":
         raise InputError(f"its source is {settings.source!r}", where, "pypi or git")

@@ -106,7 +106,7 @@ def _function_of(source: Source, node: ast.AST) -> ast.AST:
 
 
 def _in_while(source: Source, node: ast.AST) -> bool:
-    """Returns whether the innermost loop around a node is a `while`. A mutation could make it endless."""
+    """Returns whether the innermost loop around a node is a `while`, which a mutation could make endless."""
     while not isinstance(node, (Function, ast.Module, ast.For)):
         node = source.parents[node]
         if isinstance(node, ast.While):

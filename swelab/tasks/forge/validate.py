@@ -21,7 +21,7 @@ from swelab.tasks.forge.candidates import Candidate, rejects
 from swelab.tasks.forge.source import Source
 
 VERSION = 1
-"""Part of every journal key. Increase it if the same candidate could now get another verdict."""
+"""Part of every journal key. Increase this number if the same candidate could get another verdict."""
 
 LOG_BYTES = 16 << 20
 CLEAN_SECONDS = 600

@@ -176,7 +176,8 @@ def bytes_in(folder: Path, name: str, most: int = MOST_BYTES) -> bytes | None:
 
 
 def text_in(folder: Path, name: str) -> str | None:
-    """The text of a task folder's file, with "\n" line ends; None if it is missing. Raises Refused."""
+    """Returns the text of a task folder's file, or None if the file is missing. Raises Refused.
+    Line ends become line feeds."""
     data = bytes_in(folder, name)
     try:
         return None if data is None else _with_line_feeds(data.decode("utf-8-sig"))

@@ -111,7 +111,7 @@ def _listed_row(folder: HarborFolder) -> Task:
     if folder.repository:
         if row.repo_recipe != folder.repository:
             raise Refused("its repository is another one", f"the row says {row.repo_recipe!r}")
-        clean_archive(folder)  # checks that the folder's files give the repository that it names
+        clean_archive(folder)  # raises Refused if the folder's files are not the repository that it names
         return row
     if row.repo_recipe:
         raise Refused("its repository is not in it", f"no [metadata.swelab] names {row.repo_recipe!r}")

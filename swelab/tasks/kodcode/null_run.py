@@ -20,7 +20,7 @@ from swelab.tasks.checkout import write_files
 from swelab.tasks.kodcode.kodcode_rows import SmallTask
 
 VERSION = 1
-"""Part of every journal key. Increase it if the same task could now get another verdict."""
+"""Part of every journal key. Increase this number if the same task could now get another verdict."""
 REPORTING = "-rA -p no:cacheprovider"
 """Options added to the entry point, so that pytest prints a line for each test."""
 _COLLECTING = "--collect-only --verbosity=-1 -p no:cacheprovider"
@@ -118,7 +118,6 @@ def _null_verdict(tests: list[str], result: ExecResult) -> NullVerdict:
 
 
 def _collected(result: ExecResult) -> list[str]:
-    """Returns the tests that pytest lists."""
     return list(dict.fromkeys(_TEST.findall(result.output.decode("utf-8", "replace"))))
 
 
