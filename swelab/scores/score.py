@@ -149,7 +149,7 @@ def pass_at_k(attempts: Attempts, k: int, every: bool) -> Record:
 
 
 def detectable(verdicts: Verdicts) -> Detectable:
-    """Returns the smallest true differences from this policy that such runs would detect.
+    """Returns the smallest true differences from this policy that further runs would detect.
     See `multi_run.planned`."""
     attempts = Attempts([counted(row) for row in verdicts.values()])
     low, high = attempts.interval()

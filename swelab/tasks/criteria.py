@@ -22,7 +22,7 @@ MEASURES: dict[str, Callable[[Task], int]] = {
 }
 """Measures for `min_...` and `max_...`: tests, characters of the issue, changed lines, changed files."""
 OF_ANSWERS = ("fail_to_pass", "patch_lines", "patch_files")
-"""Measures that are unknown for a task with private answers. Their bounds are not applied to such tasks."""
+"""Measures that are unknown for a task with private answers. Such tasks are not tested for their bounds."""
 
 
 class Criteria:

@@ -54,7 +54,7 @@ def _steps(line: str) -> list[str]:
 
 
 def _quoted(line: str) -> str:
-    """Returns a line without its install steps."""
+    """Returns a line without its install steps, except those that build the repository itself."""
     if not (steps := _steps(line)):
         return line
     parts = _BETWEEN.split(line)

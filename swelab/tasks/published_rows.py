@@ -69,7 +69,7 @@ def lacks(row: Task) -> str:
 
 def image_name(instance: str, images: str = "swe-bench") -> str:
     """Returns the name of an instance's image by the convention of SWE-bench or SWE-Gym.
-    It is used if the row names no image."""
+    This name is used if the row names no image."""
     owner, separator = _SEPARATORS[images]
     return f"{owner}/sweb.eval.x86_64.{instance.replace('__', separator).lower()}:latest"
 

@@ -190,8 +190,8 @@ def gather_gate(evidence: ReportData, subset: str) -> Path | None:
 
 
 def policy_labels(evidence: ReportData) -> dict[str, str]:
-    """Maps scripted policies to the name for readers, "scripted policy".
-    If there are several scripts, the recipe's name follows in brackets."""
+    """Maps each scripted policy to its name for readers, "scripted policy".
+    If there are several scripted policies, the recipe's name follows in brackets."""
     names = dict.fromkeys(policy for policy, _, _ in evidence.planned)
     scripted = [name for name in names if evidence.at.recipe(kinds.POLICY, name).kind == "scripted"]
     several = len(scripted) > 1

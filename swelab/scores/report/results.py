@@ -39,7 +39,7 @@ SIGNS = {"gained": "+", "lost": "\u2212", "both": "\u2713", "neither": ""}
 
 
 def headline(evidence: ReportData) -> str:
-    """Describes the experiment. Shows both rates and a square per task for every benchmark."""
+    """Describes the experiment, and shows both rates and a square per task for every benchmark."""
     parts = infrastructure_losses.first_line(evidence) + f'<p class="lede">{lede(evidence)}</p>'
     for side in sides(evidence):
         test = side.comparison

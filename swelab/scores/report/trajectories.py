@@ -102,7 +102,7 @@ def spoken(message: Message, refused: bool) -> Record:
     """Converts an assistant turn to a step without observations.
 
     Commands are the actions that the agent recorded. If the format records no actions, the command is the
-    turn's only fenced block. A turn without a block, or with several, is shown as refused.
+    turn's only fenced block. A turn without a command or a call in its text is marked as refused.
     """
     text, extra = content_text(message.content), message.get("extra") or {}
     commands = [str(action.get("command", "")) for action in extra.get("actions") or []]

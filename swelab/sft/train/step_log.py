@@ -1,6 +1,7 @@
 """Writes the log during a training: steps.txt, metrics.jsonl, TensorBoard, Weights & Biases.
 
-torchtune uses this log in place of its own logger, and TRL's callback calls it. Only the first rank has one.
+torchtune uses this log in place of its own logger, and TRL's callback calls it. Only the first rank has a
+log.
 """
 
 import json

@@ -27,7 +27,8 @@ class Boards:
             self._draw(step, values)
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds the values of a step. A repeated step replaces its earlier values and those of later steps."""
+        """Adds the values of a step.
+        A repeated step replaces its earlier values and all values after them."""
         self._draw(step, values)
         if self._wandb:
             self._wandb.log(dict(values), step=step)

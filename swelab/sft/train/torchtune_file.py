@@ -49,7 +49,7 @@ def read_torchtune(path: Path) -> Record:
 
 
 def faults(config: Record) -> list[str]:
-    """Returns the faults of a configuration, one line each. No processor needs to be requested for this."""
+    """Returns the faults of a configuration, one line each. Runs before any processor is requested."""
     if found := unfilled(config):
         return found
     for section, key in PATHS:

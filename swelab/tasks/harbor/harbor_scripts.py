@@ -1,4 +1,4 @@
-"""Makes rows for task folders whose own `tests/test.sh` judges. They have neither tests nor a patch."""
+"""Makes rows for task folders whose own `tests/test.sh` judges. The rows have neither tests nor a patch."""
 
 import base64
 import os
