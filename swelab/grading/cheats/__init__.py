@@ -1,1 +1,1 @@
-"""Patches that would win without repairing anything, to try the grader on."""
+"""Patches that try to be resolved without repairing anything, to test the grader."""
