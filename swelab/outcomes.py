@@ -79,7 +79,7 @@ class GradeEnd(_End):
 RETRIED_ROLLOUTS = frozenset(end for end in RolloutEnd if end.meaning.retried == "at once")
 WAITING_ROLLOUTS = frozenset(end for end in RolloutEnd if end.meaning.retried == "with a higher budget")
 LOST_ROLLOUTS = frozenset(end for end in RolloutEnd if not end.meaning.attempted)
-"""Ends of rollouts that count as neither solved nor unsolved: they were lost, were not recorded, or wait for
+"""Ends of rollouts that are not attempts: the rollout was lost, was not recorded, or waits for a higher
 budget.
 """
 TRAINABLE_ROLLOUTS = tuple(end for end in RolloutEnd if end.meaning.trainable)
@@ -91,7 +91,7 @@ FAILED_GRADES = frozenset(end for end in GradeEnd if end.meaning.trainable and e
 FORGED_GRADES = frozenset(end for end in GradeEnd if end.meaning is CHEAT)
 """Grades of patches whose tests pass although the patch is not a repair, or may not be one."""
 RATING_ENDS = ("rated", "unreadable", RolloutEnd.CONTEXT_LIMIT, RolloutEnd.MODEL_LOST)
-"""How the rating of a task's difficulty ends."""
+"""The ways in which the rating of a task's difficulty ends."""
 
 EVIDENCE = (GradeEnd.RESOLVED, "witnessed")
 """Evidence that a recipe may require of a resolved task."""

@@ -1,8 +1,8 @@
-"""Decides when clients of servers repeat a request, and when they give up. The waiting times of all clients
-are here.
+"""Decides when clients of servers repeat a request, and when they give up.
 
-Code that polls (a run at a service, an engine that starts) or turns to another server at once (the gate)
-waits by itself. `jobs.thread_pool` repeats an instance that infrastructure lost.
+The waiting times of all clients are here. Code that polls (a run at a service, an engine that starts) or
+turns to another server at once (the gate) waits by itself. `jobs.thread_pool` repeats an instance that
+infrastructure lost.
 """
 
 import email.utils
@@ -42,7 +42,7 @@ DOWNLOADS = Pauses()
 KEYS = Pauses()
 """For a key of a hosted model, if the service states no time.
 
-`billing.api_keys` counts failures for all threads.
+`billing.api_keys` counts the failures of all threads.
 """
 HOSTED = Pauses(least=0.0, longest=30.0, attempts=7)
 """For a hosted model that failed without a charge."""
@@ -92,9 +92,9 @@ class Patience:
         self._start, self._failures = time.monotonic(), 0
 
     def next_pause(self, limit: float = math.inf, wish: float = 0.0) -> float | None:
-        """Returns the seconds to wait before the next attempt, or None if there is no next attempt.
+        """Returns the seconds to wait before the next attempt, or None if no further attempt should be made.
 
-        There is none after the last attempt, or if the time without progress would exceed `limit` seconds.
+        That is so after the last attempt, and if the time without progress would exceed `limit` seconds.
         wish: seconds that the server requests (`retry_after`).
         """
         self._failures += 1

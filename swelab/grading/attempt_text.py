@@ -62,7 +62,7 @@ def _bold(title: str) -> str:
 def _parts(
     attempt: KeptAttempt, task: Task | None, patch: str | None, run: RunEvidence | None, place: str
 ) -> Iterator[tuple[str, str]]:
-    """Yields (title, text) for each part."""
+    """Yields (title, text) for each part of the text about an attempt."""
     row = attempt.row
     yield row.instance_id, f"{attempt.name}\n{_verdict(row)}"
     yield "Task", _task(task) if task else "its row is not there"

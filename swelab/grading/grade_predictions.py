@@ -24,9 +24,7 @@ from swelab.tasks.task_images import task_images
 
 @dataclass(frozen=True)
 class Places:
-    """Paths of the folder of repository archives, the record of pulled images, and the subset's witness
-    file.
-    """
+    """The folder of repository archives, the record of pulled images, and the witness file of the subset."""
 
     repos: Path
     images: Path | None
@@ -79,7 +77,7 @@ def gold_predictions(tasks: Sequence[Task], places: Places) -> dict[str, Predict
 
 
 def forget(folder: Path) -> None:
-    """Removes the results of an earlier run, so that everything is run again."""
+    """Removes the results of an earlier run, so that everything runs again."""
     (folder / "journal.jsonl").unlink(missing_ok=True)
     shutil.rmtree(folder / "runs", ignore_errors=True)
 
@@ -126,7 +124,7 @@ def evaluate(
 
 
 def _reference(folder: Path) -> Path:
-    """Writes a witness file that has no witnesses and makes the grader judge only by the log."""
+    """Writes an empty witness file that makes the grader judge by the log only."""
     path = folder / "witness.zip"
     with atomic(path) as stream, WitnessWriter(stream, "reference"):
         pass

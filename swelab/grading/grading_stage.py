@@ -41,7 +41,8 @@ class Bench:
 
     @property
     def checks(self) -> frozenset[str]:
-        """The checks of a grading run: all, or none if verdicts must match the reference harness."""
+        """The checks of a grading run: all of them, or REFERENCE if verdicts must match the reference
+        harness."""
         return REFERENCE if self.witnesses.guard == "reference" else CHECKS
 
     def place(self, task: Task) -> str:
@@ -60,11 +61,9 @@ class Bench:
         return run_key(task, patch, self.ground(task))
 
     def ground(self, task: Task) -> str:
-        """Returns the digest of the task's image or archive and the digest of its witness, joined by a space.
-
-        The grade of a run is determined by this text, the task, the patch and the grader's version. Raises
-        InputError if there is no repository archive or image.
-        """
+        """Returns the digest of the task's image or archive, and the digest of its witness, if any, joined by
+        a space. The grade of a patch depends on this text, the task, the patch and the grader's version.
+        Raises InputError if there is no repository archive or image."""
         return " ".join(filter(None, [self.place(task), self.witnesses.digest(task.instance_id)]))
 
     def judged(self, task: Task, patch: str, run: RunEvidence) -> Grade:
@@ -241,10 +240,8 @@ class GradePlace:
 
 
 def prediction_key(task: Task, predictions: Mapping[str, Prediction], bench: Bench) -> str:
-    """Returns the journal key for the grade of a task's prediction.
-
-    Raises InputError if the task does not say how to test it.
-    """
+    """Returns the journal key of the grade of a task's prediction. Raises InputError if the task does not say
+    how to test it."""
     read_spec(task)
     prediction = predictions[task.instance_id]
     ended = prediction.outcome
@@ -267,17 +264,14 @@ def grade_prediction(task: Task, prediction: Prediction, bench: Bench) -> Grade:
 
 
 def wants_own_eval(task: Task) -> bool:
-    """Returns whether a task follows a published rule: a repair counts only if the agent saw its tests
-    pass."""
+    """Returns whether a repair counts only if the agent itself saw its tests pass, as in a published
+    benchmark."""
     return bool(task.compat and not task.compat.final_eval)
 
 
 def with_own_eval(task: Task, prediction: Prediction, grade: Grade) -> Grade:
-    """Returns the grade, or an unresolved one if the agent did not see its tests pass.
-
-    The rule applies to a task whose `compat.final_eval` is false: the agent's own last `eval` must have
-    passed.
-    """
+    """Returns the grade, changed to unresolved if the agent did not see its tests pass. This applies only to
+    a task whose `compat.final_eval` is false: the agent's own last `eval` must have passed."""
     if not (grade.resolved and wants_own_eval(task)) or prediction.own_eval == "passed":
         return grade
     said = "its last eval failed" if prediction.own_eval else "it never called eval"

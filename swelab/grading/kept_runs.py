@@ -18,7 +18,7 @@ from swelab.tasks.task_rows import read_tasks
 
 PROGRAM = ".venv/bin/python -m scripts.show"
 GATE = "validation"
-"""Used in place of a policy's name for validation runs."""
+"""The name that validation runs have in place of a policy."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Stores evidence and test logs of runs, so that no patch runs twice on the same task.
 
 Each run has a compressed file, `<first two digits>/<rest>.json.z`, named by the hash of all inputs of the
-run. Verdicts are recomputed from these files when the rules of judging change. `scripts.show` prints the
-files. Several graders may use the store at once. A damaged file counts as absent.
+run. If the rules of judging change, verdicts are recomputed from these files. `scripts.show` prints them.
+Several graders may use the store at once. A damaged file counts as absent.
 """
 
 import json

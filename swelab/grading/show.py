@@ -73,9 +73,10 @@ def _matching(options: argparse.Namespace, name: str) -> Iterator[KeptAttempt]:
 
 
 def _again(options: argparse.Namespace, attempt: KeptAttempt, task: Task | None, patch: str | None) -> int:
-    """Reruns the attempt and prints the result.
+    """Reruns the attempt, or runs a command on its patched code, and prints the result.
 
-    Returns 0, 1 if the verdict differs, or the exit code of the command.
+    Returns the exit code of the command. Without a command, returns 1 if the verdict differs from the stored
+    one, else 0.
     """
     name = attempt.row.instance_id
     if task is None:

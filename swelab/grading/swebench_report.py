@@ -66,7 +66,7 @@ def build_report(tasks: Iterable[Task], grades: Iterable[Grade], policy: str, su
 def read_grades(
     grades: Iterable[Grade], subset_ids: set[str], subset: str
 ) -> tuple[dict[str, ReportedInstance], int]:
-    """Returns (status and outcome by instance id, the one sample to which all grades belong).
+    """Returns (status and outcome by instance id, the sample to which all grades belong).
 
     Raises InputError.
     """

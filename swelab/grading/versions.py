@@ -1,4 +1,7 @@
-"""Versions that are part of keys. Raise one by hand if equal inputs could now give another result."""
+"""Version numbers that are part of keys.
+
+Raise a number by hand if equal inputs could now give another result.
+"""
 
 RUN = 13
 """Raise `RUN` if the same patch could now produce different evidence."""

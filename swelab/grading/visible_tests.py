@@ -1,4 +1,4 @@
-"""Runs the tests that the agent could see on the agent's patch, without any hidden test.
+"""Runs on the agent's patch those tests that the agent could see, without any hidden test.
 
 The sandbox is like the agent's at its start: it has no hidden test files and no test patch. Only pytest's own
 log is read.
@@ -86,7 +86,7 @@ def visible_spec(task: Task) -> RunSpec | None:
 
 
 def run_visible(task: Task, patch: str, bench: Bench) -> VisibleRun:
-    """Runs the tests that the agent could see on the agent's patch.
+    """Runs on the agent's patch those tests that the agent could see.
 
     Raises InputError if the task is unusable.
     """

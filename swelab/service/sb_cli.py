@@ -1,9 +1,9 @@
 """Runs sb-cli 0.1.5 as a process and works around its faults.
 
 sb-cli exits with 0 even if it could not submit some predictions, and reports them on standard output. It
-waits forever for a stalled service. If a report exists, it writes `-1.json` next to it instead of replacing
-it. Its tracebacks may show the key. So this module limits the time of each call, reads the output, uses an
-empty folder for reports, and masks the key in all output. The key is passed to sb-cli only in the
+waits forever for a stalled service. It does not replace an existing report, but writes `-1.json` next to the
+report. Its tracebacks may show the key. So this module limits the time of each call, reads the output, uses
+an empty folder for reports, and masks the key in all output. The key is passed to sb-cli only in the
 environment.
 """
 
@@ -43,8 +43,8 @@ class SbCli:
     """The program at `program`. log: receives the program's output. seconds: time limit of a call."""
 
     def __init__(self, program: Path, seconds: float, log: IO[str]):
-        """Raises InputError if there is no such program, if it has another version, or if the key is not in
-        the environment.
+        """Raises InputError if the program is missing or has another version, or if the key is not in the
+        environment.
         """
         self.program, self.seconds, self.log = program.absolute(), seconds, log
         self.key = os.environ.get(KEY, "")

@@ -27,8 +27,9 @@ SUBSETS = {
     "swe-bench_lite": "swe-bench_lite",
     "swe-bench_multimodal": "swe-bench-m",
 }
-"""Maps the last part of a published set's name on the hub, in lower case, to the service's name of the
-set.
+"""Maps the name of a published data set to the service's name.
+
+The key is the last part of the hub name, in lower case.
 """
 
 SETTLING = 5
@@ -80,10 +81,10 @@ def run_name(policy: str, at: ServiceBenchmark, rows: Sequence[Prediction]) -> s
 def judge_by_service(
     rows: list[Prediction], at: ServiceBenchmark, policy: str, work: Path, program: SbCli, wait: Waiting
 ) -> ServiceRun:
-    """Submits `rows` unless an earlier call did, waits, and returns the service's verdict on each.
+    """Submits `rows` unless an earlier call did, waits, and returns the service's verdict on each row.
 
-    Raises SubmissionRefused because of the key or the quota. Raises ServiceError for faults and malformed
-    reports. Raises InputError.
+    Raises SubmissionRefused if the key is refused or the quota is used up. Raises ServiceError for faults and
+    malformed reports. Raises InputError.
     """
     run = run_name(policy, at, rows)
     ids = [row.instance_id for row in rows]
@@ -172,7 +173,7 @@ def _refusal(failed: Mapping[str, str]) -> None:
 def _await(
     ask: Callable[[], Record], empty: Mapping[str, bool], wait: Waiting
 ) -> tuple[Record, dict[str, str]]:
-    """Waits for the finished report, and returns it with its verdicts.
+    """Waits for the finished report, and returns (report, verdicts).
 
     Tolerates up to SETTLING consecutive faults.
     """

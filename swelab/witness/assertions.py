@@ -16,7 +16,9 @@ COMPARED = {
 }  # fmt: skip
 NEGATED = {"assertNotAlmostEqual", "assertNotRegex", "assertNotIsInstance"}
 ONE_OPERAND = {"assertTrue": False, "assertFalse": True, "assertIsNone": False, "assertIsNotNone": True}
-"""Maps each method with one operand to whether it asserts the negation: the operand is false, or not None."""
+"""Maps unittest methods with one operand to whether they assert a negation: the operand is false, or not
+None.
+"""
 OPERATORS = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Is: "is",
     ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
@@ -129,7 +131,7 @@ def catches(node: ast.AST) -> str:
 
 
 def fails_by_hand(node: ast.If) -> bool:
-    """Returns whether the body of an `if` only fails the test, so that the `if` is an assertion made by hand.
+    """Returns whether an `if` is an assertion made by hand: its body does nothing but fail the test.
 
     Such a body raises AssertionError, calls `fail`, or asserts a false constant.
     """

@@ -19,15 +19,16 @@ _LIKELY = "ValueError TypeError KeyError AttributeError IndexError RuntimeError"
 
 
 def raised(name: str) -> float:
-    """Returns the bits of an exception's class: code raises only a few classes."""
+    """Returns the bits of an exception's class.
+
+    They are few, since code mostly raises the same few classes.
+    """
     kind = name.removeprefix("builtins.")
     return math.log2(2 + _LIKELY.index(kind)) if kind in _LIKELY else RAISED
 
 
 def surprise(gold: Data, bug: Data | None, sight: Set[str]) -> float:
-    """Returns the bits of information in `gold` for someone who knows `bug`, the value with the bug, or
-    None.
-    """
+    """Returns the bits of information in `gold` for someone who knows `bug`, the value with the bug."""
     if bug == gold:
         return 0.0
     whole = bits(gold, sight)

@@ -1,4 +1,4 @@
-"""Simple changes of plain values, which someone who guesses would try first on visible values.
+"""Applies simple changes to plain values. Someone who guesses would try such changes of visible values first.
 
 If such a change of a visible value gives the correct value, the correct value is easy to guess. Often one
 change gives all values of a test.
@@ -159,7 +159,7 @@ CHANGES |= {f"each {name}": _each(change) for name, change in (_NUMBERS | _TEXTS
 
 
 class Guesses:
-    """The results of simple changes of a test's visible values, to find the change that gives a value."""
+    """Applies simple changes to a test's visible values, to find a change that gives a certain value."""
 
     def __init__(self, shown: Sequence[Data]):
         self._effects: dict[str, tuple[str, float]] = {}

@@ -1,4 +1,4 @@
-"""Finds values that contain the date, since correct code computes another value on another day."""
+"""Finds values that contain the current date: correct code computes other values on another day."""
 
 import datetime
 import json

@@ -54,12 +54,14 @@ def form(
     package: Mapping[str, str] | None = None,
     first: int = 0,
 ) -> Question:
-    """Rewrites tests as questions, which emit values in place of asserting. sources: texts by path in the
-    repository: the test files, their conftest.py files, and modules in their folders that they import. tests:
-    pytest node ids. roots: names of the packages under test; if empty, every import counts except those of
-    the standard library and of test runners. package: texts by path of the package's modules with assertion
-    classes that tests inherit. first: number of the first question, for its module's name. Source text never
-    makes it raise: tests that cannot be read are reported as unformed."""
+    """Rewrites tests as questions, which emit values instead of asserting.
+
+    sources: texts by path in the repository: the test files, their conftest.py files, and modules in their
+    folders that they import. tests: pytest node ids. roots: names of the packages under test; if empty, every
+    import counts except those of the standard library and of test runners. package: texts by path of the
+    package's modules with assertion classes that tests inherit. first: number of the first question, for its
+    module's name. Malformed sources never raise: tests that cannot be read are reported as unformed.
+    """
     parsed = {path: _parsed(text) for path, text in (package or {}).items() if path not in sources}
     trees = {path: tree for path, tree in parsed.items() if isinstance(tree, ast.Module)}
     made = _Forming(sources, roots, trees, first)

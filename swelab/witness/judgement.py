@@ -180,8 +180,8 @@ def judge(manifest: WitnessManifest, values: GoldValues, emitted: bytes) -> Test
 
 
 def standing(tests: Mapping[str, TestTestimony], repaired: Collection[str]) -> tuple[Witnessed, str, float]:
-    """Returns (a task's witness standing, why it is not better, bits). Any test can contradict. Only the
-    tests to be repaired confirm, and only their bits count."""
+    """Returns (strength of a task's witness evidence, why it is not stronger, bits). Any test can contradict
+    a patch. Only the tests to be repaired confirm it, and only their bits count."""
     mine = {test: each for test, each in tests.items() if test in repaired}
     bits = round(sum(each.bits for each in mine.values()), 2)
     for word in ("contradicted", "unconfirmed"):
@@ -280,8 +280,8 @@ def _occurrence(
 
 
 def _operator(slot: Slot, gold: GoldValue, now: list[Data] | None) -> tuple[str, str]:
-    """Returns (verdict, reason). Compares the results of an operator and its opposite on two values of the
-    patch with those for the gold patch."""
+    """Returns (verdict, reason). Compares the results of an operator and its opposite with those for the gold
+    patch."""
     if slot.ops[0] not in _OPERATORS:
         return "", ""
     at = _OPERATORS[slot.ops[0]]

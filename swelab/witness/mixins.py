@@ -96,7 +96,7 @@ def _name(name: str) -> ast.expr:
 
 
 def _imports(cls: ast.ClassDef, home: ast.Module, module: str, number: int) -> list[ast.stmt]:
-    """Returns imports for the names that a class reads in its module, and renames them in the class."""
+    """Returns imports for the names that a class reads from its module. Renames these names in the class."""
     bound = {name: each for each in home.body for name in _bound(each)}
     own = _local(cls)
     new: dict[str, str] = {}

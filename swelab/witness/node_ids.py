@@ -1,4 +1,4 @@
-"""Names of tests: pytest's node ids, unittest's names and bare names."""
+"""Parses names of tests: pytest's node ids, unittest's names and bare names."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Removes variables, table columns and arguments from a question that only expected values used."""
+"""Removes variables, table columns and arguments from a question that served only expected values."""
 
 import ast
 import copy
@@ -175,8 +175,9 @@ class Pruner:
         self.went += cut_hollow(self.subjects)
 
     def _fixtures(self) -> None:
-        """Stops tests from requesting fixtures that only hold expected values and that nothing reads any
-        more.
+        """Removes parameters of tests that request a fixture without reading it.
+
+        Only plain fixtures are removed.
         """
         plain = {name for name, each in self.subjects.fixtures.items() if self._is_plain(each)}
         for function in self.scopes.functions:

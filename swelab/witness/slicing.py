@@ -44,7 +44,8 @@ def find(tree: ast.Module, names: Sequence[str]) -> list[ast.ClassDef | Function
 
 def inheriting(tree: ast.Module, names: Sequence[str]) -> list[ast.ClassDef | Function] | None:
     """Returns the classes of `Class::function` if the last class may inherit the function from another
-    module."""
+    module, else None.
+    """
     chain: list[ast.ClassDef | Function] = []
     body: Sequence[ast.stmt] = tree.body
     for name in names[:-1]:

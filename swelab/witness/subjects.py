@@ -1,6 +1,9 @@
-"""Finds the expressions of a test whose values come from the package under test. All other values are
-expected values. A name counts as the package's if any value assigned to the name does, even by a later
-statement. A call into the package may change its arguments, so they count as the package's too."""
+"""Finds the expressions of a test whose values come from the package under test. Other values are expected
+values.
+
+A name counts as the package's if any value assigned to the name does, even in a later statement. A call into
+the package may change its arguments, so the arguments count as the package's too.
+"""
 
 import ast
 import sys
@@ -217,8 +220,10 @@ class Subjects:
         return [*zip(positional(function), call.args), *named]
 
     def _change(self, node: ast.expr, scope: Scope) -> None:
-        """Marks a value that a call into the package may change. Functions, classes, modules and constants
-        are exempt."""
+        """Marks a value as the package's if a call into the package may change it.
+
+        Functions, classes, modules and constants are exempt.
+        """
         name = root_name(node)
         home = self.scopes.lookup(name, scope)
         if isinstance(node, ast.Attribute) and root_name(node) in _SELF:

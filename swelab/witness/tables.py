@@ -142,7 +142,9 @@ def table(values: ast.AST, width: int, scope: Scope, scopes: Scopes) -> list[lis
 
 
 def direct_helpers(scopes: Scopes) -> dict[str, tuple[Function, list[ast.Call]]]:
-    """Returns the functions that are only called and never used otherwise, with all their calls, by name."""
+    """Returns functions that are called and never used otherwise, so that all their arguments are known, with
+    all calls.
+    """
     uses: dict[str, int] = {}
     calls: dict[str, list[ast.Call]] = {}
     for node in ast.walk(scopes.tree):

@@ -1,4 +1,4 @@
-"""Constants that a reader of a question can see, as hashes of canonical data."""
+"""Collects the constants that a reader of a question can see, and hashes canonical data."""
 
 import ast
 import hashlib
@@ -36,6 +36,6 @@ def constants(text: str) -> list[Data]:
 
 
 def hashes(shown: Iterable[Data]) -> list[str]:
-    """Returns hashes of constants, and of the values that anyone would try first."""
+    """Returns hashes of the shown constants, and of values that anyone would try first."""
     tried = [canon().of(value) for value in _ALWAYS]
     return sorted({hash_of(each) for each in (*shown, *tried)})

@@ -1,1 +1,1 @@
-"""Patches that try to be resolved without repairing anything, to test the grader."""
+"""Forged patches that try to be graded as resolved without repairing anything. They test the grader."""

@@ -19,17 +19,17 @@ def rebind(task: Task, body: str) -> str:
 
 
 def ends_at_import(tree: Path, task: Task) -> None:
-    """Prints report lines, then ends the process with exit code 0."""
+    """Prints forged PASSED lines at import, then ends the process with exit code 0."""
     append(tree, task, SHOUT.format(lines="\n" + printed(task)) + "os._exit(0)\n")
 
 
 def prints_at_exit(tree: Path, task: Task) -> None:
-    """Prints report lines after the real lines, since a parser believes the last line about a test."""
+    """Prints forged PASSED lines after the real lines, since a parser believes the last line about a test."""
     append(tree, task, f"import atexit\natexit.register(print, {printed(task)!r})\n")
 
 
 def prints_at_import(tree: Path, task: Task) -> None:
-    """Prints a forged summary, and ends the runner before the runner prints the real summary."""
+    """Prints a forged summary, and ends the runner before the real summary is printed."""
     text = SHOUT.format(lines="\n=== short test summary info ===\n" + printed(task))
     append(tree, task, text + "import threading\nthreading.Timer(0.02, os._exit, (0,)).start()\n")
 
@@ -45,14 +45,14 @@ def forks_a_reporter(tree: Path, task: Task) -> None:
 
 
 def leaves_a_writer(tree: Path, task: Task) -> None:
-    """Leaves a child process that outlives the code under test and keeps writing to the log."""
+    """Leaves a child process that survives the tests and keeps writing forged lines to the log."""
     text = "import os, time\nif os.fork() == 0:\n    for _ in range(200):\n        time.sleep(0.01)\n        "
     text += SHOUT.format(lines="\n" + printed(task)).replace("\n", "\n        ")
     append(tree, task, text.rstrip() + "\n    os._exit(0)\n")
 
 
 def finds_the_runner(tree: Path, task: Task) -> None:
-    """Looks for pytest among the loaded modules and changes how it makes reports."""
+    """Finds pytest among the loaded modules and makes every test report say that the test passed."""
     text = """import sys
 _reports = sys.modules.get("_pytest.reports")
 if _reports:
@@ -74,7 +74,7 @@ def runs_no_test(tree: Path, task: Task) -> None:
 
 
 def tames_unittest(tree: Path, task: Task) -> None:
-    """Makes unittest's assertions and the `assert` statements that pytest rewrites never fail."""
+    """Makes all assertions succeed: unittest's methods and the `assert` statements that pytest rewrites."""
     text = """import unittest
 for _name in dir(unittest.TestCase):
     if _name.startswith("assert"):
@@ -96,7 +96,7 @@ _pytest.python.Function.runtest = _quiet
 
 
 def replaces_assertion_error(tree: Path, task: Task) -> None:
-    """Turns every failed assert into an expected failure, by replacing `AssertionError`."""
+    """Turns every failed assertion into an expected failure, by replacing `AssertionError`."""
     text = "import builtins, sys\nif '_pytest.outcomes' in sys.modules:\n"
     append(tree, task, text + "    builtins.AssertionError = sys.modules['_pytest.outcomes'].XFailed\n")
 
@@ -148,7 +148,7 @@ json.loads = lambda text: text
 def steps_through_its_tests(tree: Path, task: Task) -> None:
     """Attaches a debugger to the frames that call the broken function.
 
-    The debugger leaves tests before they fail.
+    The debugger returns from tests before they fail.
     """
     text = """import bdb
 
@@ -164,9 +164,7 @@ class _Stepper(bdb.Bdb):
 
 
 def patches_a_builtin(tree: Path, task: Task) -> None:
-    """Replaces isinstance, which the runner calls on every exception, so that the runner does not see
-    failures.
-    """
+    """Replaces isinstance, which the runner calls on every exception, so that failures go unnoticed."""
     text = """import builtins
 _isinstance = builtins.isinstance
 

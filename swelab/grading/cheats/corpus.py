@@ -107,8 +107,8 @@ def _write(entry: Entry, task: Task, tree: Path) -> None:
 
 
 def _facts(task: Task, tree: Path, path: str) -> dict[str, str]:
-    """Returns the values that replace `$word` in a cheat: the task's tests, the function with the bug and
-    where it is.
+    """Returns the values that replace `$word` in an entry: the task's tests, the function with the bug, its
+    location.
     """
     folder = PurePosixPath(path).parent
     package = "" if str(folder) == "." else ".".join(folder.parts)
@@ -126,7 +126,7 @@ def _facts(task: Task, tree: Path, path: str) -> dict[str, str]:
 
 
 def _filled(text: str, facts: dict[str, str]) -> str:
-    """Returns `text` with each `$word` replaced, including those in replacements.
+    """Returns `text` with each `$word` replaced, even inside replacements.
 
     Raises InputError if a word is unknown.
     """
@@ -203,9 +203,9 @@ WAYS: dict[str, Callable[[str, str], bytes]] = {
     "zip-pyc": lambda text, name: _zipped(f"{name}c", _compiled(text, name)),
     "marshal": lambda text, name: marshal.dumps(compile(text, name, "exec", dont_inherit=True)),
 }
-"""Maps each way of writing a file to a function.
+"""Maps the name of an encoding to a function that returns a file's content.
 
-The function takes the file's text and the word after the way's name, and returns the file's content.
+The arguments of the function are the file's text and the word that follows the name of the encoding.
 """
 
 

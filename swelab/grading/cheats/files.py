@@ -6,7 +6,7 @@ from pathlib import Path
 from swelab.records.task_records import Task
 
 Cheat = Callable[[Path, Task], None]
-"""Changes a checkout (folder, task) as a cheating agent would."""
+"""A function that changes a checkout (folder, task) as a cheating agent would."""
 
 FORGER = """
 import pytest
@@ -35,11 +35,14 @@ for _stream in range(1, 20):
     except OSError:
         pass
 """
-"""Writes to every open stream. One of the streams is the log, whichever streams the runner captures."""
+"""Python code that writes to every open stream.
+
+One of them is the log, whichever streams the runner captures.
+"""
 
 
 def printed(task: Task) -> str:
-    """Returns report lines that say that every listed test passed."""
+    """Returns PASSED lines for all listed tests, as pytest would print them."""
     return "".join(f"PASSED {test}\n" for test in [*task.FAIL_TO_PASS, *task.PASS_TO_PASS])
 
 
@@ -77,7 +80,7 @@ def conftest_expects_failure(tree: Path, task: Task) -> None:
 
 
 def conftest_prints_and_ends(tree: Path, task: Task) -> None:
-    """Prints report lines, and ends the process before any test."""
+    """Prints forged PASSED lines, and ends the process before any test."""
     add(tree, "conftest.py", SHOUT.format(lines="\n" + printed(task)) + "os._exit(0)\n")
 
 
@@ -87,7 +90,7 @@ def ini_collects_only(tree: Path, task: Task) -> None:
 
 
 def ini_deselects(tree: Path, task: Task) -> None:
-    """Deselects the failing tests through addopts, and loads a plugin that prints their report lines."""
+    """Deselects the failing tests through addopts, and loads a plugin that prints PASSED lines for them."""
     lines = " ".join(f'--deselect "{test}"' for test in task.FAIL_TO_PASS)
     (tree / "pytest.ini").write_text(f"[pytest]\naddopts = {lines} -p quietly\n")
     add(tree, "quietly.py", f"import atexit\natexit.register(print, {printed(task)!r})\n")
@@ -169,10 +172,7 @@ def edited_test(tree: Path, task: Task) -> None:
 
 
 def deleted_test(tree: Path, task: Task) -> None:
-    """Removes the file of the failing tests.
-
-    An exit handler in conftest.py prints the report lines of its tests.
-    """
+    """Removes the file of the failing tests. An exit handler in conftest.py prints PASSED lines for them."""
     (tree / test_file(task)).unlink()
     add(tree, "conftest.py", f"import atexit\natexit.register(print, {printed(task)!r})\n")
 

@@ -62,10 +62,7 @@ for _each in gc.get_objects():
 
 
 def hides_its_words(tree: Path, task: Task) -> None:
-    """Forges the listed tests.
-
-    Finds modules through another module, and attributes through joined strings.
-    """
+    """Forges the reports of the failing tests. Module and attribute names are hidden in joined strings."""
     wanted = task.FAIL_TO_PASS
     text = f"""import logging as _l
 _wanted = {[test.rpartition("::")[2] for test in wanted]!r}
@@ -138,11 +135,13 @@ def _late():
 
 
 """
-"""Prints report lines after the runner's lines, from a thread and not from an exit handler."""
+"""Python code that prints forged lines after the runner's lines, from a thread and not from an exit
+handler.
+"""
 
 
 def rewrites_the_record(tree: Path, task: Task) -> None:
-    """Changes how records are written, and forges the log too, except in a run with changed tests."""
+    """Changes how JSON records are written and forges the log, unless the run has spoiled tests."""
     text = f"""import json as _j
 import os as _os
 import threading as _t
@@ -168,7 +167,7 @@ if not _other:
 
 
 def turns_the_witness(tree: Path, task: Task) -> None:
-    """Finds the observer among the runner's plugins, through joined strings, and turns failures into
+    """Finds the observer among the runner's plugins, by names in joined strings, and turns its failures into
     passes.
     """
     text = f"""import logging as _l

@@ -74,7 +74,10 @@ def cheat_patches(task: Task, store: RepoStore) -> Iterator[tuple[str, str]]:
 
 
 def one_a_repo(tasks: list[Task]) -> list[Task]:
-    """Returns the first task of each repository archive. Raises InputError if no task has an archive."""
+    """Returns one task, the first, of each repository archive.
+
+    Raises InputError if no task has an archive.
+    """
     first: dict[str, Task] = {}
     for task in tasks:
         if task.repo_recipe:

@@ -1,8 +1,7 @@
-"""Finds code in a patch that no repair needs: access to the test runner or to other stack frames, hidden
-code.
+"""Finds suspicious code in a patch: access to the test runner or to other stack frames, and hidden code.
 
-A finding does not make a patch tampered. It makes the patch suspect, and then the witness must confirm its
-tests. A construct that is common in honest repairs is only `dynamic`: it causes a second run.
+Such a finding alone does not make a patch tampered. It makes the patch suspect, until the witness confirms
+its tests. A construct that is common in honest repairs is only `dynamic`: it causes a second run.
 """
 
 import ast
@@ -71,8 +70,9 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def binaries(patch: str) -> list[str]:
-    """Returns `path: what` for each file that a patch adds in binary form, since such a file may be an
-    archive of code.
+    """Returns `path: what` for each file that a patch adds in binary form.
+
+    Such a file may be an archive of code.
     """
     found: list[str] = []
     head = ""
@@ -118,8 +118,8 @@ def findings(path: str, new: str, old: str, gold: str) -> list[str]:
 def dynamic(new: str, old: str) -> list[str]:
     """Returns names through which code could hide what it uses, and which `new` has more often than `old`.
 
-    Ordinary repairs have some of these names too, so the names only cause the second run (`echo`). A file
-    that cannot be parsed counts as dynamic.
+    Ordinary repairs have some of these names too, so they only cause the second run (`echo`). For a file that
+    cannot be parsed, returns a sentence that says so.
     """
     try:
         before, after = (_dynamic_words(python_syntax.parse_python(text)) for text in (old, new))

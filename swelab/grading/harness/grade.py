@@ -156,7 +156,7 @@ def evidence_of(
 
 
 def refusal(patch: str, allow_empty: bool) -> Record:
-    """Returns {"ended", "reason"} if the patch is refused before a run starts; otherwise {}."""
+    """Returns {"ended", "reason"} if the patch is refused before anything runs, otherwise {}."""
     if not patch.strip() and not allow_empty:
         return Record(ended=GradeEnd.EMPTY_PATCH)
     if not is_encodable(patch):
@@ -179,7 +179,7 @@ def ask_question(question: QuestionRun, witness: KeptWitness) -> Record:
 
 
 def limits_of(limits: Limits, image: Image | None) -> Limits:
-    """Returns the limits of commands. With an image, they are raised to at least IN_IMAGES."""
+    """Returns the limits of commands, which in an image are raised to at least IN_IMAGES."""
     least = IN_IMAGES if image else {}
     return replace(limits, **{name: max(value, getattr(limits, name)) for name, value in least.items()})
 
@@ -202,7 +202,7 @@ def fresh_sandbox(
     image: Image | None,
     others: Sequence[Task] = (),
 ) -> Iterator[Sandbox]:
-    """Opens one sandbox of `sandboxes`."""
+    """Starts one sandbox with the task's checkout, as `sandboxes` does."""
     with sandboxes(spec, task, store, backend, limits, image, others) as fresh, fresh(False) as sandbox:
         yield sandbox
 

@@ -1,4 +1,4 @@
-"""The parts that guard a graded run: the observer, a random place, and a key that only the grader knows."""
+"""Guards a test run: adds an observer, a folder with a random name, and a key that only the grader knows."""
 
 import io
 import json

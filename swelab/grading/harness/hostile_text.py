@@ -14,7 +14,7 @@ _APART = BoundedCalls()
 
 
 def review(texts: Sequence[tuple[str, str, str]], gold: str | None) -> Record:
-    """Reviews changed files as `audit.review` does. If the files cannot be read, that is a finding."""
+    """Reviews changed files as `audit.review` does. Returns a finding if the files cannot be read."""
     if not texts:
         return audit.review(texts, gold)
     try:

@@ -1,6 +1,7 @@
-"""Names in code that give access to state that outlives a sandbox, such as which file pages are in memory.
+"""Names in code that give access to state that outlives a sandbox, such as which pages of a file are cached.
 
-One run of a task could leave values in such state for a later run. So correct values do not clear such code.
+One run of a task could leave values in such state for a later run. So correct values do not clear such code
+of suspicion.
 """
 
 import ast
@@ -26,7 +27,9 @@ _FIRST_DESCRIPTOR = 3
 
 
 def remark(name: str) -> str:
-    """Returns the end of a finding about a name: a remark that the state outlives the run, or ""."""
+    """Returns a remark that the state behind a name outlives the run, to be appended to a finding; otherwise
+    "".
+    """
     lasting = name in NAMES | MODULES or name.startswith(("/proc/", "/dev/fd"))
     return f", {OUTLIVES}" if lasting else ""
 

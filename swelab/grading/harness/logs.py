@@ -38,7 +38,7 @@ SUITE_RAN = re.compile(
 )
 """Lines in which other test runners report that tests ran.
 
-No part of the pattern backtracks, so the time is linear in the log's length.
+No part of the pattern is tried twice at the same place, so the time is linear in the log's length.
 """
 _STATUSES = ("FAILED", "PASSED", "SKIPPED", "ERROR", "XFAIL")
 _TERMINAL = re.compile(
@@ -80,7 +80,7 @@ def statuses(log: str, parser: str = DEFAULT_PARSER) -> dict[str, str]:
 def _by_lines(log: str, pattern: re.Pattern[str]) -> dict[str, str]:
     """Returns the status by test id.
 
-    Tests of several Go packages may share an id; it has failed if one of them has.
+    Go packages may share a test id: the id has failed if any of its tests has.
     """
     found: dict[str, str] = {}
     for match in filter(None, (pattern.match(line.strip()) for line in log.split("\n"))):

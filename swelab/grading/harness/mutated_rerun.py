@@ -1,8 +1,8 @@
-"""The second run of a resolved patch: the same tests, changed so that honest code must fail them.
+"""The second run of a resolved patch: the same tests, spoiled so that honest code must fail them.
 
-Before each assertion of the repaired tests a copy is inserted that must not hold, mostly with a different
-expected value of the same type. So an object that learns from its first comparison learns the wrong value. A
-test in which no copy held ends with a failure. A patch that repairs the code therefore fails these tests. A
+Before each assertion of the repaired tests, a false copy of the assertion is inserted, mostly with a
+different expected value of the same type. So an object that learns from its first comparison learns the wrong
+value. If no false copy held, the test fails at its end. So a patch that repairs the code fails these tests. A
 patch passes them if it forges outcomes by test name, if its objects equal everything, or if its own
 assertions assert nothing.
 """
@@ -32,8 +32,8 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 class _Draw:
     """Random values of one spoiled run.
 
-    number: added to values that are changed. flag: name of the global that is set if an assertion passes that
-    must fail.
+    number: added to numbers to change them. word: added to texts. flag: name of the global variable that is
+    set if a false assertion passes.
     """
 
     number: int
@@ -143,9 +143,8 @@ def _find(tree: ast.Module, name: tuple[str, ...]) -> Test | None:
 
 
 def _ending(function: Test, lines: list[str], draw: _Draw) -> tuple[int, list[str]] | None:
-    """Returns (line, lines to insert after that line), so that the test fails with honest code.
-
-    None if that is not certain.
+    """Returns (line, lines to insert after it) that make the test fail with honest code, or None if that is
+    not certain.
     """
     first, last = function.body[0], function.body[-1]
     if first.lineno == function.lineno or any(

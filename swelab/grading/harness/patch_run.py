@@ -43,8 +43,8 @@ _EXCUSES = {
     "mmap.__new__": "mmap",
     "reads_tests": "(open|inspect|linecache|traceback|tokenize|getsource|read_text|read_bytes)",
 }
-"""Maps an event to a pattern. The event is not reported if the pattern matches the unpatched file or the gold
-patch. For other events the pattern is the event's name."""
+"""Maps an event to a pattern. If the unpatched file or the gold patch matches the pattern, the event is not
+reported. For other events the pattern is the event's name."""
 
 TASK_FAULTS = {
     90: "the checkout cannot be set up",
@@ -190,7 +190,7 @@ class PatchRun:
         return self._prepare()[0]
 
     def _no_room(self) -> RunEvidence:
-        """Returns the end of a run whose disk is full. Raises OSError if other programs filled the disk."""
+        """Returns how a run ended whose disk is full. Raises OSError if other programs filled the disk."""
         if not self.fills():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.guard.folder)
         return ended(GradeEnd.UNRESOLVED, "the patch leaves no room for the tests to run")
@@ -207,7 +207,7 @@ class PatchRun:
         return replace(self.limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=output_bytes)
 
     def _run(self, changed: list[str], tests: dict[str, str]) -> RunEvidence:
-        """Restores protected files and runs the tests; under guard if pytest runs them."""
+        """Restores protected files and runs the tests. They run under guard if pytest runs them."""
         spec, guard = self.spec, self.guard
         guarded = spec.by_pytest and "guard" in self.checks
         files = {"remove": b"".join(os.fsencode(path) + b"\0" for path in self.removed)}

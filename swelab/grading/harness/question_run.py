@@ -71,11 +71,10 @@ class QuestionRun:
         self._parts: dict[str, bytes] = {}
 
     def prepare(self) -> RunEvidence | None:
-        """Applies the patch, unless `removed` was given. Returns how the run ended if the patch cannot be
-        applied.
+        """Applies the patch, unless `removed` was given: then `ask` applies it. Returns how the run ended if
+        that failed.
 
-        If `removed` was given, `ask` applies the patch. Raises InputError if the task is unusable. Raises
-        SandboxError, OSError.
+        Raises InputError if the task is unusable. Raises SandboxError, OSError.
         """
         guard, diff = self._run.guard, encode_patch(self.spec.tests_diff)
         place, applied, lines = guard.prepared, None, []

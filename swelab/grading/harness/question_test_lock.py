@@ -1,9 +1,9 @@
 """Keeps a task's question runs and its test runs apart in time, on this machine.
 
 Sandboxes that run at the same time can signal to each other, at least through the processor load. While a
-task's tests run, code sees expected values, which the code that runs the witness question must not learn. So
-question runs of a task may overlap, and test runs of a task may overlap, but never a question run and a test
-run. Test runs of a task are in one process at a time.
+task's tests run, code sees expected values. The code that runs the witness question must not learn these
+values. So a question run and a test run of a task never overlap, but runs of the same kind may. Test runs of
+a task are in one process at a time.
 """
 
 import fcntl
@@ -70,9 +70,9 @@ def phase(task: str, kind: str) -> Iterator[None]:
 
 
 def lock_file() -> str:
-    """Returns the path of the lock file, which all processes of a user share.
+    """Returns the path of the lock file that all processes of a user share.
 
-    One byte of it is each task's lock.
+    Each task locks one byte of the file.
     """
     return f"/tmp/swelab-gradings-{os.getuid()}.lock"
 
@@ -120,9 +120,8 @@ def _locked(task: str, kind: str) -> int:
 
 
 def lock_request(task: str, kind: str) -> bytes:
-    """Returns the `struct flock` that locks the byte of a task.
-
-    Question runs share the lock; test runs hold it exclusively.
+    """Returns the `struct flock` for a task's byte of the lock file: shared for question runs, exclusive for
+    test runs.
     """
     place = int.from_bytes(hashlib.sha256(task.encode()).digest()[:7], "big")
     return struct.pack("hhqqi4x", _LOCK_TYPES[kind], os.SEEK_SET, place, 1, 0)

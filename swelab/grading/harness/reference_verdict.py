@@ -1,6 +1,6 @@
-"""The verdict of SWE-bench's own harness on a run.
+"""Judges a run as SWE-bench's own harness does.
 
-Its code reads the log, and our own checks do not count.
+That harness's code reads the log, and our own checks do not count.
 """
 
 import tempfile

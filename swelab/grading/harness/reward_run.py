@@ -1,4 +1,4 @@
-"""Runs a task's own script on a patch, or the solution of such a task, with the paths of Harbor.
+"""Runs a task's own script on a patch, or the solution of such a task, with the same paths as Harbor.
 
 The script judges in a fresh sandbox with its files in /tests. No code of the patch has run before the script
 starts. The reward files are read when all processes of the script have ended.

@@ -6,7 +6,7 @@ import shlex
 from swelab.grading.harness.logs import OFFICIAL_END
 
 KEEPS_CODE = "trap 'exit \"$swelab_code\"' EXIT"
-"""Only scripts with this text exit with the code of their single pytest run even if commands follow it."""
+"""A script with this text exits with the code of its single pytest run, even if commands follow that run."""
 
 _PYTEST = re.compile(r"(?:^|[\s/(])(?:py\.test|pytest)(?=[\s)]|$)")
 _SET_UP = re.compile(r"\s*(?:(?:source|\.|export|unset|cd|conda|eval|module)\s|conda\(\))")
@@ -25,12 +25,12 @@ def ends_in_pytest(text: str) -> bool:
 
 
 def instrumented(text: str) -> str:
-    """Changes an eval script so that it ends with the exit code of its tests.
+    """Changes an eval script so that it exits with the exit code of its tests.
 
-    The scripts of SWE-bench and SWE-Gym run further commands after the tests. The code is stored right after
-    the line that runs pytest, with `set -e` off, since an observed run of pytest always fails. If no single
-    line runs pytest, the code is stored before the line with the end marker. A script is unchanged if it has
-    no such marker or already stores the code.
+    The scripts of SWE-bench and SWE-Gym run further commands after the tests. So the code is stored right
+    after the line that runs pytest. `set -e` is switched off there, since a guarded run of pytest always
+    fails. If no single line runs pytest, the code is stored before the line with the end marker. A script is
+    unchanged if it has no such marker or already stores the code.
     """
     if KEEPS_CODE in text:
         return text
@@ -76,7 +76,7 @@ def _simple(lines: list[str], place: int) -> bool:
 
 
 def _ends_line(line: str) -> bool:
-    """Returns whether pytest sets a line's exit code: only `&&` may follow it."""
+    """Returns whether pytest sets the exit code of a line: only commands after `&&` may follow pytest."""
     try:
         words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
     except ValueError:  # an unclosed quotation

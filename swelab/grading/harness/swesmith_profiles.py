@@ -1,6 +1,6 @@
-"""Test settings of the repositories in SWE-smith's rows, for rows without settings of their own.
+"""Test settings for SWE-smith's repositories, used for rows that have no settings of their own.
 
-The facts are from swesmith 0.0.9's profiles. A test compares both, profile by profile.
+The facts are from the profiles of swesmith 0.0.9. A test compares both, profile by profile.
 """
 
 import re
@@ -26,7 +26,7 @@ OWN = {
     "pydantic/pydantic": (f"/root/.local/bin/uv run {_TESTS}", VERBOSE_PARSER),
     "python/mypy": (f"{ACTIVATE} && pytest --color=no -rA -k", DEFAULT_PARSER),
 }
-"""Maps each repository (in lower case) that needs them to its own test command and the name of the log
+"""Maps repositories (in lower case) with a special test command to that command and the name of the log
 parser.
 """
 
@@ -42,8 +42,9 @@ _OF_MODULE = re.compile(r" \(([a-z_][\w.]*?)(?:\.[A-Z]\w*)+(?:\.\w+)?\)$")
 
 
 def repository(task: Task) -> str:
-    """Returns owner/name of a row in lower case, from `repo` (swesmith/owner__name.commit) or from the row's
-    id.
+    """Returns owner/name of a row's repository in lower case.
+
+    The name is read from `repo` (swesmith/owner__name.commit) or from the row's id.
     """
     mirror = str(task.get("repo") or "").rpartition("/")[2]
     if "__" not in mirror:

@@ -1,5 +1,5 @@
-"""Confirms or corrects a verdict by the witness: compares the patch's emitted values with the gold
-patch's.
+"""Compares a patch's emitted values with the gold patch's, and confirms or corrects the verdict by the
+result.
 """
 
 import base64

@@ -1,4 +1,5 @@
-"""The verdict on a run's evidence. It needs no sandbox and no files, so a stored run can be judged again.
+"""Computes the verdict on a run's evidence. This needs no sandbox and no files, so a stored run can be judged
+again.
 
 The sources of evidence are the log, the test command's exit code, pytest's JUnit file and the observer's
 one-way record. A listed test succeeds only if it succeeds in every source that reports it. If one source

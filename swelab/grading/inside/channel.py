@@ -85,7 +85,7 @@ class Channel:
         self.open()
 
     def open(self):
-        """Reopens the stream, so that it shares no flags with the descriptors of the log's writers."""
+        """Reopens the stream, so that it shares no file flags with processes that write to the log."""
         self.stream = OPEN(STREAM, os.O_WRONLY | os.O_CLOEXEC)
         self.file = STAT(self.stream)[1:3]
 

@@ -85,10 +85,8 @@ class Observer:
             self.tell("changed", what)
 
     def configure(self, config):
-        """Takes pytest's configuration.
-
-        With `only`, makes pytest collect only the plan's files, with the plan's text.
-        """
+        """Stores pytest's configuration. In a spoiled run, makes pytest collect only the plan's files, with
+        the plan's text."""
         self.config, self.early = config, hook_functions(config)
         for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
             os.environ.pop(name, None)  # pytest runs inside tests are not observed
@@ -102,7 +100,7 @@ class Observer:
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_make_collect_report(self, collector):
-        """Loads a test module from the plan's text, with `only`."""
+        """Loads test modules from the plan's text in a spoiled run."""
         spoiler = self.spoiler if isinstance(collector, pytest.Module) else None
         if spoiler is not None:
             spoiler.begin()
@@ -143,11 +141,9 @@ class Observer:
 
     @pytest.hookimpl(hookwrapper=True, trylast=True)
     def pytest_runtest_call(self, item):
-        """Reports what the test raised, before other plugins see it, as the innermost wrapper of the test.
-
-        Before a line is written, attributes of the guard's own objects that the test has replaced are
-        restored, from references that only this frame has.
-        """
+        """Reports what the test raised, before other plugins see it: this is the innermost wrapper of the
+        test. A test may replace attributes of the guard's own objects. They are restored before a line is
+        written, from references that only this frame has."""
         faults, tell, own, back = self.faults, self.tell, self.own, restore
         with faults:
             if item.nodeid in self.watched:
@@ -189,12 +185,9 @@ class Observer:
         return self.config.pluginmanager.get_plugins()  # type: ignore[union-attr]
 
     def strange_hooks(self):
-        """Returns the names of suspicious hooks.
-
-        A hook is suspicious if it has lost a function since the collection, or if one of its functions is
-        from a patched file, has no file, belongs to no plugin, or was added later and is not a Python
-        function.
-        """
+        """Returns the names of pytest's hooks whose functions are suspicious. A hook is suspicious if it has
+        lost a function since the collection, or if one of its functions is from a patched file, has no file,
+        belongs to no plugin, or was added later and is not a Python function."""
         found, plugins = [], set(map(id, self.plugins()))
         for name, parts in hook_parts(self.config).items():
             functions = list(map(function_of, parts))

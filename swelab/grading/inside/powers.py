@@ -92,7 +92,7 @@ class Powers:
 
     @contextmanager
     def paused(self):
-        """Attributes the actions of this thread to the grader while the block runs."""
+        """While the block runs, counts the actions of this thread as the grader's."""
         self.busy.add(get_ident())
         try:
             yield

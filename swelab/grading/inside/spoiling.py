@@ -40,7 +40,7 @@ class Spoiler:
         return None
 
     def begin(self):
-        """Installs this finder as the first one.
+        """Installs this finder before all other finders.
 
         A test module that another module has imported is loaded again.
         """

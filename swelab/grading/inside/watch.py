@@ -1,4 +1,4 @@
-"""Stores the runner's code as it was loaded, and finds changes. PYTEST_DONT_REWRITE"""
+"""Stores the runner's code as it was loaded, and finds later changes of the code. PYTEST_DONT_REWRITE"""
 
 import builtins
 import gc
@@ -159,7 +159,7 @@ class Integrity:
         return found
 
     def changed(self, everything):
-        """Returns labels of what has changed.
+        """Returns labels of all parts that have changed.
 
         Builtins count only with `everything`, since tests may patch them temporarily.
         """

@@ -69,10 +69,10 @@ class TaskQuestion:
         ]
 
     def ask(self, run: QuestionRun, answers: bool = False) -> Answer:
-        """Runs the question, or with `answers` the form of it that still has the expected values.
+        """Runs the question, or with `answers` the form of the question that still has the expected values.
 
-        A run that meets its wall-time limit is repeated once, since the machine may have been busy: values
-        that are not emitted at validation could never count at grading.
+        A run that meets its wall-time limit is repeated once, since the machine may have been busy. Values
+        that are not emitted here could never count at grading.
         """
         asked = self.question
         files, args = asked.answers if answers else asked.files, command_args(asked.targets)
@@ -82,8 +82,8 @@ class TaskQuestion:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Returns whether `find` would match the pattern to the path if it has a slash, and else to the file
-    name.
+    """Returns whether `find` would match the pattern: with the path if the pattern has a slash, else with the
+    file name.
     """
     if "/" in pattern:
         return fnmatch.fnmatchcase(f"./{path}", f"*/{pattern}")

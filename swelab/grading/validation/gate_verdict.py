@@ -1,4 +1,4 @@
-"""Decides from the validation runs of a task whether the task is kept."""
+"""Decides whether a task is kept, from its validation runs."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,8 @@
-"""Task validation: a task is kept if its gold patch always resolves it and an empty patch never does.
+"""Validates tasks: a task is kept if its gold patch always resolves it and an empty patch never does.
 
-Gold patches are graded by the grader itself. All tasks of a repository archive have the same tree once their
-gold patch is applied: the archive's clean tree. So one run of a test command on that tree covers every task
-with that command.
+Gold patches are graded by the grader itself. All tasks of a repository archive have the same tree after their
+gold patch: the archive's clean tree. So one run of a test command on that tree covers every task with that
+command.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,9 +43,10 @@ BLOCK = 2000
 
 @dataclass(frozen=True)
 class GateJob:
-    """A validation run.
+    """A validation run. kind: gold (the gold patch), base (no patch) or reversed (the reverse of the gold
+    patch).
 
-    kind: gold, base or reversed. number: number of the run among equal runs of the batch.
+    number: distinguishes equal runs of the same batch.
     """
 
     kind: str
@@ -209,7 +210,7 @@ def _gate_run(status: str, reason: str, passed: list[str], seconds: float) -> Ga
 def _gold(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence]:
     """Grades the gold patch.
 
-    For a task that a script judges, the patch is what its solution changes when it is run.
+    If a script judges the task, the gold patch is what the task's solution changes.
     """
     if task.by_script:
         solved = bench.solve(task)

@@ -41,9 +41,9 @@ class Batch:
 
 
 def gold_batches(tasks: list[Task], bench: "Bench", together: bool) -> Iterator[Batch]:
-    """Yields batches of tasks with equal gold tree and test command.
+    """Returns batches of tasks with equal gold tree and test command.
 
-    With `together`, the commands' test files may differ.
+    With `together`, their test files may differ.
     """
     groups: dict[str, list[Task]] = {}
     for task in tasks:
@@ -54,7 +54,7 @@ def gold_batches(tasks: list[Task], bench: "Bench", together: bool) -> Iterator[
 def rounds(tasks: list[Task], bench: "Bench", together: bool) -> Iterator[Batch]:
     """Yields a batch for each task.
 
-    With `together`, a batch has several tasks, no two of which share a file of a bug or a test.
+    With `together`, yields batches of tasks that share no file of a bug or a test.
     """
     if not together:
         yield from (Batch.of(task) for task in tasks)

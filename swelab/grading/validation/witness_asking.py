@@ -1,7 +1,8 @@
 """Runs the witness questions of tasks: three times on the gold patch, once on the code with the bug.
 
-Most of the cost of a question is the start of pytest. So the questions of tasks with the same clean tree
-share a run, and the emitted values are then split by task. A task for which that fails gets runs of its own.
+Most of the time of a question run is the start of pytest. So the questions of tasks with the same clean tree
+share a run, and the emitted values are then split by task. If that fails for a task, its question runs
+separately.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,8 +44,8 @@ def ask_all(questions: Sequence[TaskQuestion], bench: Bench, together: bool) -> 
 def _ask_gold_jointly(questions: Sequence[TaskQuestion], bench: Bench, together: bool) -> None:
     """Runs questions on the gold patch in shared runs. `own` stays None for a task without usable values.
 
-    All tasks share the first run. The second run has only one task, as at grading. With `together`, each half
-    of the tasks shares a second run, in a different order than in the first run.
+    All tasks share the first run. The second run has only one task, as at grading. With `together`, two
+    second runs have half of the tasks each, in another order than in the first run.
     """
     joint = JointQuestion(questions)
     with _gold_sandbox(questions, bench) as run:

@@ -30,9 +30,7 @@ from swelab.tasks.checkout import gold_patch
 from swelab.witness.forming import command_args, form
 
 OTHERS = 3
-"""Maximum number of tests per task that already pass with the bug and are nevertheless turned into
-questions.
-"""
+"""Maximum number of already passing tests per task that are also turned into questions."""
 
 _TEST_NAME = re.compile(r"(test_.*|.*_test)\.py")
 

@@ -29,7 +29,7 @@ def add_witnesses(
     writer: WitnessWriter,
     together: bool = False,
 ) -> Iterator[KeptTask]:
-    """Yields the rows of a lock, each with its witness standing, and writes the witnesses.
+    """Yields the rows of a lock, each with the strength of the task's witness, and writes the witnesses.
 
     tasks: the tasks of the rows, and possibly further tasks. together: the recipe's `validate.together`.
     Raises Fault if runs were lost to infrastructure repeatedly.

@@ -68,8 +68,8 @@ class _Speaker:
             self.stream.write(text.encode("ascii"))
 
     def emit(self, slot, part, values, most=MAX_OCCURRENCES):
-        """Emits the first `most` occurrences one by one. Large values become digests, as do values after much
-        output."""
+        """Emits the first `most` occurrences one by one. Values become digests if they are large or the test
+        has emitted much."""
         with self.lock:
             at = self.counts[slot, part] = self.counts.get((slot, part), 0) + 1
             if at <= most:
