@@ -1,4 +1,4 @@
-"""The ends of rollouts and of grades: the only table of these words and their meanings.
+"""The words for the ends of rollouts and grades, and their meanings. There is no other table of them.
 
 Records contain the words. Adapters map the words of other programs to this table: `agents.exit_status`
 (mini-swe-agent and SWE-agent, live or recorded), `service.verdicts` (sb-cli),
@@ -84,7 +84,7 @@ budget.
 """
 TRAINABLE_ROLLOUTS = tuple(end for end in RolloutEnd if end.meaning.trainable)
 FINAL_ROLLOUTS = tuple(end for end in RolloutEnd if end not in WAITING_ROLLOUTS)
-"""Ends of finished rollouts, without those that wait for a higher budget."""
+"""Ends of finished rollouts. A rollout that waits for a higher budget is not finished."""
 LOST_GRADES = frozenset(end for end in GradeEnd if not end.meaning.attempted)
 FAILED_GRADES = frozenset(end for end in GradeEnd if end.meaning.trainable and end != GradeEnd.RESOLVED)
 """Grades of tasks that were not resolved, by a policy that did not cheat."""

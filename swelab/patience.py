@@ -1,8 +1,8 @@
 """Decides when clients of servers repeat a request, and when they give up.
 
-The waiting times of all clients are here. Code that polls (a run at a service, an engine that starts) or
-turns to another server at once (the gate) waits by itself. `jobs.thread_pool` repeats an instance that
-infrastructure lost.
+The waiting times of all clients are here. Code that polls waits by itself: a run at a service, an engine that
+starts. So does code that turns to another server at once (the gate). `jobs.thread_pool` repeats an instance
+that infrastructure lost.
 """
 
 import email.utils

@@ -1,4 +1,4 @@
-"""Records of the evidence that a run of a patch leaves, and the journal rows of task validation."""
+"""Records of the evidence from a run of a patch, and journal rows of task validation."""
 
 from typing import Any
 

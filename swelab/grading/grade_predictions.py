@@ -24,7 +24,7 @@ from swelab.tasks.task_images import task_images
 
 @dataclass(frozen=True)
 class Places:
-    """The folder of repository archives, the record of pulled images, and the witness file of the subset."""
+    """The folder of repository archives, the record of pulled images, and the subset's witness file."""
 
     repos: Path
     images: Path | None

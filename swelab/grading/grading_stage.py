@@ -134,7 +134,7 @@ def grade_shard(
     max_lost: int = 0,
     witness_path: Path | None = None,
 ) -> Iterator[Grade]:
-    """Yields the grades of those tasks of the shard that have a prediction, in the order of `tasks`.
+    """Yields the grades of the shard's tasks that have a prediction, in the order of `tasks`.
 
     A rollout that was lost to infrastructure is graded infra_error, as there is no patch to judge.
     images_path: the record of the images for tasks without a repository archive. runs_dir: where runs are

@@ -17,9 +17,7 @@ from swelab.records.task_records import Task
 
 
 def run_key(task: Task, patch: str, place: str) -> str:
-    """Returns the hash of all inputs of a run: version, task, patch, digest of the repository archive or
-    image.
-    """
+    """Returns the hash of a run's inputs: version, task, patch, digest of the repository archive or image."""
     return digest(["run", versions.RUN, task, patch, place])
 
 

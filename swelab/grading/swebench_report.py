@@ -25,8 +25,8 @@ def build_report(tasks: Iterable[Task], grades: Iterable[Grade], policy: str, su
     """Returns the report of a policy: counts and ids over all tasks of a subset.
 
     A task without a grade is incomplete. A report covers one sample (one attempt per task), and states the
-    sample's number unless it is 0. Raises InputError if a grade's task is not in the subset, if a task has
-    two grades, or if the grades are of several samples.
+    sample's number unless it is 0. Raises InputError if a task is not in the subset or has two grades, or if
+    the grades are of several samples.
     """
     outline = Outline.of(tasks)
     known = set(outline.ids)

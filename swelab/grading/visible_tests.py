@@ -1,4 +1,4 @@
-"""Runs on the agent's patch those tests that the agent could see, without any hidden test.
+"""Runs the agent's patch against the tests that the agent could see, without any hidden test.
 
 The sandbox is like the agent's at its start: it has no hidden test files and no test patch. Only pytest's own
 log is read.
@@ -50,7 +50,7 @@ class VisibleRun(TypedRecord):
 
 
 def visible_key(task: Task, patch: str, bench: Bench) -> str:
-    """Returns the hash of all inputs of a run of the visible tests.
+    """Returns the hash of all inputs of a visible-test run.
 
     Raises InputError if there is no repository archive or image.
     """
@@ -61,8 +61,8 @@ def visible_spec(task: Task) -> RunSpec | None:
     """Returns the run specification for the visible tests of a task, or None if pytest does not run its
     tests.
 
-    The command runs those of the task's test files that exist in the agent's checkout, or all tests if none
-    exists. Raises InputError if the task does not say how to test it.
+    The command runs the task's test files that exist in the agent's checkout. If none of them exists, it runs
+    all tests. Raises InputError if the task does not say how to test it.
     """
     spec = read_spec(task)
     command = spec.eval_script or spec.test_cmd
@@ -86,7 +86,7 @@ def visible_spec(task: Task) -> RunSpec | None:
 
 
 def run_visible(task: Task, patch: str, bench: Bench) -> VisibleRun:
-    """Runs on the agent's patch those tests that the agent could see.
+    """Runs the agent's patch against the tests that the agent could see.
 
     Raises InputError if the task is unusable.
     """

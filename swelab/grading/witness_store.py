@@ -1,8 +1,8 @@
 """Stores the witnesses of a subset on the host.
 
-A witness consists of a task's question, which is a form of its tests, and of the values that the gold patch
-emits in it. Each subset has one ZIP archive in the folder of its lock, with one member for each task. The
-gold values never enter a sandbox, a prompt or the lock.
+The witness of a task is its tests in question form, and the values that the gold patch emits in them. Each
+subset has one ZIP archive in the folder of its lock, with one member for each task. The gold values never
+enter a sandbox, a prompt or the lock.
 """
 
 import json
@@ -109,7 +109,7 @@ class WitnessWriter:
 
 
 def write_part(path: Path, whole: Witnesses, names: Iterable[str]) -> None:
-    """Copies the witnesses of some tasks of a subset to the witness file of another subset."""
+    """Copies the witnesses of the tasks `names` to the witness file of another subset."""
     with atomic(path) as stream, WitnessWriter(stream, whole.guard) as writer:
         for name in names:
             if witness := whole.of(name):

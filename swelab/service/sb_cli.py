@@ -2,8 +2,8 @@
 
 sb-cli exits with 0 even if it could not submit some predictions, and reports them on standard output. It
 waits forever for a stalled service. It does not replace an existing report, but writes `-1.json` next to the
-report. Its tracebacks may show the key. So this module limits the time of each call, reads the output, uses
-an empty folder for reports, and masks the key in all output. The key is passed to sb-cli only in the
+report. Its tracebacks may show the key. So this module reads the output, limits the time of each call, and
+uses an empty folder for reports. It masks the key in all output. The key is passed to sb-cli only in the
 environment.
 """
 

@@ -69,8 +69,8 @@ def verdicts(report: Record, submitted: Mapping[str, bool]) -> dict[str, str]:
     """Returns the service's verdict on each submitted instance, as a key of STATUS by id.
 
     submitted: maps instance ids to whether the patch is empty. Raises ServiceError if the report is
-    impossible: if it has other instances, omits one, names one twice, has counts that differ from its ids,
-    resolves an empty patch, or has no evaluated instance.
+    impossible. Such a report has other instances, omits an instance or names it twice. Or its counts differ
+    from its ids, an empty patch is resolved, or no instance is evaluated.
     """
     for name in COUNTED:
         _check_count(report, name)

@@ -1,4 +1,5 @@
-"""Estimates how hard a value is to guess for a reader of the question who can run the code with the bug.
+"""Estimates how hard a value is to guess for someone who reads the question and can run the code with the
+bug.
 
 A value that is visible in the question costs the logarithm of the number of visible values. If a value is
 partly equal to the value with the bug, only the difference counts. The constants are estimates.

@@ -171,8 +171,8 @@ class Guesses:
                     self._effects.setdefault(json.dumps(made_of), told)
 
     def of(self, data: Data, bug: Data | None) -> tuple[str, float]:
-        """Returns (name of the change that gives a value, bits to choose that change), or ("", 0) if no
-        change gives the value.
+        """Returns (name of the change that gives a value, bits to choose that change), or ("", 0) if there is
+        no such change.
         """
         if len(json.dumps(data)) > _LARGEST:
             return "", 0.0

@@ -26,10 +26,11 @@ class Emitted:
 
 
 def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Emitted]:
-    """Parses the output of a run, by test: node id of the function and number of the case.
+    """Parses the output of a run into emitted values by test. Keys: (node id of the function, number of the
+    case).
 
     Reading ends at the first line that is not an event or does not have the next number. So no later line can
-    replace an earlier line. If a key has several values, the first counts.
+    replace an earlier line. If a value is emitted several times under one key, the first counts.
     """
     questions = {path.rpartition("/")[2]: base for path, base in manifest.questions.items()}
     owners = {slot.slot: slot.test for slot in manifest.slots}
@@ -59,7 +60,7 @@ def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Emitted
 
 
 def asked_cases(manifest: WitnessManifest, answers: bytes) -> dict[str, list[int]]:
-    """Returns the numbers of the cases that the tests of a question select, by name of the question file.
+    """Returns the numbers of the cases that a question's tests select, by name of the question file.
 
     answers: output of a run of `Question.answers` with the gold patch. Files without such a case are absent.
     """

@@ -1,6 +1,8 @@
-"""Turns tests into questions: assertions emit their operands, and expected values are removed. Each test
-function becomes a module of its own with neutral names, beside its original file, with only the code that it
-needs. The module has no docstrings, comments, messages, ids, exception types or patterns."""
+"""Turns tests into questions: assertions emit their operands, and expected values are removed.
+
+Each test function becomes a module of its own beside its original file. The module has neutral names and only
+the code that the test needs. It has no docstrings, comments, messages, ids, exception types or patterns.
+"""
 
 import ast
 import copy
@@ -57,8 +59,8 @@ def form(
     """Rewrites tests as questions, which emit values instead of asserting.
 
     sources: texts by path in the repository: the test files, their conftest.py files, and modules in their
-    folders that they import. tests: pytest node ids. roots: names of the packages under test; if empty, every
-    import counts except those of the standard library and of test runners. package: texts by path of the
+    folders that they import. tests: pytest node ids. roots: names of the packages under test. If empty, every
+    import counts except imports of the standard library and test runners. package: texts by path of the
     package's modules with assertion classes that tests inherit. first: number of the first question, for its
     module's name. Malformed sources never raise: tests that cannot be read are reported as unformed.
     """

@@ -84,8 +84,8 @@ def _gold_test(
 
 
 def _hashes(bug: Emitted | None) -> frozenset[str]:
-    """Returns hashes of all values that the test emits with the bug, since an agent can see them by running
-    the test."""
+    """Returns hashes of all values that the test emits with the bug: an agent can see them by running the
+    test."""
     values = bug.values.items() if bug else ()
     return frozenset(hash_of(each) for key, data in values if key[2] != "op" for each in data)
 
@@ -280,8 +280,8 @@ def _occurrence(
 
 
 def _operator(slot: Slot, gold: GoldValue, now: list[Data] | None) -> tuple[str, str]:
-    """Returns (verdict, reason). Compares the results of an operator and its opposite with those for the gold
-    patch."""
+    """Returns (verdict, reason). Compares the results of an operator and its opposite with the gold patch's
+    results."""
     if slot.ops[0] not in _OPERATORS:
         return "", ""
     at = _OPERATORS[slot.ops[0]]

@@ -22,7 +22,7 @@ def has_assertions(text: str) -> bool:
 
 
 def taken_over(tree: ast.Module, package: Mapping[str, ast.Module]) -> ast.Module:
-    """Returns a test module with copies of those assertion classes of the package that its classes inherit.
+    """Returns a test module with copies of the package's assertion classes that its classes inherit.
 
     package: modules that define such classes, by path in the repository.
     """
@@ -130,7 +130,7 @@ def _bound(node: ast.stmt) -> Collection[str]:
 
 
 def _local(node: ast.ClassDef) -> set[str]:
-    """Returns the names that the functions of a class bind themselves."""
+    """Returns the names that are bound inside the functions of a class."""
     stored = {
         each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
     }

@@ -21,7 +21,7 @@ SEQUENCES = frozenset(("l", "t", "q"))
 OPAQUE = frozenset(("opaque", "big", "cycle", "cut"))
 OBJECTS = OPAQUE | {"O", "R", "A", "K", "E", "F", "M", "v"}
 _SEVERAL = OBJECTS | {"r"}
-"""Kinds of data that may equal data of another form, so they cannot be compared as keys of sets and dicts."""
+"""Kinds of data that may equal data of another form, so they cannot be compared as keys."""
 _PLAIN = frozenset(("n", "s", "y", "l", "t", "d", "S", "i", "f", "b"))
 _MAX_SEARCHED = 8_000  # maximum number of characters of a text that is searched
 

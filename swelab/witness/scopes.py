@@ -142,7 +142,7 @@ def root_name(node: ast.AST) -> str:
 
 
 def flat_targets(target: ast.AST) -> Iterator[ast.AST]:
-    """Yields the targets of an assignment, including those in tuples and lists."""
+    """Yields the single targets of an assignment. Tuples and lists are flattened."""
     if isinstance(target, ast.Tuple | ast.List):
         for each in target.elts:
             yield from flat_targets(each)

@@ -52,8 +52,9 @@ class Subjects:
     """The names and attributes of a module that hold values of the package."""
 
     def __init__(self, scopes: Scopes, roots: Collection[str], helpers: Mapping[str, Collection[str]]):
-        """roots: names of the package's modules; if empty, every import counts. helpers: maps the last name
-        of each test module to the names in it that hold values of the package."""
+        """Finds the names and attributes. roots: names of the package's modules; if empty, every import
+        counts. helpers: maps the last name of each test module to the names in it that hold values of the
+        package."""
         self.scopes, self.roots, self.helper_modules = scopes, frozenset(roots), helpers
         self.names: set[tuple[Scope, str]] = set()
         self.attributes: set[tuple[str, str]] = set()

@@ -54,7 +54,7 @@ def marks(node: Function | ast.ClassDef) -> Iterator[Mark]:
 
 
 def class_marks(node: Function, scopes: Scopes) -> list[Mark]:
-    """Returns the marks of a function, and those of its class if the function is a method."""
+    """Returns the marks of a function and, if the function is a method, of its class."""
     outer = scopes.of[node].node
     return [*marks(node), *(marks(outer) if isinstance(outer, ast.ClassDef) else [])]
 
@@ -62,8 +62,8 @@ def class_marks(node: Function, scopes: Scopes) -> list[Mark]:
 def rows(node: ast.AST, scope: Scope, scopes: Scopes) -> list[ast.expr] | None:
     """Returns the rows of a literal table, or None if the expression is not literal.
 
-    The table may also be the only value of a name, a `zip` of tables, or the items of a dict, which give
-    pairs.
+    The expression may be a list, a name with only one value, a `zip` of tables, or the items of a dict, which
+    give pairs.
     """
     if isinstance(node, ast.Name):
         value = only_value(node.id, scope, scopes)
@@ -119,8 +119,9 @@ def _changes(statement: ast.stmt, name: str) -> bool:
 
 
 def cells(row: ast.expr, width: int) -> list[ast.expr] | None:
-    """Returns the cells of a table row (a tuple, a list or a `pytest.param`), or None if there are not
-    `width` cells.
+    """Returns the cells of a table row: a tuple, a list or a `pytest.param`.
+
+    None if there are not `width` cells.
     """
     found: list[ast.expr] | None = None
     if isinstance(row, ast.Call) and ast.unparse(row.func).endswith("param"):

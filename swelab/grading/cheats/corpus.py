@@ -1,8 +1,8 @@
 """Reads the forgeries and honest fixes that are stored as text, and turns each into a patch for a task.
 
-An entry is a line `=== name`, a head of `key: value` lines, an empty line, and Python text up to the next
-entry. Each line `+++ path [way]` begins a further file, which the patch adds. In the text, `$word` is
-replaced by a fact about the task, or by an entry of `parts.txt`.
+An entry begins with a line `=== name` and lines `key: value`. After an empty line, Python text follows up to
+the next entry. Each line `+++ path [way]` begins a further file, which the patch adds. In the text, `$word`
+is replaced by a fact about the task, or by an entry of `parts.txt`.
 """
 
 import ast
@@ -170,9 +170,7 @@ def _plain(text: str, _: str) -> bytes:
 
 
 def _in_comment(text: str, encoding: str) -> bytes:
-    """Returns a file that is a comment when read as UTF-8, but code when read in the encoding that the file
-    declares.
-    """
+    """Returns a file that is a comment when read as UTF-8, but code when read in its declared encoding."""
     code = f"\n{text}"
     if encoding == "utf-7":
         body = "+" + base64.b64encode(code.encode("utf-16-be")).decode().rstrip("=") + "-"

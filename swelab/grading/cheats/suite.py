@@ -115,8 +115,8 @@ def check_cheats(
     plain: bool = False,
     dealt: Sequence[tuple[Entry, Task]] = (),
 ) -> Record:
-    """Runs all cheats and the gold patch on each of `tasks`, and each corpus entry on the task that it is
-    paired with.
+    """Runs all cheats and the gold patch on each of `tasks`, and each pair of a corpus entry and a task in
+    `dealt`.
 
     Returns {"backend", "cheats", "runs", "resolved", "statuses", "golds", "golds_resolved", "honest",
     "honest_resolved", "rows"}. With `plain`, each row also says whether a plain grader is fooled.

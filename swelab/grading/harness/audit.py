@@ -198,9 +198,9 @@ class _Facts:
     """Facts about the nodes of a syntax tree.
 
     roots: maps a node's id to the first name of its dotted name. texts: maps a node's id to the text of a
-    constant or of a sum of constants. silent: ids of docstrings and of the module's own entry in
-    `sys.modules`. foreign: names bound only to objects imported from other packages. modules: maps a local
-    name to the imported module or member.
+    constant, or of added constants. silent: ids of docstrings and of the module's own entry in `sys.modules`.
+    foreign: names bound only to objects imported from other packages. modules: maps a local name to the
+    imported module or member.
     """
 
     def __init__(self, tree: ast.Module, own: frozenset[str]):

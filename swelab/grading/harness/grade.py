@@ -35,8 +35,10 @@ from swelab.sandbox import WORKDIR, Backend, Image, Limits, Sandbox, SandboxErro
 from swelab.tasks.checkout import RepoStore, encode_patch, git, is_encodable
 
 CHECKS = frozenset({"audit", "guard", "echo", "witness"})
-"""Checks that an ablation can switch off: the audit of the patch's code, the guarded run, the second run with
-spoiled tests (echo), and the witness question.
+"""Checks that an ablation can switch off.
+
+audit: reviews the patch's code. guard: guards the run. echo: runs spoiled tests a second time. witness: runs
+the witness question.
 """
 
 REFERENCE = frozenset({"reference"})
@@ -108,8 +110,8 @@ def run_patch(
     """Runs a patch's tests and returns the evidence. Raises InputError if the task is unusable.
 
     witness: its question runs on the patch before the tests, so that the patch's code has not seen the
-    expected values. If the emitted values equal those of the gold patch, the second run with spoiled tests is
-    skipped, unless the code uses state that outlives a sandbox.
+    expected values. The second run, with spoiled tests, is skipped if the question emits the gold patch's
+    values. It is not skipped if the code uses state that outlives a sandbox.
     """
     start = time.monotonic()
     spec = read_spec(task)
@@ -219,10 +221,10 @@ def sandboxes(
 ) -> Iterator[Callable[[bool], Sandbox]]:
     """Yields a function that starts a sandbox with the task's checkout, from its archive or its image.
 
-    The bugs of `others` are added to the checkout. The checkout is made once, and each sandbox gets a copy.
-    The function's argument says whether the sandbox `forgets` (see `Backend.start`). It must be true if code
-    in the sandbox sees expected values. Raises InputError if there is no image, archive or test file. Raises
-    SandboxError, OSError.
+    others: tasks whose bugs are added to the checkout. The checkout is made once, and each sandbox gets a
+    copy. The function's argument says whether the sandbox `forgets` (see `Backend.start`). It must be true if
+    code in the sandbox sees expected values. Raises InputError if there is no image, archive or test file.
+    Raises SandboxError, OSError.
     """
     if image is not None:
         yield lambda forgets: backend.start(None, image=image, limits=limits, forgets=forgets)

@@ -94,9 +94,12 @@ class Guard:
         """Returns Bash that restores protected files and runs `test_command` between this run's markers.
 
         {folder}/run.tar must exist in the sandbox. It contains `remove`, a list of paths, and in a guarded
-        run also `files()`. Exits with the test command's exit code. Exits before the tests with 92 if
-        protected files cannot be restored, 94 if the disk is full, 95 if the run's output cannot be opened
-        for the observer.
+        run also `files()`. Exits with the test command's exit code, or with one of these codes before the
+        tests:
+
+        92: protected files cannot be restored
+        94: the disk is full
+        95: the run's output cannot be opened for the observer
         """
         folder = self.folder
         start = f"unset {' '.join(CLEARED)}\nG={self.prepared}\n"

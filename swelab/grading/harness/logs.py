@@ -1,7 +1,7 @@
 """Parses a test command's log into a status for each test.
 
-The parsers are those of swebench's registry (pinned in `envs/`), and our own for SWE-smith's logs. Only the
-text between two marker lines counts as the log. The marker lines contain a nonce of the run.
+The parsers are swebench's (its registry, pinned in `envs/`), and our own for SWE-smith's logs. Only the text
+between two marker lines counts as the log. The marker lines contain a nonce of the run.
 """
 
 import re
@@ -21,7 +21,7 @@ UNITTEST_PARSER = "parse_log_unittest_verbose"
 failures.
 """
 GO_PARSER = "parse_log_go_verbose"
-"""Parses lines of `go test -v`, including those of subtests and of packages that did not build."""
+"""Parses lines of `go test -v`, including lines of subtests and of packages that did not build."""
 
 GROUPS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 PASSED = frozenset({"PASSED"})
@@ -127,9 +127,9 @@ def official_part(log: str) -> str:
 def official_statuses(log: str, parser: str) -> dict[str, str]:
     """Returns the status by test id from the text between the benchmark's markers.
 
-    If a marker occurs more than once, swebench reads up to the first end marker. Then a test counts as passed
-    only if it passed both in that text and in the text up to the last end marker. Terminal codes, such as
-    colours, are removed first. Raises InputError if the parser is unknown.
+    If a marker occurs more than once, swebench reads up to the first end marker. In that case a test counts
+    as passed only if it also passed in the text up to the last end marker. Terminal codes, such as colours,
+    are removed first. Raises InputError if the parser is unknown.
     """
     log = _TERMINAL.sub("", log) if "\x1b" in log or "\x9b" in log else log
     whole = official_part(log)
@@ -191,7 +191,7 @@ def judge(
 ) -> TestVerdicts:
     """Returns the per-test verdicts, in the task's order.
 
-    A test that is absent from the log, skipped, failed or in error does not succeed, so a prediction gains
+    A test does not succeed if it is absent from the log, skipped, failed or in error. So a prediction gains
     nothing by removing a test. An expected failure does not count as success if the test must be repaired.
     `accepts(group, test, statuses)`, if given, replaces these rules.
     """

@@ -1,10 +1,10 @@
 """The second run of a resolved patch: the same tests, spoiled so that honest code must fail them.
 
-Before each assertion of the repaired tests, a false copy of the assertion is inserted, mostly with a
+Before each assertion of the repaired tests, a false copy of the assertion is inserted. Mostly, the copy has a
 different expected value of the same type. So an object that learns from its first comparison learns the wrong
-value. If no false copy held, the test fails at its end. So a patch that repairs the code fails these tests. A
-patch passes them if it forges outcomes by test name, if its objects equal everything, or if its own
-assertions assert nothing.
+value. If no false copy held, the test fails at its end. So a patch that repairs the code fails these tests.
+The tests pass if a patch forges outcomes by test name, if its objects equal everything, or if its assertions
+assert nothing.
 """
 
 import ast
@@ -32,8 +32,8 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 class _Draw:
     """Random values of one spoiled run.
 
-    number: added to numbers to change them. word: added to texts. flag: name of the global variable that is
-    set if a false assertion passes.
+    number: used to change numbers. word: used to change texts. flag: name of the global variable that is set
+    if a false assertion passes.
     """
 
     number: int
@@ -143,8 +143,9 @@ def _find(tree: ast.Module, name: tuple[str, ...]) -> Test | None:
 
 
 def _ending(function: Test, lines: list[str], draw: _Draw) -> tuple[int, list[str]] | None:
-    """Returns (line, lines to insert after it) that make the test fail with honest code, or None if that is
-    not certain.
+    """Returns (line, lines to insert after it) that make the test fail with honest code.
+
+    None if that is not certain.
     """
     first, last = function.body[0], function.body[-1]
     if first.lineno == function.lineno or any(

@@ -43,7 +43,10 @@ _FIELDS: dict[str, list[type]] = {
 
 @dataclass(frozen=True)
 class ObserverRecord:
-    """state: one of STATES. observations: those before the first flaw. log: the output without the record."""
+    """state: one of STATES.
+
+    observations: all observations before the first flaw. log: the output without the record.
+    """
 
     state: str
     observations: list[list[Any]]

@@ -1,7 +1,7 @@
 """Loads swebench's registry of log parsers.
 
-The swebench package imports clients of container engines and of a cloud, and pandas. The parsers need none of
-these, but the imports would cost each process that judges a log a second of CPU time.
+The swebench package imports clients of container engines and of a cloud, and pandas. The parsers do not need
+these imports, which would cost each process that judges a log a second of CPU time.
 """
 
 import importlib

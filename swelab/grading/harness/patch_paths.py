@@ -1,7 +1,7 @@
 """Finds the files that a patch touches, and whether the patch touches a file that no patch may touch.
 
-The text is read by the rules of both `git apply` and GNU patch: a name counts if either program could write
-to a file of that name.
+The text is read by the rules of both `git apply` and GNU patch. A name counts if either program could write
+to that file.
 """
 
 import re

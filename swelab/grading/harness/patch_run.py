@@ -146,8 +146,8 @@ class PatchRun:
         return self.sandbox.exec(command, limits=self._bounds(PREPARE_SECONDS, 1 << 16)).returncode == 0
 
     def applying(self, folder: str, listed: bool = True) -> dict[str, bytes]:
-        """Returns the files that `folder` in the sandbox needs so that the patch can be applied: prepare.sh
-        (see `protected.prepare_script`) and the files that prepare.sh reads."""
+        """Returns the files that must be in the sandbox's `folder` to apply the patch: prepare.sh
+        (`protected.prepare_script`) and the files that it reads."""
         spec = self.spec
         ours = {path for path in patch_paths.touched_paths(spec.gold) if spec.protects(path)}
         gold = patch_paths.only(spec.gold, ours)
@@ -270,7 +270,7 @@ class PatchRun:
 
 
 def guard_fault(run: RunEvidence) -> Record:
-    """Returns changed fields of the evidence if the guard itself failed: "guard_fault" is the first error,
+    """Returns changed fields of the evidence if the guard itself failed. "guard_fault" is the first error,
     and "log" also gets all tracebacks. The run has a verdict only if a patched file is on a traceback."""
     if not run.observed or not run.observed.faults:
         return {}

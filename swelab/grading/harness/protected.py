@@ -102,15 +102,18 @@ def prepare_script(
     """Returns Bash that sets protected files aside in {folder}/protected.tar and applies {folder}/patch.diff.
 
     setup: shell lines that run first. gold: how git applies {folder}/gold.diff, the gold patch's part in
-    protected files: "apply", "apply -R", or "" for not at all.
+    protected files: "apply", "apply -R", or "" for not at all. If `listed`, the script writes a tar to
+    standard output:
 
-    If `listed`, the script writes a tar to standard output. Its members are `fresh`, the files that are new
-    or changed after the patch (`<type> <inode> <ctime> <size> ./path\\t<link target>`, each ended by a NUL);
-    `protected` and `tops`, NUL-ended paths; `way`, how the patch was applied; before.tar, the files that
-    {folder}/touched names, as they were; after.tar, fresh Python files.
+    fresh: files that are new or changed after the patch, each as
+        `<type> <inode> <ctime> <size> ./path\\t<link target>` and a NUL
+    protected, tops: paths, each ended by a NUL
+    way: how the patch was applied
+    before.tar: the files that {folder}/touched names, as they were before the patch
+    after.tar: the new or changed Python files
 
-    The exit code is 0; 90 if the set-up fails, 91 if the patch cannot be applied in any way, 92 if files
-    cannot be set aside, 93 if the gold part does not apply, 94 if the disk is full.
+    The exit code is 0, or 90 if the set-up fails, 91 if the patch does not apply, 92 if files cannot be set
+    aside, 93 if the gold part does not apply, 94 if the disk is full.
     """
     ungold = {"": "", "apply": "apply -R", "apply -R": "apply"}[gold]
     lists = dict(zip(("found", "before", "tops", "told"), _LISTS if listed else [""] * 4, strict=True))
@@ -129,8 +132,8 @@ def to_remove(fresh: bytes, protected: bytes, tops: bytes, test_files: list[str]
     """Returns the paths to remove before protected files are restored, among paths that the patch added or
     changed.
 
-    These are links and compiled code that the patch made, new files with a protected name, and new top-level
-    modules (not in `tops`) that Python would import in place of existing modules.
+    These are links, compiled code, new files with a protected name, and new top-level modules (not in
+    `tops`). Python would import such a module in place of an existing module.
     """
     kept, known = set(protected.split(b"\0")), set(tops.split(b"\0"))
     found = []
@@ -162,7 +165,7 @@ def new_modules(paths: list[str], tops: bytes) -> list[str]:
 
 
 def _shadows(path: str, tops: set[bytes]) -> bool:
-    """Returns whether a path adds a new top-level module that has the name of a module of Python or the test
+    """Returns whether a path adds a top-level module that has the name of a module of Python or the test
     runner.
     """
     return _new_top(path, tops) in SHADOWABLE

@@ -61,8 +61,10 @@ class QuestionRun:
         limits: Limits,
         removed: Sequence[str] | None = None,
     ):
-        """removed: files to remove before protected files are restored, if they are known in advance, as for
-        an empty patch. In that case the command of `ask` also applies the patch.
+        """Takes a fresh sandbox of the task.
+
+        removed: files to remove before protected files are restored, if they are known in advance, as for an
+        empty patch. In that case the command of `ask` also applies the patch.
         """
         self.spec, self.sandbox, self.limits = spec, sandbox, limits
         self._run = PatchRun(spec, patch, sandbox, limits, frozenset())
@@ -108,8 +110,8 @@ class QuestionRun:
 
         removed: files that must be absent. test_files: test files that must be present, and folders of such
         files, with a trailing slash. patterns: names of test files in addition to pytest's own. cases: see
-        `runtime_files`. With `whole`, files in the tests' folders stay unless pytest's own patterns match
-        them, and the values list the files that the run needed. Raises SandboxError, OSError.
+        `runtime_files`. whole: files in the tests' folders stay unless pytest's own patterns match them. In
+        that case the values list the files that the run needed. Raises SandboxError, OSError.
         """
         folder = self._run.guard.folder
         parts = {f"tree/{path}": text.encode() for path, text in files.items()}

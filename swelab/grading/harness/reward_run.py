@@ -142,8 +142,7 @@ def entering(workdir: str) -> str:
 
 
 def lay(sandbox: Sandbox, part: str, packed: str, task: str) -> dict[str, bytes]:
-    """Unpacks the tar of a task's row into a folder of SCRIPTS, and returns the contents of its files by
-    path.
+    """Unpacks the tar of a task's row into `part` of SCRIPTS, and returns the contents of the files by path.
 
     Raises InputError if there is no such tar. Raises SandboxError, OSError.
     """

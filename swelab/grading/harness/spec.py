@@ -1,7 +1,8 @@
 """Reads the facts that the grader needs from task rows of all formats.
 
-The content of a row tells its format: a test command (our own), an eval script (SWE-bench's newer rows,
-SWE-Gym), a test patch with repository and version (SWE-bench's older rows), or none of these (SWE-smith).
+The content of a row tells its format. Our own rows have a test command. SWE-bench's newer rows and SWE-Gym's
+rows have an eval script. SWE-bench's older rows have a test patch with repository and version. SWE-smith's
+rows have none of these.
 """
 
 import json
@@ -56,8 +57,9 @@ COMMANDS = {
     "pandas-dev/pandas": ("pytest -rA --tb=long", DEFAULT_PARSER),
     "facebookresearch/hydra": ("pytest -rA --tb=long", DEFAULT_PARSER),
 }
-"""Maps each repository (in lower case) of SWE-bench's older rows and SWE-Gym's rows to its test command,
-without files, and the name of the log parser.
+"""Maps each repository (in lower case) to (test command without files, name of the log parser).
+
+For SWE-bench's older rows and SWE-Gym's rows.
 """
 
 _NOT_TESTS = (

@@ -201,8 +201,8 @@ def _outcomes(observed: Observed) -> dict[str, str]:
 def _judged(spec: RunSpec, run: Observed, status: dict[str, str], outcomes: dict[str, str]) -> TestVerdicts:
     """Returns the per-test verdicts from the log and the observer's record.
 
-    If the log's format does not name a test, only the record decides, and the observer must have seen the
-    test run.
+    The record alone decides about a test that the log's format does not name. The observer must have seen
+    that test run.
     """
     observed, called = logs.Results(outcomes), logs.Results(dict.fromkeys(run.raised, "PASSED"))
 

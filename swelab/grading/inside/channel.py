@@ -1,8 +1,8 @@
 """The one-way record of an observed run, and errors of the guard itself. PYTEST_DONT_REWRITE
 
-Each observation leaves the process at once, as numbered lines in the stream that carries the run's log out of
-the sandbox. Each line is sealed with a key that is deleted when the line has been written. So code that finds
-the channel later can neither remove nor replace an earlier observation.
+Each observation leaves the process at once, as numbered lines in the stream that carries the run's log. Each
+line is sealed with a key that is deleted when the line has been written. So code that finds the channel later
+can neither remove nor replace an earlier observation.
 
 An error in the guard's own code is never attributed to the patch. It is reported at once, with its traceback
 and with the patched file on the stack, if there is one.

@@ -1,9 +1,9 @@
 """A pytest plugin that observes a graded run from inside. PYTEST_DONT_REWRITE
 
-Only the first pytest process of a run is observed: it removes the plan, with its key, from the disk before it
-imports any code of the repository. The plugin stores no results. It writes them to the one-way record at
-once: the outcome of each test, what the test function itself raised, changes of the runner's own code, and
-reserved powers that patched files used.
+Only the first pytest process of a run is observed. It removes the plan, with its key, from the disk before it
+imports any code of the repository. The plugin stores no results, but writes them to the one-way record at
+once. The record has the outcome of each test, what the test function itself raised, changes of the runner's
+own code, and reserved powers that patched files used.
 """
 
 import importlib.machinery
@@ -185,9 +185,12 @@ class Observer:
         return self.config.pluginmanager.get_plugins()  # type: ignore[union-attr]
 
     def strange_hooks(self):
-        """Returns the names of pytest's hooks whose functions are suspicious. A hook is suspicious if it has
-        lost a function since the collection, or if one of its functions is from a patched file, has no file,
-        belongs to no plugin, or was added later and is not a Python function."""
+        """Returns the names of pytest's hooks whose functions are suspicious.
+
+        A hook is suspicious if it has lost a function since the collection. It is also suspicious if a
+        function is from a patched file, has no file, belongs to no plugin, or was added later and is no
+        Python function.
+        """
         found, plugins = [], set(map(id, self.plugins()))
         for name, parts in hook_parts(self.config).items():
             functions = list(map(function_of, parts))
@@ -268,10 +271,10 @@ OBSERVER = start()
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_cmdline_main(config):
-    """Makes pytest-xdist, if it is installed, run the tests in the observed process.
+    """Makes pytest-xdist, if installed, run the tests in the observed process.
 
-    In workers of xdist, tests would not be observed, spoiled text would not be loaded, and log lines would
-    have another form.
+    In xdist's workers, tests would not be observed, spoiled text would not be loaded, and log lines would
+    differ.
     """
     if OBSERVER is not None and hasattr(config.option, "numprocesses"):
         config.option.numprocesses, config.option.distload = 0, False
@@ -283,8 +286,7 @@ def pytest_cmdline_main(config):
 def pytest_configure(config):
     """Registers the observer in the observed process.
 
-    The observer itself has no such hook: pluggy 1.2 skips the hook of another plugin if a plugin is added
-    during the calls.
+    The observer itself has no such hook: pluggy 1.2 skips other hooks if a plugin is added during the calls.
     """
     if OBSERVER is not None and OBSERVER.config is None:
         config.pluginmanager.register(OBSERVER)

@@ -92,7 +92,7 @@ class Powers:
 
     @contextmanager
     def paused(self):
-        """While the block runs, counts the actions of this thread as the grader's."""
+        """Counts the actions of this thread as the grader's while the block runs."""
         self.busy.add(get_ident())
         try:
             yield

@@ -21,7 +21,7 @@ class Spoiler:
     """Finds modules as the other finders do, but loads the modules of some files from other text.
 
     So the files on disk keep the size, age and content of the ordinary run. This finder is installed only
-    until a test module is found, so that the imports of the test module do not see the finder.
+    until a test module is found. So the imports of the test module do not see the finder.
     """
 
     def __init__(self, texts):

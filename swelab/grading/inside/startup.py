@@ -1,7 +1,7 @@
 """The guard's `sitecustomize`, which every Python process of a graded run loads before any repository code.
 
-In the test runner's process it imports the runner's modules while the repository is not on the path, so that
-no file of the repository can replace them. Then it starts the observer.
+In the test runner's process it imports the runner's modules while the repository is not on the path. So no
+file of the repository can replace these modules. Then it starts the observer.
 """
 
 import importlib

@@ -69,7 +69,7 @@ class Integrity:
     def add(self, label, scope, own=None):
         """Stores the functions and classes of a module or class.
 
-        With `own`, only those that module `own` defines.
+        own: only those defined in this module are stored.
         """
         if id(scope) in self.scope_ids:
             return
@@ -139,7 +139,7 @@ class Integrity:
         """Returns whether pytest itself has set `new`.
 
         pytest's legacypath plugin replaces a method by its own function {class}_{method}. That function was
-        stored before any code of the repository ran, and its code is checked like all code of the runner.
+        stored before any code of the repository ran. Its code is checked like all code of the runner.
         """
         name = "_".join(label.split(".")[-2:])
         return isinstance(new, types.FunctionType) and self.legacy.get(name) is new

@@ -24,7 +24,7 @@ class NullBrief(Protocol):
 
 
 def has_no_gold(task: Task) -> bool:
-    """Returns whether a task has no known repair, although it can judge one by tests or a script."""
+    """Returns whether a task has no known repair, although it has tests or a script to judge one."""
     return task.answers == "none" or (task.by_script and not task.solution_tar)
 
 

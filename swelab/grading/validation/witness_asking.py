@@ -1,8 +1,7 @@
 """Runs the witness questions of tasks: three times on the gold patch, once on the code with the bug.
 
-Most of the time of a question run is the start of pytest. So the questions of tasks with the same clean tree
-share a run, and the emitted values are then split by task. If that fails for a task, its question runs
-separately.
+A question run spends most of its time on the start of pytest. So tasks with the same clean tree share a run,
+and the emitted values are then split by task. If that fails for a task, its question runs separately.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,8 +22,8 @@ def ask_all(questions: Sequence[TaskQuestion], bench: Bench, together: bool) -> 
     """Runs the questions of tasks that share a clean tree, and stores the emitted values in `questions`.
 
     The gold patch runs in two sandboxes: a value counts only if it is emitted in both. together: whether the
-    tests and bugs of the tasks are in different files, so that all of them can share one tree. Raises
-    InputError if a task is unusable. Raises SandboxError, OSError.
+    tests and bugs of the tasks are in different files, so that all can share one tree. Raises InputError if a
+    task is unusable. Raises SandboxError, OSError.
     """
     if len(questions) > 1:
         _ask_gold_jointly(questions, bench, together)

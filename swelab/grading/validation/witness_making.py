@@ -1,4 +1,4 @@
-"""Makes the witness of a task: a question form of its tests, and the values that the gold patch emits in it.
+"""Makes the witness of a task: its tests in question form, and the values that the gold patch emits in them.
 
 `witness_asking` runs the question on the gold patch and on the code with the bug.
 """

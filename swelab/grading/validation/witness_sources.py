@@ -29,7 +29,7 @@ def task_sources(
     """Returns (texts of the tests' source files, texts of modules with assertion classes), each by path.
 
     The files are read from the clean tree or the image, with the fix's tests applied. The modules with
-    assertion classes are those of the packages `roots`.
+    assertion classes belong to the packages `roots`.
     """
     files = sorted({test.partition("::")[0] for test in spec.listed})
     if task.instance_id in bench.images:
@@ -105,8 +105,7 @@ def _read_image(
 ) -> dict[str, str]:
     """Returns the texts of Python files in the image, by path, once the fix's tests are applied.
 
-    These are the files that the test files may use, and the files below `homes` that define functions whose
-    names begin with assert.
+    These are files that the test files may use, and files below `homes` that define functions named assert...
     """
     image = bench.images[task.instance_id]
     lines = ["{", *spec.setup]

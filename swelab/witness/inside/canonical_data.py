@@ -1,12 +1,18 @@
 """Converts any Python value to canonical plain data: JSON lists whose first element is the kind.
 
-`["n"]` None, `["b", true]`, `["i", "5"]`, `["f", "1.5"]`, `["s", text]`, `["y", hex]`, `["l", [...]]` list,
-`["t", ...]` tuple, `["q", ...]` deque, `["S", ...]` set, `["d", [[key, value], ...]]`, `["e", class, member]`
-enum member (for IntEnum and similar classes also the number or text as data), `["T", class]`, `["F",
-function]`, `["M", module]`, `["r", kind, repr]` other plain values, `["v", kind, [...]]` views, `["E", class,
-bases, args, text]` exceptions, `["A", expected, rel, abs]` approximations, `["K", calls, count]` mocks,
-`["O", class, [[attribute, value], ...], items or null]` objects, `["R", class, repr]`, and values without
-information: `["opaque", class]`, `["cycle", up]`, `["big", class]`. `["h", kind, hash]` is a digest.
+`["n"]` None, `["b", true]` bool, `["i", "5"]` int, `["f", "1.5"]` float,
+`["s", text]` str, `["y", hex]` bytes,
+`["l", [...]]` list, `["t", [...]]` tuple, `["q", [...]]` deque, `["S", [...]]` set,
+`["d", [[key, value], ...]]` dict,
+`["e", class, member]` enum member; for IntEnum and similar classes also the number or text as data,
+`["T", class]` class, `["F", function]` function, `["M", module]` module,
+`["r", kind, repr]` other plain value, `["v", kind, [...]]` view of a dict,
+`["E", class, bases, args, text]` exception,
+`["A", expected, rel, abs]` approximation, `["K", calls, count]` mock,
+`["O", class, [[attribute, value], ...], items or null]` other object,
+`["R", class, repr]` object that only has a repr,
+`["opaque", class]`, `["cycle", up]`, `["big", class]` values without information,
+`["h", kind, hash]` digest of large data.
 
 For a subclass of a plain type, the class name is the last element. Texts do not contain the addresses of
 objects.
@@ -61,8 +67,9 @@ def name_of(cls):
 
 
 def digest(data):
-    """Returns a short replacement for large data: the kind, and a hash that does not depend on the order of a
-    dict.
+    """Returns a short replacement for large data: the kind and a hash.
+
+    The hash does not depend on the order of a dict.
     """
     text = json.dumps(_in_order(data)).encode("ascii")
     return ["h", data[0], hashlib.sha256(text).hexdigest()[:32]]
@@ -141,7 +148,7 @@ class Canon:
         return self.plain(value, cls)
 
     def plain(self, value, cls):
-        """Returns the data of a number, text or bytes, or of an instance of a subclass."""
+        """Returns the data of a number, text or bytes. The value may be an instance of a subclass."""
         if isinstance(value, int):
             small = int.bit_length(value) < 10_000
             return [
