@@ -91,8 +91,9 @@ def read_grades(
 
 
 def witness_counts(instances: Iterable[ReportedInstance]) -> Record:
-    """Returns {"witness": number of resolved instances by witness standing}, or {} if no witness question was
-    run.
+    """Returns {"witness": number of resolved instances by strength of their witness evidence}.
+
+    Returns {} if no witness question was run.
     """
     resolved = [row.witness for row in instances if row.status == GradeEnd.RESOLVED]
     if not any(resolved):

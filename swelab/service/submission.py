@@ -1,8 +1,8 @@
 """Submits predictions to the service once, waits, and compares the service's verdicts with what was sent.
 
-The id of a run is a hash of its predictions: the service evaluates each instance of a run only once, so
-changed predictions need another run. `state.json` in the working folder lists the predictions that were sent.
-So a killed run resumes, and no prediction that the service has is sent again.
+The service evaluates each instance of a run only once, so changed predictions need another run. Therefore a
+run's id is a hash of its predictions. `state.json` in the working folder lists the predictions that were
+sent. So a killed run resumes, and no prediction that the service has is sent again.
 """
 
 import json

@@ -72,7 +72,8 @@ def _changed_text(gold: str, bug: str) -> float:
 def bits(data: Data, sight: Set[str]) -> float:
     """Returns the bits of a value, from its size.
 
-    A value in `sight` has at most the bits that it takes to choose from `sight`.
+    sight: hashes of the values that a guesser can see. A value among them costs at most the bits to choose
+    one of them.
     """
     own = min(MOST, _size(data, sight))
     return min(own, math.log2(len(sight) + 1)) if hash_of(data) in sight else own

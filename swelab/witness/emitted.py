@@ -18,7 +18,11 @@ _NAMED = _ITEMS | {"b", "i", "f"}  # the value is followed by at most a class na
 
 @dataclass
 class Emitted:
-    """The values that one test emitted, by slot, occurrence and part; the test's outcome; its parameters."""
+    """The output of one test.
+
+    values: emitted values by (slot, occurrence, part). outcome: how the test ended. parameters: of the test
+    id.
+    """
 
     values: dict[Key, list[Data]] = field(default_factory=dict)
     outcome: str = ""

@@ -112,8 +112,8 @@ class _Forming:
         return self.trees[path]
 
     def helpers(self, names: set[str]) -> None:
-        """Forms the modules that tests import, and records which of their names hold values of the
-        package."""
+        """Rewrites the modules that tests import as question modules. Records which of their names hold
+        values of the package."""
         for path in self._reached(names):
             tree = self.tree(path)
             imported = path not in names or self._is_imported(path, names)
@@ -246,7 +246,7 @@ class _Forming:
         return made.slots
 
     def result(self, names: set[str]) -> Question:
-        """Returns the question of all tests that were formed."""
+        """Returns the question for all tests that could be rewritten."""
         reached = set(self._reached(names))
         others = {path for path in self.sources if path not in reached and _has_tests(self.tree(path))}
         removed = sorted(path for path in names | others if path not in self.files)

@@ -66,8 +66,9 @@ def _gold_test(
     near: tuple[Emitted, Emitted],
     shown: tuple[frozenset[str], Guesses],
 ) -> GoldTest:
-    """Returns a test's standing, and the values that all runs share. near: values of the answers, and with
-    the bug."""
+    """Returns a test's standing, and the values that all runs share. near: values from the run with the
+    expected values, and from the run with the bug. shown: hashes of the values that an agent can see, and
+    guesses from visible constants."""
     first, days = runs[0], today()
     steady = [
         _gold_value(slots[key[0]], key, values, *near, *shown)
@@ -202,8 +203,8 @@ def standing(tests: Mapping[str, TestTestimony], repaired: Collection[str]) -> t
 def _test(
     gold: GoldTest, slots: dict[int, Slot], emitted: Emitted | None, counted: set[str]
 ) -> TestTestimony:
-    """Returns the standing of a test. counted: values whose bits already count; this test's values are added
-    to it."""
+    """Returns the standing of a test. counted: names of values whose bits already count. This test's values
+    are added."""
     found: dict[str, str] = {}
     total, again = 0.0, False
     plain = {(each.slot, each.at): each.said for each in gold.occurrences if each.part == "v"}

@@ -55,7 +55,6 @@ def taken_over(tree: ast.Module, package: Mapping[str, ast.Module]) -> ast.Modul
 
 
 def _of_standard_library(tree: ast.Module) -> set[str]:
-    """Returns the names that a module imports from the standard library."""
     found = set()
     for node in tree.body:
         if isinstance(node, ast.Import):
@@ -123,7 +122,6 @@ def _import(source: ast.stmt, name: str, bound: str, module: str) -> ast.stmt:
 
 
 def _bound(node: ast.stmt) -> Collection[str]:
-    """Returns the names that a statement of a module binds."""
     if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
         return [node.name]
     return [name for each in ast.walk(node) for name in bound_names(each)]

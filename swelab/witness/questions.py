@@ -30,7 +30,7 @@ _PARTS_DEEP = 3
 
 
 class Questioner(ast.NodeTransformer):
-    """Rewrites a tree in place. `slots` are numbered from `first` in the order of the tree.
+    """Rewrites a tree in place. Each rewritten assertion gets a slot in `slots`, numbered from `first`.
 
     Operands that the package did not make are removed in the form "question". In the form "answers" they are
     emitted too.

@@ -62,8 +62,8 @@ def class_marks(node: Function, scopes: Scopes) -> list[Mark]:
 def rows(node: ast.AST, scope: Scope, scopes: Scopes) -> list[ast.expr] | None:
     """Returns the rows of a literal table, or None if the expression is not literal.
 
-    The expression may be a list, a name with only one value, a `zip` of tables, or the items of a dict, which
-    give pairs.
+    The expression may be a list, a name with only one value, or a `zip` of tables. The items of a dict give
+    pairs.
     """
     if isinstance(node, ast.Name):
         value = only_value(node.id, scope, scopes)

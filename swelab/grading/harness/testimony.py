@@ -20,7 +20,7 @@ UNCONFIRMED = "the witness does not confirm the patch"
 
 
 def testimony(witness: KeptWitness, run: RunEvidence) -> tuple[GradeWitness, bool]:
-    """Returns (the patch's witness standing, whether the patch fails to confirm a test that the gold patch
+    """Returns (how strongly the witness confirms a patch, whether a test is unconfirmed that the gold patch
     confirms).
 
     Nothing is confirmed if the question could run on a patch but did not.
@@ -58,9 +58,7 @@ def cases_apart(manifest: WitnessManifest, answers: bytes) -> dict[str, list[int
 
 
 def own_standing(manifest: WitnessManifest, values: GoldValues, repaired: Collection[str]) -> GradeWitness:
-    """Returns the witness standing of the gold patch's own run, which is the best that any patch can
-    reach.
-    """
+    """Returns how strongly the witness confirms the gold patch's own run. No other patch can reach more."""
     tests = {
         test: TestTestimony(standing=each.standing, reason=each.reason, bits=each.bits)
         for test, each in values.tests.items()
@@ -79,11 +77,11 @@ def _grade_witness(tests: Mapping[str, TestTestimony], repaired: Collection[str]
 def with_witness(
     status: str, reason: str, witness: GradeWitness, unconfirmed: bool, reaches: bool
 ) -> tuple[str, str]:
-    """Returns the final (status, reason) of a patch whose tests pass (resolved or suspect), given its witness
-    standing.
+    """Returns the final (status, reason) of a patch whose tests pass, given how strongly the witness confirms
+    the patch.
 
-    reaches: whether the patch's code uses state that outlives a sandbox. In that case correct values do not
-    clear a suspicion.
+    status: resolved or suspect. reaches: whether the patch's code uses state that outlives a sandbox. In that
+    case correct values do not clear a suspicion.
     """
     if witness.standing == "contradicted":
         return (

@@ -154,7 +154,6 @@ def _forged(spec: RunSpec, status: dict[str, str]) -> GradeEnd:
 
 
 def _without_record(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
-    """Returns the verdict of a run whose observer record is incomplete."""
     if run.sealed == "cut":
         return GradeEnd.UNRESOLVED, STATES["cut"], None
     if run.sealed == "unstarted" and (run.code or not run.code_is_runners):

@@ -2,8 +2,8 @@
 
 Only the first pytest process of a run is observed. It removes the plan, with its key, from the disk before it
 imports any code of the repository. The plugin stores no results, but writes them to the one-way record at
-once. The record has the outcome of each test, what the test function itself raised, changes of the runner's
-own code, and reserved powers that patched files used.
+once. The record has the outcome of each test and what the test function itself raised. It also has changes of
+the runner's own code, and reserved powers that patched files used.
 """
 
 import importlib.machinery
@@ -187,8 +187,8 @@ class Observer:
     def strange_hooks(self):
         """Returns the names of pytest's hooks whose functions are suspicious.
 
-        A hook is suspicious if it has lost a function since the collection. It is also suspicious if a
-        function is from a patched file, has no file, belongs to no plugin, or was added later and is no
+        A hook is suspicious if it has lost a function since the collection, or if a function is from a
+        patched file, has no file, or belongs to no plugin. A function that was added later must also be a
         Python function.
         """
         found, plugins = [], set(map(id, self.plugins()))

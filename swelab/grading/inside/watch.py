@@ -69,7 +69,7 @@ class Integrity:
     def add(self, label, scope, own=None):
         """Stores the functions and classes of a module or class.
 
-        own: only those defined in this module are stored.
+        With `own`, stores only what module `own` defines.
         """
         if id(scope) in self.scope_ids:
             return

@@ -61,7 +61,6 @@ def sentence(results: dict[str, list[Brief]]) -> tuple[str, str, int]:
 
 
 def _missing(task: Task, run: GateRun) -> list[str]:
-    """Returns the task's listed tests that do not pass in a run."""
     if task.by_script:
         return [] if run.status == GradeEnd.RESOLVED else [_REWARD]
     judged_tests = run.status in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran")

@@ -185,7 +185,6 @@ def key_of(job: GateJob, bench: Bench) -> str:
 
 
 def _work(job: GateJob, bench: Bench) -> GateRun:
-    """Executes one validation run and archives its evidence."""
     batch = job.batch
     run: RunEvidence | None
     try:

@@ -72,7 +72,7 @@ def _formed(
 ) -> Iterator[TaskQuestion]:
     """Yields the tasks whose tests have a question form.
 
-    Writes the standing of each other task to `standings`.
+    Writes the reason for each other task to `standings`.
     """
     number = 0
     for task in tasks:
@@ -110,9 +110,9 @@ def roots(gold: str) -> set[str]:
 
 
 def _witness(asked_task: TaskQuestion) -> tuple[GradeWitness, KeptWitness | None]:
-    """Returns (the gold patch's witness standing, the witness).
+    """Returns (how strongly the gold patch is confirmed, the witness).
 
-    The witness is None if the gold patch is not witnessed.
+    The witness is None if it is not confirmed enough.
     """
     question, repaired = asked_task.question, list(asked_task.spec.fail_to_pass)
     own, bug = asked_task.own or Answer(b""), asked_task.bug or Answer(b"")

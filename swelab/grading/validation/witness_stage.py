@@ -90,6 +90,5 @@ def _alike(tasks: Iterable[Task], bench: Bench) -> Iterator[Sequence[Task]]:
 
 
 def _key(group: Sequence[Task], bench: Bench, together: bool) -> str:
-    """Returns the journal key of a group's runs."""
     made = [versions.RUN, versions.GRADER, versions.GATE]
     return digest(["witness", made, together, list(group), [bench.place(task) for task in group]])
