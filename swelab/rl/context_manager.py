@@ -40,12 +40,13 @@ def select_turns(
     placeholder_tokens: Callable[[int], int],
     head_share: float = HEAD_SHARE,
 ) -> TurnWindow | None:
-    """The turns to show within `budget` tokens; None if not even the newest turn fits.
+    """Returns the turns to show within `budget` tokens, or None if not even the newest turn fits.
 
-    `turns` holds the tokens of each turn (an answer and its results), oldest first; `fixed` is the number of
-    tokens of the system's and the first user's message; `placeholder_tokens(n)` returns the tokens of the
-    line for n omitted turns. Only whole turns are shown. First the head takes turns that fit into its share.
-    Then the tail takes turns that fit into the rest, and the head may use what the tail leaves.
+    turns: number of tokens of each turn (an answer and its results), oldest first. fixed: number of tokens of
+    the system message and the first user message. placeholder_tokens: returns the number of tokens of the
+    line for n omitted turns. Only whole turns are shown. First, the head takes the oldest turns that fit into
+    its share. Then the tail takes the newest turns that fit into the rest. Last, the head takes further turns
+    that fit into what the tail leaves.
     """
     everything = fixed + sum(turns)
     if everything <= budget:

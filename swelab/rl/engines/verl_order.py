@@ -97,7 +97,7 @@ def write_order(path: Path, order: Order) -> None:
 
 
 def read_order(path: Path) -> Order:
-    """The order in a file that `write_order` wrote. Raises InputError."""
+    """Reads an order from a file that `write_order` wrote. Raises InputError."""
     told = read_json(path)
     images = {
         name: Image(**{**each, "folder": Path(each["folder"]) if each["folder"] else None})
@@ -120,21 +120,21 @@ def read_order(path: Path) -> Order:
 
 
 def rows(order: Order, count: int) -> Iterator[Record]:
-    """Rows of verl's training data: the first `count` prompts of the run, in their order."""
+    """Yields the rows of verl's training data: the first `count` prompts of the run, in order."""
     prompts = order.prompts
     for number in range(count):
         yield _row(prompts.task(number), number, False)
 
 
 def validation_rows(order: Order) -> Iterator[Record]:
-    """Rows of verl's validation data. There is one row even without a validation, because verl needs a
-    row."""
+    """Yields the rows of verl's validation data. Without a validation there is still one row, because verl
+    needs a row."""
     for number, task in enumerate(order.held_out or order.reads.tasks[:1]):
         yield _row(task, number, True)
 
 
 def _row(task: Task, number: int, held_out: bool) -> Record:
-    """Returns one row. Its ground truth is the prompt's number, which verl copies to each trained sample."""
+    """Returns one row. The ground truth is the prompt's number, which verl copies to each trained sample."""
     return {
         "agent_name": AGENT,
         "data_source": "held-out" if held_out else "train",
