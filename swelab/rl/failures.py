@@ -1,7 +1,8 @@
 """Decides how a rollout that did not end well affects training, by three switches for each kind of end.
 
-* mask: the rollout's tokens are not trained; * leave_baseline: the rollout's reward is excluded from the mean
-and deviation of its group; * drop_group: the rollout's whole group is not trained.
+* mask: the rollout's tokens are not trained;
+* leave_baseline: the rollout's reward is excluded from the mean and deviation of its group;
+* drop_group: the rollout's whole group is not trained.
 
 A rollout that was lost to infrastructure is always masked and excluded from the baseline. It drops its group
 only if the recipe lists its end under drop_group, because a dead sandbox says nothing about the policy.

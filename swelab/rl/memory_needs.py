@@ -1,25 +1,26 @@
-"""Estimates the memory and disk that an RL training needs, by the formulas of `swelab.checks.memory`.
+"""Estimates the memory and disk that an RL training run needs, by the formulas of `swelab.checks.memory`.
 
-L is the larger of `train.batch_tokens` and `rollouts.context_length`, because a sequence over `batch_tokens`
-is a batch by itself. A logit of a trained token takes 16 bytes, or 20 if entropy is rewarded; at most
-`LOGITS` logits are held at a time. The engine holds another copy of the weights and, for each token of its
-cache, keys and values of each layer.
+P is the number of weights. L is the larger of `train.batch_tokens` and `rollouts.context_length`, because a
+sequence longer than `batch_tokens` is a batch by itself. Each logit of a trained token takes 16 bytes, or 20
+if entropy is rewarded. At most `LOGITS` logits are held at a time. The engine holds another copy of the
+weights, and a cache with the keys and values of each token in each layer.
 
-On a CPU in fp32 the learner's estimate is 0.95 to 1.12 times the five peaks that it was fitted to: passes of
-512 and 4096 tokens, with and without activation checkpointing, divergence and entropy. `benchmarks.memory`
-holds it within a factor of 1.5. On GPUs, and for the engine, it was not measured.
+On a CPU in fp32, the learner's estimate is 0.95 to 1.12 times the measured peak in the five cases that it was
+fitted to. These are passes of 512 and 4096 tokens, with and without activation checkpointing, divergence and
+entropy. `benchmarks.memory` requires a factor of at most 1.5. GPUs and the engine were not measured.
 
-On verl, R GPUs train, T of them share each matrix (megatron), and L / T tokens are passed in bf16:
+On verl, R GPUs train, T of them share each matrix (megatron), and L / T tokens are passed in bf16. Bytes on
+each GPU:
 
-    fsdp2       weights 4 P / R in fp32, two layers or the embedding whole in bf16; gradients 4 P / R, moments
-                8 P / R
+    fsdp2       weights 4 P / R in fp32, and two layers or the embedding whole in bf16;
+                gradients 4 P / R, moments 8 P / R
     megatron    weights 2 P / T, gradients 4 P / T; weights in fp32 and moments 12 P / R, in main memory with
                 `offload: optimizer`
     reference   another copy of the weights in bf16, if the divergence from the start is in the loss
     logits      8 bytes each
     checkpoint  the weights, and 12 bytes per weight of the optimizer; with fsdp2 weights in fp32 and bf16
 
-Nothing of that was measured on a GPU.
+None of the numbers for verl was measured on a GPU.
 """
 
 from dataclasses import dataclass

@@ -20,13 +20,13 @@ def token_weights(
     This is the rollout if all rollouts have the same weight, or the sample itself if all steps have. mode:
     one of MODES:
 
-    * token-mean: each token of the batch has the same weight (DAPO); * seq-mean-token-sum: the mean over
-    sequences of the sum over a sequence's tokens; * seq-mean-token-sum-norm: the same, divided by the
-    constant `horizon` (Dr. GRPO); * seq-mean-token-mean: the mean over sequences of the mean over a
-    sequence's tokens (GRPO).
+    * token-mean: each token of the batch has the same weight (DAPO);
+    * seq-mean-token-sum: the mean over sequences of the sum over a sequence's tokens;
+    * seq-mean-token-sum-norm: the same, divided by the constant `horizon` (Dr. GRPO);
+    * seq-mean-token-mean: the mean over sequences of the mean over a sequence's tokens (GRPO).
 
-    A sequence without trained tokens does not count. Raises ValueError if `mode` is unknown or lacks its
-    horizon.
+    A sequence without trained tokens does not count. Raises ValueError if `mode` is unknown or its horizon is
+    missing.
     """
     if mode not in MODES:
         raise ValueError(f"aggregation {mode!r}: expected {', '.join(MODES)}")

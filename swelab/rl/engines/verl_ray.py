@@ -1,9 +1,8 @@
-"""Opens Ray for a training run on verl. On one machine verl starts Ray itself. On several nodes of a SLURM
-job this module starts Ray.
+"""Opens Ray for a training run on verl.
 
-On several nodes, Ray's head and verl run on the job's first node (`verl_head`). On each other node, a SLURM
-job step runs a Ray node (`verl_node`). When one of these processes ends, the training run ends. The same
-command resumes it.
+On one machine, verl starts Ray itself. On several nodes of a SLURM job, this module starts Ray: Ray's head
+and verl run on the job's first node (`verl_head`), and a SLURM job step runs a Ray node on each other node
+(`verl_node`). When one of these processes ends, the training run ends. The same command resumes it.
 """
 
 import json
