@@ -51,7 +51,7 @@ def loop_of(scaffold: Scaffold) -> MiniLoop:
 
 
 def step_limit_of(scaffold: Scaffold) -> int:
-    """Returns the maximum number of model calls of a rollout; 0 for no limit. Raises InputError."""
+    """Returns the maximum number of model calls of a rollout, or 0 for no limit. Raises InputError."""
     return scaffold.call_limit if scaffold.agent == "swe-agent" else loop_of(scaffold).step_limit
 
 

@@ -52,7 +52,7 @@ def mini_end(info: Record) -> RolloutEnd:
 
 
 def swe_agent_end(info: Record, settings: Any, patch: str, last_words: str) -> RolloutEnd | None:
-    """Returns the end of a SWE-agent run; None if the run has not ended.
+    """Returns the end of a SWE-agent run, or None if the run has not ended.
 
     info: the trajectory's `info`. settings: the trajectory's `replay_config`. last_words: the program's last
     message. If a limit made SWE-agent submit the current patch, the end is that limit. If a lost service made
@@ -85,7 +85,7 @@ def _limit_met(info: Record, step_limit: Any, cost_limit: Any, usual: RolloutEnd
 
 
 def _part(record: Any, *names: str) -> Record:
-    """Returns the object at the path `names`; {} if there is none."""
+    """Returns the object at the path `names`, or {} if there is none."""
     for name in names:
         record = record.get(name) if isinstance(record, dict) else None
     return record if isinstance(record, dict) else {}

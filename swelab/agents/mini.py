@@ -73,7 +73,7 @@ class SandboxEnvironment:
 
     @staticmethod
     def printed(result: ExecResult) -> str:
-        """Returns the output after the marker line, byte for byte; '' if the output was truncated."""
+        """Returns the output after the marker line, byte for byte, or '' if the output was truncated."""
         text = result.output.decode("utf-8", "surrogateescape").lstrip()
         return "" if result.dropped_bytes else text.partition("\n")[2]
 

@@ -108,10 +108,10 @@ def instance(
 ) -> Record:
     """Returns one entry of an instance file of type expert_file.
 
-    image: reference of an image in the container engine. workdir: path of the repository. start: pair of
-    (shell line to run in the repository, files). In the line, {folder} is replaced by a folder with these
-    files. labels: labels of the container. The repository is not reset, because a reset would fetch later
-    commits from its origin.
+    image: reference of an image in the container engine. workdir: path of the repository. start: (shell line
+    to run in the repository, files). In the line, {folder} is replaced by a folder with the files. labels:
+    labels of the container. The repository is not reset, because a reset would fetch later commits from its
+    origin.
     """
     marks = [f"--label={name}={value}" for name, value in labels.items()]
     deployment: Record = {

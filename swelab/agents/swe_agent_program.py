@@ -80,8 +80,8 @@ def run_batch(
     """Runs `sweagent run-batch` with a configuration. Its output goes to `log`, and its files go to `folder`.
 
     secrets: variables that are added to its environment. hidden: variables of this process that are removed.
-    done: is called regularly. The program and all its processes end when this process ends, when the model
-    server is no longer `alive`, or when nothing below `folder` changes for `stall_seconds`. Raises
+    done: is called regularly. The program and all its processes end with this process. They also end if the
+    model server is no longer `alive`, or if nothing below `folder` changes for `stall_seconds`. Raises
     AgentFailed, ServingError.
     """
     with open(log, "ab") as stream:
@@ -106,7 +106,7 @@ def run_batch(
 def _watch(
     process: Tethered, folder: Path, stall: float, alive: Callable[[], bool], done: Callable[[], None]
 ) -> int | None:
-    """Returns the exit status; 0 if the model server ended first; None if the program hangs."""
+    """Returns the exit status. Returns 0 if the model server ended first, and None if the program hangs."""
     changed, looked = time.time(), time.monotonic()
     while (code := process.poll()) is None and alive():
         time.sleep(POLL_SECONDS)
@@ -159,7 +159,7 @@ def hopeless(text: str) -> str:
 
 
 def stopped(folder: Path) -> str:
-    """Returns why SWE-agent aborted a batch, from the run's own log; '' if the batch was not aborted.
+    """Returns why SWE-agent aborted a batch, from the run's own log, or '' if the batch was not aborted.
 
     SWE-agent's exit code is 0 in either case.
     """

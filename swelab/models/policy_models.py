@@ -54,7 +54,7 @@ def same_again(policy: Policy) -> str:
 
 
 def weights_digest(policy: Policy) -> str:
-    """Returns the digest of a policy's weights for the key of a rollout; '' if its weights are not served
+    """Returns the digest of a policy's weights for the key of a rollout, or '' if its weights are not served
     here.
 
     The digest includes an adapter and the files of a base model. Raises InputError if the weights or their

@@ -61,13 +61,13 @@ def step_wise(
 
     process: `process[i][k]` is the judge's score of step k of rollout i, or None. A step without a score gets
     the mean score of the group's judged steps with the same number. The value of a step is `outcome +
-    coefficient x process`. Steps with the same number are compared across the group: the advantage is the
+    coefficient x process`. Steps with the same number are compared across the group. The advantage is the
     value minus the mean, divided by the population standard deviation. The advantage is 0 if no other rollout
     reached the step, if all values are equal, or if the rollout's outcome is None.
 
     Source: OpenClaw-RL's estimator `step_wise`, with three faults corrected. That estimator reads process
-    scores at a different index than it writes them, ignores the coefficient, and uses the raw score of a step
-    that only one rollout reached.
+    scores at a different index than it writes them. It ignores the coefficient. It uses the raw score of a
+    step that only one rollout reached.
     """
     found = [[0.0] * len(steps) for steps in process]
     for number in range(max(map(len, process), default=0)):

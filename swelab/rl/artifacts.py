@@ -1,7 +1,7 @@
 """Writes files of a training run for people to read: a folder per rollout, and the validation attempts.
 
-The file names in a rollout's folder are the same as in the SWE-RL scripts: `traj.json` (with `messages`,
-`step_debug` and `info`), `patch.diff` and `meta.json`. No file contains a gold patch.
+A rollout's folder contains `traj.json` (with `messages`, `step_debug` and `info`), `patch.diff` and
+`meta.json`, named as in the SWE-RL scripts. No file contains a gold patch.
 """
 
 from dataclasses import dataclass

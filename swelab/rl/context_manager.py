@@ -1,8 +1,8 @@
 """Shortens a long conversation for the policy: keeps the first and last turns, and one line for the rest.
 
 Only token counts are used, so this works on exactly the token ids that an engine saw. The idea and the shares
-(head 30 %, tail 70 %) are from OpenClaw-RL's context manager. Three things differ: the newest turn is always
-shown, either end may use budget that the other end leaves, and the chosen turns always fit.
+(head 30 %, tail 70 %) are from OpenClaw-RL's context manager. Three things differ. The newest turn is always
+shown. Either end may use budget that the other end leaves. The chosen turns always fit.
 """
 
 from collections.abc import Callable, Sequence

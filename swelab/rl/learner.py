@@ -59,7 +59,7 @@ class Learner:
     """A policy and its optimizer, and a copy of the starting policy if the loss includes the divergence from
     it.
 
-    mesh: the ranks that share the weights, including this process; None with a single process.
+    mesh: the ranks that share the weights, including this process, or None with a single process.
     """
 
     def __init__(
@@ -92,8 +92,7 @@ class Learner:
         self.optimizer = torch.optim.AdamW(groups, lr=self.settings.lr, betas=(first, second))
 
     def logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Returns each trained id's log-probability at the sampling temperature; 0.0 elsewhere. Same shapes
-        as ids."""
+        """Returns the log-probability of each trained id at the sampling temperature. Other ids get 0.0."""
         found: list[list[float]] = [[] for _ in samples]
         for rows in passes([len(sample.ids) for sample in samples], self.settings.batch_tokens)[0]:
             scored = self._scored([samples[row] for row in rows])

@@ -16,7 +16,7 @@ STATE = "learner.pt"
 def whole(value: Any, everywhere: bool = True) -> Any:
     """Gathers each sharded tensor in a value, also within dicts and lists. All ranks must call this.
 
-    everywhere: whether this rank keeps the gathered tensors; otherwise they are replaced by None.
+    everywhere: whether this rank keeps the gathered tensors. Otherwise they are replaced by None.
     """
     if isinstance(value, dict):
         return {key: whole(each, everywhere) for key, each in value.items()}

@@ -3,7 +3,7 @@
 Tensors have the shape [..., tokens]. Three of them are natural logarithms of token probabilities. `logprobs`
 comes from the policy in training (with gradient). `old` comes from the policy before this batch, computed by
 the trainer. `engine` comes from the inference engine that sampled the tokens. `mask` is True for trained
-tokens; a loss is 0 elsewhere. `token_weights` computes the tokens' weights in the loss of a batch.
+tokens. A loss is 0 elsewhere. `token_weights` computes the tokens' weights in the loss of a batch.
 """
 
 import torch
@@ -68,7 +68,7 @@ def kl_to_reference(logprobs: Tensor, reference: Tensor, mask: Tensor) -> Tensor
 
 
 def mismatch_weights(old: Tensor, engine: Tensor, mask: Tensor, rule: Mismatch) -> Tensor:
-    """Returns the factor of each token's loss, without gradient; 0 for masked tokens.
+    """Returns a factor for each token's loss, without gradient. It is 0 for masked tokens.
 
     The ratio is old / engine, of the token or the sequence. Tokens whose ratio is out of bounds are masked
     (IcePop). `truncate` limits the factor (truncated importance sampling).

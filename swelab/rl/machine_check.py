@@ -32,7 +32,7 @@ its time limit."""
 
 
 def preflight(recipe: Rl, config: ModelConfig | None, machine: Machine) -> list[Finding]:
-    """Returns what speaks against a recipe on a machine; [] if nothing does. For verl, passed checks are
+    """Returns the findings that speak against running a recipe on a machine. For verl, passed checks are
     included.
 
     config: config of the starting weights. If it is None, because the weights do not exist, memory is not

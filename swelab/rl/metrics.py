@@ -37,7 +37,7 @@ _ALL: dict[str, tuple[Callable[[list[float]], float], str]] = {
 
 
 def of_rollout(done: RolledOut) -> dict[str, float]:
-    """Returns the figures of one rollout, with times in seconds; {} if the policy never answered."""
+    """Returns the figures of one rollout, with times in seconds, or {} if the policy never answered."""
     messages = done.trajectory["messages"]
     answers = [message for message in messages if message["role"] == "assistant"]
     if not done.turns:

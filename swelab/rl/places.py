@@ -31,7 +31,7 @@ def open_places(
 ) -> Iterator[tuple[MakePlace, Busy | None]]:
     """Opens the maker of rollouts: this process, or the hosts of a Ray cluster if $SWELAB_EXECUTOR is ray.
 
-    Also yields a meter of the time in which the policy generates; None with Ray. Raises Fault, InputError.
+    Also yields a meter of the time in which the policy generates, or None with Ray. Raises Fault, InputError.
     """
     if os.environ.get("SWELAB_EXECUTOR") == "ray":
         with ray_places(recipe, start, reads, folder, endpoint) as on_hosts:
@@ -53,7 +53,7 @@ def open_places(
 
 
 def judge_of(recipe: Rl, folder: Path) -> AbstractContextManager[Judge | None]:
-    """Opens the judge that scores single steps; None if the recipe has no judge."""
+    """Opens the judge that scores single steps, or None if the recipe has no judge."""
     if not (asked := recipe.judge):
         return nullcontext()
     policy = recipes.named(POLICY, asked.policy)

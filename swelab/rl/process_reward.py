@@ -88,7 +88,7 @@ def judge_messages(issue: str, steps: Sequence[Step], number: int) -> list[dict[
 
 
 def read_vote(answer: str) -> int | None:
-    r"""Returns the +1 or -1 in the last \boxed{} of a judge's answer; None if it holds neither.
+    r"""Returns the +1 or -1 in the last \boxed{} of a judge's answer, or None.
 
     >>> [read_vote(text) for text in (r"\boxed{} so \boxed{+1}", r"\boxed{\text{-1}}", r"\boxed{0.5}", "yes")]
     [1, -1, None, None]
@@ -102,7 +102,7 @@ def read_vote(answer: str) -> int | None:
 
 
 def step_score(votes: Sequence[int | None]) -> float | None:
-    """Returns the mean of the readable votes, between -1 and 1; None if no vote is readable."""
+    """Returns the mean of the readable votes, between -1 and 1, or None if no vote is readable."""
     read = [vote for vote in votes if vote is not None]
     return fmean(read) if read else None
 

@@ -18,8 +18,8 @@ def signed(grade: Record) -> float:
 
 
 def share_of_tests(grade: Record) -> float:
-    """Returns the share of listed tests with the required result; 0 if no test ran or the patch could forge
-    results."""
+    """Returns the share of listed tests with the required result, or 0 if no test ran or the patch could
+    forge results."""
     if grade["status"] in FORGED_GRADES or not grade.get("tests_status"):
         return 0.0
     lists = grade["tests_status"].values()

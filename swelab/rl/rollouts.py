@@ -67,7 +67,7 @@ class RolledOut:
 
     @property
     def scores(self) -> list[float | None]:
-        """The judge's score of each turn of the policy; None for a turn without a score."""
+        """The judge's score of each turn of the policy, or None for a turn without a score."""
         told = [step_score(votes) for votes in self.votes]
         return [*told, *[None] * len(self.turns)][: len(self.turns)]
 
@@ -128,7 +128,7 @@ class Maker(Protocol):
 
     @property
     def judge(self) -> Judge | None:
-        """The judge that scores the rollouts' steps; None without a judge."""
+        """The judge that scores the rollouts' steps, or None without a judge."""
         ...
 
     def roll_out(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:

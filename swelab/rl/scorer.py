@@ -29,7 +29,7 @@ class Scorer(torch.nn.Module):
         self.model, self._temperature, self._spread = model, temperature, spread
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the log-probability and the entropy at each trained id; 0 elsewhere. Both are [rows,
+        """Returns the log-probability and the entropy at each trained id, and 0 elsewhere. Both are [rows,
         tokens]."""
         hidden = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
         chosen = mask[:, 1:]
@@ -112,7 +112,7 @@ def padded(samples: Sequence[Sample], device: str) -> tuple[Tensor, Tensor]:
 
 
 def padded_values(values: Sequence[Sequence[float]], width: int, device: str) -> Tensor:
-    """Returns one number per token, [rows, width]; 0 after the end of each row."""
+    """Returns one number per token, [rows, width], padded with 0 at the end of each row."""
     found = torch.zeros((len(values), width))
     for row, each in enumerate(values):
         found[row, : len(each)] = torch.tensor(each)

@@ -14,7 +14,7 @@ MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mea
 def token_weights(
     trained: Sequence[int], sequences: Sequence[Hashable], mode: str, horizon: int = 0
 ) -> list[float]:
-    """Returns the weight of a trained token of each sample; 0.0 for samples without trained tokens.
+    """Returns the weight that each trained token of a sample has, or 0.0 for a sample without trained tokens.
 
     trained: number of trained tokens of each sample. sequences: the sequence that each sample belongs to.
     This is the rollout if all rollouts have the same weight, or the sample itself if all steps have. mode:

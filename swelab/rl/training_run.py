@@ -90,7 +90,7 @@ def open_learner(recipe: Rl, checkpoint: Path, start: Path, log: Path, ranks: Ex
 
 
 def validation_of(recipe: Rl, held_out: Sequence[Task], place: MakePlace) -> Validation | None:
-    """Returns the validation that measures progress; None if the recipe has none or there are no tasks."""
+    """Returns the validation that measures progress, or None if the recipe has none or there are no tasks."""
     asked = recipe.validation
     if not asked or not held_out:
         return None
@@ -147,8 +147,8 @@ def hand_over(last: Path, work: Path, checkpoint: Path) -> None:
 
 
 def history_note(template: TokenTemplate) -> str:
-    """Returns a warning if a policy that is served by text would see another history than in training;
-    otherwise ""."""
+    """Returns a warning if a policy that is served by text sees another history than in training, otherwise
+    ""."""
     if changed := template.changes_history():
         return (
             "the chat template changes earlier turns; here the policy sees what it sampled, behind a chat"

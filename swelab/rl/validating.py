@@ -75,7 +75,7 @@ class Validations:
         return self.figures(steps)
 
     def figures(self, steps: int) -> Record:
-        """Returns the figures of the validation after `steps` steps; {} if there was none."""
+        """Returns the figures of the validation after `steps` steps, or {} if there was none."""
         facts = self._facts(steps)
         return read_json(facts) if facts.exists() else {}
 

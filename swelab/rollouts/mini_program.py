@@ -1,8 +1,8 @@
 """Runs the program mini-swe-agent on a benchmark with its own runner, in our sandboxes or in Docker.
 
 In the program's preds.json, an instance that was lost to infrastructure looks like an instance with an empty
-patch, and the program's next run would skip it. So lost instances are first removed from preds.json, and the
-same command tries them again.
+patch. The program's next run would skip it. So lost instances are first removed from preds.json, and the same
+command tries them again.
 """
 
 import json
@@ -35,9 +35,10 @@ QUIET = {"MSWEA_COST_TRACKING": "ignore_errors", "LITELLM_LOCAL_MODEL_COST_MAP":
 class Program:
     """A run of the program.
 
-    python: interpreter that has the program. config: configuration files; later files take precedence.
-    sandboxes: whether commands run in our sandboxes, with the archives in `repos` and the images in `images`.
-    Otherwise they run in Docker. output: folder for the program's files. further: additional options.
+    python: interpreter that has the program. config: configuration files, of which later files take
+    precedence. sandboxes: whether commands run in our sandboxes, with the archives in `repos` and the images
+    in `images`. Otherwise they run in Docker. output: folder for the program's files. further: additional
+    options.
     """
 
     url: str
@@ -117,8 +118,8 @@ def shown(task: Task) -> Record:
 
 
 def ends(folder: Path) -> dict[str, RolloutEnd]:
-    """Maps each instance id in a folder of the program to the end of its attempt; lost without a
-    trajectory."""
+    """Maps each instance id in a folder of the program to the end of its attempt. Without a trajectory it is
+    lost."""
     path = folder / PREDICTIONS
     return {name: end_of(folder, name) for name in load_predictions(path)} if path.is_file() else {}
 

@@ -1,6 +1,6 @@
 """Unpacks published sets of trajectories, one row at a time, into a folder of recordings.
 
-The rows have the form that swesmith's collect_trajs writes and SWE-bench/SWE-smith-trajectories uses:
+The rows have the form of swesmith's collect_trajs and of SWE-bench/SWE-smith-trajectories. Their fields are
 `messages` (a list, or its JSON as text), `instance_id`, `patch`, and sometimes `resolved`, `traj_id` and
 `model`.
 """

@@ -109,7 +109,8 @@ def _text(value: Any) -> str:
 
 
 def _settings(replay: Any) -> Any:
-    """Returns SWE-agent's `replay_config`, which is an object or JSON in a string; None if it is neither."""
+    """Returns SWE-agent's `replay_config` as an object, parsed if it is JSON in a string. Returns None for
+    other text."""
     try:
         return json.loads(replay) if isinstance(replay, str) else replay
     except ValueError:
@@ -168,7 +169,7 @@ def _strange(message: Message) -> str:
 
 
 def _content(content: Any) -> Any:
-    """Returns the text of a content that is a list of text parts; any other content unchanged."""
+    """Returns a content as one text if it is a list of text parts, and otherwise unchanged."""
     if isinstance(content, str):
         return content
     if isinstance(content, list) and all(isinstance(part, dict) and "text" in part for part in content):

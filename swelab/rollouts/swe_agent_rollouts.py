@@ -50,10 +50,10 @@ def roll_out_batch(
     """Yields SWE-agent's trajectories of the tasks in `shard`, in order.
 
     SWE-agent's files are in `<shard>.swe-agent/`, next to the journal `progress`. Raises InputError for a
-    policy without a model, a task without an image, a missing program or another version of it, and a refusal
-    by the service. Raises BackendMissing (no container engine), ImageMissing, ServingError, AgentFailed
-    (nothing finished), BudgetSpent (no budget for the remaining tasks), and ShardLost (more losses than the
-    policy's `max_lost`).
+    policy without a model, a task without an image, and a missing program or another version. Raises
+    InputError if the service refuses. Raises BackendMissing (no container engine), ImageMissing,
+    ServingError, AgentFailed (nothing finished). Raises BudgetSpent (no budget for the remaining tasks),
+    ShardLost (more losses than the policy's `max_lost`).
     """
     if policy.kind not in ("hosted", "checkpoint"):
         what = f"a policy of kind {policy.kind} with a scaffold of SWE-agent"

@@ -38,7 +38,7 @@ def _number(value: Any) -> Any:
 
 
 def _total(values: list[Any]) -> int | None:
-    """Returns the sum of token counts; None if a count is unknown or 0, because every call has tokens."""
+    """Returns the sum of token counts, or None if a count is unknown or 0, because every call has tokens."""
     return sum(values) if values and all(map(_number, values)) else None
 
 

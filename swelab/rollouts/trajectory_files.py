@@ -129,8 +129,8 @@ def check_utf8(data: bytes) -> None:
 
 
 def _conversation(stream: IO[bytes]) -> bytes:
-    """Returns a JSON object with the last `history` and all keys after it; b'' unless keys are indented by
-    two.
+    """Returns a JSON object with the last `history` and all keys after it. Returns b'' unless keys are
+    indented by two.
 
     A newline within a text is written as an escape, so the newline that is found here is between keys.
     """
@@ -144,7 +144,7 @@ def _conversation(stream: IO[bytes]) -> bytes:
 
 
 def last_steps(stream: IO[bytes], count: int) -> bytes:
-    """Returns a JSON object with a trajectory's last `count` steps and the keys after them; b'' in another
+    """Returns a JSON object with a trajectory's last `count` steps and the keys after them, or b'' in another
     layout.
 
     The object may begin at the wrong place. This shows when it is parsed, because then some brackets do not

@@ -81,7 +81,7 @@ def moved(
 
 
 def better_line(source: str, line: int) -> tuple[str, int] | None:
-    """Returns why pdb would not stop at a line as intended, and a better line; None if the line is fine.
+    """Returns (why pdb would not stop at a line as intended, a better line), or None if the line is fine.
 
     The better line is 0 if there is no later statement.
     """

@@ -125,6 +125,6 @@ def listdir(files: TaskFiles, path: str, depth: int) -> str:
 
 
 def _inside(files: TaskFiles, path: str) -> str | None:
-    """Returns a path for a command in the working folder; None if the path is outside of that folder."""
+    """Returns a path for a command in the working folder, or None if the path is outside of that folder."""
     found = files.relative(path)
     return f"./{found}" if found else "." if files.relative(f"{path}/x") == "x" else None

@@ -213,7 +213,7 @@ class PdbSession:
         return "\n".join(["Breakpoints:", *(f"  {each.place_text(ROOT)}" for each in self.breakpoints)])
 
     def _hint(self, word: str, argument: str) -> str:
-        """Returns why pdb would not stop at a breakpoint, and a better line; '' if the breakpoint is fine."""
+        """Returns a note on why pdb would not stop at a breakpoint, with a better line, or '' if it would."""
         if word not in _LISTS:
             return ""
         file, _, number = argument.partition(",")[0].strip().rpartition(":")

@@ -57,8 +57,8 @@ class TaskFiles:
         )
 
     def relative(self, path: str) -> str:
-        """Returns `path` relative to the working folder; '' if `path` is outside of that folder, or the
-        folder itself."""
+        """Returns `path` relative to the working folder. Returns '' if `path` is outside of that folder, or
+        the folder itself."""
         found = posixpath.normpath(posixpath.join(WORKDIR, path))
         return found.removeprefix(f"{WORKDIR}/") if found.startswith(f"{WORKDIR}/") else ""
 
@@ -75,7 +75,7 @@ class TaskFiles:
         return path in self.hidden or path.split("/")[0] == ".git"
 
     def bytes_of(self, path: str) -> bytes | None:
-        """Returns the contents of a file; None if the file is hidden, or if there is no such regular file."""
+        """Returns the contents of a file, or None if the file is hidden or is no regular file."""
         if not path or "\0" in path or self.is_hidden(path):
             return None
         try:
@@ -84,8 +84,8 @@ class TaskFiles:
             return None
 
     def text(self, path: str) -> str | None:
-        """Returns the contents of a file as text; None as in `bytes_of`. Bytes that are not UTF-8 become lone
-        surrogates."""
+        """Returns the contents of a file as text, or None as `bytes_of` does. Bytes that are not UTF-8 become
+        lone surrogates."""
         found = self.bytes_of(path)
         return None if found is None else found.decode("utf-8", "surrogateescape")
 

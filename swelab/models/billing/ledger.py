@@ -207,7 +207,7 @@ class Ledger:
 
 
 def sums_of(path: Path) -> Account:
-    """Returns the sums of a ledger that no process uses now; zeros if there is no ledger. Raises
+    """Returns the sums of a ledger that no process uses now, or zeros if there is no ledger. Raises
     InputError."""
     if not path.is_file():
         return Account()

@@ -1,8 +1,8 @@
 """Stores the paid turns of unfinished conversations, so that a resumed rollout does not pay for them again.
 
 A resumed rollout runs its commands again, but gets the answers and observations of the first run. A new
-observation, such as a different time in a test's output, would change the conversation, and the paid answers
-would not fit it.
+observation, such as a different time in a test's output, would change the conversation. Then the paid answers
+would not fit.
 """
 
 from collections.abc import Callable

@@ -47,7 +47,7 @@ class TokenCounts(TypedRecord):
 
 
 def read_usage(response: Any) -> CallTokens | None:
-    """Returns the token counts in a LiteLLM response; None if the response counts no prompt tokens."""
+    """Returns the token counts in a LiteLLM response, or None if the response counts no prompt tokens."""
     told = getattr(response, "usage", None)
     details = getattr(told, "prompt_tokens_details", None)
     prompt, completion = _count(told, "prompt_tokens"), _count(told, "completion_tokens")

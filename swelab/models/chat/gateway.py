@@ -160,7 +160,7 @@ def text_of(content: Any) -> str:
 
 
 def openai_usage(usage: TokenCounts | None) -> Record:
-    """Returns token counts under OpenAI's names; zeros if the service reported none."""
+    """Returns token counts under OpenAI's names, or zeros if the service reported none."""
     counts = usage or TokenCounts(prompt_tokens=0, completion_tokens=0)
     prompt, completion = counts.prompt_tokens, counts.completion_tokens
     record = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

@@ -60,7 +60,7 @@ def provider(model: str) -> tuple[str, str]:
 
 
 def listed_price(model: str) -> Record:
-    """Returns a model's entry in LiteLLM's price table, for the service in the name; {} if there is no
+    """Returns a model's entry in LiteLLM's price table, for the service in the name, or {} if there is no
     entry."""
     if openai_calls.is_plain(model):
         return {}

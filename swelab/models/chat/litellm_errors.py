@@ -76,8 +76,7 @@ def read_fault(error: BaseException, secret: str | None) -> CallFault:
 
 
 def _before(error: BaseException) -> str:
-    """Returns the kind of a fault that LiteLLM or a library below it raised before sending; '' if there is
-    none."""
+    """Returns the kind of fault if LiteLLM, or a library below it, raised before sending, otherwise ''."""
     if any(NO_KEY.search(str(each)) for each in _chain(error)):
         return KEY
     return WRONG if any(type(each).__name__ == "UnsupportedParamsError" for each in _chain(error)) else ""
@@ -111,7 +110,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _response(error: BaseException) -> tuple[int, Mapping[str, str], str] | None:
-    """Returns status, headers and body of the error response behind an exception; None without such a
+    """Returns status, headers and body of the error response behind an exception, or None without such a
     response."""
     for each in _chain(error):
         if isinstance(each, httpx.HTTPStatusError):
@@ -137,7 +136,7 @@ def _body(response: httpx.Response) -> str:
 
 
 def _message(body: str) -> str:
-    """Returns the message in an error's body if the body has the usual form; otherwise the whole body."""
+    """Returns the message in an error's body, or the whole body if it has an unusual form."""
     try:
         told = json.loads(body)
     except ValueError:
@@ -148,7 +147,7 @@ def _message(body: str) -> str:
 
 
 def error_inside(body: Any) -> Record | None:
-    """Returns the error in the body of a response with status 200; None if there is none."""
+    """Returns the error in the body of a response with status 200, or None if there is none."""
     if not isinstance(body, dict) or any(body.get(name) for name in ("choices", "content", "candidates")):
         return None
     other = body.get("base_resp")

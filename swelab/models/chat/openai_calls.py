@@ -43,8 +43,7 @@ class ErrorInside(Exception):
 
 
 def _status(error: Record) -> int:
-    """Returns the HTTP status that fits an error: its code, or the status that its message implies; otherwise
-    502."""
+    """Returns the HTTP status that fits an error: its code, the status that its message implies, or 502."""
     code = str(error.get("code") or error.get("status") or "")
     if code.isdigit() and 400 <= int(code) < 600:
         return int(code)

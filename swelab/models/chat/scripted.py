@@ -1,8 +1,8 @@
 """A scripted policy: instead of a model, a script that knows the gold patch.
 
-The script acts like a person in a hurry: it looks at the function that the issue names, edits the line, runs
-the failing test, and submits. On a seeded share of the tasks, it fails on purpose by a wrong edit or by
-giving up, so that rejection sampling has something to reject. It replaces a hosted expert.
+The script acts like a person in a hurry. It looks at the function that the issue names, edits the line, runs
+the failing test, and submits. On a seeded share of the tasks it fails on purpose, by a wrong edit or by
+giving up. So rejection sampling has something to reject. The script replaces a hosted expert.
 """
 
 import re
@@ -148,8 +148,8 @@ def quote(text: str) -> str:
 
 
 def read_repairs(policy: Policy) -> dict[str, str]:
-    """Maps instance ids to repairs, from the file that a policy's recipe names; {} without a file. Raises
-    InputError."""
+    """Maps instance ids to the repairs in the file that a policy's recipe names. Returns {} without a file.
+    Raises InputError."""
     if policy.kind != "scripted" or not policy.repairs:
         return {}
     rows = read_records([Path(policy.repairs).expanduser()], Prediction)
@@ -157,8 +157,7 @@ def read_repairs(policy: Policy) -> dict[str, str]:
 
 
 def with_repair(task: Task, repairs: Mapping[str, str]) -> Task:
-    """Returns the task with the known repair as its patch if the task has no repair; otherwise the task
-    unchanged."""
+    """Returns the task, with the known repair as its patch if the task has no repair of its own."""
     if task.answers != "none" or not repairs.get(task.instance_id):
         return task
     return task | {"patch": repairs[task.instance_id], "version": "repaired"}  # not `is_bug`

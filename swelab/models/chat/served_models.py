@@ -121,8 +121,8 @@ def read(response: Any) -> Answer:
 def persist(ask: Callable[[], Given], alive: Callable[[], bool], address: str) -> Given:
     """Calls `ask` until a call succeeds, as long as faults are temporary and the server is `alive`.
 
-    Raises ServingError if our server has ended, ModelLost if all attempts failed, ContextLimit, and
-    InputError if the service refuses the key, the model's name or the settings.
+    Raises ServingError if our server has ended, and ModelLost if all attempts failed. Raises InputError if
+    the service refuses the key, the model's name or the settings. Raises ContextLimit.
     """
     import openai
 

@@ -98,7 +98,7 @@ def written_calls(text: str, turn: int) -> tuple[str, list[Record]]:
 
 
 def last_written_call(text: str, turn: int) -> tuple[str, list[Record]]:
-    """Returns (a turn's text before its last `<tool_call>` block, [the call]); (whole text, []) without a
+    """Returns (text before a turn's last `<tool_call>` block, [the call]), or (whole text, []) without a
     call.
 
     The block need not be closed. A block within thoughts, or one that is not a JSON call, does not count.

@@ -1,5 +1,4 @@
-"""Parses turns that call one of several tools: as JSON in the text, as XML in the text, or as the API's tool
-calls."""
+"""Parses turns that call one of several tools, by JSON or XML in the text or by the API's tool calls."""
 
 import json
 import re

@@ -83,7 +83,7 @@ def missing(folder: Path, base: Path | None) -> dict[str, bytes]:
 
 
 def _tokenizer(folder: Path, base: Path | None) -> dict[str, bytes]:
-    """Returns the base model's tokenizer files that a checkpoint lacks; {} if the checkpoint has a whole
+    """Returns the base model's tokenizer files that a checkpoint lacks, or {} if the checkpoint has a whole
     tokenizer."""
     config = "tokenizer_config.json"
     if base is None or ((folder / TOKENIZER).is_file() and (folder / config).is_file()):

@@ -61,7 +61,7 @@ def serve_on(node: Node, gpus: int, settings: Record, ending: Callable[[], bool]
 
 
 def _converse(step: subprocess.Popen[bytes], settings: Record, ending: Callable[[], bool]) -> Record:
-    """Sends the settings and returns the reply; {} if the job step dies or `ending` becomes true."""
+    """Sends the settings and returns the reply, or {} if the job step dies or `ending` becomes true."""
     assert step.stdin and step.stdout
     sent = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     with suppress(BrokenPipeError):

@@ -58,8 +58,8 @@ class Workers:
         return sum(worker.up and worker.generates for worker in self.each)
 
     def choose(self, beginning: Sequence[bytes], tried: Collection[Worker] = ()) -> Worker | None:
-        """Returns the worker that has most of the prompt cached, otherwise the least busy worker; None if all
-        are down.
+        """Returns the worker that has most of the prompt cached, otherwise the least busy worker. Returns
+        None if all workers are down.
 
         beginning: the prompt in pieces. tried: workers that have already lost this request, which are chosen
         last.

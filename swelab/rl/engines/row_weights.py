@@ -17,7 +17,7 @@ def corrections(
     mode: str,
     horizon: int = 0,
 ) -> list[float]:
-    """Returns the factor for each row's advantages; 0.0 for rows without trained tokens.
+    """Returns the factor for each row's advantages, or 0.0 for rows without trained tokens.
 
     trained: number of trained tokens of each row. accepted: number of these tokens that verl keeps. verl
     rejects tokens whose probability differs too much between trainer and engine. sequences, mode, horizon:

@@ -53,10 +53,10 @@ class Settings:
     """Settings of a process, each read from the environment variable in brackets.
 
     tasks: a subset's tasks (SWELAB_TASKS). repos: the tasks' repository archives (SWELAB_REPOS). scaffold: a
-    scaffold recipe (SWELAB_SCAFFOLD). images: a record of pulled images (SWELAB_IMAGES; by default none).
-    work: a folder in which grades are kept (SWELAB_WORK; by default a temporary folder). at_once: maximum
-    number of concurrent rollouts (SWELAB_AT_ONCE; 16). reward: solved, signed or share_of_tests
-    (SWELAB_REWARD; solved).
+    scaffold recipe (SWELAB_SCAFFOLD). images: a record of pulled images (SWELAB_IMAGES, by default none).
+    work: a folder in which grades are kept (SWELAB_WORK, by default a temporary folder). at_once: maximum
+    number of concurrent rollouts (SWELAB_AT_ONCE, by default 16). reward: solved, signed or share_of_tests
+    (SWELAB_REWARD, by default solved).
     """
 
     tasks: Path

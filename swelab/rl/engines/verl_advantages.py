@@ -2,10 +2,9 @@
 
 The agent loop sees a whole group. It applies the recipe's settings and estimator, and stores each token's
 advantage where verl keeps rewards. The estimator that is registered with verl passes these values on. So a
-masked rollout counts in a baseline only if the recipe allows it, and the last sequence of a rollout does not
-overwrite its other sequences. A few methods of verl's trainers are replaced. The new methods set each
-sequence's weight and the number of optimizer steps of a batch, and save before the job ends
-(`verl_deadline`).
+masked rollout counts in a baseline only if the recipe allows it. A rollout's last sequence does not overwrite
+its other sequences. A few methods of verl's trainers are replaced. The new methods set each sequence's weight
+and the number of optimizer steps of a batch, and save before the job ends (`verl_deadline`).
 """
 
 from collections.abc import Iterator

@@ -120,7 +120,8 @@ def _places(recipe: Rl) -> Finding:
 
 
 def pool_places() -> int | None:
-    """Returns how many sandboxes the pool's healthy hosts lend at once; None without a pool. Raises Fault."""
+    """Returns how many sandboxes the pool's healthy hosts lend at once, or None without a pool. Raises
+    Fault."""
     url = os.environ.get("SWELAB_POOL", "")
     if os.environ.get("SWELAB_BACKEND") != "remote" or not url:
         return None

@@ -25,7 +25,8 @@ _log = logging.getLogger(__name__)
 
 
 def seconds_left() -> float | None:
-    """Returns the seconds until the current SLURM job ends; None without a job, or if SLURM does not answer.
+    """Returns the seconds until the current SLURM job ends, or None without a job, or if SLURM does not
+    answer.
 
     The job's end time is used, because a preemption changes it. The remaining time (%L) shows only the time
     limit. For a job without a limit, SLURM reports an end in a year.

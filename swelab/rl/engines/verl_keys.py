@@ -31,7 +31,7 @@ class JudgeModel:
 
     @classmethod
     def of(cls, recipe: Rl, configs: Path = recipes.CONFIGS) -> "JudgeModel | None":
-        """Returns the judge that verl serves; None if the recipe has no judge or a hosted judge. Raises
+        """Returns the judge that verl serves, or None if the recipe has no judge or a hosted judge. Raises
         InputError."""
         policy = recipes.named(POLICY, recipe.judge.policy, configs) if recipe.judge else None
         if policy is None or policy.kind != "checkpoint" or policy.endpoint:
@@ -62,8 +62,8 @@ def overrides(recipe: Rl, files: RunFiles, places: int | None = None) -> list[st
     """Returns overrides `key=value` for `python -m verl.trainer.main_ppo` or for hydra's compose.
 
     places: number of sandboxes that the pool lends at once, or None if unknown. Raises InputError if the
-    recipe is for another engine, if the pool lends fewer sandboxes than there are concurrent rollouts, or if
-    verl is to serve a judge whose weights are not given.
+    recipe is for another engine, or if the pool lends fewer sandboxes than there are concurrent rollouts.
+    Also raises InputError if verl is to serve a judge without given weights.
     """
     if recipe.engine != "verl":
         raise InputError(f"engine: {recipe.engine}", files.name, "engine: verl")
@@ -182,8 +182,10 @@ def _trainer(recipe: Rl, files: RunFiles) -> Keys:
 
 
 def _mode(recipe: Rl) -> Keys:
-    """Returns settings of the trainer's mode: whether the same GPUs train and serve, and how many steps
-    rollouts may run ahead of the weights."""
+    """Returns settings for the trainer's mode.
+
+    They say whether the same GPUs train and serve, and how many steps rollouts may run ahead of the weights.
+    """
     verl, ahead, part = recipe.cluster, recipe.rollouts.ahead, "trainer.v1"
     if verl.mode == "sync":
         return {f"{part}.trainer_mode": "sync", f"{part}.sampler.sync_refill_failed_groups": True}

@@ -12,7 +12,7 @@ NO_DUAL_CLIP = 1e6
 """A bound that no ratio reaches. verl always bounds the loss of tokens with a negative advantage."""
 LOSSES = {"clipped": "vanilla", "gspo": "gspo", "cispo": "cispo"}
 FAR = 1e6
-"""Replaces a missing upper bound of a ratio; the inverse replaces a missing lower bound. verl requires
+"""Replaces a missing upper bound of a ratio. The inverse replaces a missing lower bound. verl requires
 both."""
 
 Keys = Mapping[str, Any]

@@ -23,7 +23,7 @@ class SwelabLoop(AgentLoopBase):
         self._work = workplace(order)
 
     async def run(self, sampling_params: Record, **row: Any) -> Row | list[Row]:
-        """Returns the rows of one rollout when its whole group is finished; [] if nothing is trained.
+        """Returns the rows of one rollout when its whole group is finished, or [] if nothing is trained.
 
         Raises Fault if every further rollout would fail too. The run then ends.
         """

@@ -1,7 +1,7 @@
 """Opens Ray for a training run on verl.
 
-On one machine, verl starts Ray itself. On several nodes of a SLURM job, this module starts Ray: Ray's head
-and verl run on the job's first node (`verl_head`), and a SLURM job step runs a Ray node on each other node
+On one machine, verl starts Ray itself. On several nodes of a SLURM job, this module starts Ray. Ray's head
+and verl run on the first node (`verl_head`). On each other node, a SLURM job step runs a Ray node
 (`verl_node`). When one of these processes ends, the training run ends. The same command resumes it.
 """
 
@@ -77,7 +77,7 @@ class JobRay:
         return [str(self.python), "-m", HEAD, *map(str, told)]
 
     def fault(self) -> str:
-        """Returns a line on a node where Ray has ended, and why; "" while Ray runs on all nodes."""
+        """Returns a line that says where and why Ray has ended, or "" while Ray runs on all nodes."""
         for name, step in self._steps.items():
             if (status := step.poll()) is not None:
                 said = [path for path in self._logs(name) if path.exists() and path.stat().st_size]

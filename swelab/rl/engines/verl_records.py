@@ -113,7 +113,7 @@ class RunRecords:
         return [done for each in asked if (done := read_back(each, self.order.journal(each)))]
 
     def _attempts(self, steps: int) -> list[RolledOut]:
-        """Returns all attempts of a validation; [] if some are unfinished."""
+        """Returns all attempts of a validation, or [] if some are unfinished."""
         asked = [RolloutRequest(number, 0, task) for number, task in enumerate(self.order.held_out)]
         paths = [self.order.validation_journal(each, steps) for each in asked]
         found = [done for each, path in zip(asked, paths, strict=True) if (done := read_back(each, path))]

@@ -36,7 +36,7 @@ class Row(AgentLoopOutput):
 
 
 def trained_rows(group: dict[int, RolledOut], recipe: Rl, version: int) -> dict[int, list[Row]]:
-    """Returns the rows of each rollout by its number in the group; no rows if the rollout is not trained.
+    """Maps each rollout's number in the group to its rows. A rollout that is not trained has no rows.
 
     A group without trained rollouts gets one row with one untrained token, because a verl step without rows
     would end the run. version: the version of the weights that this row states.

@@ -45,7 +45,7 @@ class Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: object = None, target: object = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Returns the spec of a submodule of the root, as a package; None for other modules. See
+        """Returns the spec of a submodule of the root as a package, or None for other modules. See
         importlib."""
         if fullname.startswith(self.prefix):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
