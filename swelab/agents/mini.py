@@ -86,8 +86,8 @@ class SandboxEnvironment:
         return kwargs
 
     def left(self) -> str:
-        """Returns the patch of a rollout that ended without a submission: here '', in subclasses perhaps
-        more. Raises SandboxError."""
+        """Returns the patch of a rollout that ended without a submission, which is '' in this class.
+        Subclasses may raise SandboxError."""
         return ""
 
     def close(self) -> None:

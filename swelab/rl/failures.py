@@ -79,8 +79,8 @@ def treat(group: Sequence[Attempt], failures: Failures, keep_constant: bool = Fa
 
 
 def _untrained(attempt: Attempt, switched: Sequence[str]) -> str:
-    """Returns why a rollout by itself is not trained, or "". switched: ends of the rollout that the recipe
-    masks."""
+    """Returns why a rollout is not trained, whatever its group, or "". switched: ends of this rollout that
+    the recipe masks."""
     if attempt.lost:
         return "infrastructure"
     return switched[0] if switched else "" if attempt.trained_tokens else "no token sampled"

@@ -6,8 +6,8 @@ if entropy is rewarded. At most `LOGITS` logits are held at a time. The engine h
 weights, and a cache with the keys and values of each token in each layer.
 
 The learner's estimate on a CPU in fp32 was fitted to five measured peaks, and is 0.95 to 1.12 times each
-peak. These are passes of 512 and 4096 tokens, with and without activation checkpointing, divergence and
-entropy. `benchmarks.memory` requires a factor of at most 1.5. GPUs and the engine were not measured.
+peak. The peaks are from passes of 512 and 4096 tokens, with and without activation checkpointing, divergence
+and entropy. `benchmarks.memory` requires a factor of at most 1.5. GPUs and the engine were not measured.
 
 On verl, R GPUs train, T of them share each matrix (megatron), and L / T tokens are passed in bf16. Bytes on
 each GPU:

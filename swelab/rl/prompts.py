@@ -13,7 +13,7 @@ from swelab.tasks.published_rows import is_private
 
 
 def check_tasks(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> None:
-    """Raises InputError with the first of `task_faults`, if there is any."""
+    """Raises the first InputError of `task_faults`, if there is one."""
     for fault in task_faults(recipe, tasks, held_out):
         raise fault
 

@@ -1,8 +1,8 @@
 """A policy model in token ids: sampled ids are stored as ids, and sent back to the engine as ids.
 
 All agents can use it like any other model. Only observations are tokenised. A turn's text is never tokenised
-again, because this gives different ids for some turns. The policy would be trained on ids that it never
-sampled.
+again, because this gives different ids for some turns. Otherwise the policy would be trained on ids that it
+never sampled.
 """
 
 import time

@@ -89,7 +89,7 @@ def address(url: str) -> str:
 
 
 def run(program: Program, tasks: Iterable[Task]) -> dict[str, RolloutEnd]:
-    """Makes the missing attempts. Maps each instance id in the folder to the end of its attempt.
+    """Makes the missing attempts. Returns the end of each attempt in the folder, keyed by instance id.
 
     Raises InputError if the program failed, or made no prediction.
     """
@@ -118,8 +118,8 @@ def shown(task: Task) -> Record:
 
 
 def ends(folder: Path) -> dict[str, RolloutEnd]:
-    """Maps each instance id in a folder of the program to the end of its attempt. Without a trajectory it is
-    lost."""
+    """Returns the end of each attempt in a folder of the program, keyed by instance id. An attempt without a
+    trajectory is lost."""
     path = folder / PREDICTIONS
     return {name: end_of(folder, name) for name in load_predictions(path)} if path.is_file() else {}
 

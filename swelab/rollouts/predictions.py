@@ -19,7 +19,7 @@ from swelab.rollouts.own_eval import own_eval
 
 
 def load_predictions(path: str | Path, key_filter: KeyFilter | None = None) -> dict[str, Prediction]:
-    """Maps instance ids to predictions, from a JSON object, a JSON list or JSON Lines.
+    """Returns the predictions in a JSON object, a JSON list or JSON Lines, keyed by instance id.
 
     Each prediction is {"instance_id", "model_name_or_path", "model_patch": str | None}. key_filter: selects
     ids. If the file is an object, other predictions are not kept in memory. Raises InputError if a prediction
@@ -121,7 +121,8 @@ def collect(
 
 
 def shard_predictions(path: str | Path, names: Iterable[str]) -> dict[str, Prediction]:
-    """Maps instance ids to predictions, from the trajectories of one shard with the instances `names`.
+    """Returns the predictions from the trajectories of one shard, keyed by instance id. names: the shard's
+    instances.
 
     Raises InputError as `collect` does.
     """
@@ -136,7 +137,7 @@ def _some(names: list[str]) -> str:
 def merge_folders(
     folders: Sequence[Path], instance_ids: Iterable[str] | None = None
 ) -> dict[str, Prediction]:
-    """Maps sorted instance ids to SWE-agent's predictions below `folders` (`<id>/<id>.pred`).
+    """Returns SWE-agent's predictions below `folders` (`<id>/<id>.pred`), keyed and sorted by instance id.
 
     Raises InputError for malformed files. Also raises InputError with the instances that are predicted twice,
     have a trajectory but no prediction, are not among `instance_ids`, or are missing.

@@ -161,7 +161,7 @@ class _Batch:
         write_json(self._keys, kept | {task.instance_id: self.keys[task.instance_id] for task in tasks})
 
     def take(self, tasks: list[Task], running: bool = False) -> None:
-        """Records each of `tasks` that has ended in the journal, and why lost tasks were lost.
+        """Adds those of `tasks` to the journal that have ended, and notes why lost tasks were lost.
 
         While SWE-agent is `running`, only a task with a prediction has ended, because SWE-agent writes the
         prediction last.

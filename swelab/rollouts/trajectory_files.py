@@ -36,7 +36,7 @@ _DECODER = msgspec.json.Decoder(_Recording)
 
 
 def recordings(folder: str | Path) -> dict[str, list[Path]]:
-    """Maps each instance id to its trajectory files below `folder`, all sorted.
+    """Returns the trajectory files below `folder`, sorted and keyed by instance id.
 
     Raises InputError if there is no such folder, or if it contains no trajectory.
     """

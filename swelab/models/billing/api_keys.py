@@ -1,7 +1,8 @@
-"""Rotates a hosted model's API keys: which conversation uses which key, and when requests may be sent.
+"""Chooses the API key of each conversation with a hosted model, and when requests may be sent.
 
 A conversation keeps its key, so that the service's prompt cache stays warm. If the service throttles a key,
-refuses it or reports no quota, this applies to all threads with that key.
+all threads with that key slow down. If the service refuses the key or its quota is used up, all threads stop
+using it.
 """
 
 import math

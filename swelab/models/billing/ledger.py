@@ -1,5 +1,4 @@
-"""Keeps a run's ledger, and keeps the cost of its calls within the budget, over all processes that share a
-folder.
+"""Keeps the ledger of a run, so that all processes that share a folder stay within the run's budget.
 
 The ledger is an append-only file. A call is entered with its worst-case cost before it is sent, and with its
 true cost when it ends. Readers and writers lock the file itself. A kill releases the lock. On a network file

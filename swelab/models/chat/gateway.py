@@ -40,7 +40,7 @@ TALKS = 4096
 """Maximum number of conversations in memory. If a forgotten conversation continues, its tokens are counted
 anew."""
 LAST_CALLS_SECONDS = 120
-"""Seconds after which the program ends if the budget is spent and no call has been possible."""
+"""If the budget is spent and no call has been possible for this many seconds, the program is ended."""
 OFFERS = ("tools", "tool_choice", "parallel_tool_calls")
 READ = ("model", "messages", "user", "metadata", *OFFERS)
 """Fields that a request may have besides sampling. They are used, or have no effect."""
@@ -67,8 +67,8 @@ class NotDone(Refused):
 
 
 STATUS = {BudgetSpent: 403, ContextLimit: 400, InputError: 401}
-"""Maps a fault to an HTTP status. At 401, the service refuses the request and SWE-agent ends. Any other fault
-becomes 503, and SWE-agent retries."""
+"""Maps faults to HTTP statuses. 401 means that the service refused the request, and SWE-agent ends. Faults
+that are not listed become 503, and SWE-agent retries."""
 
 
 class Gateway:

@@ -73,7 +73,7 @@ def listed_price(model: str) -> Record:
 
 
 def dropped(model: str, sampling: Record) -> dict[str, str]:
-    """Maps each sampling setting that the model does not accept to the reason."""
+    """Returns the reasons why the model does not accept some sampling settings, keyed by setting."""
     if openai_calls.is_plain(model):
         return {}
     litellm = quiet_litellm()

@@ -148,8 +148,8 @@ def quote(text: str) -> str:
 
 
 def read_repairs(policy: Policy) -> dict[str, str]:
-    """Maps instance ids to the repairs in the file that a policy's recipe names. Returns {} without a file.
-    Raises InputError."""
+    """Returns the repairs in the file that a policy's recipe names, keyed by instance id. Returns {} without
+    a file. Raises InputError."""
     if policy.kind != "scripted" or not policy.repairs:
         return {}
     rows = read_records([Path(policy.repairs).expanduser()], Prediction)

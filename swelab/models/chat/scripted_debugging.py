@@ -28,8 +28,8 @@ LONGEST_THOUGHT = 300
 
 
 def asked_line(issue: str, name: str, number: str = "") -> str:
-    """Returns the issue's first line with the function's name, otherwise its first line. The number to add
-    follows."""
+    """Returns the issue's first line with the function's name, or else its first line. Appends `number`, the
+    number to add, if it is given."""
     lines = issue.strip().splitlines() or [""]
     found = next((line for line in lines if name and re.search(rf"\b{re.escape(name)}\b", line)), lines[0])
     return shorten(found, LONGEST_THOUGHT) + (f" It is {number}." if number else "")

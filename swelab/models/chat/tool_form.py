@@ -161,9 +161,9 @@ class ToolForm:
 
 
 def as_command(name: str, arguments: Record) -> str:
-    """A call in a form for people: the command for pdb or the shell, or the tool and its arguments.
+    """Formats a call for people: the command for pdb or the shell, or the tool and its arguments.
 
-    New code is on the lines below.
+    New code follows on the next lines.
 
     >>> as_command("view", {"path": "a.py", "start": 3})
     'view a.py start=3'

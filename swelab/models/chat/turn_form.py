@@ -85,7 +85,7 @@ REFUSED = RefusedTurns(lambda text: print(text, file=sys.stderr, flush=True))
 
 
 def only_block(text: str) -> str | None:
-    """Returns the command of a text whose only fenced block is bash; None for any other text.
+    """Returns the command of a text whose only fenced block is bash, or None for any other text.
 
     >>> only_block("I look.\\n```bash\\nls\\n```"), only_block("```bash\\nls\\n```\\n```python\\n1\\n```")
     ('ls', None)

@@ -57,7 +57,7 @@ def completed(checkpoint: str | Path, base: str | Path | None) -> Iterator[Path]
 
 
 def missing(folder: Path, base: Path | None) -> dict[str, bytes]:
-    """Maps the names of files that a checkpoint lacks to their contents in the base model.
+    """Returns the base model's contents of the files that a checkpoint lacks, keyed by file name.
 
     Raises InputError as `completed` does. Without a base model, it is raised only if a file is missing that
     serving needs.

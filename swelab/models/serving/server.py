@@ -106,7 +106,7 @@ def serve(
 
 
 def _check_sizes(weights: Path, context_length: int, max_total_tokens: int | None) -> ModelConfig:
-    """Checks the sizes against the checkpoint's config.json, and returns it. Raises InputError."""
+    """Checks the sizes against the checkpoint's config.json, and returns the config. Raises InputError."""
     config = check_weights(weights)
     longest = config.get("max_position_embeddings", context_length)
     if max_total_tokens is not None and max_total_tokens < context_length:

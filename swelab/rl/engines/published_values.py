@@ -207,7 +207,8 @@ def differences(name: str, configs: Path = recipes.CONFIGS) -> list[Difference]:
 
 
 def reasons(text: str) -> dict[str, str]:
-    """Maps each key's path in a recipe to the comment on the key's line, or to "" without a comment."""
+    """Returns the comment on the line of each key in a recipe, or "" without a comment. The result is keyed
+    by the key's path."""
     lines, found = text.splitlines(), dict[str, str]()
 
     def walk(node: yaml.Node | None, path: str) -> None:

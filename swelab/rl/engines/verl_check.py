@@ -1,4 +1,4 @@
-"""Checks a verl recipe against a cluster before resources are requested. Each check gives one line."""
+"""Checks a verl recipe against a cluster before resources are requested. Each check produces one line."""
 
 import os
 from collections.abc import Iterator

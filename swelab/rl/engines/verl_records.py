@@ -45,8 +45,8 @@ class RunRecords:
     folder: Path
 
     def figures(self) -> dict[int, Record]:
-        """Maps each step to verl's figures. If a step was repeated, the later figures replace the earlier
-        figures."""
+        """Returns verl's figures, keyed by step. If a step was repeated, the later figures replace the
+        earlier figures."""
         found: dict[int, Record] = {}
         for path in sorted((self.folder / FIGURES).glob("*.jsonl")):
             for line in _whole_lines(path):

@@ -36,7 +36,8 @@ class Row(AgentLoopOutput):
 
 
 def trained_rows(group: dict[int, RolledOut], recipe: Rl, version: int) -> dict[int, list[Row]]:
-    """Maps each rollout's number in the group to its rows. A rollout that is not trained has no rows.
+    """Returns the rows of each rollout, keyed by the rollout's number in the group. A rollout that is not
+    trained has no rows.
 
     A group without trained rollouts gets one row with one untrained token, because a verl step without rows
     would end the run. version: the version of the weights that this row states.

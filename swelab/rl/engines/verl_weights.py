@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.05
 
 
 async def gathered(weights: Any) -> dict[str, Any]:
-    """Maps each weight's name to the unsharded weight, in main memory. Every rank of a group must call
+    """Returns all weights, unsharded and in main memory, keyed by name. Every rank of a group must call
     this."""
     from verl.workers.rollout.utils import ensure_async_iterator
 

@@ -40,8 +40,7 @@ class Gathering:
             self._whole.set()
 
     async def whole(self) -> dict[int, RolledOut]:
-        """Waits until all rollouts are finished. Maps the session of each rollout that did not fail to the
-        rollout."""
+        """Waits until all rollouts are finished. Returns the rollouts that did not fail, keyed by session."""
         await self._whole.wait()
         return self.done
 

@@ -36,7 +36,7 @@ class Lines:
     def readline(self) -> str:
         """Writes the report, and returns the next line for the debugger.
 
-        A statement that pdb runs may read pdb's stdin. It also gets an end of file.
+        A statement that pdb runs may read pdb's stdin. Such a statement also gets an end of file.
         """
         if os.getpid() != self.owner or sys.stdin is self:
             return ""
