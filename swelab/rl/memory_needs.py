@@ -9,8 +9,8 @@ The learner's estimate on a CPU in fp32 was fitted to five measured peaks, and i
 peak. The peaks are from passes of 512 and 4096 tokens, with and without activation checkpointing, divergence
 and entropy. `benchmarks.memory` requires a factor of at most 1.5. GPUs and the engine were not measured.
 
-On verl, R GPUs train, T of them share each matrix (megatron), and L / T tokens are passed in bf16. Bytes on
-each GPU:
+On verl, R GPUs train, and T of them share each matrix (megatron). A pass has `train.batch_tokens` / T tokens,
+in bf16. Bytes on each GPU, and of a checkpoint on disk:
 
     fsdp2       weights 4 P / R in fp32, and two layers or the embedding whole in bf16;
                 gradients 4 P / R, moments 8 P / R
