@@ -50,10 +50,8 @@ class SandboxEnvironment:
         self.config = Settings()
 
     def execute(self, action: Record, cwd: str = "") -> Record:
-        """Runs one command. Returns {"output", "returncode", "exception_info", "seconds"}.
-
-        Raises Submitted, SandboxError.
-        """
+        """Runs one command. Returns {"output", "returncode", "exception_info", "seconds"}. Raises Submitted,
+        SandboxError."""
         command = action["command"]
         if self.scaffold.prelude:
             command = f"{self.scaffold.prelude}\n{command}"
@@ -170,10 +168,8 @@ def _fault(error: Exception) -> tuple[RolloutEnd, str]:
 
 
 def trajectory(task: Task, agent: DefaultAgent, end: RolloutEnd | None = None) -> Rollout:
-    """Converts the agent's record to ours, without the library's tracebacks.
-
-    end: the rollout's end. If it is None, the end follows from the agent's record.
-    """
+    """Converts the agent's record to ours, without the library's tracebacks. end: the rollout's end. If it is
+    None, the end follows from the agent's record."""
     saved = agent.serialize()
     end = end or mini_end(saved["info"])
     for message in saved["messages"]:

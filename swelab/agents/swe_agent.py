@@ -28,10 +28,7 @@ NOT_OURS = ("model", "name", "type")
 
 def agent_section(path: str) -> Record:
     """Returns the section `agent` of a SWE-agent configuration, without the model, which comes from the
-    policy.
-
-    Raises InputError if there is no such file, no such section, or another type of agent.
-    """
+    policy. Raises InputError if there is no such file, no such section, or another type of agent."""
     found = recipes.read_yaml(path)
     section = found.get("agent") if isinstance(found, dict) else None
     if not isinstance(section, dict) or not section:
@@ -140,9 +137,7 @@ def instance(
 
 def start_commands(line: str, files: Mapping[str, bytes]) -> list[str]:
     """Returns commands that put `files` into a folder of the container, run `line`, and remove the folder.
-
-    The agent continues in the same shell. The commands are not in the shell's history.
-    """
+    The agent continues in the same shell. The commands are not in the shell's history."""
     folder = "/tmp/swelab-start"
     text = base64.b64encode(_packed(files)).decode()
     chunks = [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)]
@@ -171,10 +166,7 @@ def write_run(
     folder: Path, section: Record, scaffold: SweAgentScaffold, instances: list[Record], workers: int
 ) -> Path:
     """Writes the files for one `sweagent run-batch` next to its `folder`. Returns the path of the
-    configuration.
-
-    section: the section `agent`, with its model.
-    """
+    configuration. section: the section `agent`, with its model."""
     listed = folder.with_name(f"{folder.name}.instances.json")
     listed.write_text(json.dumps(instances, indent=1), encoding="utf-8")
     configuration = {

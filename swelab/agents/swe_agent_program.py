@@ -160,9 +160,7 @@ def hopeless(text: str) -> str:
 
 def stopped(folder: Path) -> str:
     """Returns why SWE-agent aborted a batch, from the run's own log, or '' if the batch was not aborted.
-
-    SWE-agent's exit code is 0 in either case.
-    """
+    SWE-agent's exit code is 0 in either case."""
     try:
         lines = (folder / "run_batch.log").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -22,10 +22,8 @@ class TrainingSample:
 
 
 FILLER = TrainingSample(Sample([0, 0], [0, 0], [0.0, 0.0], [-1, -1]), (0.0, 0.0), (0.0, 0.0))
-"""A sample without trained tokens.
-
-All ranks must make the same number of passes, so a rank without further samples runs FILLER.
-"""
+"""A sample without trained tokens. All ranks must make the same number of passes, so a rank without further
+samples runs FILLER."""
 
 Share = list[list[list[TrainingSample]]]
 """A rank's share of a batch: a list of optimizer steps, each a list of forward passes, each a list of

@@ -19,11 +19,8 @@ from swelab.rl.advantages import is_constant
 
 @dataclass(frozen=True)
 class Attempt:
-    """Facts about a rollout in a complete group.
-
-    reward: None if nothing could be graded. trained_tokens: number of tokens that the policy sampled and that
-    may be trained.
-    """
+    """Facts about a rollout in a complete group. reward: None if nothing could be graded. trained_tokens:
+    number of tokens that the policy sampled and that may be trained."""
 
     end: RolloutEnd
     grade: GradeEnd | None
@@ -51,10 +48,8 @@ class Treated:
     untrained: tuple[str, ...] = ()
 
     def reason(self, place: int) -> str:
-        """Returns why the rollout at `place` of the group is not trained, or "" if it is trained.
-
-        The rollout's own reason comes before the reason of its group.
-        """
+        """Returns why the rollout at `place` of the group is not trained, or "" if it is trained. The
+        rollout's own reason comes before the reason of its group."""
         own = self.untrained[place] if self.untrained else ""
         return own or (f"group: {self.dropped}" if self.dropped else "")
 

@@ -112,11 +112,8 @@ def steps_of(messages: Sequence[Record]) -> list[Step]:
 
 @contextmanager
 def open_judge(policy: Policy, name: str, votes: int, workers: int, folder: Path) -> Iterator[Judge]:
-    """Opens a judge until the block ends. It is served here or hosted.
-
-    folder: folder for the server's log and the journal of paid calls. Raises InputError, ServingError,
-    BudgetSpent.
-    """
+    """Opens a judge until the block ends. It is served here or hosted. folder: folder for the server's log
+    and the journal of paid calls. Raises InputError, ServingError, BudgetSpent."""
     paid = PaidRun(folder / "judge", lambda task: task.instance_id)
     with open_policy(policy, name, WHOLE, folder / "judge.log", paid) as model_for:
         judge = Judge(model_for, paid, votes, workers)

@@ -57,10 +57,7 @@ class Trainee(Protocol):
 
 class Learner:
     """A policy and its optimizer, and a copy of the starting policy if the loss includes the divergence from
-    it.
-
-    mesh: the ranks that share the weights, including this process, or None with a single process.
-    """
+    it. mesh: the ranks that share the weights, including this process, or None with a single process."""
 
     def __init__(
         self,
@@ -172,10 +169,8 @@ class Learner:
         return scored
 
     def _losses(self, batch: list[TrainingSample], old: Tensor | None, sums: Sums) -> Tensor:
-        """Returns each sample's share of the batch's loss, with gradients. [rows]
-
-        The share is NaN if one of the engine's log-probabilities is not finite.
-        """
+        """Returns each sample's share of the batch's loss, with gradients. [rows] The share is NaN if one of
+        the engine's log-probabilities is not finite."""
         ids, mask = padded([each.sample for each in batch], self.device)
         logprobs, entropy = self.policy(ids, mask)
         width = ids.shape[1]

@@ -15,9 +15,7 @@ STATE = "learner.pt"
 
 def whole(value: Any, everywhere: bool = True) -> Any:
     """Gathers each sharded tensor in a value, also within dicts and lists. All ranks must call this.
-
-    everywhere: whether this rank keeps the gathered tensors. Otherwise they are replaced by None.
-    """
+    everywhere: whether this rank keeps the gathered tensors. Otherwise they are replaced by None."""
     if isinstance(value, dict):
         return {key: whole(each, everywhere) for key, each in value.items()}
     if isinstance(value, list):
@@ -34,10 +32,8 @@ def write_state(folder: Path, state: dict[str, Any]) -> None:
 
 
 def read_state(folder: Path, optimizer: torch.optim.Optimizer, device: str) -> int:
-    """Loads a checkpoint's optimizer state, and returns its number of steps.
-
-    If ranks share the weights, each rank loads its share of the state. Raises InputError.
-    """
+    """Loads a checkpoint's optimizer state, and returns its number of steps. If ranks share the weights, each
+    rank loads its share of the state. Raises InputError."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     try:
         shared = any(isinstance(weight, DTensor) for weight in weights)

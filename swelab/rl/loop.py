@@ -120,9 +120,7 @@ class Training:
 
     def _step(self, number: int, learner: Trainee, ahead: Ahead, first: int, published: float) -> int:
         """Trains on the groups from the prompt `first` on, and returns the first prompt of the next step.
-
-        published: seconds that the servers took to load the weights of this step.
-        """
+        published: seconds that the servers took to load the weights of this step."""
         clock = StepClock(self._places, self._engine, self.rollouts.at_once)
         groups, last = self._groups(first, ahead, min(self.rollouts.ahead, self.steps - number - 1))
         ahead.done_before(last)
@@ -155,10 +153,8 @@ class Training:
         return last
 
     def _groups(self, first: int, ahead: Ahead, later: int) -> tuple[list[Group], int]:
-        """Returns the groups of a step, and the first prompt of the next step.
-
-        Meanwhile, the groups of the next `later` steps may already run with the current weights.
-        """
+        """Returns the groups of a step, and the first prompt of the next step. Meanwhile, the groups of the
+        next `later` steps may already run with the current weights."""
         found: list[Group] = []
         number, wanted = first, self.rollouts.prompts
         most = first + self.rollouts.prompts + self.recipe.method.refill

@@ -43,10 +43,8 @@ def gspo(
 def cispo(
     logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, method: Method
 ) -> tuple[Tensor, Tensor]:
-    """Returns CISPO's loss: each token's gradient is weighted by the clipped ratio, and never cut off.
-
-    The second result is a bool mask of the tokens with a clipped ratio. Source: arXiv 2506.13585.
-    """
+    """Returns CISPO's loss: each token's gradient is weighted by the clipped ratio, and never cut off. The
+    second result is a bool mask of the tokens with a clipped ratio. Source: arXiv 2506.13585."""
     ratio = _ratio(logprobs, old, mask).detach()
     weight = ratio.clamp(1 - method.clip_low, 1 + method.clip_high)
     loss = torch.where(mask, -weight * advantages * logprobs, 0.0)

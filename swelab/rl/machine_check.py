@@ -136,10 +136,8 @@ def _whole(start: Path) -> Iterator[Finding]:
 
 
 def _names(recipe: Rl) -> Iterator[Finding]:
-    """Checks what the recipe names: other recipes, the keys of its judge, and verl's environment.
-
-    Yields a finding for whatever is missing or unsound.
-    """
+    """Checks what the recipe names: other recipes, the keys of its judge, and verl's environment. Yields a
+    finding for whatever is missing or unsound."""
     subsets = [("subset", name) for name in (recipe.subset, *recipe.held_out)]
     for kind, name in [("scaffold", recipe.scaffold), *subsets]:
         yield from catch(partial(recipes.named, kind, name))

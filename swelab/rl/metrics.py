@@ -76,10 +76,8 @@ def of_agents(reports: Iterable[Reported]) -> dict[str, float]:
 
 
 def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
-    """Returns figures about rewards, and the share of rollouts that ended in each way.
-
-    Shares refer to all rollouts. Only the resolve rate excludes rollouts that were lost to infrastructure.
-    """
+    """Returns figures about rewards, and the share of rollouts that ended in each way. Shares refer to all
+    rollouts. Only the resolve rate excludes rollouts that were lost to infrastructure."""
     rewards = [attempt.reward for attempt in attempts if attempt.reward is not None]
     played = [attempt for attempt in attempts if not attempt.lost]
     trained = tally.groups - tally.dropped.total()
@@ -102,10 +100,8 @@ def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
 
 
 def of_groups(groups: Iterable[Sequence[Attempt]]) -> dict[str, float]:
-    """Counts a step's tasks by whether none, all or some of their attempts resolved them.
-
-    Attempts that were lost to infrastructure do not count. A task with only lost attempts is counted as lost.
-    """
+    """Counts a step's tasks by whether none, all or some of their attempts resolved them. Attempts that were
+    lost to infrastructure do not count. A task with only lost attempts is counted as lost."""
     found = dict.fromkeys(("none", "all", "some"), 0.0)
     lost = 0.0
     for group in groups:
@@ -153,10 +149,7 @@ def of_judge(rollouts: Iterable[RolledOut], spent: Mapping[str, float]) -> dict[
 
 def of_validation(rollouts: Sequence[RolledOut]) -> dict[str, float]:
     """Counts the tasks of a validation that were not lost, those that were resolved, and those that were
-    lost.
-
-    The resolve rate excludes lost tasks.
-    """
+    lost. The resolve rate excludes lost tasks."""
     attempts = [done.attempted(solved) for done in rollouts]
     played = sum(not attempt.lost for attempt in attempts)
     resolved = sum(attempt.grade == GradeEnd.RESOLVED for attempt in attempts)

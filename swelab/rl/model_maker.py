@@ -14,11 +14,8 @@ from swelab.rl.token_template import TokenTemplate
 def model_maker(
     recipe: Rl, engine: TokenEngine, template: TokenTemplate, scaffold: MiniLoop, temperature: float
 ) -> Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]:
-    """Returns a function that makes the model of a rollout, which keeps its turns as token ids.
-
-    The recipe's `history` decides which earlier turns the model sees. The first messages offer the scaffold's
-    tools.
-    """
+    """Returns a function that makes the model of a rollout, which keeps its turns as token ids. The recipe's
+    `history` decides which earlier turns the model sees. The first messages offer the scaffold's tools."""
     asked = recipe.rollouts
     told = offering(template, scaffold, asked.thinking)
     common = (engine, told, scaffold, {**asked.sampling, "temperature": temperature}, "policy")

@@ -48,10 +48,8 @@ Give your reason in a few sentences, then the answer in \\boxed{{}}: \\boxed{{+1
 
 @dataclass(frozen=True)
 class Step:
-    """One turn of a rollout: the policy's answer, its command, and the command's output.
-
-    If no command in the answer could be run, `command` is "" and `returncode` is None.
-    """
+    """One turn of a rollout: the policy's answer, its command, and the command's output. If no command in the
+    answer could be run, `command` is "" and `returncode` is None."""
 
     answer: str
     command: str

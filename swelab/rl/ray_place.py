@@ -48,10 +48,8 @@ class RayRequest:
 
 @dataclass(frozen=True)
 class HostRollouts:
-    """The work of a host, which makes rollouts; see `ray_workers.Place`.
-
-    folder: the run's folder, with the journals of unfinished rollouts. url: the URL of the policy's servers.
-    """
+    """The work of a host, which makes rollouts; see `ray_workers.Place`. folder: the run's folder, with the
+    journals of unfinished rollouts. url: the URL of the policy's servers."""
 
     recipe: Rl
     start: Path
@@ -118,9 +116,7 @@ def ray_places(
     recipe: Rl, start: Path, reads: Reads, folder: Path, endpoint: Endpoint
 ) -> Iterator[Callable[[float], RayPlace]]:
     """Yields a function from a sampling temperature to a maker of rollouts on the cluster at $RAY_ADDRESS.
-
-    Raises InputError, RayFailed, and Fault if a host cannot work.
-    """
+    Raises InputError, RayFailed, and Fault if a host cannot work."""
     if recipe.judge:
         raise InputError("executor ray with a judge", "judge", "executor: local, or no judge")
     start, folder = start.absolute(), folder.absolute()

@@ -52,11 +52,8 @@ class RolloutRequest:
 
 @dataclass(frozen=True)
 class RolledOut:
-    """A finished rollout.
-
-    seconds: duration of the attempt (`run`) and of its grading (`grade`). votes: a judge's votes on each
-    step, empty without a judge.
-    """
+    """A finished rollout. seconds: duration of the attempt (`run`) and of its grading (`grade`). votes: a
+    judge's votes on each step, empty without a judge."""
 
     request: RolloutRequest
     trajectory: Record
@@ -72,11 +69,8 @@ class RolledOut:
         return [*told, *[None] * len(self.turns)][: len(self.turns)]
 
     def attempted(self, reward: Callable[[Record], float], coefficient: float = 0.0) -> Attempt:
-        """Returns how the rollout ended and its reward, for the rollout's group.
-
-        reward: converts a grade to a number. coefficient: factor of the judge's mean score, which is added to
-        the reward.
-        """
+        """Returns how the rollout ended and its reward, for the rollout's group. reward: converts a grade to
+        a number. coefficient: factor of the judge's mean score, which is added to the reward."""
         end = next(each for each in RolloutEnd if each == self.trajectory["outcome"])
         graded = next(each for each in GradeEnd if each == self.grade["status"])
         status = None if end in LOST_ROLLOUTS else graded

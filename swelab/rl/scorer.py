@@ -19,10 +19,8 @@ from swelab.rl.samples import Sample
 
 
 class Scorer(torch.nn.Module):
-    """Computes log-probabilities of sampled ids under a model at a temperature.
-
-    spread: whether to compute gradients of the entropy.
-    """
+    """Computes log-probabilities of sampled ids under a model at a temperature. spread: whether to compute
+    gradients of the entropy."""
 
     def __init__(self, model: Any, temperature: float, spread: bool = False):
         super().__init__()
@@ -55,9 +53,7 @@ class Scorer(torch.nn.Module):
 
 def load_model(checkpoint: Path, dtype: str, recompute: bool = False) -> Any:
     """Loads a checkpoint's model on the CPU, without dropout, because the engine samples without dropout.
-
-    recompute: whether the backward pass recomputes each layer's activations. Raises InputError.
-    """
+    recompute: whether the backward pass recomputes each layer's activations. Raises InputError."""
     from transformers import AutoModelForCausalLM
 
     try:

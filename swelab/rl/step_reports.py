@@ -23,10 +23,8 @@ class Reports:
     """Receives the events of a training run, and shows nothing."""
 
     def begin(self, steps: int, done: int, rollouts: int, finished: int) -> None:
-        """Is called when a run of `steps` steps and `rollouts` rollouts begins.
-
-        done: number of finished steps. finished: number of finished rollouts.
-        """
+        """Is called when a run of `steps` steps and `rollouts` rollouts begins. done: number of finished
+        steps. finished: number of finished rollouts."""
 
     def rolled_out(self, done: RolledOut) -> None:
         """Is called when a rollout is finished, from any of many threads."""
@@ -42,10 +40,8 @@ class Reports:
 
 
 class StepReports(Reports):
-    """Writes lines and progress to standard error, and curves to `folder`/tensorboard.
-
-    wandb: a Weights & Biases project that also receives the curves. Raises InputError if that is impossible.
-    """
+    """Writes lines and progress to standard error, and curves to `folder`/tensorboard. wandb: a Weights &
+    Biases project that also receives the curves. Raises InputError if that is impossible."""
 
     def __init__(self, folder: Path, wandb: str = "", stream: TextIO | None = None):
         check_wandb(wandb, os.environ)

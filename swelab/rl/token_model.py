@@ -82,11 +82,8 @@ class TokenModel(TextModel):
         self.watch: Callable[[Sequence[Record]], None] = lambda messages: None
 
     def query(self, messages: list[Record], **_: object) -> Record:
-        """Returns the next assistant message; see `ChatModel.query`.
-
-        Raises FormatError if the answer does not contain one command, and ContextLimit, ModelLost,
-        ServingError, InputError.
-        """
+        """Returns the next assistant message; see `ChatModel.query`. Raises FormatError if the answer does
+        not contain one command, and ContextLimit, ModelLost, ServingError, InputError."""
         self.watch(messages)
         self._read(messages)
         prompt = self._prompt()

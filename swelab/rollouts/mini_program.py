@@ -89,10 +89,8 @@ def address(url: str) -> str:
 
 
 def run(program: Program, tasks: Iterable[Task]) -> dict[str, RolloutEnd]:
-    """Makes the missing attempts. Returns the end of each attempt in the folder, keyed by instance id.
-
-    Raises InputError if the program failed, or made no prediction.
-    """
+    """Makes the missing attempts. Returns the end of each attempt in the folder, keyed by instance id. Raises
+    InputError if the program failed, or made no prediction."""
     folder = program.output
     data, rows = folder / "data", list(tasks)
     write_jsonl(data / "test.jsonl", (shown(task) for task in rows))

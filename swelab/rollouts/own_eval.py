@@ -8,10 +8,7 @@ from swelab.records.attempt_records import Message
 
 def own_eval(messages: Iterable[Message]) -> Record:
     """Returns {"own_eval": "passed" or "failed"} for the last `eval` in a conversation, or {} if there is
-    none.
-
-    An `eval` that ends the rollout has no observation. Its tests passed if the patch was submitted.
-    """
+    none. An `eval` that ends the rollout has no observation. Its tests passed if the patch was submitted."""
     found, waiting = "", list[str]()
     for message in messages:
         extra = message.get("extra") or {}

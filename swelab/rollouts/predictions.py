@@ -122,10 +122,7 @@ def collect(
 
 def shard_predictions(path: str | Path, names: Iterable[str]) -> dict[str, Prediction]:
     """Returns the predictions from the trajectories of one shard, keyed by instance id. names: the shard's
-    instances.
-
-    Raises InputError as `collect` does.
-    """
+    instances. Raises InputError as `collect` does."""
     return dict(collect(read_records([path], Trajectory), names, Spool()))
 
 

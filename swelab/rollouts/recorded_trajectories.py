@@ -63,10 +63,8 @@ def _swe_agent(path: Path, parts: Record) -> Rollout:
 
 
 def _row(path: Path, row: Record) -> Rollout:
-    """Returns the rollout in a row of a published set.
-
-    Rows do not say how the run ended, and most rows lack the submission.
-    """
+    """Returns the rollout in a row of a published set. Rows do not say how the run ended, and most rows lack
+    the submission."""
     name = path.name.removesuffix(ROW)
     if row["instance_id"] != name:
         raise Broken(f"of another instance: it is of {row['instance_id']}")
@@ -203,10 +201,8 @@ def _mini(path: Path, parts: Record) -> Rollout:
 
 
 def import_recordings(mine: list[str], recordings: dict[str, list[Path]]) -> Iterator[tuple[Rollout, str]]:
-    """Yields, for each instance in `mine`, the rollout and the reason why its recording was refused, or "".
-
-    A task without a usable recording has the outcome not_recorded, and the reason in its info.
-    """
+    """Yields, for each instance in `mine`, the rollout and the reason why its recording was refused, or "". A
+    task without a usable recording has the outcome not_recorded, and the reason in its info."""
     for name in mine:
         paths = recordings.get(name, [])
         try:

@@ -36,11 +36,8 @@ EXIT_STATUS = {RolloutEnd.SANDBOX_LOST: "SandboxLost", RolloutEnd.BUDGET_SPENT: 
 
 
 def rollout_key(task: Task, policy: Policy, scaffold: Record, weights: str, repo: str) -> str:
-    """Returns a hash of everything that a rollout depends on.
-
-    task: the task as the policy sees it, with the repair from the policy's recipe if there is one. scaffold:
-    all settings of the agent, as plain values.
-    """
+    """Returns a hash of everything that a rollout depends on. task: the task as the policy sees it, with the
+    repair from the policy's recipe if there is one. scaffold: all settings of the agent, as plain values."""
     return digest([task, rollout_slice(policy), scaffold, weights, repo])
 
 
@@ -95,9 +92,7 @@ def final(
     keyed: list[tuple[str, Task]], rows: Iterator[Trajectory], place: "RolloutPlace", paid: PaidRun
 ) -> Iterator[Trajectory]:
     """Yields the trajectories in `rows` unchanged, and deletes the paid turns of each finished rollout.
-
-    Raises BudgetSpent after the last trajectory if some rollouts wait for a higher budget.
-    """
+    Raises BudgetSpent after the last trajectory if some rollouts wait for a higher budget."""
     reasons = []
     for (key, _), row in zip(keyed, rows, strict=True):
         if place.is_paused(row):
@@ -121,10 +116,8 @@ def rollout_losses(policy: Policy, name: str) -> Losses[Trajectory]:
 
 
 def out_of_budget(reason: str, unpaid: int, total: int, policy: str, place: str) -> BudgetSpent:
-    """Returns the error for a shard with `unpaid` rollouts that need a higher budget.
-
-    place: a word for the message, which says what is kept.
-    """
+    """Returns the error for a shard with `unpaid` rollouts that need a higher budget. place: a word for the
+    message, which says what is kept."""
     return BudgetSpent(
         f"{reason}; {unpaid} of {total} rollouts of this shard are left: raise budget_dollars"
         f" of policy {policy} and run the same command; what is {place} is kept"
@@ -133,10 +126,8 @@ def out_of_budget(reason: str, unpaid: int, total: int, policy: str, place: str)
 
 @dataclass(frozen=True)
 class RolloutPlace:
-    """Makes the rollouts of one policy on a subset, on any machine; see `ray_workers.Place`.
-
-    repairs: maps instance ids to the repairs in a scripted policy's recipe.
-    """
+    """Makes the rollouts of one policy on a subset, on any machine; see `ray_workers.Place`. repairs: maps
+    instance ids to the repairs in a scripted policy's recipe."""
 
     policy_name: str
     policy: Policy

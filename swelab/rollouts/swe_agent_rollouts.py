@@ -86,9 +86,7 @@ def _attempt(
     run: Callable[[list[Task], Callable[[], None]], None], batch: "_Batch", todo: list[Task]
 ) -> None:
     """Runs the unfinished tasks in at most ATTEMPTS batches, and then records the remaining tasks as lost.
-
-    run: runs a batch, and regularly calls its second argument.
-    """
+    run: runs a batch, and regularly calls its second argument."""
     fault: AgentFailed | None = None
     for attempt in range(ATTEMPTS):
         before, fault = len(todo), None
@@ -142,9 +140,7 @@ class _Batch:
 
     def prepare(self, tasks: list[Task]) -> None:
         """Records the finished instances of an earlier run, and deletes the files of all other instances.
-
-        These are unfinished or lost, or were made with other settings.
-        """
+        These are unfinished or lost, or were made with other settings."""
         self.folder.mkdir(parents=True, exist_ok=True)
         kept = read_json(self._keys) if self._keys.exists() else {}
         for task in tasks:

@@ -47,10 +47,7 @@ class Runner:
     @contextmanager
     def opened(self) -> Iterator[tuple[Callable[[list[Task], Callable[[], None]], None], LastWords]]:
         """Yields a function that runs a batch of tasks, and a function that returns why the budget is spent,
-        or ''.
-
-        During the block, a checkpoint is served, or a gateway runs for a hosted model.
-        """
+        or ''. During the block, a checkpoint is served, or a gateway runs for a hosted model."""
         program, engine = find_program(), DockerEngine()
         reap(engine)
         folder = self.progress.with_suffix(".swe-agent").absolute()

@@ -12,11 +12,8 @@ TOKENS = {"prompt_tokens": "tokens_sent", "completion_tokens": "tokens_received"
 
 
 def usage_of(trajectory: Trajectory) -> Usage:
-    """Returns the usage of a trajectory.
-
-    A value that was not recorded is None. So is the cost of a model without a known price, which is recorded
-    as 0.
-    """
+    """Returns the usage of a trajectory. A value that was not recorded is None. So is the cost of a model
+    without a known price, which is recorded as 0."""
     turns = [each.get("extra") or {} for each in trajectory.messages if each.role == "assistant"]
     stats = trajectory.get("info", {}).get("model_stats") or {}
     calls = max(len(turns), _number(stats.get("api_calls")) or 0)

@@ -36,10 +36,8 @@ _DECODER = msgspec.json.Decoder(_Recording)
 
 
 def recordings(folder: str | Path) -> dict[str, list[Path]]:
-    """Returns the trajectory files below `folder`, sorted and keyed by instance id.
-
-    Raises InputError if there is no such folder, or if it contains no trajectory.
-    """
+    """Returns the trajectory files below `folder`, sorted and keyed by instance id. Raises InputError if
+    there is no such folder, or if it contains no trajectory."""
     found: dict[str, list[Path]] = {}
     if not Path(folder).is_dir():
         raise InputError("no such folder", folder, "a folder of recorded trajectories")
@@ -58,10 +56,7 @@ def one_run(
     runs_of: dict[str, list[Path]], folder: str | Path, runs: int, sample: int
 ) -> dict[str, list[Path]]:
     """Returns the recordings of run number `sample`. A run is a folder of <id>/<id>.traj. Runs are sorted by
-    name.
-
-    Raises InputError if the number of runs is not `runs`.
-    """
+    name. Raises InputError if the number of runs is not `runs`."""
     there = sorted({path.parent.parent for paths in runs_of.values() for path in paths})
     if len(there) != runs:
         told = shorten(", ".join(map(str, there)))

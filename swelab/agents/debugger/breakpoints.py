@@ -81,10 +81,8 @@ def moved(
 
 
 def better_line(source: str, line: int) -> tuple[str, int] | None:
-    """Returns (why pdb would not stop at a line as intended, a better line), or None if the line is fine.
-
-    The better line is 0 if there is no later statement.
-    """
+    """Returns (why pdb would not stop at a line as intended, a better line), or None if the line is fine. The
+    better line is 0 if there is no later statement."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):

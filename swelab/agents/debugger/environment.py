@@ -49,10 +49,8 @@ class DebuggerEnvironment(SandboxEnvironment):
         return f"python -m pytest --tb=short -sq {files}".rstrip()
 
     def execute(self, action: Record, cwd: str = "") -> Record:
-        """Executes one call. Returns {"output", "returncode", "exception_info", "seconds", "tool"}.
-
-        Raises Submitted, SandboxError, and LimitsExceeded after the recipe's maximum number of rewrites.
-        """
+        """Executes one call. Returns {"output", "returncode", "exception_info", "seconds", "tool"}. Raises
+        Submitted, SandboxError, and LimitsExceeded after the recipe's maximum number of rewrites."""
         tool, arguments = action["tool"], action["arguments"]
         self.counts[tool] += 1
         began = time.monotonic()

@@ -11,11 +11,8 @@ SLICE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a debugger.
-
-    output: the printed bytes. end: prompt (the mark came), timeout or exit. returncode, limit: after exit,
-    the exit code and the limit that caused the exit.
-    """
+    """The answer of a debugger. output: the printed bytes. end: prompt (the mark came), timeout or exit.
+    returncode, limit: after exit, the exit code and the limit that caused the exit."""
 
     output: bytes
     end: str
@@ -24,11 +21,8 @@ class Answer:
 
 
 def ask(session: Session, line: str | None, mark: bytes, seconds: float, most: int) -> Answer:
-    """Sends a line and waits for two marks, between which the debugger's report is.
-
-    most: number of bytes that are kept of the answer's head, and of its tail. Raises the errors of
-    `Session.say`.
-    """
+    """Sends a line and waits for two marks, between which the debugger's report is. most: number of bytes
+    that are kept of the answer's head, and of its tail. Raises the errors of `Session.say`."""
     deadline = time.monotonic() + seconds
     heard, said = b"", line
     while True:

@@ -57,11 +57,8 @@ class Pass:
 
 
 def read_keys(names: Sequence[str]) -> list[Key]:
-    """Returns the keys in the named environment variables.
-
-    If no variable is named, returns one key whose secret is None, for services without keys. Raises
-    InputError if a variable is not set.
-    """
+    """Returns the keys in the named environment variables. If no variable is named, returns one key whose
+    secret is None, for services without keys. Raises InputError if a variable is not set."""
     keys: dict[str, Key] = {}
     for name in names:
         found = [each.strip() for each in os.environ.get(name, "").split(SEPARATOR) if each.strip()]
@@ -90,10 +87,8 @@ class KeyRing:
     _next: int = 0
 
     def choose(self, current: Key | None) -> Key:
-        """Returns the key `current` if it is still usable, otherwise the next usable key.
-
-        Raises InputError if no key is usable.
-        """
+        """Returns the key `current` if it is still usable, otherwise the next usable key. Raises InputError
+        if no key is usable."""
         with self._changed:
             if current and not current.aside:
                 return current
@@ -138,10 +133,7 @@ class KeyRing:
 
     def slow(self, admitted: Pass, seconds: float | None) -> None:
         """Pauses a key for `seconds`. If that is None, the pause grows with each strike (exponential
-        back-off).
-
-        Call this before `leave`. Requests that were sent at the same time count as one strike.
-        """
+        back-off). Call this before `leave`. Requests that were sent at the same time count as one strike."""
         key, now = admitted.key, time.monotonic()
         if seconds is not None and seconds > LONGEST_PAUSE_SECONDS:
             self.set_aside(key, f"is asked to wait {seconds / 60:.0f} minutes")

@@ -12,9 +12,7 @@ from swelab.records import InputError, Record
 @dataclass
 class Bill:
     """One admitted call, as a context manager. A call whose end is unknown is billed at its worst-case cost.
-
-    call: the call's name in the ledger, or '' for a call without a known price.
-    """
+    call: the call's name in the ledger, or '' for a call without a known price."""
 
     ledger: Ledger
     price: Price | None

@@ -75,10 +75,8 @@ class Account:
 
 
 class Ledger:
-    """The ledger at `path`, for the threads of one process. budget: in dollars, or None for no limit.
-
-    Calls of ended processes are closed with their worst-case cost. Raises InputError if the file is damaged.
-    """
+    """The ledger at `path`, for the threads of one process. budget: in dollars, or None for no limit. Calls
+    of ended processes are closed with their worst-case cost. Raises InputError if the file is damaged."""
 
     def __init__(self, path: str | Path, budget: float | None, where: str = ""):
         self.path, self.where = Path(path), where

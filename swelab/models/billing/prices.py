@@ -19,11 +19,8 @@ RECIPE_KEYS = {"input": INPUT, "output": OUTPUT, "cached_input": CACHED, "cache_
 
 @dataclass(frozen=True)
 class CallTokens:
-    """Token counts of one call.
-
-    prompt: all prompt tokens. cached: prompt tokens that were read from a cache. written: prompt tokens that
-    were written to a cache.
-    """
+    """Token counts of one call. prompt: all prompt tokens. cached: prompt tokens that were read from a cache.
+    written: prompt tokens that were written to a cache."""
 
     prompt: int
     completion: int
@@ -64,11 +61,8 @@ def _count(holder: Any, name: str) -> int:
 
 
 class Price:
-    """Prices in dollars per token, under LiteLLM's names.
-
-    `<name>_above_<n>k_tokens` is the price for prompts longer than n thousand tokens. Source:
-    `model_prices_and_context_window_backup.json` of LiteLLM 1.103.
-    """
+    """Prices in dollars per token, under LiteLLM's names. `<name>_above_<n>k_tokens` is the price for prompts
+    longer than n thousand tokens. Source: `model_prices_and_context_window_backup.json` of LiteLLM 1.103."""
 
     def __init__(self, rates: Mapping[str, float]):
         self.rates = dict(rates)

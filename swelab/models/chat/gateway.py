@@ -82,18 +82,13 @@ class Gateway:
         self._last = time.monotonic()
 
     def alive(self) -> bool:
-        """Returns whether the program should continue.
-
-        This becomes False when the budget is spent and no call has been possible for LAST_CALLS_SECONDS.
-        """
+        """Returns whether the program should continue. This becomes False when the budget is spent and no
+        call has been possible for LAST_CALLS_SECONDS."""
         return not self.service.spent or time.monotonic() < self._last + LAST_CALLS_SECONDS
 
     def answer(self, body: Any) -> Record:
-        """Returns the chat completion for a request, in OpenAI's format.
-
-        Raises Refused for a malformed request, NotDone for an unsupported setting, and the errors of
-        `Service.answer`.
-        """
+        """Returns the chat completion for a request, in OpenAI's format. Raises Refused for a malformed
+        request, NotDone for an unsupported setting, and the errors of `Service.answer`."""
         history, offer = read_call(body, self.service.sampling)
         turn = self.service.answer(history, self._talk(history, offer), lambda _: None)
         self._last = time.monotonic()
@@ -120,10 +115,8 @@ class Gateway:
 
 
 def read_call(body: Any, sampling: Sampling) -> tuple[list[Record], Record]:
-    """Returns (messages with text contents, offered tools) of a request. Raises Refused, NotDone.
-
-    sampling: settings of the policy, which a request may repeat.
-    """
+    """Returns (messages with text contents, offered tools) of a request. Raises Refused, NotDone. sampling:
+    settings of the policy, which a request may repeat."""
     messages = body.get("messages") if isinstance(body, dict) else None
     if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
         raise Refused("a request without messages; expected OpenAI's chat completions")
@@ -179,10 +172,8 @@ def litellm_registry(service: Service, name: str) -> Record:
 
 @contextmanager
 def open_gateway(service: Service, name: str) -> Iterator[Endpoint]:
-    """Runs a `Gateway` on the loopback interface during the block, and yields its address and token.
-
-    At the end, the block waits for running calls, because they are paid for.
-    """
+    """Runs a `Gateway` on the loopback interface during the block, and yields its address and token. At the
+    end, the block waits for running calls, because they are paid for."""
     gateway = Gateway(service, name)
     with ThreadPoolExecutor(AT_ONCE, "gateway") as threads, in_background(_door(gateway, threads)) as url:
         yield Endpoint(f"{url}/v1", gateway.token, name, gateway.alive)

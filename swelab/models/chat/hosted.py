@@ -70,11 +70,8 @@ class Talk:
 
 @dataclass
 class Service:
-    """A hosted model that the threads of a process share.
-
-    cache_last: number of last messages that are marked for the prompt cache, in addition to the first
-    message.
-    """
+    """A hosted model that the threads of a process share. cache_last: number of last messages that are marked
+    for the prompt cache, in addition to the first message."""
 
     model: str
     sampling: Sampling
@@ -139,10 +136,8 @@ class Service:
         return answer
 
     def _call(self, history: list[Record], talk: Talk, admitted: Pass, keep: Keep) -> HostedAnswer:
-        """Sends one request and bills it. If the service reports a rate limit, the key is slowed down.
-
-        Raises CallFault.
-        """
+        """Sends one request and bills it. If the service reports a rate limit, the key is slowed down. Raises
+        CallFault."""
         answer = None
         try:
             with self._admit(talk.most(history)) as bill:
@@ -230,9 +225,7 @@ def ended(fault: CallFault, address: str) -> Fault:
 
 def marked(history: list[Record], last: int) -> list[Record]:
     """Returns messages with marks for Anthropic's prompt cache on the first and the `last` newest messages.
-
-    Anthropic caches the prompt up to each mark.
-    """
+    Anthropic caches the prompt up to each mark."""
     chosen = {0, *range(max(0, len(history) - last), len(history))}
     mark = {"cache_control": {"type": "ephemeral"}}
     return [

@@ -71,10 +71,8 @@ def client() -> httpx.Client:
 
 
 def show_refusal(response: httpx.Response) -> None:
-    """Corrects the status of a response with status 200 that contains only an error.
-
-    Otherwise client libraries would lose the service's message.
-    """
+    """Corrects the status of a response with status 200 that contains only an error. Otherwise client
+    libraries would lose the service's message."""
     if response.status_code == 200 and "json" in response.headers.get("content-type", ""):
         response.read()
         try:

@@ -171,10 +171,8 @@ def failures(policy: ScriptedPolicy, task: Task) -> tuple[bool, bool]:
 
 
 class ScriptedModel(TextModel):
-    """The script for one task, with mini-swe-agent's Model protocol.
-
-    Its messages contain no times, so the same script on the same task gives the same bytes.
-    """
+    """The script for one task, with mini-swe-agent's Model protocol. Its messages contain no times, so the
+    same script on the same task gives the same bytes."""
 
     timed = False
 

@@ -37,10 +37,8 @@ Given = TypeVar("Given")
 
 
 def broke_off(reason: Any) -> bool:
-    """Returns whether an answer's finish reason means that the service gave up before the end.
-
-    Services use different words for this (`error`, `network_error`, `aborted`).
-    """
+    """Returns whether an answer's finish reason means that the service gave up before the end. Services use
+    different words for this (`error`, `network_error`, `aborted`)."""
     return bool(_GIVEN_UP.search(str(reason)))
 
 
@@ -54,10 +52,8 @@ class Answer(NamedTuple):
 
 
 class ChatModel(TextModel):
-    """A model behind an OpenAI-compatible endpoint.
-
-    sampling: temperature, top_p, max_tokens, seed, and optionally stop and thinking.
-    """
+    """A model behind an OpenAI-compatible endpoint. sampling: temperature, top_p, max_tokens, seed, and
+    optionally stop and thinking."""
 
     def __init__(self, endpoint: Endpoint, scaffold: MiniLoop, sampling: Record):
         super().__init__(scaffold, endpoint.model, sampling)
@@ -159,10 +155,8 @@ def _reason(error: Exception) -> str:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Returns whether the same request may succeed later.
-
-    This holds without a connection, and for a timeout, 408, 409, 429, 5xx, or a response that is not JSON.
-    """
+    """Returns whether the same request may succeed later. This holds without a connection, and for a timeout,
+    408, 409, 429, 5xx, or a response that is not JSON."""
     import openai
 
     if isinstance(error, openai.APIConnectionError | json.JSONDecodeError):

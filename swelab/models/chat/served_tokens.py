@@ -17,10 +17,8 @@ class ServedTokens:
         self._endpoint, self._engine = endpoint, open_engine(endpoint.engine)
 
     def generate(self, prompt: Sequence[int], sampling: Record) -> TokenTurn:
-        """Samples one turn. Retries requests with temporary faults.
-
-        Raises ServingError if our server has ended, and ModelLost, ContextLimit, InputError.
-        """
+        """Samples one turn. Retries requests with temporary faults. Raises ServingError if our server has
+        ended, and ModelLost, ContextLimit, InputError."""
         path, body = self._engine.token_request(prompt, sampling)
         address = self._endpoint.url.removesuffix("/v1") + path
         service: Any = client(self._endpoint.url, self._endpoint.api_key)

@@ -84,9 +84,6 @@ class TextModel:
 
     def serialize(self) -> Record:
         """Returns facts about the model for the trajectory, in mini-swe-agent's layout: name, sampling,
-        class.
-
-        Addresses and keys of services are excluded, because they do not affect answers.
-        """
+        class. Addresses and keys of services are excluded, because they do not affect answers."""
         sampling = {"sampling": self.sampling} if self.sampling else {}
         return {"info": {"config": {"model": self.name, **sampling, "model_type": type(self).__name__}}}

@@ -21,10 +21,8 @@ _NONE = ("null", "None", "none", "")
 
 
 class ToolForm:
-    """Calls of tools that are defined as in the chat-completion API; see `turn_form.Form`.
-
-    Only a turn's last call is run. With `api`, all calls are run, in order.
-    """
+    """Calls of tools that are defined as in the chat-completion API; see `turn_form.Form`. Only a turn's last
+    call is run. With `api`, all calls are run, in order."""
 
     def __init__(
         self,

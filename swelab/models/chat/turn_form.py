@@ -35,10 +35,8 @@ class Form(Protocol):
         ...
 
     def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
-        """Returns the actions of a turn, parsed from its text or its tool calls.
-
-        Raises FormatError if the turn has no action.
-        """
+        """Returns the actions of a turn, parsed from its text or its tool calls. Raises FormatError if the
+        turn has no action."""
         ...
 
     def show(self, message: Record, outputs: list[Record], variables: Record, timed: bool) -> list[Record]:
@@ -48,10 +46,8 @@ class Form(Protocol):
 
 
 class RefusedTurns:
-    """Counts consecutive turns without a command, over all rollouts of a process. Thread-safe.
-
-    Calls `warn` once, with one line, after `MOST` such turns in a row.
-    """
+    """Counts consecutive turns without a command, over all rollouts of a process. Thread-safe. Calls `warn`
+    once, with one line, after `MOST` such turns in a row."""
 
     MOST = 5
 

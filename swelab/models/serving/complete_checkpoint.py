@@ -122,19 +122,15 @@ def _default(templates: Any, where: Path) -> str:
 
 
 def longest_context(checkpoint: Path, base: Path | None, wish: int) -> int:
-    """Returns the smaller of `wish` and the model's own context length, in tokens.
-
-    Raises InputError if there is no config.json.
-    """
+    """Returns the smaller of `wish` and the model's own context length, in tokens. Raises InputError if there
+    is no config.json."""
     longest: int = _config(checkpoint, base)[0].get("max_position_embeddings", wish)
     return min(wish, longest)
 
 
 def vocabulary(checkpoint: Path, base: str | Path | None) -> int:
-    """Returns the number of rows of the embedding. Token ids are smaller than this number.
-
-    Raises InputError if there is no usable config.json.
-    """
+    """Returns the number of rows of the embedding. Token ids are smaller than this number. Raises InputError
+    if there is no usable config.json."""
     config, path = _config(checkpoint, base)
     inner = config.get("text_config")
     rows = config.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else None)

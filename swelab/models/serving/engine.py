@@ -84,10 +84,8 @@ class Engine(Protocol):
     """Maps each allowed path to the schema of its requests. The gate rejects all other requests."""
 
     def program(self, settings: ServerSettings, port: int) -> Program:
-        """Returns the command that starts a server at `port`.
-
-        Raises InputError for an unusable adapter, and ServingError if the engine is not installed.
-        """
+        """Returns the command that starts a server at `port`. Raises InputError for an unusable adapter, and
+        ServingError if the engine is not installed."""
         ...
 
     def gpu_options(self, count: int, first: int) -> tuple[str, ...]:
@@ -113,11 +111,8 @@ class Engine(Protocol):
         ...
 
     def replace_weights(self, url: str, admin_key: str, weights: Weights, in_turns: bool = False) -> None:
-        """Makes the server at `url` (without /v1) serve new weights. Raises ServingError.
-
-        in_turns: whether running turns continue with the new weights. Otherwise they first finish with the
-        old weights.
-        """
+        """Makes the server at `url` (without /v1) serve new weights. Raises ServingError. in_turns: whether
+        running turns continue with the new weights. Otherwise they first finish with the old weights."""
         ...
 
 

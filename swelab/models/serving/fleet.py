@@ -41,10 +41,8 @@ class Fleet:
         self._keeper: threading.Thread | None = None
 
     def await_first(self) -> list[Endpoint]:
-        """Waits until all servers are up, and returns their endpoints.
-
-        Raises the error of a server that fails.
-        """
+        """Waits until all servers are up, and returns their endpoints. Raises the error of a server that
+        fails."""
         with self.changed:
             self.changed.wait_for(
                 lambda: any(s.fault for s in self.servers) or all(s.endpoint for s in self.servers)
@@ -121,10 +119,8 @@ class Fleet:
         return f"{self.gate.url}/v1"
 
     def _keep_gate(self, gate: GateProcess) -> None:
-        """Restarts the gate whenever it dies, until `end`.
-
-        Raises ServingError after GATE_STARTS failures in a row.
-        """
+        """Restarts the gate whenever it dies, until `end`. Raises ServingError after GATE_STARTS failures in
+        a row."""
         failed = 0
         while not self._ended.wait(0.5):
             if gate.alive():

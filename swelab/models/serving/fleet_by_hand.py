@@ -39,11 +39,8 @@ STARTS = 5
 
 @dataclass(frozen=True)
 class Front:
-    """The address of a fleet.
-
-    key_env: environment variable with the token. token, log: files to which the token and the log are
-    written. settings: as for `open_fleet`.
-    """
+    """The address of a fleet. key_env: environment variable with the token. token, log: files to which the
+    token and the log are written. settings: as for `open_fleet`."""
 
     name: str
     host: str = "127.0.0.1"
@@ -55,10 +52,8 @@ class Front:
 
 
 def serve_fleet_by_hand(weights: Path, job: Job, front: Front) -> None:
-    """Serves on the nodes of `job` until Ctrl-C. `front.settings` are the settings of `open_fleet`.
-
-    Raises InputError before anything starts, and ServingError if a server does not start or restart.
-    """
+    """Serves on the nodes of `job` until Ctrl-C. `front.settings` are the settings of `open_fleet`. Raises
+    InputError before anything starts, and ServingError if a server does not start or restart."""
     key, began = chosen_key(front.key_env, front.host), time.monotonic()
     check_free(front.token)
     with (
@@ -111,10 +106,8 @@ def gate_by_hand(weights: Path, urls: Sequence[str], front: Front) -> None:
 
 @contextmanager
 def open_gate(weights: Path, urls: Sequence[str], key: str, front: Front) -> Iterator[Endpoint]:
-    """Runs a gate in front of the servers at `urls` during the block, and restarts it if it dies.
-
-    key: token of the servers and of the gate. Raises InputError without addresses, and ServingError.
-    """
+    """Runs a gate in front of the servers at `urls` during the block, and restarts it if it dies. key: token
+    of the servers and of the gate. Raises InputError without addresses, and ServingError."""
     bases = [url.rstrip("/").removesuffix("/v1") for url in urls]
     if not bases or not all(base.startswith(("http://", "https://")) for base in bases):
         raise InputError("--behind", ", ".join(urls) or "nothing", "addresses such as http://host:30001")

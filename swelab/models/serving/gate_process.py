@@ -25,11 +25,8 @@ LIBRARY = str(Path(__file__).resolve().parents[3])
 
 @dataclass(frozen=True)
 class GateSettings:
-    """The address of a gate, the token for its clients, and its engines with their key.
-
-    names: the models that the gate lists. context_length: in tokens. vocabulary: valid token ids are smaller
-    than this.
-    """
+    """The address of a gate, the token for its clients, and its engines with their key. names: the models
+    that the gate lists. context_length: in tokens. vocabulary: valid token ids are smaller than this."""
 
     host: str
     port: int | None
@@ -44,10 +41,8 @@ class GateSettings:
 
 
 class GateProcess:
-    """A running gate. `url` is its address without /v1. A restart keeps the port.
-
-    Create and restart it in a thread that outlives it. Raises ServingError.
-    """
+    """A running gate. `url` is its address without /v1. A restart keeps the port. Create and restart it in a
+    thread that outlives it. Raises ServingError."""
 
     def __init__(self, settings: GateSettings, log: Path):
         self.settings, self.log = settings, log
@@ -91,10 +86,8 @@ class GateProcess:
             time.sleep(POLL_SECONDS)
 
     def set_up(self, up: Sequence[bool] = ()) -> None:
-        """Tells the gate which engines are up, so that only these engines get requests.
-
-        Without `up`, sends the last list again.
-        """
+        """Tells the gate which engines are up, so that only these engines get requests. Without `up`, sends
+        the last list again."""
         with self._lock:
             self._up = list(up) or self._up
             with suppress(OSError):  # the gate has died: its restart repeats the list

@@ -28,10 +28,8 @@ class Strict(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=Tru
 
 
 class MessagePart(Struct, omit_defaults=True, kw_only=True):
-    """A part of a conversation. Unknown fields are ignored.
-
-    Clients send earlier responses back with extra fields (`annotations`, `provider_specific_fields`).
-    """
+    """A part of a conversation. Unknown fields are ignored. Clients send earlier responses back with extra
+    fields (`annotations`, `provider_specific_fields`)."""
 
 
 class StreamOptions(Strict, kw_only=True):
@@ -48,10 +46,8 @@ class Format(Strict, kw_only=True):
 
 
 class TextPart(MessagePart, kw_only=True):
-    """A text in a message.
-
-    Images and audio are rejected, because an engine would fetch any URL that a client sends.
-    """
+    """A text in a message. Images and audio are rejected, because an engine would fetch any URL that a client
+    sends."""
 
     type: Literal["text"]
     text: str

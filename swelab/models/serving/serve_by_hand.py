@@ -50,10 +50,8 @@ def serve_by_hand(weights: Path, *, token: Path, key_env: str, host: str, log: P
 
 
 def chosen_key(key_env: str, host: str) -> str:
-    """Returns the key in an environment variable, or a random key if the variable is not set.
-
-    Raises InputError if the key is short and other machines can reach the server.
-    """
+    """Returns the key in an environment variable, or a random key if the variable is not set. Raises
+    InputError if the key is short and other machines can reach the server."""
     key = os.environ.get(key_env, "") if key_env else ""
     if key and not is_loopback(host) and len(key) < SHORTEST_KEY:
         what = f"the key in ${key_env} has {len(key)} characters and the server listens on {host}"
@@ -70,10 +68,7 @@ def is_loopback(host: str) -> bool:
 
 def further_options(text: str, engine: str = DEFAULT_ENGINE, gpus: int = 1) -> list[str]:
     """Returns options of an engine: the options for `gpus` GPUs, then the options in `text`, split as a shell
-    does.
-
-    Raises InputError for a reserved option or an unclosed quote.
-    """
+    does. Raises InputError for a reserved option or an unclosed quote."""
     chosen = open_engine(engine)
     try:
         options = shlex.split(text)
@@ -87,19 +82,15 @@ def further_options(text: str, engine: str = DEFAULT_ENGINE, gpus: int = 1) -> l
 
 
 def check_free(token: Path) -> None:
-    """Raises InputError if a running server uses the token file.
-
-    Call this before starting a server, because a start takes minutes.
-    """
+    """Raises InputError if a running server uses the token file. Call this before starting a server, because
+    a start takes minutes."""
     if token.exists():
         hold(token).close()
 
 
 def hold(path: Path) -> IO[bytes]:
-    """Opens `path` with mode 0600 and locks it until it is closed. The content is kept.
-
-    Raises InputError if another server holds the lock, or if the file cannot be written.
-    """
+    """Opens `path` with mode 0600 and locks it until it is closed. The content is kept. Raises InputError if
+    another server holds the lock, or if the file cannot be written."""
     while True:
         try:
             stream = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")

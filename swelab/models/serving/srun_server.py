@@ -28,10 +28,7 @@ POLL_SECONDS = 0.2
 @contextmanager
 def serve_on(node: Node, gpus: int, settings: Record, ending: Callable[[], bool]) -> Iterator[Endpoint]:
     """Runs `serve` on another node during the block. The server sees all `gpus` of the job, and `settings`
-    select some.
-
-    Raises ServingError with the message from the node.
-    """
+    select some. Raises ServingError with the message from the node."""
     log = Path(settings["log"]).with_suffix(".srun.log")
     command = ["srun", f"--jobid={os.environ['SLURM_JOB_ID']}", "--nodes=1", "--ntasks=1", "--overlap"]
     command += [f"--nodelist={node.name}", "--mem=0", "--quiet", *([f"--gpus={gpus}"] if gpus else [])]

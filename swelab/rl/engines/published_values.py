@@ -187,10 +187,8 @@ class Difference:
 
 
 def differences(name: str, configs: Path = recipes.CONFIGS) -> list[Difference]:
-    """Returns the values of a recipe that differ from the published values.
-
-    Raises InputError if the recipe is unusable, and KeyError if there is no published script for `name`.
-    """
+    """Returns the values of a recipe that differ from the published values. Raises InputError if the recipe
+    is unusable, and KeyError if there is no published script for `name`."""
     recipe = recipes.named(RL, name, configs)
     said = recipe.plain() | {"verl": recipe.cluster.plain()}
     said["scaffold"] = recipes.named(SCAFFOLD, recipe.scaffold, configs).plain()

@@ -196,11 +196,8 @@ def _template_of(checkpoint: str) -> TokenTemplate:
 
 
 async def generate(args: Namespace, sample: Any, sampling_params: Record) -> Any:
-    """Fills the sample with a rollout and its reward.
-
-    Returns the sample, or a list of samples if the rollout has several sequences. Raises InputError,
-    ServingError, BackendMissing.
-    """
+    """Fills the sample with a rollout and its reward. Returns the sample, or a list of samples if the rollout
+    has several sequences. Raises InputError, ServingError, BackendMissing."""
     place, stopped = await asyncio.to_thread(workplace), threading.Event()
     told = (args, sample, dict(sampling_params), stopped)
     try:
@@ -213,10 +210,8 @@ async def generate(args: Namespace, sample: Any, sampling_params: Record) -> Any
 
 
 def told_reward(args: Namespace, done: RolledOut, place: Workplace) -> Any:
-    """Returns the reward in the form that `--reward-key` needs.
-
-    This is a number without the flag, and {key: reward, "acc": resolved} with the flag.
-    """
+    """Returns the reward in the form that `--reward-key` needs. This is a number without the flag, and {key:
+    reward, "acc": resolved} with the flag."""
     reward = 0.0 if is_lost(done) else place.reward(done.grade)
     if not (key := getattr(args, "reward_key", None)):
         return reward
@@ -270,9 +265,7 @@ async def reward_func(args: Namespace, sample: Any, **_: Any) -> Any:
 
 
 def whole_group(args: Namespace, group: list[Any], **_: Any) -> bool:
-    """Returns whether a group is complete, with no lost rollout.
-
-    The reward of a lost rollout would shift the baseline of the other rollouts.
-    """
+    """Returns whether a group is complete, with no lost rollout. The reward of a lost rollout would shift the
+    baseline of the other rollouts."""
     flat = [each for entry in group for each in (entry if isinstance(entry, list) else [entry])]
     return not any(each.status is type(each).Status.ABORTED for each in flat)

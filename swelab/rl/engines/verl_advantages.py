@@ -27,11 +27,8 @@ MODES = ("sync", "separate_async")
 
 @dataclass(frozen=True)
 class Rows:
-    """Facts about the rows of a verl batch.
-
-    trained: number of trained tokens of each row. sequences: name of the sequence that each row belongs to.
-    mode, horizon: see `token_weights`.
-    """
+    """Facts about the rows of a verl batch. trained: number of trained tokens of each row. sequences: name of
+    the sequence that each row belongs to. mode, horizon: see `token_weights`."""
 
     trained: list[int]
     sequences: list[str]
@@ -64,20 +61,14 @@ def advantages(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> 
 
 
 def sequence_of(key: str, weigh: str) -> str:
-    """Returns the name of the sequence that a row belongs to.
-
-    This is the rollout's name, or with `weigh: sequence` the row's own key. key: the row's key,
-    `uid_session_number`.
-    """
+    """Returns the name of the sequence that a row belongs to. This is the rollout's name, or with `weigh:
+    sequence` the row's own key. key: the row's key, `uid_session_number`."""
     return key.rpartition("_")[0] if weigh == "rollout" else key
 
 
 class OurWeights:
     """Mixin for verl's trainer classes: weighs a batch and divides it into optimizer steps as our trainer
-    does.
-
-    Among the bases it must stand before verl's class.
-    """
+    does. Among the bases it must stand before verl's class."""
 
     config: Any
     parameter_sync_step: int

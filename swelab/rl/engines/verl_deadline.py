@@ -16,10 +16,8 @@ from swelab.cluster.slurm import SlurmError
 SAVE_SECONDS = 120.0
 """Assumed seconds for a checkpoint, until a first checkpoint has been timed."""
 MARGIN = 1.5
-"""Factor on the time that is reserved for the next step and its checkpoint.
-
-The factor is applied to the longest of the last `STEPS` steps plus the longest checkpoint so far.
-"""
+"""Factor on the time that is reserved for the next step and its checkpoint. The factor is applied to the
+longest of the last `STEPS` steps plus the longest checkpoint so far."""
 STEPS = 5
 _log = logging.getLogger(__name__)
 
@@ -41,10 +39,8 @@ def seconds_left() -> float | None:
 
 
 class Deadline:
-    """Decides after each step whether to save, from the durations of past steps and checkpoints.
-
-    left: returns the seconds until the job ends, or None. clock: returns seconds.
-    """
+    """Decides after each step whether to save, from the durations of past steps and checkpoints. left:
+    returns the seconds until the job ends, or None. clock: returns seconds."""
 
     def __init__(
         self,
@@ -75,10 +71,8 @@ class Deadline:
 
 
 class SavesInTime:
-    """Mixin for verl's trainer classes: saves a checkpoint when the job will end soon.
-
-    Among the bases it must stand before verl's class.
-    """
+    """Mixin for verl's trainer classes: saves a checkpoint when the job will end soon. Among the bases it
+    must stand before verl's class."""
 
     config: Any
     global_steps: int

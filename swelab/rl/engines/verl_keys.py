@@ -83,10 +83,7 @@ def overrides(recipe: Rl, files: RunFiles, places: int | None = None) -> list[st
 
 def too_few(recipe: Rl, places: int | None) -> str:
     """Returns a message if the pool has fewer sandbox places than the run has concurrent rollouts, otherwise
-    "".
-
-    places: number of sandboxes that the pool lends at once, or None if unknown.
-    """
+    "". places: number of sandboxes that the pool lends at once, or None if unknown."""
     if places is None or places >= recipe.rollouts.at_once:
         return ""
     what = f"rollouts.at_once {recipe.rollouts.at_once}, but the pool has {places} places"
@@ -182,10 +179,8 @@ def _trainer(recipe: Rl, files: RunFiles) -> Keys:
 
 
 def _mode(recipe: Rl) -> Keys:
-    """Returns settings for the trainer's mode.
-
-    They say whether the same GPUs train and serve, and how many steps rollouts may run ahead of the weights.
-    """
+    """Returns settings for the trainer's mode. They say whether the same GPUs train and serve, and how many
+    steps rollouts may run ahead of the weights."""
     verl, ahead, part = recipe.cluster, recipe.rollouts.ahead, "trainer.v1"
     if verl.mode == "sync":
         return {f"{part}.trainer_mode": "sync", f"{part}.sampler.sync_refill_failed_groups": True}

@@ -24,9 +24,7 @@ class SwelabLoop(AgentLoopBase):
 
     async def run(self, sampling_params: Record, **row: Any) -> Row | list[Row]:
         """Returns the rows of one rollout when its whole group is finished, or [] if nothing is trained.
-
-        Raises Fault if every further rollout would fail too. The run then ends.
-        """
+        Raises Fault if every further rollout would fail too. The run then ends."""
         if row["extra_info"]["held_out"]:
             found = validation_row(await self._validate(sampling_params, row), self._work.order.recipe)
         else:

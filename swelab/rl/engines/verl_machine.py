@@ -60,10 +60,8 @@ def surroundings(recipe: Rl) -> dict[str, str]:
 
 
 def logical_cpus(recipe: Rl) -> int:
-    """Returns the number of CPUs to announce to Ray for a node.
-
-    This is at least the number that verl requests, because verl's processes mostly wait.
-    """
+    """Returns the number of CPUs to announce to Ray for a node. This is at least the number that verl
+    requests, because verl's processes mostly wait."""
     verl = recipe.cluster
     return max(recipe.job.cpus, 4 * verl.gpus + verl.rollout.loops + 6)
 

@@ -22,11 +22,8 @@ AGENT = "swelab"
 
 @dataclass(frozen=True)
 class Order:
-    """All facts that verl's worker processes need about a training run. Paths are absolute.
-
-    loops: number of processes that make rollouts. folder: the run's folder, with the journals of all
-    rollouts.
-    """
+    """All facts that verl's worker processes need about a training run. Paths are absolute. loops: number of
+    processes that make rollouts. folder: the run's folder, with the journals of all rollouts."""
 
     recipe: Rl
     scaffold: Record
@@ -62,10 +59,8 @@ class Order:
         return self.folder / "journals" / f"{step:05d}" / f"{request.name}.jsonl"
 
     def validation_folder(self, steps: int) -> Path:
-        """Returns the folder of the validation after `steps` steps.
-
-        The folder differs if the validation tasks or their sampling differ.
-        """
+        """Returns the folder of the validation after `steps` steps. The folder differs if the validation
+        tasks or their sampling differ."""
         asked = self.recipe.validation
         name = digest([asked.temperature if asked else 0, list(self.held_out)])[:16]
         return self.folder / f"validation-{name}" / f"{steps:05d}"

@@ -50,10 +50,8 @@ class VerlEnded(Fault):
 def train_on_verl(
     recipe: Rl, start: Path, reads: Reads, folder: Path, reports: Reports | None = None
 ) -> Path:
-    """Trains on verl from the checkpoint `start` in `folder`, and returns the last checkpoint.
-
-    See `training_run.train_policy`. Raises Fault, InputError, VerlEnded.
-    """
+    """Trains on verl from the checkpoint `start` in `folder`, and returns the last checkpoint. See
+    `training_run.train_policy`. Raises Fault, InputError, VerlEnded."""
     check_tasks(recipe, reads.tasks, reads.held_out)
     stop_unless_fit(settled(recipe), start)
     run = VerlRun(settled(recipe), start.absolute(), absolute(reads), folder.absolute(), reports or Reports())
@@ -126,10 +124,8 @@ class VerlRun:
         return self.folder / "verl.log"
 
     def _prepare(self) -> None:
-        """Writes the files that verl reads.
-
-        A larger number of steps only appends rows, so a resumed run's position in the rows stays valid.
-        """
+        """Writes the files that verl reads. A larger number of steps only appends rows, so a resumed run's
+        position in the rows stays valid."""
         asked, ahead = self.recipe.rollouts, self.recipe.rollouts.ahead
         steps = self.recipe.train.steps + ahead + 2
         count = steps * asked.prompts
@@ -178,10 +174,8 @@ class VerlRun:
             shutil.rmtree((self.own / "private").read_text(), ignore_errors=True)
 
     def overrides(self, private: str, address: str) -> list[str]:
-        """Returns the overrides of verl's settings.
-
-        private: a folder with a short path, which is removed when the run ends. address: the address of Ray.
-        """
+        """Returns the overrides of verl's settings. private: a folder with a short path, which is removed
+        when the run ends. address: the address of Ray."""
         (self.own / "private").write_text(private)
         files = RunFiles(
             self.folder.name, self.start, self.own / "train.jsonl", self.own / "held-out.jsonl",

@@ -60,10 +60,8 @@ class Workplace:
         self._groups: dict[str, Gathering] = {}
 
     def request_of(self, number: int, session: int, held_out: bool) -> RolloutRequest:
-        """Returns the request for the rollout of a data row.
-
-        number: the prompt's number. session: the rollout's number in its group.
-        """
+        """Returns the request for the rollout of a data row. number: the prompt's number. session: the
+        rollout's number in its group."""
         task = self.order.held_out[number] if held_out else self.order.prompts.task(number)
         return RolloutRequest(number, session, task)
 

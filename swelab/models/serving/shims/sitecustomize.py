@@ -28,10 +28,8 @@ def set_start_method(method: str | None, force: bool = False) -> None:
 
 
 def unpin() -> None:
-    """Makes torch ignore `pin_memory`, which sglang's adapters request even on a CPU.
-
-    Pinned memory speeds up copies to a GPU. Without a GPU, torch raises an error.
-    """
+    """Makes torch ignore `pin_memory`, which sglang's adapters request even on a CPU. Pinned memory speeds up
+    copies to a GPU. Without a GPU, torch raises an error."""
     import torch
 
     def plain(make: Callable[..., object]) -> Callable[..., object]:
