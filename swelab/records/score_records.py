@@ -22,7 +22,7 @@ StatusCounts = Annotated[
         additionalProperties=False,
     ),
 ]
-"""Counts of attempts by verdict. Every verdict has a count, even if it is 0."""
+"""Maps each verdict to its number of attempts. Verdicts with the count 0 are included."""
 Difference = Annotated[float, Bounds(minimum=-1, maximum=1)]
 
 
@@ -35,7 +35,7 @@ class Benchmark(ClosedRecord):
 
 
 class CountedRate(ClosedRecord):
-    """A rate with its counts; the rate is null without attempts."""
+    """A rate with its counts. The rate is null if there are no attempts."""
 
     resolve_rate: Rate | None = field("resolved / total")
     interval: Interval | None = field("as of resolve_rate")
@@ -52,7 +52,7 @@ class Run(ClosedRecord):
 
 
 class Spread(ClosedRecord):
-    """Spread of the results of several runs."""
+    """How much the results of several runs vary."""
 
     sd: Number = field("standard deviation of the runs' rates")
     expected_sd: Number = field(
@@ -66,7 +66,7 @@ class Spread(ClosedRecord):
 
 
 class Estimate(ClosedRecord):
-    """An estimate for one k."""
+    """An estimate for one value of k in pass@k or pass^k."""
 
     rate: Rate = field("the estimate")
     interval: Interval = field("over tasks")
@@ -84,7 +84,7 @@ class Differences(ClosedRecord):
 
 
 class Detectable(ClosedRecord):
-    """True differences that this many runs would detect."""
+    """The smallest true differences that a given number of runs would detect."""
 
     power: Number = field("chance of finding them")
     runs: dict[str, Differences] = field("by number of runs of each policy")
@@ -166,7 +166,7 @@ class PolicyScore(ClosedRecord):
 
 
 class Score(PolicyScore):
-    """A policy's resolve rate on a benchmark, with every count behind it."""
+    """A policy's resolve rate on a benchmark, with every count behind the rate."""
 
     policy: str = field("who acted", minLength=1)
     subset: str = field("name of the benchmark", minLength=1)
@@ -181,7 +181,7 @@ class Score(PolicyScore):
 
 
 class Discordant(ClosedRecord):
-    """Pairs on which the two differ."""
+    """Pairs on which the two policies differ."""
 
     gained: Count = field("resolved by `to` alone; of several runs, more often by `to`")
     lost: Count = field("resolved by `from` alone; of several runs, more often by `from`")
@@ -202,7 +202,7 @@ class RunsCompared(ClosedRecord):
 
 
 class Comparison(ClosedRecord):
-    """Two policies on the same tasks."""
+    """A comparison of two policies on the same tasks."""
 
     from_policy: str = field("the first policy", alias="from")
     to_policy: str = field("the second policy", alias="to")
@@ -258,7 +258,7 @@ class FileBehind(ClosedRecord):
 
 
 class Evidence(TypedRecord):
-    """Everything behind the score. No other part of a score differs between two identical runs."""
+    """Everything behind the score. Two identical runs have scores that differ only in this record."""
 
     rule: str = field("the rule that wrote it")
     code: Code = field("which code ran")
@@ -271,8 +271,8 @@ class Evidence(TypedRecord):
 
 
 class VerifiedScore(BenchmarkResult):
-    """Scores of all policies, their paired comparison on the headline benchmark and the others, and
-    everything behind them."""
+    """The scores of all policies and their paired comparison, on the headline benchmark and on further
+    benchmarks, with all evidence."""
 
     others: list[BenchmarkResult] = field("the same for further benchmarks")
     manifest: Evidence = field(
