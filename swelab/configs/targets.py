@@ -1,6 +1,7 @@
-"""Explains targets that no rule makes: names the unknown part, and the nearest known name.
+"""Explains why no rule makes a target: names the unknown part of the path, and the nearest known name.
 
-Snakemake itself reports only that there is no rule. Most often a recipe's name in the path is misspelt.
+Snakemake itself reports only that there is no rule. The most frequent cause is a misspelt recipe name in the
+path.
 """
 
 import difflib
@@ -12,20 +13,20 @@ from swelab.configs import recipes
 from swelab.records import InputError
 
 NAMING = ("--forcerun", "-R", "--until", "-U", "--omit-from", "-O")
-"""Options of Snakemake whose values are names of rules."""
+"""Options of Snakemake whose values are rule names."""
 
 
 Find = Callable[[str], tuple[str, dict[str, str]] | None]
-"""`lineage.find`: the kind of a file and its names by wildcard."""
+"""The function `lineage.find`: maps a path to the kind of the file and its wildcard values."""
 
 
 def check_targets(
     targets: Iterable[str], rules: Sequence[Any], outputs: Mapping[str, Sequence[str]], find: Find
 ) -> None:
-    """Raises InputError for the first target that is not a rule's name, a rule's output or a file.
+    """Raises InputError for the first target that is not a rule name, a rule's output or an existing file.
 
-    rules: Snakemake's rules, with `name` and `products()`, whose patterns have `match(path)`. outputs: path
-    patterns by rule.
+    rules: Snakemake's rules, with `name` and `products()`, whose patterns have `match(path)`. outputs: maps a
+    rule to its path patterns.
     """
     names = [rule.name for rule in rules]
     for target in targets:
@@ -41,9 +42,9 @@ def check_targets(
 
 
 def with_variants(words: Sequence[str], rules: Iterable[Sequence[str]]) -> list[str]:
-    """A command line of Snakemake in which the variants of each rule follow the rule in a NAMING option.
+    """Adds the variants of each rule after the rule's name in the NAMING options of a Snakemake command line.
 
-    Variants are other rules that make the same files. rules: (name, names of its variants) of each rule.
+    Variants are other rules that make the same files. rules: (name, names of the variants ...) of each rule.
     """
     variants = {first: others for first, *others in rules}
     found, naming = list[str](), False
@@ -56,8 +57,8 @@ def with_variants(words: Sequence[str], rules: Iterable[Sequence[str]]) -> list[
 
 
 def _unknown_recipe(target: str, find: Find) -> str:
-    """Names the part of a target that is not a known recipe, if the other parts have the form of an
-    output."""
+    """Returns a hint if the target has the form of an output, but one of its names is not a known recipe.
+    Otherwise returns ""."""
     for kind, name in (find(target) or ("", {}))[1].items():
         if kind in recipes.FOLDERS and name not in (known := recipes.names(kind)):
             folder = recipes.CONFIGS / recipes.FOLDERS[kind]

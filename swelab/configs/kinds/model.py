@@ -1,4 +1,4 @@
-"""A base model: made here, or fetched."""
+"""Recipe of a base model: a model that swelab trains, downloads, or takes from a folder."""
 
 from typing import Annotated, Literal
 
@@ -30,7 +30,7 @@ class Train(Recipe):
 
 
 class DrillModel(Recipe):
-    """A small Qwen2, pre-trained on generated text about a drill repository."""
+    """A small Qwen2 model, pre-trained on generated text about a drill repository (a generated package)."""
 
     source: Literal["drill"]
     repo: str = Field(
@@ -52,7 +52,7 @@ class DrillModel(Recipe):
 
 
 class HubModel(Recipe):
-    """A published model of the Hugging Face hub."""
+    """A published model on the Hugging Face hub."""
 
     source: Literal["hub"]
     repository: str = Field(
