@@ -45,8 +45,8 @@ def tasks_slice(subset: Subset) -> Record:
 
 
 def validation_slice(subset: Subset) -> Record:
-    """Returns the settings of a subset that affect its validation. Returns {} for a part of another subset,
-    because its tasks are validated with that other subset."""
+    """Returns the settings of a subset that affect its validation. Returns {} for a part of a larger subset,
+    because its tasks are validated with the larger subset."""
     if subset.source == "attempted":
         return {}
     return subset.validation.plain() | ({"guard": subset.guard} if subset.guard != "whole" else {})
@@ -95,8 +95,9 @@ def service_of(policy: Policy) -> str:
 def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Experiment:
     """Loads the experiment `name`, and checks it and all recipes that it names.
 
-    Raises InputError if a recipe does not exist, a compared policy is not scored, a subset is both trained on
-    and scored, an evaluation set is used in training, or a subset is made from itself.
+    Raises InputError if a recipe does not exist, or if a compared policy is not scored. Raises InputError if
+    a subset is both trained on and scored, or is made from itself. Raises InputError if an evaluation set is
+    used in training.
     """
     path = recipes.path_of("experiment", name, configs)
     experiment = recipes.load(EXPERIMENT, path)
@@ -190,8 +191,8 @@ def attempts(name: str, configs: Path = recipes.CONFIGS) -> list[dict[str, str]]
 def check_attempts(name: str, subset: AttemptedSubset, configs: Path, below: tuple[str, ...]) -> None:
     """Checks a subset whose tasks are chosen by attempts.
 
-    Raises InputError if the policy does not exist or was trained on these tasks, or if no pass rate with its
-    samples is within the bounds. Also raises InputError if a service judges the tasks.
+    Raises InputError if the policy does not exist or was trained on these tasks, or if a service judges the
+    tasks. Raises InputError if no pass rate of the policy's samples is within the bounds.
     """
     check_policy(subset.policy, configs)
     policy, path = recipes.named(POLICY, subset.policy, configs), recipes.path_of("subset", name, configs)

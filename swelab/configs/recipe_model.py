@@ -50,7 +50,7 @@ class Recipe(BaseModel):
         for name, value in vars(made).items():
             if (
                 name not in values or value != values[name]
-            ):  # 0 and 0.0 are equal, but only one of them was written
+            ):  # 0 == 0.0, but the recipe has only one of the two forms
                 values[name] = value
         object.__setattr__(made, "__dict__", values)
         return made

@@ -32,7 +32,7 @@ FOLDERS = {kind.name: kind.folder for kind in RECIPE_KINDS.values() if kind.fold
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe YAML loader that rejects repeated keys (YAML silently uses the last), and reads `1e-4` as a
+    """A safe YAML loader that rejects repeated keys. (YAML silently uses the last value.) Reads `1e-4` as a
     number, as YAML 1.2 does."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -63,13 +63,13 @@ def read_yaml(path: str | Path) -> Any:
     """Reads a YAML file. Raises InputError with the line of an error."""
     try:
         found = yaml.load(read_text(path), Loader=_Loader)
-        json.dumps(found, default=str, skipkeys=True)  # refuses a value that contains itself
+        json.dumps(found, default=str, skipkeys=True)  # raises ValueError for a value that contains itself
         return found
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{path}, line {mark.line + 1}" if mark else str(path)
         raise InputError(f"not YAML: {error.problem}", where) from None
-    except (yaml.YAMLError, ValueError) as error:  # a control character, or an impossible date or number
+    except (yaml.YAMLError, ValueError) as error:  # for control characters, and impossible dates or numbers
         raise InputError(f"not YAML: {error}", path) from None
     except RecursionError:
         raise InputError("brackets nested too deeply", path, "a recipe of a few levels") from None
@@ -80,11 +80,11 @@ def load(kind: RecipeKind[T], path: str | Path) -> T: ...
 @overload
 def load(kind: str, path: str | Path) -> Record: ...
 def load(kind: Any, path: str | Path) -> Any:
-    """Loads, checks and completes the recipe at `path`. Returns a model if `kind` is a RecipeKind, and a
-    dictionary if `kind` is a name.
+    """Loads, checks and completes a recipe. Returns a model if `kind` is a RecipeKind, and a dictionary if it
+    is a name.
 
-    Raises InputError if the file is missing, the YAML is malformed, a key is unknown (with the nearest known
-    key), a key is missing, or a value has a wrong type or is out of range.
+    Raises InputError if the file is missing, the YAML is malformed, or a key is missing or unknown. The
+    message suggests the nearest known key. Raises InputError if a value has a wrong type or is out of range.
     """
     name = kind if isinstance(kind, str) else kind.name
     return _as_asked(kind, _loaded(name, str(path), _version(path)))

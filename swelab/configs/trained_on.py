@@ -1,5 +1,5 @@
-"""Finds the training data of policies: SFT recipes, the recipes from which they start, and the rollouts
-behind their rows."""
+"""Finds the training data of policies: SFT recipes, their start recipes, and the rollouts behind their
+rows."""
 
 import contextlib
 from collections.abc import Callable
@@ -65,8 +65,8 @@ def start_of(rl: str, find: Callable[[str], object], configs: Path = recipes.CON
 
 
 def trained(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
-    """Returns all SFT recipes behind an experiment: its own recipe, the recipes of its scored policies, and
-    the recipes from which these start."""
+    """Returns all SFT recipes behind an experiment: its own recipe, and the recipes of its scored policies.
+    Recipes from which these recipes start are included."""
     named = [experiment.sft]
     for weights in _scored_weights(experiment, configs):
         start = [weights, *(each.start for each in rewarded(weights, configs).values())][-1]
@@ -100,12 +100,12 @@ def _scored_weights(experiment: Experiment, configs: Path) -> list[str]:
 
 
 def training_runs(sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, str]]:
-    """Returns (policy, subset) of the rollouts that give an SFT recipe its rows.
+    """Returns (policy, subset) of the rollouts that give an SFT recipe its rows, in any experiment.
 
-    The result is independent of the experiment. It is the first of these that exists: the recipe's `sources`;
-    the expert of the experiments whose `sft` is this recipe; the expert of the experiments whose `sft` starts
-    from this recipe; the rollouts of the recipe from which this recipe starts. Raises InputError if there is
-    no expert, or if experiments name different experts.
+    These are the recipe's `sources`. Without `sources`, they are the expert's rollouts in experiments whose
+    `sft` is this recipe. If there are none, they are the expert's rollouts in experiments whose `sft` starts
+    from this recipe. If there are none, they are the rollouts for the recipe from which this recipe starts.
+    Raises InputError if there is no expert, or if experiments name different experts.
     """
     recipe = recipes.named(SFT, sft, configs)
     sources = recipe.sources or _experts(sft, configs)
@@ -124,7 +124,7 @@ def _experts(sft: str, configs: Path) -> list[Source]:
     experiments whose `sft` starts from this recipe."""
     own, below = list[Source](), list[Source]()
     for name in recipes.names("experiment", configs):
-        with contextlib.suppress(InputError):  # that experiment reports the fault when it is run
+        with contextlib.suppress(InputError):  # loading that experiment reports the error
             experiment = recipes.named(EXPERIMENT, name, configs)
             found = own if experiment.sft == sft else below
             if sft in lineage(experiment.sft, configs) and experiment.expert not in found:

@@ -53,7 +53,7 @@ def note_run(log: str, code: int) -> None:
 def machine_record() -> Record:
     """Describes this machine without its name: {"system", "processor", "cpus", "memory_gib", "gpus"}. cpus:
     number of CPUs that this process may use. gpus: names of the GPUs that this process may use."""
-    from swelab.machine import GIB, this_machine  # a pool's hosts lack psutil, and record no runs
+    from swelab.machine import GIB, this_machine  # pool hosts import this module without psutil
 
     facts = this_machine()
     processor = re.search(r"^model name\s*:\s*(.*)$", _cpuinfo(), flags=re.M)

@@ -31,7 +31,7 @@ class LiveArea:
         return self.console.width if self.console else 120
 
     def start(self, rows: Rows) -> None:
-        """Begins to draw."""
+        """Starts to draw the progress bars."""
         self.started = True
         if self.console:
             from rich.live import Live
@@ -58,7 +58,7 @@ class LiveArea:
             pass
 
     def stop(self) -> None:
-        """Removes the bars."""
+        """Removes the progress bars."""
         if self.live:
             self.live.stop()
 
@@ -102,7 +102,7 @@ def _table(rows: Rows, height: int) -> Any:
         left = ends(told.left if told else None)
         table.add_row(job.name, bar, f"{counted(told)}  {clock(job.seconds)}{left}".strip())
     more = f", {len(jobs) - room} more running" if len(jobs) > room else ""
-    # Not padded to the full width: otherwise text that the terminal itself writes (^C) would move lines.
+    # The text is not padded to the full width. Otherwise the ^C that a terminal prints would move lines.
     return Group(table, Text(whole + more, no_wrap=True, overflow="ellipsis"))
 
 

@@ -1,5 +1,4 @@
-"""Shows a workflow run in the terminal: a line for each finished job, a bar for each running job, and the
-result.
+"""Shows a workflow run in the terminal: finished jobs, a bar for each running job, and the result.
 
 The display replaces Snakemake's terminal handler, and receives the same messages. Jobs report their progress
 in a file next to their log (`console.Progress`). With --verbose, --quiet, or another --logger, Snakemake's
@@ -76,7 +75,7 @@ class Display(logging.Handler):
         self._shown: set[tuple[int, int]] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One message of Snakemake's."""
+        """Handles one log message of Snakemake."""
         try:
             event = str(getattr(record, "event", None) or "")
             known = getattr(self, f"_{event}", None) if event else None
@@ -136,7 +135,7 @@ class Display(logging.Handler):
 
     def _job_error(self, record: logging.LogRecord) -> None:
         job = self.jobs.pop(int(getattr(record, "jobid", -1)), None)
-        if job is None:  # Snakemake reports each failed job again at the end
+        if job is None:  # at its end, Snakemake reports each failed job again
             return
         logs = list(getattr(record, "log", [])) or ["none"]
         why = last_words(logs)

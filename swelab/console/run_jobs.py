@@ -84,8 +84,8 @@ class Job:
 
 
 class Forecast:
-    """Estimates the remaining time of a run from the durations of finished jobs of the same rules, in this
-    run and in earlier runs."""
+    """Estimates the remaining time of a run from durations of finished jobs, in this run and in earlier
+    runs."""
 
     def __init__(self, logs: Path):
         self.durations: dict[str, list[float]] = {}

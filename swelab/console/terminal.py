@@ -50,7 +50,7 @@ def run_script(main: Callable[[], int | None]) -> None:
     """
     log = os.environ.get("SWELAB_LOG", "")
     if module := getattr(sys.modules["__main__"], "__spec__", None):
-        sys.argv[0] = f"python -m {module.name}"  # the script's name in argparse's usage line
+        sys.argv[0] = f"python -m {module.name}"  # argparse's usage line shows this name
     share_with_group("results")
     code: object = 1
     try:
@@ -64,7 +64,7 @@ def run_script(main: Callable[[], int | None]) -> None:
 
 
 def _run(main: Callable[[], int | None], log: str) -> None:
-    """`run_script` without its note."""
+    """Runs `main` and exits, without recording the run."""
     try:
         if log and not _is_open(log):
             sys.stderr = Tee(sys.stderr, open(log, "w", encoding="utf-8"))
@@ -76,7 +76,7 @@ def _run(main: Callable[[], int | None], log: str) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except shutil.Error as error:  # of a whole tree: report only the first file's fault
+    except shutil.Error as error:  # copytree lists the errors of all files: report the first
         faults = error.args[0]
         fail(str(faults[0][-1] if isinstance(faults, list) else faults))
     except OSError as error:
@@ -117,8 +117,8 @@ class Progress:
     """Shows the progress of a job: instances done and in total, successes, rate, and time left.
 
     On a terminal one line is redrawn. Elsewhere a line is printed every `quiet_seconds` and at the end, so
-    that logs stay short. If SWELAB_PROGRESS is set, a workflow displays the job, and a JobProgress record is
-    also written every second, to the file with SUFFIX next to SWELAB_LOG.
+    that logs stay short. If SWELAB_PROGRESS is set, the job belongs to a workflow with a display. Then a
+    JobProgress record is also written every second, to the file with SUFFIX next to SWELAB_LOG.
     """
 
     def __init__(self, total: int, label: str, stream: TextIO | None = None, quiet_seconds: float = 30):
@@ -156,7 +156,7 @@ class Progress:
                 self._share(now)
 
     def close(self) -> None:
-        """Prints the last line."""
+        """Prints the final state and ends the line."""
         self._print(time.monotonic())
         self._share(time.monotonic())
         if self.live:

@@ -1,2 +1,2 @@
-"""Evaluates a model on a list of tasks, from one command to a score. Uses the packages rollouts, grading and
+"""Evaluates a model on a list of tasks, and writes a score. Uses the packages rollouts, grading and
 scores."""

@@ -1,6 +1,6 @@
 """Writes a readable folder for each attempt: `<instance_id>__<ts>/{traj.json, patch.diff, meta.json}`.
 
-File names and fields are those of the SWE-RL scripts. traj.json has the complete messages, so that
+The SWE-RL scripts use the same file names and fields. traj.json has the complete messages, so that
 mini-swe-agent's inspector can also open the file. No file contains a gold patch.
 """
 

@@ -22,8 +22,8 @@ from swelab.tasks.checkout import RepoStore
 
 @dataclass(frozen=True)
 class Item:
-    """One attempt at a task. sample: index of the attempt among the attempts at this task. key: key of the
-    attempt's rollout. result_key: key of the verdict, which also depends on the witness evidence."""
+    """One attempt at a task. sample: index of the attempt among the attempts at this task. key: the rollout's
+    key. result_key: the verdict's key, which also depends on the witness evidence."""
 
     task: Task
     sample: int

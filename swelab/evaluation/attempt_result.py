@@ -34,7 +34,7 @@ class AttemptResult(TypedRecord):
 
     @property
     def status(self) -> str:
-        """The verdict."""
+        """The status of the grade. infra_error if there is no grade."""
         return self.grade.status if self.grade else GradeEnd.INFRA_ERROR
 
     def row(self) -> Record:

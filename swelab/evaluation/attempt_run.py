@@ -140,13 +140,12 @@ class Desk:
 def attempts(
     plan: Plan, tasks: Sequence[Task], images: Mapping[str, Image], folders: AttemptFolders
 ) -> Iterator[AttemptResult]:
-    """Yields the attempts of all samples: sample 0 of every task in the order of `tasks`, then sample 1, and
-    so on.
+    """Yields the attempts: sample 0 of every task in the order of `tasks`, then sample 1, and so on.
 
     images: maps instance ids to images, for the tasks that run in an image. See `run_shard`. Raises
-    InputError if a repository archive does not exist, ServiceRefused, ServingError, BackendMissing, and
-    ShardLost if more than `plan.max_lost` attempts were lost to infrastructure. After any of these errors,
-    `finished` returns the attempts that are in the journal.
+    InputError if a repository archive does not exist, ServiceRefused, ServingError, and BackendMissing.
+    Raises ShardLost if more than `plan.max_lost` attempts were lost to infrastructure. After any of these
+    errors, `finished` returns the attempts that are in the journal.
     """
     with open_desk(plan, images, folders) as desk, Journal(plan.progress / "results.jsonl") as results:
         items = desk.keys.items(tasks)

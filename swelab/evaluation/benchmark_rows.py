@@ -1,5 +1,5 @@
-"""Reads the tasks of an evaluation from a file of rows in any known format, or from a data set on the hub. An
-unusable row is refused and the reason is recorded. The other rows are used."""
+"""Reads the tasks of an evaluation from a file in any known format, or from a data set on the hub. An
+unusable row is refused, and the reason is recorded. All usable rows are used."""
 
 import json
 import random
@@ -19,7 +19,7 @@ from swelab.tasks.harbor.harbor_source import read_rows
 from swelab.tasks.published_rows import lacks, read_row
 
 SHUFFLE_SEED = 42
-"""As of mini-swe-agent's runner."""
+"""The seed that mini-swe-agent's runner uses."""
 NEEDED = {"empty_patch": "field patch is empty", "empty_FAIL_TO_PASS": "field FAIL_TO_PASS is empty"}
 
 
@@ -151,13 +151,12 @@ def chosen(
     ids: Iterable[str] = (),
     shuffled: bool = False,
 ) -> list[Task]:
-    """Selects tasks: filters by `pattern` and `ids`, shuffles if `shuffled`, applies the slice `part`, keeps
-    `most`.
+    """Selects tasks by `pattern` and `ids`, shuffles them if asked, and then applies `part` and `most`.
 
-    pattern: regular expression that must match at the start of the id. part: "start:stop" or
-    "start:stop:step" as in Python. ids: keeps only these ids, if any are given. shuffled: uses a fixed seed.
-    most: 0 keeps all. Raises InputError if the slice or the pattern is malformed, an id is unknown, or no
-    task is left.
+    pattern: regular expression that must match at the start of the id. part: a slice as in Python,
+    "start:stop" or "start:stop:step". ids: if not empty, the only ids to keep. shuffled: shuffles with a
+    fixed seed. most: maximum number of tasks. 0 means all. Raises InputError if the slice or the pattern is
+    malformed, an id is unknown, or no task is left.
     """
     found, wanted = list(tasks), set(ids)
     if strangers := sorted(wanted - {task.instance_id for task in found}):

@@ -94,8 +94,9 @@ def decided_by(attempts: Sequence[AttemptResult], runs: VisibleRuns) -> str:
 def best_of(done: Sequence[AttemptResult], runs: VisibleRuns, samples: int) -> Record:
     """Counts the tasks that are resolved by the chosen attempts, with a confidence interval over tasks.
 
-    In the result, decided maps each way of choosing to a number of tasks. repair_tests_seen is the number of
-    tasks for which the visible tests include tests to repair, so that the choice uses a part of the verdict.
+    In the result, "decided" maps each way of choosing to a number of tasks. "repair_tests_seen" is the number
+    of tasks for which tests to repair are among the visible tests. For such a task the choice uses a part of
+    the verdict.
     """
     attempts = by_task(done)
     picked = {name: chosen(row, runs) for name, row in attempts.items()}

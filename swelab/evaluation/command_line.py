@@ -25,7 +25,7 @@ UNRECORDED = {"output_dir", "resume", "redo_existing", "check_only", "no_checks"
 
 
 def parsed(about: str, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options."""
+    """Parses the command-line options."""
     parser = argparse.ArgumentParser(
         description=about,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -160,7 +160,8 @@ def recorded_options(args: argparse.Namespace) -> Record:
 
 
 def without_secret(text: str) -> str:
-    """Removes user, password and query from an address; returns any other text unchanged."""
+    """Removes user, password and query from an address. Any text that is not an address is returned
+    unchanged."""
     parts = urlsplit(text) if "://" in text else None
     if not parts:
         return text

@@ -29,8 +29,8 @@ UNUSED = {
     *("history_cutoff", "log_prompt_response_pairs", "memory_size", "random_seed"),
     *("reset_prompt_history_after_rewrite", "save_patch", "use_conversational_prompt"),
 }
-"""Keys that have no effect: conversations are always kept whole, tasks are always in the order of the data
-set, and patches are always saved."""
+"""Keys that have no effect. Conversations are always kept whole, tasks are in the order of the data set, and
+patches are saved."""
 ENVIRONMENT = {"data_path", "entrypoint", "persistent_breakpoints", "run_timeout"}
 ENVIRONMENT_UNUSED = {
     *(

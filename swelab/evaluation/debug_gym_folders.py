@@ -139,7 +139,7 @@ def message_row(message: Record) -> Record:
 
 
 def log_lines(log: Sequence[Record], done: AttemptResult) -> Iterator[str]:
-    """The lines of debug_gym.log."""
+    """Yields the lines of debug_gym.log."""
     for step in log:
         action = step["action"]
         yield f"step {step['step_id']}: {action['name'] or 'no call'} {json.dumps(action['arguments'])}"

@@ -52,11 +52,11 @@ class Force(StrEnum):
 def run_configuration(
     request: RunRequest, root: Path, force: Force = Force.NONE, most: int = 0
 ) -> tuple[list[str], int]:
-    """Runs the unfinished problems. Returns (lines of summary.txt, number of problems whose status is
+    """Runs the unfinished problems. Returns (lines of summary.txt, number of problems with the status
     "error").
 
     root: root folder of the swelab clone. most: maximum number of problems to run. 0 means all. Raises
-    InputError and Fault. In both cases summary.txt lists the problems that are finished.
+    InputError and Fault. If an evaluation fails, summary.txt still lists the problems that are finished.
     """
     settings = read_settings(request)
     runs = run_folder(settings)

@@ -46,10 +46,8 @@ def is_debugging(source: Source) -> bool:
 def debugging_tasks(
     plan: Plan, choose: Callable[[Sequence[Task]], list[Task]]
 ) -> tuple[Benchmark, list[Task]]:
-    """Returns (the rows of the plan's source, the chosen tasks that can be used). Raises InputError, Fault.
-
-    A row is refused with a reason if it cannot be read, or if none of its tests fails on the unrepaired code.
-    """
+    """Returns (the rows of the plan's source, the chosen tasks that can be used). Raises InputError, Fault. A
+    row is refused with a reason if it is unreadable, or if all its tests pass on the unrepaired code."""
     benchmark, found = _read(plan.source)
     named = [Task.of({"instance_id": name}) for name in found]
     picked = [found[task.instance_id] for task in choose(named)]

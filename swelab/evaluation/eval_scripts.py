@@ -38,11 +38,11 @@ tests=$?
 
 
 def with_script(task: Task) -> Task:
-    """Returns the row with an eval script whose exit code is the exit code of the tests. A row without its
-    own script also gets log_parser.
+    """Returns the row with an eval script whose exit code is the exit code of the tests.
 
-    Raises InputError if the row's own script is empty, is not valid bash or cannot fail, or if no script can
-    be made because the row is not a SWE-bench row.
+    If the script is made here, the row also gets `log_parser`. Raises InputError if the row's own script is
+    empty, is not valid bash or cannot fail. Raises InputError if the row has no script and is not a SWE-bench
+    row.
     """
     where = task.instance_id
     if "eval_script" in task:

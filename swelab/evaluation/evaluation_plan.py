@@ -123,8 +123,8 @@ def policy_of(
 
 
 def _served(folder: Path) -> Record:
-    """Returns the settings of a policy that serves a folder of weights on this machine, with as many servers
-    as its GPUs allow."""
+    """Returns the settings of a policy that serves a folder of weights on this machine with as many servers
+    as fit."""
     gpus = machine.gpus()
     length = longest_context(folder, None, LONGEST_CONTEXT)
     return {

@@ -51,9 +51,9 @@ def evaluate(
 
     choose: selects the tasks to attempt. dry: only checks. redo: repeats the finished attempts at the chosen
     tasks. written: makes the object that writes the attempts' folders. Raises InputError if no row is usable
-    or the folder belongs to another evaluation. Raises Fault if a check fails, the model's service refuses
-    requests, or too many attempts were lost (a table is printed first). After a Fault during the attempts,
-    the files contain the finished attempts.
+    or the folder belongs to another evaluation. Raises Fault if a check fails, or if the model's service
+    refuses requests. Raises ShardLost after printing a table if too many attempts were lost. If attempts end
+    with an error, the files contain the finished attempts.
     """
     plan = with_archives(plan)
     benchmark, tasks = _benchmark(plan, choose)

@@ -51,13 +51,13 @@ def write_leaderboard(
     clean: Callable[[str], str] = str,
     max_lost: int = 0,
 ) -> Path:
-    """Writes the submission for the evaluation in `folder`. Returns the submission's folder,
-    `to`/<date>_<name>.
+    """Writes the submission for the evaluation in `folder`. Returns its folder, `to`/<date>_<name>.
 
     details: site, report, authors, org, os_model, os_system, if known. clean: removes private parts from a
-    text. max_lost: maximum number of attempts that were lost to infrastructure. Raises InputError if the
-    evaluation is unfinished, has several attempts at each task, lost more attempts, or has tasks that are not
-    SWE-bench's. Also raises InputError if `name` cannot be part of a folder name, or the folder exists.
+    text. max_lost: maximum number of attempts lost to infrastructure. Raises InputError if the evaluation is
+    unfinished, has several attempts at each task, or lost more attempts. Raises InputError if a task is not
+    in SWE-bench, or if `name` cannot be part of a folder name. Raises InputError if the submission's folder
+    exists and is not empty.
     """
     summary = read_json(folder / "summary.json")
     if not isinstance(summary, dict) or not summary.get("complete"):

@@ -26,7 +26,7 @@ def check_ids(ids: Iterable[str]) -> None:
 
 
 def missing_tasks(ids: Collection[str]) -> str:
-    """Returns "" if the number of tasks is the size of a split, and otherwise a sentence with the sizes of
+    """Returns "" if the number of tasks is the size of a split. Otherwise returns a text with the sizes of
     all splits."""
     if len(ids) in SPLITS.values():
         return ""

@@ -124,7 +124,7 @@ def completion(
         answer = complete(policy.model, messages, key, policy.api_base, {"max_tokens": most, **offer})
     except InputError as error:
         return fix(f"completion: {error}"), None
-    except Exception as error:  # LiteLLM lets other libraries' exceptions through, even bare Exception
+    except Exception as error:  # LiteLLM does not wrap all exceptions
         fault = read_fault(error, key)
         severity = Severity.LOW if fault.kind == BUSY else Severity.FIX
         return Finding(severity, f"completion: {policy.model}: {fault.text}"), None

@@ -131,8 +131,8 @@ def summary(
 
 
 def _as_before(mine: Sequence[AttemptResult], earlier: Sequence[AttemptResult]) -> Record:
-    """Returns the figures of the SWE-RL scripts, under their names there. earlier: attempts that were not
-    lost."""
+    """Returns the figures of the SWE-RL scripts, with the names that these scripts use. earlier: attempts
+    that were not lost."""
     total, resolved = len(mine), sum(bool(each.row()["resolved"]) for each in mine)
     times = [each.elapsed for each in mine if each.run_dir]
     return {

@@ -28,7 +28,7 @@ class Attempt:
 
 
 class Running:
-    """Tracks the running attempts, and counts the finished attempts by their end. Thread-safe."""
+    """The running attempts, and the numbers of finished attempts by status. Thread-safe."""
 
     def __init__(self, total: int):
         self.total = total
@@ -37,7 +37,7 @@ class Running:
         self._lock = threading.Lock()
 
     def begin(self, name: str) -> None:
-        """An attempt begins."""
+        """Called when an attempt begins."""
         with self._lock:
             self._now[name] = Attempt(time.monotonic())
 
@@ -55,7 +55,7 @@ class Running:
                 found.state = "grading"
 
     def end(self, name: str, status: str) -> None:
-        """An attempt is over."""
+        """Called when an attempt has ended."""
         with self._lock:
             self._now.pop(name, None)
             self.ends[status] = self.ends.get(status, 0) + 1
@@ -79,7 +79,7 @@ class Running:
         ]
 
     def words(self) -> str:
-        """Returns the number of finished attempts, in total and by their end."""
+        """Returns the number of finished attempts, in total and by status."""
         with self._lock:
             ends = dict(self.ends)
         counts = ", ".join(f"{count} {status}" for status, count in sorted(ends.items(), key=lambda e: -e[1]))

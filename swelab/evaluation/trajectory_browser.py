@@ -34,7 +34,7 @@ def entries(folder: Path, pattern: str = "", status: str = "") -> list[Entry]:
     """Lists the attempts in an evaluation's folder. In any other folder, lists all trajectory files.
 
     pattern: regular expression that is searched in instance ids. status: a word that `Entry.ended` must
-    contain. Raises InputError.
+    contain. Raises InputError if no attempt is found.
     """
     rows = folder / ROWS
     found = list(_evaluated(folder)) if rows.is_file() else list(_below(folder))

@@ -14,8 +14,7 @@ FORMATS = (".jsonl", ".json", ".parquet", ".parquets")
 def published_files(
     dataset: str, revision: str, split: str, files: list[str], sha256: dict[str, str], downloads: Path
 ) -> list[Path]:
-    """Downloads the missing files of a data set from the hub into `downloads`. Returns the paths of all
-    files.
+    """Downloads the missing files of a hub data set into `downloads`. Returns the paths of all its files.
 
     files: shell patterns of file names. If the list is empty, the files of the split are used. sha256: maps a
     file name to the hash that the file must have. Raises InputError, HubError.

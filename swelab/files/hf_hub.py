@@ -1,9 +1,8 @@
-"""Downloads files of a repository on the Hugging Face hub at a fixed commit. Downloads are resumed and
-checked.
+"""Downloads files of a Hugging Face hub repository at a fixed commit. Downloads are resumed and checked.
 
 A file is downloaded to a `.part` file in the target folder. After a lost connection or a kill the download is
-resumed there (the hub's own client starts again after a kill). The `.part` file is renamed when its hash is
-the hash that the hub lists and the recipe names. HF_ENDPOINT and HF_TOKEN are respected.
+resumed there (the hub's own client starts again after a kill). The `.part` file is renamed when it has the
+hash that the hub lists or the recipe names. HF_ENDPOINT and HF_TOKEN are respected.
 """
 
 import errno

@@ -83,7 +83,7 @@ class _Text:
         return found
 
     def value(self) -> Any:
-        """The next JSON value."""
+        """Parses and returns the next JSON value."""
         self.peek()
         while True:
             try:

@@ -83,6 +83,6 @@ class ModelConfig(TypedRecord):
 
     @property
     def weights(self) -> int:
-        """Weights of the model."""
+        """Number of weights in the whole model."""
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
         return embeddings + self.num_hidden_layers * self.layer_weights + self.hidden_size

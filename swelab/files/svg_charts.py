@@ -1,9 +1,8 @@
-"""Draws small charts as inline SVG. Positions are in per cent and text is in pixels, so that charts fit any
-width.
+"""Draws small charts as inline SVG. Positions are in per cent and text is in pixels, to fit any width.
 
 The style sheet of the page or figure defines colours for classes (`series-0` ..., `status-resolved` ...).
-Each series also has its own marker shape. No element has a style attribute, because the page's content
-security policy would block it.
+Each series also has its own marker shape, dash or pattern. No element has a style attribute, because the
+page's content security policy would block it.
 """
 
 import math

@@ -26,22 +26,23 @@ def files_of(kind: kinds.RecipeKind[Any]) -> Need:
 
 
 def repos(at: Wildcards) -> list[str]:
-    """Returns the archives of the repositories that a subset names."""
+    """Returns the paths of the repository archives that a subset needs."""
     return at.each("repo", setting(at, kinds.SUBSET, "repos") or [])
 
 
 def images_of(at: Wildcards, subsets: Iterable[str]) -> list[str]:
-    """Returns the image records of these subsets. The record of a part is the record of its whole subset."""
+    """Returns the paths of the image records of these subsets. A part of a subset has the image record of the
+    whole subset."""
     return at.each("images", [whole for each in subsets for whole in experiment.in_images(each, at.configs)])
 
 
 def images(at: Wildcards) -> list[str]:
-    """Images of the subset."""
+    """Returns the path of the subset's image record."""
     return images_of(at, [at.names["subset"]])
 
 
 def base(at: Wildcards) -> list[str]:
-    """Returns the manifest of the weights from which an SFT recipe starts."""
+    """Returns the path of the manifest of the weights from which an SFT recipe starts."""
     return [base_manifest(at.recipe(kinds.SFT))]
 
 

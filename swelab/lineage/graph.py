@@ -66,11 +66,11 @@ Params = Mapping[str, Callable[[Wildcards], object]]
 class Kind:
     """A kind of artifact: all files that one job writes.
 
-    rules: the rules that make the files, with variants last. files: maps a role to a path pattern. The
-    artifact itself is first. params: maps a parameter of the rule to a function that computes its value.
-    undated: inputs whose modification time never causes a rerun. named: prefix of such weights, as in
-    `sft:<name>`. paid: old files are kept until new files are complete. needs: maps an input of the rule to
-    its files.
+    rules: the rules that make the files, with variants last. files: maps a role to a path pattern. The first
+    role is the artifact itself. params: maps a parameter of the rule to a function that computes its value.
+    undated: inputs whose modification time causes no rerun. named: the prefix in the names of weights, such
+    as `sft` in `sft:<name>`. paid: old files are kept until new files are complete. needs: maps an input of
+    the rule to its files.
     """
 
     rules: str

@@ -26,7 +26,7 @@ def _start(at: Wildcards) -> list[str]:
 
 
 def _judges(at: Wildcards) -> list[str]:
-    """Returns the recipes and weights of the policies that judge single steps."""
+    """Returns the paths of the recipes and weights of the policies that judge single steps."""
     return [path for name in at.recipe(kinds.RL).judges for path in _policy(at, name)]
 
 

@@ -14,7 +14,7 @@ def _expert_runs(at: Wildcards) -> list[str]:
 
 
 def _scores(at: Wildcards) -> list[str]:
-    """Returns the scores of all policies on all benchmarks."""
+    """Returns the paths of the scores of all policies on all benchmarks."""
     plan = at.recipe(kinds.EXPERIMENT)
     return [
         at.path("score", policy=policy, subset=benchmark)

@@ -55,7 +55,7 @@ def check(record: Any, kind: type[TypedRecord], where: str | Path) -> None:
     """Raises InputError with the first field of a JSON value that does not match the schema of `kind`."""
     if _is_accepted(record, kind):
         return
-    import jsonschema  # the import takes a fifth of a second, and few programs need it
+    import jsonschema  # a slow import (0.2 s), needed only for errors
     from jsonschema.validators import validator_for
 
     document = schema(kind)

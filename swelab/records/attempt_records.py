@@ -23,8 +23,8 @@ class Message(TypedRecord):
 
 
 def is_refusal(message: Mapping[str, Any]) -> bool:
-    """Returns whether `message` is the agent's error reply to a turn that had no command or several
-    commands."""
+    """Returns whether `message` tells the policy that its last turn was malformed, for example without a
+    command."""
     return (message.get("extra") or {}).get("interrupt_type") == "FormatError"
 
 

@@ -42,7 +42,7 @@ class ReportValidation(Validation):
 
 
 class ReportedInstance(TypedRecord):
-    """How a task ended."""
+    """How the attempt at a task ended."""
 
     status: Verdict = field("the verdict")
     outcome: FinalEnd = field("how the rollout ended", default="submitted")

@@ -27,7 +27,7 @@ Difference = Annotated[float, Bounds(minimum=-1, maximum=1)]
 
 
 class Benchmark(ClosedRecord):
-    """The benchmark."""
+    """The benchmark of a score."""
 
     name: str = field("name of the subset")
     hash: Sha256 = field("SHA-256 of the canonical JSON of its task rows")
@@ -44,7 +44,7 @@ class CountedRate(ClosedRecord):
 
 
 class Run(ClosedRecord):
-    """One run."""
+    """The result of one run."""
 
     resolved: Count = field("tasks resolved")
     resolve_rate: Rate = field("resolved / tasks")
@@ -73,7 +73,7 @@ class Estimate(ClosedRecord):
 
 
 class Differences(ClosedRecord):
-    """Smallest differences found."""
+    """The smallest differences that a number of runs would detect."""
 
     same_tasks_hard: Rate | None = field(
         "where the other policy finds the same tasks hard; null where attempts at a task do not vary, or "
@@ -91,7 +91,7 @@ class Detectable(ClosedRecord):
 
 
 class RepoRate(ClosedRecord):
-    """One repository."""
+    """The resolve rate on the tasks of one repository."""
 
     tasks: Count = field("its tasks")
     resolve_rate: Rate = field("resolved / total")
@@ -119,7 +119,7 @@ class TotalUsage(ClosedRecord):
 
 
 class PolicyScore(ClosedRecord):
-    """A policy's score."""
+    """The results of a policy on a benchmark."""
 
     resolve_rate: Rate = field(
         "resolved / total; every task of the benchmark counts, those lost to infrastructure too"
@@ -188,14 +188,14 @@ class Discordant(ClosedRecord):
 
 
 class Methods(ClosedRecord):
-    """Names of the methods."""
+    """The statistical methods of a comparison."""
 
     test: str = field("behind p_value")
     interval: str = field("behind interval")
 
 
 class RunsCompared(ClosedRecord):
-    """Runs of each policy."""
+    """The number of runs of each policy."""
 
     from_policy: Count = field("of the first", alias="from")
     to_policy: Count = field("of the second", alias="to")
@@ -238,7 +238,7 @@ class Comparison(ClosedRecord):
 
 
 class BenchmarkResult(ClosedRecord):
-    """The scores of all policies on one benchmark, and their paired comparison."""
+    """The scores of all policies on one benchmark, and a paired comparison of two policies."""
 
     benchmark: Benchmark = field("the benchmark")
     validation: Validation | None = field("the gate that the tasks passed", default=None, type="object")
@@ -250,7 +250,7 @@ class BenchmarkResult(ClosedRecord):
 
 
 class FileBehind(ClosedRecord):
-    """A file."""
+    """A file behind the score."""
 
     path: str = field("from the root of the repository")
     sha256: Sha256 = field("hash of its bytes")
@@ -271,8 +271,8 @@ class Evidence(TypedRecord):
 
 
 class VerifiedScore(BenchmarkResult):
-    """The scores of all policies and their paired comparison, on the headline benchmark and on further
-    benchmarks, with all evidence."""
+    """The scores of all policies on the headline benchmark and on further benchmarks, with paired comparisons
+    and all evidence."""
 
     others: list[BenchmarkResult] = field("the same for further benchmarks")
     manifest: Evidence = field(

@@ -170,7 +170,7 @@ class Difficulty(TypedRecord):
 
 
 class Gate(TypedRecord):
-    """the recipe's `validate`"""
+    """The recipe's `validate` settings, with which a subset was validated."""
 
     gold_runs: Count = field("runs of each gold patch; 0 where tasks come without one")
     null_runs: int = field(

@@ -1,7 +1,6 @@
-"""Typed records: JSON objects whose fields are attributes. JSON Schemas are generated from the record
-classes.
+"""Typed records: JSON objects with typed attributes. JSON Schemas are generated from the record classes.
 
-A record is a dict, so that it is written exactly as it was read: unknown fields, key order and nulls are
+A record is a dict, so that it is written exactly as it was read. Unknown fields, key order and nulls are
 kept. Dataclasses, msgspec's structs and pydantic's models lose unknown fields, or bytes that are not UTF-8.
 Reading takes 1.05 times as long as reading plain dicts.
 

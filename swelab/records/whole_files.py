@@ -31,7 +31,7 @@ def folder_for(path: Path) -> Iterator[Path]:
         yield path
     except BaseException:
         for each in made:
-            with suppress(OSError):  # another process wrote into it
+            with suppress(OSError):  # not empty: another process wrote into it
                 each.rmdir()
         raise
 
@@ -70,10 +70,10 @@ def _part(path: Path) -> tuple[int, str]:
     while True:
         try:
             handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        except FileNotFoundError:  # another writer has failed and removed its empty folder
+        except FileNotFoundError:  # another writer failed and removed the empty folder
             path.parent.mkdir(parents=True, exist_ok=True)
             continue
-        with suppress(OSError):  # this file system has no locks
+        with suppress(OSError):  # the file system may not support locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         if os.path.exists(name):
             return handle, name

@@ -1,5 +1,4 @@
-"""Writes an archive with the code, the recipes and every file behind a score, so that others can verify the
-score.
+"""Archives the code, the recipes and every file behind a score, so that a stranger can verify the score.
 
 Files keep their modification times, and the archive has Snakemake's records of these files. So the workflow
 finds nothing to do, and notices later changes. Files with answers of a hidden set are excluded.
@@ -103,11 +102,10 @@ def code_files(root: Path) -> Iterator[str]:
 
 
 def _results(finished: Finished) -> Iterator[str]:
-    """Yields the files behind the score, other files of the same jobs, and the contents of folders among
-    them.
+    """Yields the files behind the score, further files of the same jobs, and the contents of their folders.
 
-    Files that jobs only wait for are included. Without the result of the check before a training, for
-    example, one more task would start the training again.
+    Files that jobs only wait for are included, such as the result of the check before a training. Without
+    this file, adding a task would start the training again.
     """
     experiment = {"experiment": finished.name}
     ends = ("verified_score", "page", "published", "published_page")
@@ -142,7 +140,7 @@ def _fault(name: str, private: Private, answers: list[str]) -> str:
     file is clean."""
     if Path(name).is_dir() or name.endswith(BINARY):
         return ""
-    made = name.startswith(("results/", ".snakemake/"))  # tests in the code contain invented keys
+    made = name.startswith(("results/", ".snakemake/"))  # the code's tests contain fake keys
     with open(name, encoding="utf-8", errors="replace") as stream:
         for number, text in enumerate(stream, 1):
             what = private.secret_in(text, shapes=made)

@@ -103,7 +103,7 @@ def _attempts(finished: Finished, runs: Iterable[tuple[str, str]]) -> Iterator[R
 def _sft_rows(finished: Finished) -> Iterator[Record]:
     for path in finished.paths("dataset.dataset"):
         for row in read_jsonl(path):
-            if "messages" in row:  # a pair for preference learning has two conversations
+            if "messages" in row:  # a preference pair has no messages
                 weights = [turn.get("weight", 1) for turn in row["messages"]]
                 yield {**row, "sample": row.get("sample", 0), "tools": row.get("tools"), "weights": weights}
 

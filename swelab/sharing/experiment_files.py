@@ -33,7 +33,7 @@ class Finished:
 
     @property
     def recipe(self) -> Experiment:
-        """The experiment's recipe."""
+        """The recipe of the experiment."""
         return Wildcards({"experiment": self.name}).recipe(kinds.EXPERIMENT)
 
     @cached_property
@@ -54,7 +54,7 @@ class Finished:
 
     @property
     def archive(self) -> str:
-        """The archive's file name."""
+        """The file name of the experiment's archive."""
         return f"swelab-{self.name}.tar.gz"
 
     @property
@@ -69,7 +69,7 @@ class Finished:
         return list(dict.fromkeys([each for each in self.recipe.benchmarks if each in there] + there))
 
     def runs(self, scored: bool) -> Iterator[tuple[str, str]]:
-        """Yields (policy, subset) of rollouts on scored subsets, or on all other subsets. Hidden subsets are
+        """Yields (policy, subset) of the rollouts on scored or on unscored subsets. Hidden subsets are
         excluded."""
         found = [(names["policy"], names["subset"]) for _, role, names in self.kinds
                  if role == "trajectories.trajectories"]  # fmt: skip
@@ -115,8 +115,8 @@ def _is(pattern: str, names: dict[str, str], path: str) -> bool:
 def read_finished(path: Path) -> Finished:
     """Reads a verified score and finds the files behind it. Sets the working folder to the score's clone.
 
-    Raises InputError if the file is not a verified score, the score no longer passes verification, or a file
-    behind it is outside the clone.
+    Raises InputError if the file is not a verified score, or if the score no longer passes verification.
+    Raises InputError if a file behind the score is outside the clone.
     """
     score = read_record(path, VerifiedScore)
     found, _ = verify(path)

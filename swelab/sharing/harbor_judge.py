@@ -1,7 +1,8 @@
 """The verifier of an exported task. It runs in the task's container without swelab, and writes the reward.
 
-In the container this file is /tests/judge.py. judge.json next to it says what to run. files.tar and parser.py
-exist if the task needs them. The outputs are reward.txt (1 or 0), report.json and test.log in /logs/verifier.
+In the container this file is /tests/judge.py. The file judge.json in the same folder says what to run. The
+files files.tar and parser.py exist if the task needs them. /logs/verifier gets the outputs: reward.txt (1 or
+0), report.json and test.log.
 """
 
 import json
@@ -120,7 +121,7 @@ def judge(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Writes report.json, then reward.txt."""
+    """Runs the tests, and writes report.json and then reward.txt."""
     LOGS.mkdir(parents=True, exist_ok=True)
     found = judge(json.loads((HERE / "judge.json").read_text(encoding="utf-8")))
     (LOGS / "report.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

@@ -77,7 +77,7 @@ def write_model(finished: Finished, to: Path, private: Private) -> str:
 
 
 def card(finished: Finished, policy: kinds.Policy, weights: str) -> str:
-    """README.md of the model."""
+    """Returns the text of the model card, README.md."""
     record = finished.score
     both = [record, *record.get("others", [])]
     scores = [

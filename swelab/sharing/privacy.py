@@ -43,7 +43,7 @@ class Private:
 
     def secret_in(self, text: str, shapes: bool = True) -> str:
         """Returns the kind of private content in a text: "a key", "a path of this machine", or "". shapes:
-        also searches for keys that are not in this environment, by their format."""
+        also detects keys that are not in this environment, by their format."""
         stand_in = next((stand_in for word, stand_in in self.words.items() if word in text), "")
         if shapes and not stand_in and SHAPES.search(text):
             stand_in = "[key]"

@@ -74,4 +74,4 @@ RATER = RecipeKind[Rater]("rater", "raters", Rater, str(Rater.__doc__))
 RECIPE_KINDS = {
     kind.name: kind for kind in (EXPERIMENT, SUBSET, REPO, POLICY, SCAFFOLD, MODEL, SFT, RL, RATER, CONFIG)
 }
-"""By name."""
+"""Maps a name to its kind of recipe."""

@@ -8,7 +8,7 @@ from swelab.configs.recipe_model import OrAbsent, Recipe, Sha256, Word
 
 
 class Train(Recipe):
-    """Pre-training."""
+    """The settings of pre-training."""
 
     steps: int = Field(1500, ge=1, description="optimizer steps")
     batch_size: int = Field(16, ge=1, description="documents of a step")

@@ -134,7 +134,7 @@ class Job(Recipe):
 
 
 class CheckpointPolicy(Recipe):
-    """Weights that we serve."""
+    """A model whose weights swelab or the user serves."""
 
     kind: Literal["checkpoint"]
     scaffold: Scaffold
@@ -171,7 +171,7 @@ class CheckpointPolicy(Recipe):
 
 
 class RecordedPolicy(Recipe):
-    """Trajectories recorded elsewhere."""
+    """Trajectories that were recorded elsewhere."""
 
     kind: Literal["recorded"]
     folder: OrAbsent[str] = Field(

@@ -72,8 +72,8 @@ class Rollouts(Recipe):
 
 
 class Failures(Recipe):
-    """How training treats rollouts that ended in certain ways. docs/scores.md lists the ways. Tokens of
-    rollouts lost to infrastructure are always masked, and their rewards are never in the baseline."""
+    """How training treats rollouts, depending on how they ended. docs/scores.md lists the ways to end. Tokens
+    of rollouts lost to infrastructure are always masked, and their rewards are never in the baseline."""
 
     mask: Ends = Field([], description="its tokens are not trained")
     leave_baseline: Ends = Field([], description="its reward enters no mean and no deviation of its group")
@@ -149,7 +149,7 @@ class Method(Recipe):
 
 
 class Train(Recipe):
-    """The learner."""
+    """The settings of the learner, which trains the weights."""
 
     steps: int = Field(ge=1, description="batches; each ends with new weights in the servers")
     lr: float = Field(1e-6, gt=0, description="learning rate of AdamW, constant after the warm-up")
@@ -255,7 +255,7 @@ class Rl(Recipe):
 
     @property
     def cluster(self) -> Verl:
-        """The settings of the engine verl, or their defaults if the recipe has no key `verl`."""
+        """The settings of the engine verl. Defaults if the recipe has no key `verl`."""
         return self.verl or Verl()
 
     @property

@@ -24,7 +24,7 @@ class Source(Recipe):
 
 
 class Selection(Recipe):
-    """Which trajectories are kept."""
+    """Which trajectories become training rows."""
 
     max_tokens: int = Field(32768, ge=1, description="longest conversation, in tokens of the base model")
     per_instance: int = Field(1, ge=1, description="trajectories kept of one instance")
@@ -67,7 +67,7 @@ class Selection(Recipe):
 
 
 class Rows(Recipe):
-    """How conversations are written."""
+    """How conversations are written in training rows."""
 
     style: Literal["text", "xml", "ticks", "tool"] = Field(
         "text",
@@ -136,7 +136,7 @@ class Dpo(Recipe):
 
 
 class Train(Recipe):
-    """Hyperparameters."""
+    """The hyperparameters of a training."""
 
     epochs: int = Field(3, ge=1, description="passes over the dataset")
     batch_size: int = Field(1, ge=1, description="conversations of a forward pass")

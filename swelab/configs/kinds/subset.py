@@ -54,7 +54,7 @@ class DrillSubset(Recipe):
 
 
 class Criteria(Recipe):
-    """Which rows are kept."""
+    """Which rows of a data set are kept."""
 
     id_pattern: str = Field("", description="regular expression searched in instance_id")
     min_fail_to_pass: int = Field(1, ge=1, description="fewest tests to repair")
@@ -252,7 +252,7 @@ class AttemptedSubset(Recipe):
 
 
 OwnSubset = ForgeSubset | DrillSubset | DatasetSubset | HarborSubset | KodcodeSubset
-"""A subset that has its own tasks. The other subsets are parts of such a subset."""
+"""A subset that has its own tasks, and is not a part of another subset."""
 Subset = Annotated[OwnSubset | AttemptedSubset, Field(discriminator="source")]
 
 

@@ -122,7 +122,7 @@ def faults(recipe: "Rl") -> Iterator[str]:
 
 
 def _parallel(verl: Verl) -> Iterator[str]:
-    """GPUs against nodes."""
+    """Yields the reasons why the numbers of GPUs and nodes do not fit together."""
     trainer, rollout, here = verl.trainer, verl.rollout, verl.trainer.nodes * verl.gpus
     right, other = "fsdp2", ["sequence_parallel"]
     if trainer.backend == "fsdp2":
@@ -162,8 +162,8 @@ def _mode(recipe: "Rl") -> Iterator[str]:
 
 
 def _tokens(recipe: "Rl") -> Iterator[str]:
-    """Yields an error if the longest sequence does not fit into the tokens of the GPUs that share a
-    sequence."""
+    """Yields the reasons why the longest sequence does not fit into a pass, or the first messages leave no
+    room."""
     verl, context, most = recipe.cluster, recipe.rollouts.context_length, recipe.train.batch_tokens
     if most * verl.trainer.shared < context:
         name = "context_parallel" if verl.trainer.backend == "megatron" else "sequence_parallel"
