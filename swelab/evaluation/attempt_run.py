@@ -125,7 +125,8 @@ class Desk:
 
     @contextmanager
     def at_work(self, items: Sequence[Item]) -> Iterator[Callable[[Item], AttemptResult]]:
-        """Yields the function that makes one attempt. Opens a model only if a rollout remains to be made."""
+        """Yields a function that makes and grades one attempt. Opens a model only if a rollout remains to be
+        made."""
         opened = _program if isinstance(self.plan.scaffold, SweAgentScaffold) else _loop
         todo = [item for item in items if item.key not in self.rollouts.journal]
         with opened(self, todo) as roll_out, shown(self.running):
@@ -143,7 +144,7 @@ def attempts(
     """Yields the attempts: sample 0 of every task in the order of `tasks`, then sample 1, and so on.
 
     images: maps instance ids to images, for the tasks that run in an image. See `run_shard`. Raises
-    InputError if a repository archive does not exist, ServiceRefused, ServingError, and BackendMissing.
+    ServiceRefused, ServingError, BackendMissing, and InputError if a repository archive does not exist.
     Raises ShardLost if more than `plan.max_lost` attempts were lost to infrastructure. After any of these
     errors, `finished` returns the attempts that are in the journal.
     """
@@ -176,8 +177,8 @@ def attempts(
 
 @contextmanager
 def open_desk(plan: Plan, images: Mapping[str, Image], folders: AttemptFolders) -> Iterator[Desk]:
-    """Opens the resources that the attempts share, and closes them when the block ends. Raises InputError if
-    the plan's witness file does not exist, BackendMissing."""
+    """Opens the resources that the attempts share, and closes them when the block ends. Raises
+    BackendMissing, and InputError if the plan's witness file does not exist."""
     backend, witnesses = open_backend(), Witnesses(plan.witness)
     with ExitStack() as stack:
         scratch = stack.enter_context(scratch_folder())

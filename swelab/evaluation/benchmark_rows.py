@@ -89,7 +89,8 @@ class Benchmark:
         self.refused[name] = reason
 
     def reasons(self) -> list[str]:
-        """Returns one line for each reason: the number of refused rows, and the first of them."""
+        """Returns one line for each reason: the number of refused rows, and the place of the first refused
+        row."""
         text = {where: reason.removeprefix(f"{where}: ") for where, reason in self.refused.items()}
         counts = Counter(text.values())
         first = {reason: where for where, reason in reversed(list(text.items()))}
@@ -97,8 +98,8 @@ class Benchmark:
 
 
 def read_benchmark(source: Source) -> Benchmark:
-    """Reads all usable rows of `source`, in order. Raises InputError if there is no file or no usable row,
-    and HubError."""
+    """Reads all usable rows of `source`, in order. Raises HubError, and InputError if there is no file or no
+    usable row."""
     found, seen = Benchmark(), dict[str, Task]()
     for where, raw in source.rows():
         found.rows += 1

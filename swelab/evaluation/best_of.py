@@ -43,7 +43,7 @@ def visible_runs(
     plan: Plan, tasks: Sequence[Task], images: Mapping[str, Image], done: Sequence[AttemptResult]
 ) -> dict[tuple[str, str], VisibleRun]:
     """Runs the visible tests for each task whose attempts have different patches. Results are written to a
-    journal. Raises InputError if a task is unusable, BackendMissing."""
+    journal. Raises BackendMissing, and InputError if a task is unusable."""
     attempts = by_task(done)
     several = {name: found for name, row in attempts.items() if len(found := patches_of(row)) > 1}
     wanted = [(task, patch) for task in tasks for patch in several.get(task.instance_id, ())]

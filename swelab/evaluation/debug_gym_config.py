@@ -197,8 +197,8 @@ def _policy(settings: Settings, where: Path) -> tuple[str, Any]:
 
 
 def _llm_file(settings: Settings) -> Path | None:
-    """Returns the path of llm.yaml: the path in the configuration, the path in $LLM_CONFIG_FILE_PATH, or the
-    existing file in the home folder. None if there is no such path."""
+    """Returns the path of llm.yaml: from the configuration, from $LLM_CONFIG_FILE_PATH, or in the home
+    folder. None if there is none."""
     variable, home = LLM_FILES
     if given := settings.get("llm_config_file_path") or os.environ.get(variable):
         return Path(str(given)).expanduser()

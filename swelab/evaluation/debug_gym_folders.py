@@ -1,4 +1,4 @@
-"""Writes the files that debug-gym's and SWE-PDB's `scripts/run.py` writes: a folder for each problem, and
+"""Writes the output files of debug-gym's and SWE-PDB's `scripts/run.py`: a folder for each problem, and
 summary.txt.
 
 A problem's folder has debug_gym.log, <problem>_status.json, trajectory.json, tool_calls.json,

@@ -67,8 +67,11 @@ def old_paths(diff: str) -> set[str]:
 
 
 def checked(text: str, where: str) -> str:
-    """Returns a script that can fail: `text`, or `text` changed so that it ends with the exit code of its
-    tests. Raises InputError if there is no such script."""
+    """Returns an eval script that fails if its tests fail: `text`, or a changed `text` that ends with the
+    exit code of its tests.
+
+    Raises InputError if `text` is empty, is not valid bash, or cannot be changed in this way.
+    """
     if not text.strip():
         raise InputError("eval_script is empty", where, "bash that runs the tests")
     found = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=SECONDS)

@@ -147,8 +147,11 @@ def gpus_of_a_server(folder: Path, gpus: Sequence[machine.Gpu]) -> int:
 
 
 def _reached(model: str, api_base: str, api_key_env: str) -> Record:
-    """Returns the settings api_base and api_key_env of a service. With --api-base, $OPENAI_API_KEY is set to
-    `none` if the variable is missing. Raises InputError if the address is malformed."""
+    """Returns the settings api_base and api_key_env of a service.
+
+    For an openai/ model at --api-base, $OPENAI_API_KEY is set to `none` if the variable is missing. Raises
+    InputError if the address is malformed.
+    """
     service: Record = {"api_base": api_base} if api_base else {}
     if api_base and (urlsplit(api_base).scheme not in ("http", "https") or not urlsplit(api_base).hostname):
         raise InputError(f"--api-base {api_base!r}", expected="an address such as http://host:8000/v1")

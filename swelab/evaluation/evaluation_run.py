@@ -97,8 +97,8 @@ def _attempts(
 
 
 def with_archives(plan: Plan) -> Plan:
-    """Returns the plan. If the data are Harbor's folders, the plan uses the repository archives inside them.
-    Raises InputError."""
+    """Returns the plan, unchanged unless the data are Harbor's folders. In that case the plan uses the
+    repository archives inside these folders. Raises InputError."""
     place, repos = Path(plan.source.data), plan.progress / "repos"
     return replace(plan, repos=repos) if place.is_dir() and write_archives(place, repos) else plan
 

@@ -1,4 +1,4 @@
-"""Checks that everything an evaluation needs is there, before money is spent. Each finding says what to
+"""Checks that everything that an evaluation needs is there, before money is spent. Each finding says what to
 do."""
 
 import json
@@ -68,8 +68,8 @@ def images(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
 
 
 def service(plan: Plan, policy: HostedPolicy, tasks: Sequence[Task]) -> Iterator[Finding]:
-    """Checks that a service completes a prompt, calls tools if the scaffold needs them, and accepts prompts
-    that are long enough."""
+    """Checks that a service completes a prompt, calls tools if the scaffold needs them, and has a long enough
+    context."""
     key = read_keys(key_variables(policy))[0].secret
     longest = None
     if policy.api_base:

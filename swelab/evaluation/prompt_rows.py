@@ -72,8 +72,8 @@ def write_assets(source: Source, folder: Path) -> Record:
     """Writes ASSETS into `folder`. Returns the number of lines of each file, and the refused rows with
     reasons.
 
-    Every row of verified_eval.jsonl has an eval script that can fail. Raises InputError if no row is left,
-    and HubError.
+    Every row of verified_eval.jsonl has an eval script that can fail. Raises HubError, and InputError if no
+    row is left.
     """
     benchmark = read_benchmark(source)
     kept: list[Task] = []

@@ -160,7 +160,7 @@ def binned(values: Mapping[int, int], bins: int, mark: int | None = None) -> tup
 
 
 def curve(points: Points, title: str, axes: tuple[str, str], series: int = 1) -> str:
-    """Draws one curve, as `curves` draws several curves."""
+    """Draws one curve like `curves`."""
     return curves({"": points}, title, axes, series)
 
 

@@ -271,7 +271,7 @@ class Evidence(TypedRecord):
 
 
 class VerifiedScore(BenchmarkResult):
-    """The scores of all policies on the headline benchmark and on further benchmarks, with paired comparisons
+    """The scores of all policies on the first benchmark and on further benchmarks, with paired comparisons
     and all evidence."""
 
     others: list[BenchmarkResult] = field("the same for further benchmarks")

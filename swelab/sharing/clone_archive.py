@@ -29,7 +29,8 @@ CODE = ("benchmarks", "configs", "docs", "envs", "examples", "hosts", "profiles"
 JOURNAL = "results/progress/rollout/{policy}/{subset}/{shard}.jsonl"
 """Path of the journal of a shard's rollouts. The journal has the same records as the shard's output."""
 INCOMPLETE = ".snakemake/incomplete"
-"""A folder that is empty. If it is missing, Snakemake assumes that its records are from an old version."""
+"""An empty folder of Snakemake. Without this folder, Snakemake assumes that its records are from an old
+version."""
 BINARY = (".safetensors", ".tar", ".zip", ".bin", ".pt")
 
 
@@ -136,8 +137,8 @@ def _answers(finished: Finished) -> list[str]:
 
 
 def _fault(name: str, private: Private, answers: list[str]) -> str:
-    """Returns where a file contains something that must not be published, and its kind. Returns "" if the
-    file is clean."""
+    """Returns the line of a file that must not be published, with the reason. Returns "" if the whole file
+    may be published."""
     if Path(name).is_dir() or name.endswith(BINARY):
         return ""
     made = name.startswith(("results/", ".snakemake/"))  # the code's tests contain fake keys

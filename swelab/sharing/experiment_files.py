@@ -1,4 +1,4 @@
-"""Finds the files behind a verified score, and which of its data sets are hidden."""
+"""Finds the files behind a verified score, and says which of its subsets are hidden."""
 
 import os
 from collections.abc import Iterable, Iterator
