@@ -23,7 +23,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """free and total: bytes of memory."""
+    """The resources of a machine. free and total: bytes of memory."""
 
     cores: float
     free: int
@@ -32,13 +32,13 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """This machine, within the bounds of the process's control group."""
+    """Returns the resources of this machine, within the limits of the process's control group."""
     free, total = memory()
     return Machine(cores(), free, total, gpus())
 
 
 def memory() -> tuple[int, int]:
-    """Free bytes, and all bytes."""
+    """Returns (free bytes, all bytes) of memory."""
     facts = psutil.virtual_memory()
     free = int(facts.available)
     if (limit := _number(CGROUP / "memory.max")) is not None:
@@ -47,17 +47,20 @@ def memory() -> tuple[int, int]:
 
 
 def cores() -> float:
-    """Cores that a program may use."""
+    """Returns the number of cores that a program may use."""
     count = float(len(psutil.Process().cpu_affinity()))
     try:
         quota, period = (CGROUP / "cpu.max").read_text().split()
         return min(count, int(quota) / int(period))
     except (OSError, ValueError):
-        return count  # no limit here
+        return count  # there is no limit
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The GPUs that NVIDIA's driver lists and CUDA_VISIBLE_DEVICES does not hide; none without a driver."""
+    """Returns the GPUs that NVIDIA's driver lists and CUDA_VISIBLE_DEVICES does not hide.
+
+    Empty without a driver.
+    """
     query = ["--query-gpu=index,memory.free,memory.total,name", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(["nvidia-smi", *query], capture_output=True, text=True, timeout=60)
@@ -75,15 +78,14 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 def disk(folder: Path) -> tuple[int, Path]:
-    """Free bytes at the place of a folder that need not exist yet, and the nearest existing folder above
-    it."""
+    """Returns (free bytes at a folder, the nearest existing folder). The folder need not exist yet."""
     place = folder.resolve()
     nearest = next(each for each in (place, *place.parents) if each.is_dir())
     return int(psutil.disk_usage(str(nearest)).free), nearest
 
 
 def gib(size: float) -> str:
-    """Bytes in words, such as "1.5 GiB"."""
+    """Formats bytes as text, such as "1.5 GiB"."""
     return f"{size / GIB:.1f} GiB"
 
 

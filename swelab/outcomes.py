@@ -1,7 +1,9 @@
-"""The ends of rollouts and of grades: the only table of these words and their meanings. Records hold the
-words. Adapters map the words of other programs to it: `agents.exit_status` (mini-swe-agent and SWE-agent,
-live or recorded), `service.verdicts` (sb-cli), `scores.statistics.other_harnesses` (reports). Schemas take
-their enumerations from here; `python -m scripts.write_schemas` writes the tables in `docs/scores.md`.
+"""The words for the ends of rollouts and grades, and their meanings. There is no other table of them.
+
+Records contain the words. Adapters map the words of other programs to this table: `agents.exit_status`
+(mini-swe-agent and SWE-agent, live or recorded), `service.verdicts` (sb-cli),
+`scores.statistics.other_harnesses` (reports). Schemas take their enumerations from here. `python -m
+scripts.write_schemas` writes the tables in `docs/scores.md`.
 """
 
 import re
@@ -13,12 +15,12 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Meaning:
-    """Consequences of the way in which a rollout or a grading ended.
+    """The consequences of the way in which a rollout or a grading ended.
 
     infrastructure: the sandbox, the model's service or a host failed, so the end says nothing about the
-    policy. attempted: the rollout counts as an attempt; rates "without infrastructure errors" leave all
-    others out. trainable: training data may hold the rollout (an unresolved rollout only as the worse side of
-    a pair, or if a recipe filters nothing). retried: when the rollout is tried again.
+    policy. attempted: the rollout counts as an attempt. Rates "without infrastructure errors" exclude all
+    other rollouts. trainable: the rollout may be training data. An unresolved rollout is used only as the
+    worse side of a pair, or if a recipe filters nothing. retried: when the rollout is tried again.
     """
 
     infrastructure: bool = False
@@ -35,7 +37,7 @@ CHEAT = Meaning(trainable=False)
 
 
 class _End(StrEnum):
-    """A word that records hold, with its wording for a person and its meaning."""
+    """A word that records contain, with a description for people and its meaning."""
 
     words: str
     meaning: Meaning
@@ -77,17 +79,19 @@ class GradeEnd(_End):
 RETRIED_ROLLOUTS = frozenset(end for end in RolloutEnd if end.meaning.retried == "at once")
 WAITING_ROLLOUTS = frozenset(end for end in RolloutEnd if end.meaning.retried == "with a higher budget")
 LOST_ROLLOUTS = frozenset(end for end in RolloutEnd if not end.meaning.attempted)
-"""Ends of rollouts that are neither solved nor unsolved: their infrastructure or their record was lost."""
+"""Ends of rollouts that are not attempts: the rollout was lost, was not recorded, or waits for a higher
+budget.
+"""
 TRAINABLE_ROLLOUTS = tuple(end for end in RolloutEnd if end.meaning.trainable)
 FINAL_ROLLOUTS = tuple(end for end in RolloutEnd if end not in WAITING_ROLLOUTS)
-"""Ends of finished rollouts, without those that wait for a higher budget."""
+"""Ends of finished rollouts. A rollout that waits for a higher budget is not finished."""
 LOST_GRADES = frozenset(end for end in GradeEnd if not end.meaning.attempted)
 FAILED_GRADES = frozenset(end for end in GradeEnd if end.meaning.trainable and end != GradeEnd.RESOLVED)
 """Grades of tasks that were not resolved, by a policy that did not cheat."""
 FORGED_GRADES = frozenset(end for end in GradeEnd if end.meaning is CHEAT)
-"""Grades of patches whose tests pass although the patch is no repair, or may be none."""
+"""Grades of patches whose tests pass although the patch is not a repair, or may not be one."""
 RATING_ENDS = ("rated", "unreadable", RolloutEnd.CONTEXT_LIMIT, RolloutEnd.MODEL_LOST)
-"""How the rating of a task's difficulty ends."""
+"""The ways in which the rating of a task's difficulty ends."""
 
 EVIDENCE = (GradeEnd.RESOLVED, "witnessed")
 """Evidence that a recipe may require of a resolved task."""
@@ -101,13 +105,13 @@ LISTS: dict[str, Sequence[str]] = {
     "RATING_ENDS": RATING_ENDS,
     "EVIDENCE": EVIDENCE,
 }
-"""Lists of words that a schema may enumerate, by their name in its `$comment`."""
+"""Lists of words that a schema may enumerate, by the list's name in the schema's `$comment`."""
 TABLES: dict[str, type[_End]] = {"RolloutEnd": RolloutEnd, "GradeEnd": GradeEnd}
 _TABLE = re.compile(r"<!-- swelab.outcomes (?P<name>\w+) -->\n(\|.*\n)*")
 
 
 def with_tables(text: str) -> str:
-    """A page of the documentation, with its tables of ends as they are in this module."""
+    """Returns a documentation page with its tables of ends updated from this module."""
     return _TABLE.sub(_table, text)
 
 

@@ -1,7 +1,8 @@
-"""Decides when clients of servers repeat a request, and when they give up. The waits of all clients are here.
+"""Decides when clients of servers repeat a request, and when they give up.
 
-Code that polls (a run at a service, an engine that starts), or turns to another server at once (the gate),
-waits by itself. `jobs.thread_pool` repeats an instance that infrastructure lost.
+The waiting times of all clients are here. Code that polls waits by itself: a run at a service, an engine that
+starts. So does code that turns to another server at once (the gate). `jobs.thread_pool` repeats an instance
+that infrastructure lost.
 """
 
 import email.utils
@@ -19,9 +20,10 @@ E = TypeVar("E", bound=Exception)
 
 @dataclass(frozen=True)
 class Pauses:
-    """Pauses between the attempts at one request; each pause is twice the last. first, longest: seconds.
-    least: minimum share of a pause after random shortening, in [0, 1]. attempts: maximum number of attempts
-    without progress.
+    """Pauses between the attempts at one request. Each pause is twice as long as the previous one.
+
+    first, longest: seconds. least: minimum share of a pause after random shortening, in [0, 1]. attempts:
+    maximum number of attempts without progress.
     """
 
     first: float = 1.0
@@ -30,15 +32,18 @@ class Pauses:
     attempts: float = math.inf
 
     def after(self, failures: int) -> float:
-        """Seconds to wait after so many failures, at least 1."""
+        """Returns the seconds to wait after `failures` failures. failures: at least 1."""
         doubled = self.first * 2.0 ** min(failures - 1, 60)
         return min(self.longest, doubled) * random.uniform(self.least, 1.0)
 
 
 DOWNLOADS = Pauses()
-"""For the Hugging Face hub and registries of images. Their clients give up by the time without progress."""
+"""For the Hugging Face hub and image registries. Their clients give up after a time without progress."""
 KEYS = Pauses()
-"""For a key of a hosted model, if the service names no time. `billing.api_keys` counts for all threads."""
+"""For a key of a hosted model, if the service states no time.
+
+`billing.api_keys` counts the failures of all threads.
+"""
 HOSTED = Pauses(least=0.0, longest=30.0, attempts=7)
 """For a hosted model that failed without a charge."""
 UNSURE = Pauses(first=16.0, least=0.0, longest=30.0, attempts=3)
@@ -46,17 +51,18 @@ UNSURE = Pauses(first=16.0, least=0.0, longest=30.0, attempts=3)
 SERVED = Pauses(first=0.5, least=0.0, longest=30.0, attempts=7)
 """For a model that we or a site serve."""
 POOL = Pauses(first=0.05, longest=1.0)
-"""For a pool server. Its clients give up by the time without a response."""
+"""For a pool server. Its clients give up after a time without a response."""
 SUBMISSIONS = Pauses(least=1.0, longest=math.inf, attempts=4)
-"""For predictions that SWE-bench's service did not accept; the first pause is the interval of its polling."""
+"""For predictions that SWE-bench's service did not accept. The first pause is the polling interval."""
 LONGEST_WISH = 3600.0
-"""Longest pause in seconds that a server may request."""
+"""Longest pause, in seconds, that a server may request."""
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds in Retry-After (seconds or a date) or in its variant in milliseconds; None without them.
+    """Returns the seconds in the header Retry-After (seconds or a date) or Retry-After-Ms, or None without
+    either.
 
-    headers: a mapping with keys in lower case, or one that ignores case.
+    headers: a mapping with lower-case keys, or one that ignores case.
     """
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name, "").strip()
@@ -75,20 +81,20 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 class Patience:
-    """Counts the attempts at one request, and its time without progress."""
+    """Counts the attempts at one request, and the time without progress."""
 
     def __init__(self, pauses: Pauses) -> None:
         self._pauses = pauses
         self.renew()
 
     def renew(self) -> None:
-        """Notes progress: restarts the time without progress, and the pauses."""
+        """Records progress: restarts the time without progress, and the pauses."""
         self._start, self._failures = time.monotonic(), 0
 
     def next_pause(self, limit: float = math.inf, wish: float = 0.0) -> float | None:
-        """Seconds to wait before the next attempt. None after the last attempt, or if the time without
-        progress would exceed `limit` seconds.
+        """Returns the seconds to wait before the next attempt, or None if no further attempt should be made.
 
+        That is so after the last attempt, and if the time without progress would exceed `limit` seconds.
         wish: seconds that the server requests (`retry_after`).
         """
         self._failures += 1
@@ -100,9 +106,10 @@ class Patience:
 def repeat(
     once: Callable[[], T], faults: type[E] | tuple[type[E], ...], pause: Callable[[E], float | None]
 ) -> T:
-    """Calls `once` and returns its result; repeats the call `pause(fault)` seconds after each of `faults`.
+    """Calls `once` and returns its result. After one of `faults`, waits `pause(fault)` seconds and calls
+    again.
 
-    Raises the fault for which `pause` returns None.
+    Raises the fault if `pause` returns None for it.
     """
     while True:
         try:

@@ -1,7 +1,7 @@
 """Maps the `exit_status` of mini-swe-agent or SWE-agent to the end of a rollout.
 
-Live and recorded runs use the same functions. Each program has only one word for its limits on steps and on
-cost, so the figures of the run show which limit was reached.
+Live and recorded runs use the same functions. Each program has a single status for its limits on steps and on
+cost. Which limit was reached follows from the figures of the run.
 """
 
 import re
@@ -23,7 +23,8 @@ MINI = {
     "CalledProcessError": RolloutEnd.SANDBOX_LOST,
     "TimeoutExpired": RolloutEnd.SANDBOX_LOST,
 }
-"""Statuses of mini-swe-agent, and names of our errors. Any other status is an error of the model's client."""
+"""Maps statuses of mini-swe-agent, and names of our errors, to ends. Any other status is an error of the
+model's client."""
 SWE_AGENT = {
     "submitted": RolloutEnd.SUBMITTED,
     "exit_forfeit": RolloutEnd.SUBMITTED,
@@ -37,12 +38,12 @@ SWE_AGENT = {
     "exit_environment_error": RolloutEnd.SANDBOX_LOST,
     "exit_error": RolloutEnd.SANDBOX_LOST,
 }
-"""Statuses of SWE-agent. To forfeit ends the run with the present patch, like to submit."""
+"""Maps statuses of SWE-agent to ends. Both forfeiting and submitting end the run with the current patch."""
 _AUTOSUBMITTED = re.compile(r"submitted \((\w+)\)")
 
 
 def mini_end(info: Record) -> RolloutEnd:
-    """The end of a run of mini-swe-agent, from the `info` of its trajectory."""
+    """Returns the end of a mini-swe-agent run, from the `info` of its trajectory."""
     end = MINI.get(info["exit_status"], RolloutEnd.MODEL_LOST)
     if end != RolloutEnd.STEP_LIMIT:
         return end
@@ -51,12 +52,12 @@ def mini_end(info: Record) -> RolloutEnd:
 
 
 def swe_agent_end(info: Record, settings: Any, patch: str, last_words: str) -> RolloutEnd | None:
-    """The end of a run of SWE-agent; None if it has not ended.
+    """Returns the end of a SWE-agent run, or None if the run has not ended.
 
-    info: the trajectory's `info`. settings: its `replay_config`. last_words: the program's last message. If a
-    limit made SWE-agent submit the present patch, the end is that limit. If a lost service made it submit,
-    the end is `submitted`. SWE-agent does not recognise every server's message about a full context, so
-    `last_words` is searched for it.
+    info: the trajectory's `info`. settings: the trajectory's `replay_config`. last_words: the program's last
+    message. If a limit made SWE-agent submit the current patch, the end is that limit. If a lost service made
+    it submit, the end is `submitted`. SWE-agent does not recognise every server's message about a full
+    context, so this function searches `last_words` for such messages.
     """
     status = info.get("exit_status")
     by_itself = _AUTOSUBMITTED.fullmatch(status or "")
@@ -73,7 +74,8 @@ def swe_agent_end(info: Record, settings: Any, patch: str, last_words: str) -> R
 
 
 def _limit_met(info: Record, step_limit: Any, cost_limit: Any, usual: RolloutEnd) -> RolloutEnd:
-    """The limit that a run reached; `usual` if the figures show none. A limit of 0 is no limit."""
+    """Returns the limit that a run reached, or `usual` if the figures show none. A limit of 0 means no
+    limit."""
     spent = _part(info, "model_stats")
     if 0 < _number(cost_limit) <= _number(spent.get("instance_cost")):
         return RolloutEnd.COST_LIMIT
@@ -83,7 +85,7 @@ def _limit_met(info: Record, step_limit: Any, cost_limit: Any, usual: RolloutEnd
 
 
 def _part(record: Any, *names: str) -> Record:
-    """The object at the path `names`; {} if there is none."""
+    """Returns the object at the path `names`, or {} if there is none."""
     for name in names:
         record = record.get(name) if isinstance(record, dict) else None
     return record if isinstance(record, dict) else {}

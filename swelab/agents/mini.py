@@ -1,8 +1,8 @@
-"""The `mini` scaffold: mini-swe-agent's own DefaultAgent over our model and sandbox protocols.
+"""The `mini` scaffold: mini-swe-agent's own DefaultAgent, with our model and sandbox protocols.
 
 The agent loop, its limits and its trajectory format come from mini-swe-agent 2.4 (format
-"mini-swe-agent-1.1"). This module adds three things: a sandbox as the environment, a patch taken with git at
-the end instead of from the model's output, and the ends of `swelab.outcomes`.
+"mini-swe-agent-1.1"). This module adds a sandbox as the environment, and the rollout ends of
+`swelab.outcomes`. At the end it takes the patch with git, and not from the model's output.
 """
 
 import os
@@ -33,15 +33,15 @@ FAULTS: dict[type[Exception], RolloutEnd] = {
     ModelLost: RolloutEnd.MODEL_LOST,
     SandboxError: RolloutEnd.SANDBOX_LOST,
 }
-"""The end of a rollout, by the exception that left the agent's loop."""
+"""Maps an exception that left the agent's loop to the end of the rollout."""
 
 
 class SandboxEnvironment:
-    """mini-swe-agent's Environment protocol over a sandbox.
+    """Implements mini-swe-agent's Environment protocol with a sandbox.
 
-    A command whose output begins with the submit marker (exit code 0) ends the rollout; its submission is the
-    diff between `base` (a commit hash) and the working copy. With the scaffold's `submission: printed`, the
-    submission is the command's output after the marker.
+    A command ends the rollout if it exits with 0 and its output begins with the submit marker. The submission
+    is the diff between `base` (a commit hash) and the working copy. With the scaffold's `submission:
+    printed`, the submission is the command's output after the marker.
     """
 
     def __init__(self, sandbox: Sandbox, base: str, scaffold: MiniLoop):
@@ -50,10 +50,8 @@ class SandboxEnvironment:
         self.config = Settings()
 
     def execute(self, action: Record, cwd: str = "") -> Record:
-        """Runs one command: {"output", "returncode", "exception_info", "seconds"}.
-
-        Raises Submitted, SandboxError.
-        """
+        """Runs one command. Returns {"output", "returncode", "exception_info", "seconds"}. Raises Submitted,
+        SandboxError."""
         command = action["command"]
         if self.scaffold.prelude:
             command = f"{self.scaffold.prelude}\n{command}"
@@ -73,7 +71,7 @@ class SandboxEnvironment:
 
     @staticmethod
     def printed(result: ExecResult) -> str:
-        """Returns the output after the marker line, byte for byte; '' if the output was truncated."""
+        """Returns the output after the marker line, byte for byte, or '' if the output was truncated."""
         text = result.output.decode("utf-8", "surrogateescape").lstrip()
         return "" if result.dropped_bytes else text.partition("\n")[2]
 
@@ -82,20 +80,20 @@ class SandboxEnvironment:
         return working_copy.diff(self.sandbox, self.base)
 
     def get_template_vars(self, **kwargs: Any) -> Record:
-        """The variables of prompt templates: only the given ones, none from the sandbox."""
+        """Returns the variables of prompt templates: the given variables and no others."""
         return kwargs
 
     def left(self) -> str:
-        """Returns the patch of a rollout that ended without a submission, which is always empty. Raises
-        SandboxError."""
+        """Returns the patch of a rollout that ended without a submission, which is '' in this class.
+        Subclasses may raise SandboxError."""
         return ""
 
     def close(self) -> None:
-        """Ends processes that still run. Raises SandboxLost."""
+        """Ends processes that are still running. Raises SandboxLost."""
 
     def serialize(self) -> Record:
         """Returns the name of the sandbox protocol, in mini-swe-agent's layout."""
-        # The backend is a setting, and not part of the result.
+        # The backend is a setting, not a part of the result.
         return {"info": {"config": {"environment_type": "swelab.sandbox.Sandbox"}}}
 
 
@@ -103,11 +101,11 @@ class Mini:
     """See `agent.Agent`."""
 
     def complete(self, scaffold: Any) -> MiniLoop:
-        """The recipe itself."""
+        """Returns the recipe's settings unchanged."""
         return MiniLoop.model_validate(scaffold.plain())
 
     def form(self, scaffold: MiniLoop) -> Form:
-        """One fenced command per turn; with `calls: bash`, calls of a tool."""
+        """Returns the form of turns: one fenced command per turn, or tool calls with `calls: bash`."""
         return form_of(scaffold)
 
     def attempt(self, task: Task, model: Any, sandbox: Sandbox, base: str, scaffold: MiniLoop) -> Rollout:
@@ -123,11 +121,12 @@ def run_rollout(
     scaffold: MiniLoop,
     environment: Callable[[Sandbox, str, MiniLoop], SandboxEnvironment] = SandboxEnvironment,
 ) -> Rollout:
-    """One policy's attempt at one task.
+    """Lets a policy attempt a task, and returns the rollout.
 
-    `model` follows mini-swe-agent's Model protocol; `sandbox` holds the checkout whose only commit is `base`;
-    `environment` makes the object that runs the actions. Infrastructure losses become the outcomes
-    sandbox_lost and model_lost, and a spent budget becomes budget_spent. No act of a model raises an error.
+    model: follows mini-swe-agent's Model protocol. sandbox: contains the checkout, whose only commit is
+    `base`. environment: makes the object that runs the actions. Losses of infrastructure are returned as the
+    outcomes sandbox_lost and model_lost, and a spent budget as budget_spent. Model output never raises an
+    error.
     """
     place = environment(sandbox, base, scaffold)
     agent = DefaultAgent(
@@ -169,8 +168,8 @@ def _fault(error: Exception) -> tuple[RolloutEnd, str]:
 
 
 def trajectory(task: Task, agent: DefaultAgent, end: RolloutEnd | None = None) -> Rollout:
-    """Converts the agent's record to ours, without the library's tracebacks. end: used if the agent's record
-    has no end."""
+    """Converts the agent's record to ours, without the library's tracebacks. end: the rollout's end. If it is
+    None, the end follows from the agent's record."""
     saved = agent.serialize()
     end = end or mini_end(saved["info"])
     for message in saved["messages"]:

@@ -1,7 +1,7 @@
-"""mini-swe-agent at its benchmark settings: the prompts and limits of the installed package.
+"""Runs mini-swe-agent with its benchmark settings: the prompts and limits of the installed package.
 
-They are read from the package's `config/benchmarks/`, so they are word for word the same as in the pinned
-version. They become a scaffold of kind `mini`. docs/mini.md lists the differences and their reasons.
+They are read from the package's `config/benchmarks/`, so they are word for word those of the pinned version.
+They become a scaffold of kind `mini`. docs/mini.md lists the differences and their reasons.
 """
 
 from importlib.util import find_spec
@@ -16,9 +16,10 @@ from swelab.records import InputError
 LOOP = RecipeKind[MiniLoop]("scaffold", "scaffolds", MiniLoop, str(MiniLoop.__doc__))
 FILES = {"text": "swebench_backticks.yaml", "tool": "swebench.yaml"}
 ACTION = r"```mswea_bash_command\s*\n(.*?)\n```"
-"""The default of the package's own text model."""
+"""The default pattern of the package's own text model."""
 WHOLE = 1 << 30
-"""We set no limit, because the package's template shortens observations itself."""
+"""Number of characters that no observation reaches, because the package's template already shortens
+observations."""
 TESTBED = "/opt/miniconda3/envs/testbed"
 PRELUDE = (
     f"[ ! -d {TESTBED}/bin ] || "
@@ -35,10 +36,10 @@ class MiniBenchmark(Mini):
 
 
 def benchmark_loop(scaffold: MiniSwebenchScaffold) -> MiniLoop:
-    """The loop settings that a recipe of kind `mini-swebench` describes.
+    """Returns the loop settings that a recipe of kind `mini-swebench` describes.
 
-    Raises InputError: the package is not installed, or its file lacks a setting of version 2.4; the recipe
-    sets another fence, but its form has no fences.
+    Raises InputError if the package is not installed, or if its file lacks a setting of version 2.4. Also
+    raises InputError if the recipe sets another fence for a form without fences.
     """
     if scaffold.form == "tool" and scaffold.other_fence:
         raise InputError("other_fence with form: tool", "scaffold recipe", "form: text, which has fences")
@@ -67,7 +68,7 @@ def benchmark_loop(scaffold: MiniSwebenchScaffold) -> MiniLoop:
 
 
 def package_file(form: str) -> Path:
-    """The package's benchmark configuration of a form. Raises InputError."""
+    """Returns the path of the package's benchmark configuration for a form. Raises InputError."""
     spec = find_spec("minisweagent")
     places = list(spec.submodule_search_locations or []) if spec else []
     path = Path(places[0], "config", "benchmarks", FILES[form]) if places else Path("minisweagent")

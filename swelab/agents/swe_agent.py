@@ -1,8 +1,8 @@
-"""The `swe-agent` scaffold: writes SWE-agent's configuration in the format of its version 1.1.0.
+"""The `swe-agent` scaffold: writes configurations of SWE-agent, in the format of version 1.1.0.
 
-Its prompts and tools come from a configuration file in SWE-agent's format, of which only the section `agent`
-is used. Model, limits and instances come from us, so that a policy is the same in every scaffold. No secret
-is written to a file; the token for the model's address is passed in an environment variable.
+Prompts and tools come from a configuration file in SWE-agent's format, of which only the section `agent` is
+used. Model, limits and instances come from our recipes, so that a policy is the same in every scaffold. No
+secret is written to a file. The token for the model's address is passed in an environment variable.
 """
 
 import base64
@@ -22,15 +22,13 @@ from swelab.records.task_records import Task
 
 KEY_VARIABLE = "SWELAB_SWEAGENT_KEY"
 CHUNK = 32 << 10
-"""Size of a chunk in characters. A command is passed to `bash -n` as one argument of at most 128 KiB."""
+"""Size of a chunk in characters. A command is passed to `bash -n` as one argument, which may have 128 KiB."""
 NOT_OURS = ("model", "name", "type")
 
 
 def agent_section(path: str) -> Record:
-    """The section `agent` of a SWE-agent configuration, without the model, which comes from the policy.
-
-    Raises InputError: no such file, no such section, another agent.
-    """
+    """Returns the section `agent` of a SWE-agent configuration, without the model, which comes from the
+    policy. Raises InputError if there is no such file, no such section, or another type of agent."""
     found = recipes.read_yaml(path)
     section = found.get("agent") if isinstance(found, dict) else None
     if not isinstance(section, dict) or not section:
@@ -41,8 +39,8 @@ def agent_section(path: str) -> Record:
 
 
 def hosted_model(endpoint: Endpoint, policy: HostedPolicy, scaffold: SweAgentScaffold) -> Record:
-    """Section `agent.model` for a hosted model behind our gateway, which has the key and the sampling
-    settings."""
+    """Returns the section `agent.model` for a hosted model behind our gateway, which has the key and the
+    sampling settings."""
     return {
         "name": f"openai/{endpoint.model}",
         "api_base": endpoint.url,
@@ -56,7 +54,8 @@ def hosted_model(endpoint: Endpoint, policy: HostedPolicy, scaffold: SweAgentSca
 
 
 def served_model(endpoint: Endpoint, policy: CheckpointPolicy, scaffold: SweAgentScaffold) -> Record:
-    """Section `agent.model` for weights behind `endpoint`. It limits calls, because calls have no cost."""
+    """Returns the section `agent.model` for weights behind `endpoint`. The section limits calls, because
+    calls cost nothing."""
     sampling = policy.sampling
     room = policy.context_length - sampling.max_tokens
     if room <= 0:
@@ -89,7 +88,8 @@ def _sampling_keys(sampling: Sampling, scaffold: SweAgentScaffold) -> Record:
 
 
 def prices(endpoint: Endpoint) -> Record:
-    """Prices for LiteLLM: calls to our own server cost nothing, under every name that SWE-agent may use."""
+    """Returns prices of 0 for calls to our own server, in LiteLLM's form, under every name that SWE-agent may
+    use."""
     free = {"litellm_provider": "openai", "mode": "chat", "supports_function_calling": True}
     free |= {"input_cost_per_token": 0, "output_cost_per_token": 0}
     return dict.fromkeys((endpoint.model, f"openai/{endpoint.model}"), free)
@@ -103,11 +103,12 @@ def instance(
     scaffold: SweAgentScaffold,
     labels: Mapping[str, str],
 ) -> Record:
-    """One entry of an instance file of type expert_file.
+    """Returns one entry of an instance file of type expert_file.
 
-    image: reference of an image in the engine. workdir: path of the repository. start: (shell line to run
-    there, files); {folder} in the line becomes a folder with these files. labels: the container's labels. The
-    repository is not reset, because a reset would fetch later commits from its origin.
+    image: reference of an image in the container engine. workdir: path of the repository. start: (shell line
+    to run in the repository, files). In the line, {folder} is replaced by a folder with the files. labels:
+    labels of the container. The repository is not reset, because a reset would fetch later commits from its
+    origin.
     """
     marks = [f"--label={name}={value}" for name, value in labels.items()]
     deployment: Record = {
@@ -135,10 +136,8 @@ def instance(
 
 
 def start_commands(line: str, files: Mapping[str, bytes]) -> list[str]:
-    """Commands that put `files` into a folder of the container, run `line` there, and remove the folder.
-
-    The agent continues in the same shell; the commands are not in its history.
-    """
+    """Returns commands that put `files` into a folder of the container, run `line`, and remove the folder.
+    The agent continues in the same shell. The commands are not in the shell's history."""
     folder = "/tmp/swelab-start"
     text = base64.b64encode(_packed(files)).decode()
     chunks = [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)]
@@ -153,7 +152,7 @@ def start_commands(line: str, files: Mapping[str, bytes]) -> list[str]:
 
 
 def _packed(files: Mapping[str, bytes]) -> bytes:
-    """A compressed tar archive; the same files give the same bytes."""
+    """Returns a compressed tar archive. The same files give the same bytes."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
         for name, content in files.items():
@@ -166,10 +165,8 @@ def _packed(files: Mapping[str, bytes]) -> bytes:
 def write_run(
     folder: Path, section: Record, scaffold: SweAgentScaffold, instances: list[Record], workers: int
 ) -> Path:
-    """Writes the files of one `sweagent run-batch` next to its `folder`; returns its configuration's path.
-
-    section: `agent`, with its model.
-    """
+    """Writes the files for one `sweagent run-batch` next to its `folder`. Returns the path of the
+    configuration. section: the section `agent`, with its model."""
     listed = folder.with_name(f"{folder.name}.instances.json")
     listed.write_text(json.dumps(instances, indent=1), encoding="utf-8")
     configuration = {

@@ -1,4 +1,4 @@
-"""Finds SWE-agent's program in its own environment, checks its version, runs and watches it."""
+"""Finds the program SWE-agent in its own environment, checks its version, runs it and watches it."""
 
 import os
 import re
@@ -24,14 +24,14 @@ _OURS = ("SWE_AGENT_CONFIG_DIR", "SWE_AGENT_TOOLS_DIR", "SWE_AGENT_TRAJECTORY_DI
 
 
 class AgentFailed(Fault):
-    """SWE-agent ended too early, or hung; its finished instances are kept."""
+    """SWE-agent ended too early, or hung. Its finished instances are kept."""
 
 
 def find_program() -> str:
-    """Path of the program `sweagent`: from $SWELAB_SWEAGENT, otherwise as `make swe-agent` installs it,
-    otherwise from the PATH.
+    """Returns the path of the program `sweagent`.
 
-    Raises InputError: the program is missing, does not start, or has another version.
+    It is taken from $SWELAB_SWEAGENT, otherwise from where `make swe-agent` installs it, otherwise from the
+    PATH. Raises InputError if the program is missing, does not start, or has another version.
     """
     given = os.environ.get(PROGRAM_VARIABLE, "")
     expected = f"SWE-agent {' or '.join(sorted(VERSIONS))} (make swe-agent, or ${PROGRAM_VARIABLE})"
@@ -60,7 +60,7 @@ def find_program() -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Our environment, without variables that would change the run."""
+    """Returns this process's environment variables, without variables that would change the run."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("SWE_AGENT_") or k in _OURS}
     return kept | {"COLUMNS": "400", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONUNBUFFERED": "1"}
 
@@ -77,12 +77,12 @@ def run_batch(
     done: Callable[[], None],
     log: Path,
 ) -> None:
-    """Runs `sweagent run-batch` with a configuration. Its output goes to `log`, its files to `folder`.
+    """Runs `sweagent run-batch` with a configuration. Its output goes to `log`, and its files go to `folder`.
 
-    `secrets` are added to its environment, `hidden` are variables of ours that it does not get. `done` is
-    called regularly. The program and all its processes end when this process ends, when the model server is
-    no longer `alive`, or when nothing below `folder` changes for `stall_seconds`. Raises AgentFailed,
-    ServingError.
+    secrets: variables that are added to its environment. hidden: variables of this process that are removed.
+    done: is called regularly. The program and all its processes end with this process. They also end if the
+    model server is no longer `alive`, or if nothing below `folder` changes for `stall_seconds`. Raises
+    AgentFailed, ServingError.
     """
     with open(log, "ab") as stream:
         start = stream.tell()
@@ -106,7 +106,7 @@ def run_batch(
 def _watch(
     process: Tethered, folder: Path, stall: float, alive: Callable[[], bool], done: Callable[[], None]
 ) -> int | None:
-    """The exit status; 0 if the model server ended first; None if the program hangs."""
+    """Returns the exit status. Returns 0 if the model server ended first, and None if the program hangs."""
     changed, looked = time.time(), time.monotonic()
     while (code := process.poll()) is None and alive():
         time.sleep(POLL_SECONDS)
@@ -120,7 +120,7 @@ def _watch(
 
 
 def _newest(folder: Path) -> float:
-    """Time of the last change in a run's folder or in its instances' folders."""
+    """Returns the time of the last change in a run's folder or in the folders of its instances."""
     newest = 0.0
     for place in (folder, *(path for path in _entries(folder) if path.is_dir())):
         for path in _entries(place):
@@ -139,7 +139,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _complaint(log: Path, start: int) -> str:
-    """The line that explains why a run ended, from the text in `log` since byte `start`."""
+    """Returns the line that explains why a run ended, from the text in `log` since byte `start`."""
     size = log.stat().st_size - start
     lines = [" ".join(line.strip("│╭╮╰╯─ \t").split()) for line in tail(log, max(size, 1)).splitlines()]
     for word in ("Input should", "not permitted", "Error:"):  # pydantic's details say more
@@ -149,7 +149,8 @@ def _complaint(log: Path, start: int) -> str:
 
 
 def hopeless(text: str) -> str:
-    """Why another try would end with the same last message `text`; '' if it might end in another way."""
+    """Returns why another attempt would end with the same last message `text`, or '' if it might end
+    differently."""
     if lacks := _LACKS.search(text):
         return f"SWE-agent's environment is not whole: {lacks[0]}; expected envs/swe-agent.txt"
     if "Error calculating cost" in text:
@@ -158,8 +159,8 @@ def hopeless(text: str) -> str:
 
 
 def stopped(folder: Path) -> str:
-    """Why SWE-agent aborted a batch, from the run's own log; '' if it did not. Its exit code is 0 in any
-    case."""
+    """Returns why SWE-agent aborted a batch, from the run's own log, or '' if the batch was not aborted.
+    SWE-agent's exit code is 0 in either case."""
     try:
         lines = (folder / "run_batch.log").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

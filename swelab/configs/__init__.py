@@ -1,1 +1,1 @@
-"""Reads the recipes under `configs/` strictly, and loads experiments that are made of them."""
+"""Reads the recipes under `configs/` strictly, and loads experiments that consist of these recipes."""

@@ -1,4 +1,4 @@
-"""Loads an experiment with every recipe that it names, and checks that they fit together."""
+"""Loads an experiment with every recipe that it names, and checks that the recipes fit together."""
 
 import os
 from pathlib import Path
@@ -30,52 +30,53 @@ NO_RESULT = (
 )
 """Settings of a policy that do not affect results, such as payment and addresses."""
 SELECTION = ("selection", "rows", "pairs")
-"""Parts of an SFT recipe that its dataset depends on."""
+"""Sections of an SFT recipe that affect its dataset."""
 
 
 def rollout_slice(policy: Policy) -> Record:
-    """The fields of a policy's recipe that its rollouts depend on."""
+    """Returns the settings of a policy that affect its rollouts."""
     return without(policy, *NO_RESULT)
 
 
 def tasks_slice(subset: Subset) -> Record:
-    """The fields of a subset's recipe that its tasks depend on, without the fields for validation and
-    grading."""
+    """Returns the settings of a subset that affect its tasks. Settings for validation and grading are
+    excluded."""
     return without(subset, "validate", "guard", "scorer", "service")
 
 
 def validation_slice(subset: Subset) -> Record:
-    """The fields of a subset's recipe that validation depends on. Empty for a part of another subset, because
-    its tasks are validated with that subset."""
+    """Returns the settings of a subset that affect its validation. Returns {} for a part of a larger subset,
+    because its tasks are validated with the larger subset."""
     if subset.source == "attempted":
         return {}
     return subset.validation.plain() | ({"guard": subset.guard} if subset.guard != "whole" else {})
 
 
 def selection_slice(sft: Sft) -> Record:
-    """The fields of an SFT recipe that its dataset depends on. The learning rate, for example, is not among
-    them."""
+    """Returns the settings of an SFT recipe that affect its dataset. The learning rate, for example, is not
+    included."""
     return {key: getattr(sft, key).plain() for key in SELECTION}
 
 
 def training_slice(sft: Sft) -> Record:
-    """The fields of an SFT recipe that its training depends on, besides the dataset."""
+    """Returns the settings of an SFT recipe that affect the training. Settings that only affect the dataset
+    are excluded."""
     return without(sft, *SELECTION, "sources", "job", "wandb")
 
 
 def without(recipe: Recipe, *names: str) -> Record:
-    """The dump of a recipe, without some of its keys."""
+    """Returns the recipe as a dictionary without the keys `names`."""
     return {key: value for key, value in recipe.plain().items() if key not in names}
 
 
 def key_variables(policy: Policy) -> list[str]:
-    """The environment variables that hold a policy's keys."""
+    """Returns the names of the environment variables that contain a policy's API keys."""
     named = (policy.api_key_env if policy.kind in ("hosted", "checkpoint") else None) or []
     return [named] if isinstance(named, str) else list(named)
 
 
 def check_keys(name: str, policy: Policy) -> None:
-    """Raises InputError if a variable for a policy's key is not set."""
+    """Raises InputError if an environment variable for one of the policy's API keys is not set."""
     for variable in key_variables(policy):
         if not os.environ.get(variable, "").strip(" :"):
             what = f"api_key_env: the environment variable {variable} is not set"
@@ -83,7 +84,7 @@ def check_keys(name: str, policy: Policy) -> None:
 
 
 def service_of(policy: Policy) -> str:
-    """Names the service that serves a policy's model; '' for a policy without a model."""
+    """Returns the service that serves a policy's model, or '' for a policy without a model."""
     if policy.kind == "hosted":
         return f"{policy.model} at {policy.api_base}" if policy.api_base else policy.model
     if policy.kind == "checkpoint":
@@ -94,8 +95,9 @@ def service_of(policy: Policy) -> str:
 def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Experiment:
     """Loads the experiment `name`, and checks it and all recipes that it names.
 
-    Raises InputError: an unknown name in any of these recipes, a compared policy that is not scored, a subset
-    that is both trained on and scored, or a subset that is made from itself.
+    Raises InputError if a recipe does not exist, or if a compared policy is not scored. Raises InputError if
+    a subset is both trained on and scored, or is made from itself. Raises InputError if an evaluation set is
+    used in training.
     """
     path = recipes.path_of("experiment", name, configs)
     experiment = recipes.load(EXPERIMENT, path)
@@ -123,7 +125,7 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Experiment:
 
 
 def _check_no_evaluation(subset: str, configs: Path, where: Path) -> None:
-    """Raises InputError if a subset to train or validate on is an evaluation set by its recipe."""
+    """Raises InputError if a subset for training or validation is an evaluation set."""
     whole = recipes.named(SUBSET, parts_of(subset, configs)[-1], configs)
     if whole.source == "kodcode" and whole.evaluation_set:
         what = f"subset {subset!r} is the evaluation set {whole.evaluation_set}, trained or validated on"
@@ -131,8 +133,7 @@ def _check_no_evaluation(subset: str, configs: Path, where: Path) -> None:
 
 
 def subset_parents(subset: Subset) -> list[str]:
-    """Names of the subsets that a recipe refers to: the subset that is attempted or rated, and excluded
-    subsets."""
+    """Returns the subsets that a recipe names: the attempted or rated subset, and the excluded subsets."""
     if subset.source == "attempted":
         return [subset.subset]
     if subset.source != "dataset":
@@ -142,7 +143,8 @@ def subset_parents(subset: Subset) -> list[str]:
 
 
 def check_subset(name: str, configs: Path = recipes.CONFIGS, below: tuple[str, ...] = ()) -> None:
-    """Checks a subset and all behind it. Raises InputError: an unknown name, a circle of subsets."""
+    """Checks a subset and all recipes behind it. Raises InputError if a recipe does not exist or subsets form
+    a circle."""
     subset = recipes.named(SUBSET, name, configs)
     if name in below:
         circle = " -> ".join([*below[below.index(name) :], name])
@@ -158,10 +160,8 @@ def check_subset(name: str, configs: Path = recipes.CONFIGS, below: tuple[str, .
 
 
 def parts_of(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """A subset, then the subset whose tasks it chooses by attempts, and so on up to a whole subset.
-
-    Raises InputError: a circle of subsets.
-    """
+    """Returns the subset, the subset of which it is a part, and so on up to the whole subset. A part contains
+    the tasks that were chosen by a policy's attempts. Raises InputError if the subsets form a circle."""
     found = [name]
     while (subset := recipes.named(SUBSET, found[-1], configs)).source == "attempted":
         if subset.subset in found:
@@ -172,18 +172,15 @@ def parts_of(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
 
 
 def in_images(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """A list of the whole subset that a subset is part of, if its tasks may be in images; otherwise [].
-    Raises InputError: a circle of subsets.
-    """
+    """Returns [whole subset of which the subset is a part] if its tasks may run in images, otherwise [].
+    Raises InputError if the subsets form a circle."""
     whole = parts_of(name, configs)[-1]
     return [whole] if recipes.named(SUBSET, whole, configs).source in ("dataset", "harbor") else []
 
 
 def attempts(name: str, configs: Path = recipes.CONFIGS) -> list[dict[str, str]]:
-    """[{"policy", "subset"}] of the run whose grades choose a subset's tasks; [] if no run chooses them.
-
-    Raises InputError as `check_subset`.
-    """
+    """Returns [{"policy", "subset"}] for the rollouts whose grades choose a subset's tasks. Returns [] if no
+    rollouts choose them. Raises InputError like `check_subset`."""
     subset = recipes.named(SUBSET, name, configs)
     if subset.source != "attempted":
         return []
@@ -192,8 +189,11 @@ def attempts(name: str, configs: Path = recipes.CONFIGS) -> list[dict[str, str]]
 
 
 def check_attempts(name: str, subset: AttemptedSubset, configs: Path, below: tuple[str, ...]) -> None:
-    """Raises InputError: an unknown policy, one that is trained on these tasks, too few samples for the
-    bounds."""
+    """Checks a subset whose tasks are chosen by attempts.
+
+    Raises InputError if the policy does not exist or was trained on these tasks, or if a service judges the
+    tasks. Raises InputError if no pass rate of the policy's samples is within the bounds.
+    """
     check_policy(subset.policy, configs)
     policy, path = recipes.named(POLICY, subset.policy, configs), recipes.path_of("subset", name, configs)
     if not subset.allows(policy.samples or 1):
@@ -221,28 +221,27 @@ def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:
 
 
 def scaffold_of(policy: Policy, configs: Path = recipes.CONFIGS) -> Record:
-    """A policy's scaffold, with the content of the configuration that it names; {} for a recorded policy.
-
-    Raises InputError: no such scaffold or configuration.
-    """
+    """Returns a policy's scaffold settings, with the content of the configuration file that they name.
+    Returns {} for a recorded policy. Raises InputError if the scaffold or the file does not exist."""
     return (
         {} if policy.kind == "recorded" else scaffold_slice(recipes.named(SCAFFOLD, policy.scaffold, configs))
     )
 
 
 def scaffold_slice(scaffold: Scaffold) -> Record:
-    """A scaffold's recipe, with the content of the configuration that it names. Raises InputError."""
+    """Returns the scaffold's settings, with the content of the configuration file that they name. Raises
+    InputError."""
     used = scaffold.plain()
     return used | {"config": recipes.read_yaml(scaffold.config)} if scaffold.agent == "swe-agent" else used
 
 
 PLACING = ("wandb", "job", "listen", "verl")
-"""Keys of an RL recipe that determine where it runs. They do not affect its results."""
+"""Settings of an RL recipe that determine where the training runs. They do not affect results."""
 
 
 def learning_slice(rl: Rl) -> Record:
-    """The fields of an RL recipe that the trained weights depend on; the engine only if it is not the
-    default."""
+    """Returns the settings of an RL recipe that affect the trained weights. The engine is included only if it
+    is not the default."""
     used = without(rl, *PLACING)
     if rl.engine == "embedded":
         del used["engine"]
@@ -252,7 +251,7 @@ def learning_slice(rl: Rl) -> Record:
 
 
 def rl_slice(rl: Rl, configs: Path = recipes.CONFIGS) -> Record:
-    """The fields that an RL training depends on, from its recipe, its scaffold's recipe and its judge's
+    """Returns the settings that affect an RL training, from its recipe, its scaffold's recipe and its judge's
     recipe."""
     judge = recipes.named(POLICY, rl.judge.policy, configs) if rl.judge else None
     return {
@@ -263,10 +262,11 @@ def rl_slice(rl: Rl, configs: Path = recipes.CONFIGS) -> Record:
 
 
 def local_files(path: str | None) -> list[str]:
-    """The user's file, or all files below the user's folder, as inputs of a rule; [] if there are none.
+    """Returns the user's file, or all files below the user's folder, as inputs of a rule. Returns [] if there
+    are none.
 
-    Snakemake reads braces as wildcards, so a file with braces in its path is replaced by the nearest folder
-    without them.
+    Snakemake reads braces as wildcards. A file with braces in its path is therefore replaced by the nearest
+    parent folder without braces.
     """
     found = Path(path or os.devnull).expanduser()
     listed = found.rglob("*") if found.is_dir() else [found]
@@ -279,10 +279,8 @@ def _without_braces(path: Path) -> str:
 
 
 def is_published(policy: RecordedPolicy) -> bool:
-    """Whether a recorded policy's trajectories are rows of a published set, and not a folder.
-
-    Raises InputError unless the policy names exactly one place of trajectories.
-    """
+    """Returns whether a recorded policy's trajectories are rows of a published data set. False if they are in
+    a folder. Raises InputError unless the policy names exactly one source of trajectories."""
     named = [name for name in ("folder", "path", "dataset") if getattr(policy, name)]
     if len(named) != 1:
         what = f"names {' and '.join(named) or 'no place of trajectories'}"

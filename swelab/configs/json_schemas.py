@@ -1,4 +1,5 @@
-"""The JSON Schemas of recipes, for editors and people, made from the models in `swelab.configs.kinds`."""
+"""Generates the JSON Schemas of recipes, for editors and people, from the models in
+`swelab.configs.kinds`."""
 
 from typing import Any
 
@@ -11,19 +12,21 @@ from swelab.records.typed import DIALECT
 
 
 class _Generator(GenerateJsonSchema):
-    """Pydantic's generator, but without titles of fields; a part's default has only the keys that it sets."""
+    """Pydantic's generator without titles for fields. The default of a section contains only the keys that it
+    sets."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Always False, because the key's name is enough."""
+        """Returns False, because the key's name is enough."""
         return False
 
     def encode_default(self, dft: Any) -> Any:
-        """The default as JSON; for a recipe, only the keys that it sets."""
+        """Returns the default as JSON. The default of a recipe contains only the keys that it sets."""
         return dft.model_dump(exclude_unset=True) if isinstance(dft, Recipe) else super().encode_default(dft)
 
 
 def schema_of(kind: RecipeKind[Any]) -> Record:
-    """The JSON Schema of a kind. If a key chooses among several models, each model is a branch of `oneOf`."""
+    """Returns the JSON Schema of a recipe kind. If a key selects one of several models, each model is a
+    branch of `oneOf`."""
     made = kind.adapter.json_schema(schema_generator=_Generator)
     found: Record = _inlined(made, made.get("$defs", {}))
     head = {"$schema": DIALECT, "title": kind.name, "description": kind.about, "type": "object"}
@@ -41,7 +44,8 @@ def schema_of(kind: RecipeKind[Any]) -> Record:
 
 
 def _choice(part: Record) -> Record:
-    """The schema of a key with a fixed list of values; pydantic writes `const` for a single value."""
+    """Returns the schema of a key with a fixed list of values. For a single value pydantic writes `const`,
+    which becomes `enum`."""
     words = part.get("enum") or [part["const"]]
     said = {k: v for k, v in part.items() if k in ("default", "description") and v is not None}
     comment = {"$comment": part["$comment"]} if "$comment" in part else {}
@@ -49,7 +53,8 @@ def _choice(part: Record) -> Record:
 
 
 def _inlined(part: Any, shared: Record) -> Any:
-    """Resolves the references in a part of a schema, and lists null among its types if it is allowed."""
+    """Resolves the references in a part of a schema. Also adds null to the types of a value that may be
+    null."""
     if isinstance(part, list):
         return [_inlined(each, shared) for each in part]
     if not isinstance(part, dict):

@@ -1,4 +1,4 @@
-"""Turns pydantic's errors about a recipe into one line with the field's name."""
+"""Converts pydantic's validation errors about a recipe to one line with the field's name."""
 
 import math
 from pathlib import Path
@@ -31,7 +31,7 @@ BOUNDS = {
 def fault_of(
     error: ValidationError, settings: Record, kind: RecipeKind[Any], where: str | Path
 ) -> InputError:
-    """The error to raise for pydantic's findings in `settings`; unknown keys come first."""
+    """Returns the exception for a validation error of `settings`. Unknown keys are reported first."""
     found = [(_field(each, settings), each) for each in error.errors(include_url=False)]
     inside = [at for at, _ in found]
     deepest = [each for each in found if not any(_is_below(at, each[0]) for at in inside)]
@@ -51,7 +51,8 @@ def fault_of(
 
 
 def infinite(value: Any, field: tuple[str, ...] = ()) -> str:
-    """(field, number) of the first number that is NaN or infinite; '' if there is none."""
+    """Returns the field and value of the first number that is NaN or infinite, or '' if all numbers are
+    finite."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"field {'.'.join(field)}: {value}"
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -59,7 +60,8 @@ def infinite(value: Any, field: tuple[str, ...] = ()) -> str:
 
 
 def _field(error: ErrorDetails, settings: Any) -> list[str]:
-    """The keys and indices that lead to a fault, without the names of the models that pydantic tried."""
+    """Returns the keys and indices of the faulty value. Names of pydantic models are removed from the
+    path."""
     found: list[str] = []
     for part in error["loc"]:
         try:
@@ -71,7 +73,7 @@ def _field(error: ErrorDetails, settings: Any) -> list[str]:
 
 
 def _words(error: ErrorDetails, all_here: list[ErrorDetails]) -> str:
-    """Describes the fault of a value, in the words of JSON Schema."""
+    """Describes an invalid value in the words of JSON Schema."""
     kind, given, facts = error["type"], error["input"], error.get("ctx", {})
     if kind in TYPES:
         types = dict.fromkeys(repr(TYPES[each["type"]]) for each in all_here if each["type"] in TYPES)
@@ -92,7 +94,7 @@ def _words(error: ErrorDetails, all_here: list[ErrorDetails]) -> str:
 
 
 def _choice(error: ErrorDetails, key: str, settings: Record) -> str:
-    """Describes the fault of the key that chooses among the models of a kind."""
+    """Describes a missing or invalid value of the key that selects one of the kind's models."""
     if key not in settings:
         return f"{key!r} is a required property"
     known = error.get("ctx", {}).get("expected_tags")

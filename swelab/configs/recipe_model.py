@@ -1,4 +1,4 @@
-"""The base class of recipes: a strict, frozen model. Its dump is the recipe with defaults filled in."""
+"""The base class of recipes: a strict and frozen model. Its dump is the recipe with defaults filled in."""
 
 import difflib
 from typing import Annotated, Any, Self, TypeVar
@@ -21,7 +21,8 @@ T = TypeVar("T")
 
 
 class Recipe(BaseModel):
-    """A recipe or a part of one: no unknown keys, no conversion of types, no infinities, no changes."""
+    """A recipe or a section of a recipe. Unknown keys and infinite numbers are errors. Types are not
+    converted. Objects are immutable."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -35,8 +36,8 @@ class Recipe(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _as_written(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Refuses unknown keys, and suggests the nearest known key. Keeps the order of keys, and integers as
-        integers."""
+        """Rejects unknown keys, and suggests the nearest known key. Keeps the order of keys as written, and
+        integers as integers."""
         if not isinstance(given, dict):
             return handler(given)
         known = {field.alias or name: name for name, field in cls.model_fields.items()}
@@ -49,18 +50,20 @@ class Recipe(BaseModel):
         for name, value in vars(made).items():
             if (
                 name not in values or value != values[name]
-            ):  # 0 and 0.0 are equal, but only one of them was written
+            ):  # 0 == 0.0, but the recipe has only one of the two forms
                 values[name] = value
         object.__setattr__(made, "__dict__", values)
         return made
 
     def plain(self) -> Record:
-        """The recipe as nested dictionaries and lists: given keys in their order, then defaults."""
+        """Returns the recipe as nested dictionaries and lists: first the given keys in order, then the
+        defaults."""
         return self.model_dump()
 
 
 class _InnerOnly:
-    """The schema of an optional type without None: the key may be absent, but it cannot hold null."""
+    """Removes None from the schema of an optional type. The key may be absent, but its value must not be
+    null."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         schema = handler(source)
@@ -68,7 +71,7 @@ class _InnerOnly:
 
 
 class _Unique:
-    """Adds to the JSON Schema of a list that its items are unique."""
+    """Adds `uniqueItems` to the JSON Schema of a list."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Record:
         return {**handler(schema), "uniqueItems": True}
@@ -81,14 +84,15 @@ def _distinct(values: list[T]) -> list[T]:
 
 
 OrAbsent = Annotated[T | None, _InnerOnly(), Field(exclude_if=lambda value: value is None)]
-"""A setting without a default: None if the recipe does not give it, and then absent from the dump."""
+"""An optional setting without a default. If the recipe does not contain the key, the value is None and the
+dump omits the key."""
 Distinct = Annotated[list[T], AfterValidator(_distinct), _Unique()]
-"""A list of unique items."""
+"""A list whose items are unique."""
 Word = Annotated[str, Field(min_length=1)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 def nearest(word: str, words: list[str]) -> str:
-    """' (did you mean ...?)' with the known word nearest to `word`, or ''."""
+    """Returns ' (did you mean ...?)' with the known word nearest to `word`, or '' if no word is similar."""
     match = difflib.get_close_matches(word, words, n=1)
     return f" (did you mean {match[0]!r}?)" if match else ""

@@ -1,7 +1,7 @@
-"""The recipes under `configs/`, read strictly.
+"""Reads the recipes under `configs/` strictly.
 
-A recipe is a YAML file `configs/<kind>/<name>.yaml`; `swelab/configs/kinds/<kind>.py` defines its keys,
-types, defaults and meanings. An unknown key is refused, and the nearest known key suggested.
+A recipe is a YAML file `configs/<kind>/<name>.yaml`. `swelab/configs/kinds/<kind>.py` defines its keys,
+types, defaults and meanings. An unknown key is an error, and the message suggests the nearest known key.
 """
 
 import copy
@@ -27,12 +27,12 @@ R = TypeVar("R", bound=Recipe)
 
 CONFIGS = Path("configs")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-"""The form of a recipe's name, which becomes part of paths, of commands and of a regular expression."""
+"""Pattern of a recipe's name. Names are used in paths, in commands and in a regular expression."""
 FOLDERS = {kind.name: kind.folder for kind in RECIPE_KINDS.values() if kind.folder}
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe YAML loader that refuses a repeated key (YAML silently keeps the last), and reads `1e-4` as a
+    """A safe YAML loader that rejects repeated keys. (YAML silently uses the last value.) Reads `1e-4` as a
     number, as YAML 1.2 does."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -60,16 +60,16 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(path: str | Path) -> Any:
-    """Reads a YAML file. Raises InputError with the line of a fault."""
+    """Reads a YAML file. Raises InputError with the line of an error."""
     try:
         found = yaml.load(read_text(path), Loader=_Loader)
-        json.dumps(found, default=str, skipkeys=True)  # refuses a value that contains itself
+        json.dumps(found, default=str, skipkeys=True)  # raises ValueError for a value that contains itself
         return found
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{path}, line {mark.line + 1}" if mark else str(path)
         raise InputError(f"not YAML: {error.problem}", where) from None
-    except (yaml.YAMLError, ValueError) as error:  # a control character, or an impossible date or number
+    except (yaml.YAMLError, ValueError) as error:  # for control characters, and impossible dates or numbers
         raise InputError(f"not YAML: {error}", path) from None
     except RecursionError:
         raise InputError("brackets nested too deeply", path, "a recipe of a few levels") from None
@@ -80,10 +80,11 @@ def load(kind: RecipeKind[T], path: str | Path) -> T: ...
 @overload
 def load(kind: str, path: str | Path) -> Record: ...
 def load(kind: Any, path: str | Path) -> Any:
-    """Loads the recipe at `path`, checked, with defaults. A kind gives a model, a kind's name a dictionary.
+    """Loads, checks and completes a recipe. Returns a model if `kind` is a RecipeKind, and a dictionary if it
+    is a name.
 
-    Raises InputError: missing file, YAML fault, unknown key (with the nearest known key), missing key, wrong
-    type, value out of range.
+    Raises InputError if the file is missing, the YAML is malformed, or a key is missing or unknown. The
+    message suggests the nearest known key. Raises InputError if a value has a wrong type or is out of range.
     """
     name = kind if isinstance(kind, str) else kind.name
     return _as_asked(kind, _loaded(name, str(path), _version(path)))
@@ -94,7 +95,7 @@ def _as_asked(kind: RecipeKind[T] | str, recipe: Any) -> Any:
 
 
 def load_as(model: type[R], kind: RecipeKind[Any], path: str | Path) -> R:
-    """Loads the recipe at `path`, which must be this model of its kind. Raises InputError."""
+    """Loads the recipe at `path`. Raises InputError if the recipe is not a `model`."""
     recipe = load(kind, path)
     if isinstance(recipe, model):
         return recipe
@@ -104,7 +105,8 @@ def load_as(model: type[R], kind: RecipeKind[Any], path: str | Path) -> R:
 
 
 def _version(path: str | Path) -> tuple[int, ...]:
-    """Returns (mtime in ns, size in bytes, inode) of a file, to notice edits; () if it cannot be read."""
+    """Returns (mtime in ns, size in bytes, inode) of a file, so that edits are noticed. Returns () if the
+    file cannot be read."""
     try:
         written = os.stat(path)
     except OSError:
@@ -114,14 +116,15 @@ def _version(path: str | Path) -> tuple[int, ...]:
 
 @cache
 def _written(path: str, version: tuple[int, ...]) -> Any:
-    """Reads a YAML file once, although each rule needs it. Callers must not change the result."""
+    """Reads a YAML file and caches the result, because each rule needs the file. Callers must not change the
+    result."""
     return read_yaml(path)
 
 
 @cache
 def _loaded(kind: str, path: str, version: tuple[int, ...]) -> Any:
-    """Loads a recipe once for each version of its file, because planning jobs needs the same recipes very
-    often."""
+    """Loads a recipe and caches it for this version of the file, because planning jobs needs the same recipes
+    very often."""
     recipe = _written(path, version)
     if not isinstance(recipe, dict):
         what = "an empty file" if recipe is None else f"a {type(recipe).__name__}"
@@ -134,7 +137,8 @@ def complete(kind: RecipeKind[T], settings: Record, where: str | Path) -> T: ...
 @overload
 def complete(kind: str, settings: Record, where: str | Path) -> Record: ...
 def complete(kind: Any, settings: Record, where: str | Path) -> Any:
-    """Checks `settings`, fills in defaults; returns a model or a dictionary, as `load`. Raises InputError."""
+    """Checks `settings` and adds defaults. Returns a model or a dictionary, like `load`. Raises
+    InputError."""
     model = RECIPE_KINDS[kind] if isinstance(kind, str) else kind
     if what := infinite(settings):
         raise InputError(what, where, "a finite number")
@@ -149,14 +153,14 @@ def named(kind: RecipeKind[T], name: str, configs: Path = CONFIGS) -> T: ...
 @overload
 def named(kind: str, name: str, configs: Path = CONFIGS) -> Record: ...
 def named(kind: Any, name: str, configs: Path = CONFIGS) -> Any:
-    """Loads the recipe `name` of `kind`, as `load`. If there is none, raises InputError with the nearest
-    name."""
+    """Loads the recipe `name` of a kind, like `load`. If there is no such recipe, raises InputError with the
+    nearest name."""
     return load(kind, path_of(kind if isinstance(kind, str) else kind.name, name, configs))
 
 
 def names(kind: str, configs: Path = CONFIGS) -> list[str]:
-    """Names of the recipes of `kind`, sorted. Raises InputError if a file's name cannot be the name of a
-    recipe."""
+    """Returns the sorted names of the recipes of a kind. Raises InputError if a file's name is not a valid
+    recipe name."""
     found = []
     for path in (configs / FOLDERS[kind]).glob("[!.]*.yaml"):
         if not NAME.fullmatch(path.stem):
@@ -168,8 +172,8 @@ def names(kind: str, configs: Path = CONFIGS) -> list[str]:
 
 
 def names_with(kind: str, key: str, values: Collection[str], configs: Path = CONFIGS) -> list[str]:
-    """Names of the recipes of `kind` whose `key` has one of these values. Files that are not YAML are
-    skipped."""
+    """Returns the names of the recipes of a kind whose `key` has one of these values. Files that are not YAML
+    are skipped."""
     found = []
     for name in names(kind, configs):
         try:
@@ -183,12 +187,13 @@ def names_with(kind: str, key: str, values: Collection[str], configs: Path = CON
 
 
 def recipe_file(kind: str) -> str:
-    """Path of a recipe of `kind` from the root of a clone, with the wildcard {kind} in place of its name."""
+    """Returns the path pattern of the recipes of a kind: relative to the clone, with the wildcard {kind} for
+    the name."""
     return f"configs/{FOLDERS[kind]}/{{{kind}}}.yaml"
 
 
 def path_of(kind: str, name: str, configs: Path = CONFIGS) -> Path:
-    """Path of the recipe `name`. Raises InputError if there is none."""
+    """Returns the path of the recipe `name`. Raises InputError if there is no such recipe."""
     path = configs / FOLDERS[kind] / f"{name}.yaml"
     if not path.is_file():
         raise InputError(f"unknown {kind} {name!r}{nearest(name, names(kind, configs))}", path)

@@ -1,6 +1,7 @@
-"""Explains targets that no rule makes: names the unknown part, and the nearest known name.
+"""Explains why no rule makes a target: names the unknown part of the path, and the nearest known name.
 
-Snakemake itself reports only that there is no rule. Most often a recipe's name in the path is misspelt.
+Snakemake itself reports only that there is no rule. The most frequent cause is a misspelt recipe name in the
+path.
 """
 
 import difflib
@@ -12,20 +13,20 @@ from swelab.configs import recipes
 from swelab.records import InputError
 
 NAMING = ("--forcerun", "-R", "--until", "-U", "--omit-from", "-O")
-"""Options of Snakemake whose values are names of rules."""
+"""Options of Snakemake whose values are rule names."""
 
 
 Find = Callable[[str], tuple[str, dict[str, str]] | None]
-"""`lineage.find`: the kind of a file and its names by wildcard."""
+"""The function `lineage.find`: maps a path to the kind of the file and its wildcard values."""
 
 
 def check_targets(
     targets: Iterable[str], rules: Sequence[Any], outputs: Mapping[str, Sequence[str]], find: Find
 ) -> None:
-    """Raises InputError for the first target that is not a rule's name, a rule's output or a file.
+    """Raises InputError for the first target that is not a rule name, a rule's output or an existing file.
 
-    rules: Snakemake's rules, with `name` and `products()`, whose patterns have `match(path)`. outputs: path
-    patterns by rule.
+    rules: Snakemake's rules, with `name` and `products()`, whose patterns have `match(path)`. outputs: maps a
+    rule to its path patterns.
     """
     names = [rule.name for rule in rules]
     for target in targets:
@@ -34,17 +35,15 @@ def check_targets(
             wanted = f"a path such as {first} with its names filled in"
             raise InputError("the rule makes more than one file", f"target {target}", wanted)
         known = [*names, *(path for paths in outputs.values() for path in paths)]
-        there = "{" not in target and target in known or Path(target).exists()  # a pattern is compiled first
+        there = "{" not in target and target in known or Path(target).exists()  # a pattern is not a target
         if not there and not any(output.match(target) for rule in rules for output in rule.products()):
             hint = _unknown_recipe(target, find) or _nearest_text(target, known)
             raise InputError(f"no rule makes it{hint}", f"target {target}", "a path of results/README.md")
 
 
 def with_variants(words: Sequence[str], rules: Iterable[Sequence[str]]) -> list[str]:
-    """A command line of Snakemake in which the variants of each rule follow the rule in a NAMING option.
-
-    Variants are other rules that make the same files. rules: (name, names of its variants) of each rule.
-    """
+    """Adds the variants of each rule after the rule's name in the NAMING options of a Snakemake command line.
+    A variant is a rule that makes the same files. rules: (name, names of the variants ...) of each rule."""
     variants = {first: others for first, *others in rules}
     found, naming = list[str](), False
     for word in words:
@@ -56,8 +55,8 @@ def with_variants(words: Sequence[str], rules: Iterable[Sequence[str]]) -> list[
 
 
 def _unknown_recipe(target: str, find: Find) -> str:
-    """Names the part of a target that is not a known recipe, if the other parts have the form of an
-    output."""
+    """Returns a hint if the target has the form of an output, but one of its names is not a known recipe.
+    Otherwise returns ""."""
     for kind, name in (find(target) or ("", {}))[1].items():
         if kind in recipes.FOLDERS and name not in (known := recipes.names(kind)):
             folder = recipes.CONFIGS / recipes.FOLDERS[kind]

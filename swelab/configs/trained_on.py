@@ -1,4 +1,4 @@
-"""The training data of policies: SFT recipes, the recipes that they start from, and the runs behind their
+"""Finds the training data of policies: SFT recipes, their start recipes, and the rollouts behind their
 rows."""
 
 import contextlib
@@ -16,10 +16,8 @@ from swelab.records import InputError
 
 
 def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """An SFT recipe, then the recipe that trains its start, and so on. The last one starts from a model.
-
-    Raises InputError: an unknown name, or a circle.
-    """
+    """Returns the SFT recipe, the SFT recipe from whose checkpoint it starts, and so on. The last recipe
+    starts from a model. Raises InputError if a recipe does not exist or the recipes form a circle."""
     found = [sft]
     while True:
         kind, _, name = recipes.named(SFT, found[-1], configs).base.rpartition(":")
@@ -32,10 +30,8 @@ def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
 
 
 def files_of_model(model: Model) -> list[str]:
-    """The files of a model's folder, sorted; none if the model is made or fetched.
-
-    Raises InputError if the folder does not exist or has no config.json.
-    """
+    """Returns the sorted files of a model's folder. Returns [] if the model is not a folder of the user.
+    Raises InputError if the folder does not exist or has no config.json."""
     if model.source != "folder":
         return []
     folder = Path(model.path).expanduser()
@@ -49,10 +45,10 @@ def _require_model(folder: Path, where: str, expected: str) -> None:
 
 
 def start_of(rl: str, find: Callable[[str], object], configs: Path = recipes.CONFIGS) -> str:
-    """Returns the weights that an RL recipe starts from: its field `start`.
+    """Returns the weights from which an RL recipe starts: its field `start`.
 
-    find: `lineage.find`; a folder that a rule makes may not exist yet. Raises InputError: the recipe or the
-    folder that `start` names does not exist, or has no config.json.
+    find: `lineage.find`. A folder that a rule makes need not exist yet. Raises InputError if the recipe or
+    folder that `start` names does not exist, or if the folder has no config.json.
     """
     start, path = recipes.named(RL, rl, configs).start, recipes.path_of("rl", rl, configs)
     kind, _, name = start.partition(":")
@@ -69,8 +65,8 @@ def start_of(rl: str, find: Callable[[str], object], configs: Path = recipes.CON
 
 
 def trained(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
-    """All SFT recipes behind an experiment: its own, those of its scored policies, and those that these start
-    from."""
+    """Returns all SFT recipes behind an experiment: its own recipe, and the recipes of its scored policies.
+    Recipes from which these recipes start are included."""
     named = [experiment.sft]
     for weights in _scored_weights(experiment, configs):
         start = [weights, *(each.start for each in rewarded(weights, configs).values())][-1]
@@ -79,7 +75,8 @@ def trained(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str
 
 
 def rewarded(weights: str, configs: Path = recipes.CONFIGS) -> dict[str, Rl]:
-    """The RL recipes behind weights, by name; each starts from the next. Raises InputError: a circle."""
+    """Returns the RL recipes behind weights, by name. Each recipe starts from the next. Raises InputError if
+    they form a circle."""
     found = dict[str, Rl]()
     while weights.startswith("rl:"):
         name = weights.partition(":")[2]
@@ -92,7 +89,7 @@ def rewarded(weights: str, configs: Path = recipes.CONFIGS) -> dict[str, Rl]:
 
 
 def learned(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
-    """All RL recipes behind the policies that an experiment scores."""
+    """Returns all RL recipes behind the policies that an experiment scores."""
     found = (rewarded(weights, configs) for weights in _scored_weights(experiment, configs))
     return list(dict.fromkeys(name for each in found for name in each))
 
@@ -103,11 +100,12 @@ def _scored_weights(experiment: Experiment, configs: Path) -> list[str]:
 
 
 def training_runs(sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, str]]:
-    """(policy, subset) of the runs that give an SFT recipe its rows. The runs do not depend on the
-    experiment. They are the recipe's `sources`. Without `sources` they are the expert's runs in experiments
-    with this recipe as `sft`; if there are none, in experiments whose `sft` starts from the recipe; if there
-    are none, the runs of the recipe that it starts from. Raises InputError if there is no expert, or if
-    experiments name different experts.
+    """Returns (policy, subset) of the rollouts that give an SFT recipe its rows, in any experiment.
+
+    These are the recipe's `sources`. Without `sources`, they are the expert's rollouts in experiments whose
+    `sft` is this recipe. If there are none, they are the expert's rollouts in experiments whose `sft` starts
+    from this recipe. If there are none, they are the rollouts for the recipe from which this recipe starts.
+    Raises InputError if there is no expert, or if experiments name different experts.
     """
     recipe = recipes.named(SFT, sft, configs)
     sources = recipe.sources or _experts(sft, configs)
@@ -122,11 +120,11 @@ def training_runs(sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, 
 
 
 def _experts(sft: str, configs: Path) -> list[Source]:
-    """The distinct experts of the experiments with an SFT recipe as `sft`; if there are none, of the
-    experiments whose `sft` starts from it."""
+    """Returns the distinct experts of the experiments whose `sft` is this recipe. If there are none, uses the
+    experiments whose `sft` starts from this recipe."""
     own, below = list[Source](), list[Source]()
     for name in recipes.names("experiment", configs):
-        with contextlib.suppress(InputError):  # that experiment reports the fault when it is run
+        with contextlib.suppress(InputError):  # loading that experiment reports the error
             experiment = recipes.named(EXPERIMENT, name, configs)
             found = own if experiment.sft == sft else below
             if sft in lineage(experiment.sft, configs) and experiment.expert not in found:
@@ -135,7 +133,8 @@ def _experts(sft: str, configs: Path) -> list[Source]:
 
 
 def subsets_behind(weights: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """All subsets on which weights were trained, by test results or trajectories. Raises InputError."""
+    """Returns all subsets on which weights were trained, by test results or trajectories. Raises
+    InputError."""
     learned = rewarded(weights, configs)
     found = [recipe.subset for recipe in learned.values()]
     kind, _, start = [weights, *(recipe.start for recipe in learned.values())][-1].partition(":")
@@ -145,7 +144,7 @@ def subsets_behind(weights: str, configs: Path = recipes.CONFIGS) -> list[str]:
 
 
 def training_subsets(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
-    """All subsets that train a scored policy, or on which the expert acts."""
+    """Returns all subsets on which a scored policy was trained, or on which the expert makes attempts."""
     found = [*experiment.expert.subsets]
     for sft in trained(experiment, configs):
         found += [subset for _, subset in training_runs(sft, configs)]

@@ -1,1 +1,1 @@
-"""Terminal output: one line for a fault, progress, the display of a workflow run."""
+"""Terminal output: one line for an error, progress, and the display of a workflow run."""

@@ -1,6 +1,7 @@
-"""Records start, host and duration of each run of a workflow job, one line per run, next to the job's log.
+"""Records the start, machine and duration of each run of a workflow job, in a file next to the job's log.
 
-A job that was killed and restarted has several lines. A run that was killed with SIGKILL has none.
+Each run adds one line. A job that was killed and restarted has several lines. A run that was killed with
+SIGKILL has no line.
 """
 
 import json
@@ -31,10 +32,8 @@ class JobRun(TypedRecord):
 
 
 def note_run(log: str, code: int) -> None:
-    """Appends this process's run to the file next to `log`.
-
-    If the file cannot be written, nothing is raised, because the job itself is sound.
-    """
+    """Appends a record of this process to the runs file next to `log`. Errors are ignored, because the job
+    itself succeeded."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     row = JobRun(
         started=datetime.fromtimestamp(STARTED, UTC).isoformat(timespec="seconds"),
@@ -52,12 +51,9 @@ def note_run(log: str, code: int) -> None:
 
 @cache
 def machine_record() -> Record:
-    """Describes this machine without its name: {"system", "processor", "cpus", "memory_gib", "gpus": their
-    names}.
-
-    cpus and gpus: only the ones that this process may use.
-    """
-    from swelab.machine import GIB, this_machine  # a pool's hosts lack psutil, and record no runs
+    """Describes this machine without its name: {"system", "processor", "cpus", "memory_gib", "gpus"}. cpus:
+    number of CPUs that this process may use. gpus: names of the GPUs that this process may use."""
+    from swelab.machine import GIB, this_machine  # pool hosts import this module without psutil
 
     facts = this_machine()
     processor = re.search(r"^model name\s*:\s*(.*)$", _cpuinfo(), flags=re.M)
@@ -78,11 +74,8 @@ def _cpuinfo() -> str:
 
 
 def read_runs(logs: Path) -> Iterator[tuple[str, list[str], JobRun]]:
-    """Yields (rule, names, run) of every recorded run below a folder of logs. names: the log's path below its
-    rule.
-
-    A line that is not a record (half written on a full disk) is skipped.
-    """
+    """Yields (rule, names, run) for every recorded run below the folder `logs`. names: the parts of the log's
+    path below the rule's folder. An unreadable line (half written on a full disk) is skipped."""
     for path in sorted(logs.glob(f"*/**/*{SUFFIX}")):
         rule, *folders = path.relative_to(logs).parts[:-1]
         for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):

@@ -1,4 +1,5 @@
-"""Draws the lower lines of a terminal: a bar for each running job. Without a terminal, prints only lines."""
+"""Draws a progress bar for each running job in the lower lines of the terminal. Without a terminal, prints
+only lines."""
 
 import os
 import time
@@ -14,7 +15,7 @@ Rows = Callable[[], tuple[list[Job], str]]
 
 
 class LiveArea:
-    """Shows lines above and bars below. Shows only lines without a terminal, with TERM=dumb, or without
+    """Prints lines above the progress bars. Prints only lines without a terminal, with TERM=dumb, or without
     rich."""
 
     def __init__(self, stream: TextIO):
@@ -26,11 +27,11 @@ class LiveArea:
 
     @property
     def width(self) -> int:
-        """Columns of the terminal; 120 if there is none."""
+        """Width of the terminal in columns. 120 if there is no terminal."""
         return self.console.width if self.console else 120
 
     def start(self, rows: Rows) -> None:
-        """Begins to draw."""
+        """Starts to draw the progress bars."""
         self.started = True
         if self.console:
             from rich.live import Live
@@ -46,7 +47,7 @@ class LiveArea:
             self.live.start()
 
     def print(self, text: str) -> None:
-        """Prints a line above the bars. Ignores a closed stream."""
+        """Prints a line above the bars. A closed stream is ignored."""
         if self.console:
             self.console.print(text, markup=False, highlight=False, soft_wrap=True)
             return
@@ -57,13 +58,14 @@ class LiveArea:
             pass
 
     def stop(self) -> None:
-        """Removes the bars."""
+        """Removes the progress bars."""
         if self.live:
             self.live.stop()
 
 
 def _console(stream: TextIO) -> Any:
-    """A console that never hides the cursor, so that no killed run leaves it hidden; None without rich."""
+    """Returns a console that never hides the cursor, because a killed run would leave it hidden. Returns None
+    without rich."""
     try:
         from rich.console import Console
     except ImportError:
@@ -77,7 +79,7 @@ def _console(stream: TextIO) -> Any:
 
 
 def _table(rows: Rows, height: int) -> Any:
-    """Returns as many bars as fit, and a line about the whole run."""
+    """Returns a table with as many bars as fit, and a line about the whole run."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -100,10 +102,10 @@ def _table(rows: Rows, height: int) -> Any:
         left = ends(told.left if told else None)
         table.add_row(job.name, bar, f"{counted(told)}  {clock(job.seconds)}{left}".strip())
     more = f", {len(jobs) - room} more running" if len(jobs) > room else ""
-    # Not padded to the full width: otherwise text that the terminal itself writes (^C) would move lines.
+    # The text is not padded to the full width. Otherwise the ^C that a terminal prints would move lines.
     return Group(table, Text(whole + more, no_wrap=True, overflow="ellipsis"))
 
 
 def ends(seconds: float | None) -> str:
-    """The time of day at which a job or a run is expected to end, if known."""
+    """Formats the expected end of a job or run as a time of day. Returns "" if `seconds` is unknown."""
     return f", ends {datetime.now() + timedelta(seconds=seconds):%H:%M}" if seconds else ""

@@ -1,4 +1,4 @@
-"""Types of command line options. Their errors name the expected value."""
+"""Types of command-line options. Their error messages name the expected value."""
 
 import argparse
 import math
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """Returns the argparse type of a whole number of at least `least`. The type raises ArgumentTypeError."""
+    """Returns an argparse type for whole numbers of at least `least`. The type raises ArgumentTypeError."""
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit()) or int(text) < least:
@@ -18,14 +18,14 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def whole(text: str) -> int:
-    """Parses an option's whole number, which may be negative. Raises ArgumentTypeError."""
+    """Parses a whole number, which may be negative. Raises ArgumentTypeError."""
     if not re.fullmatch(r"-?[0-9]+", text):
         raise argparse.ArgumentTypeError(f"{text!r}; expected a whole number")
     return int(text)
 
 
 def title(text: str) -> str:
-    """Checks a name given by an option, for use in tables and file names. Raises ArgumentTypeError."""
+    """Checks a name for use in tables and file names, and returns it. Raises ArgumentTypeError."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._+:=@-]{0,99}", text):
         expected = "up to 100 letters, digits, spaces and . _ + : = @ -, a letter or digit first"
         raise argparse.ArgumentTypeError(f"{text!r}; expected {expected}")
@@ -33,7 +33,7 @@ def title(text: str) -> str:
 
 
 def number(text: str) -> float:
-    """Parses an option's finite number. Raises ArgumentTypeError."""
+    """Parses a finite number. Raises ArgumentTypeError."""
     try:
         read = float(text)
     except ValueError:

@@ -1,9 +1,8 @@
-"""Shows a workflow run at the terminal: a line for each finished job, a bar for each running job, and the
-result.
+"""Shows a workflow run in the terminal: finished jobs, a bar for each running job, and the result.
 
-It replaces Snakemake's terminal handler, and gets the same messages. Jobs report their progress in a file
-next to their log (`console.Progress`). With --verbose, --quiet, or another --logger, Snakemake's own output
-stays. Its log under .snakemake/log/ always has all messages.
+The display replaces Snakemake's terminal handler, and receives the same messages. Jobs report their progress
+in a file next to their log (`console.Progress`). With --verbose, --quiet, or another --logger, Snakemake's
+own output is kept. Snakemake's log under .snakemake/log/ always has all messages.
 """
 
 import logging
@@ -23,11 +22,11 @@ INTO_LOG = (
     'python() { if [ -z "${SWELAB_LOG-}" ]; then command python "$@"; '
     'else SWELAB_PROGRESS=1 exec python "$@" >"$SWELAB_LOG" 2>&1; fi; }; '
 )
-"""Shell code that sends the output of a rule's Python and its child processes to the rule's log. In a rule
-with a log, this Python must be the last command, because it replaces the shell."""
+"""Shell code that redirects the output of a rule's Python process to the rule's log. If the rule has a log,
+this Python process must be the last command, because it replaces the shell."""
 
 QUIET_SECONDS = 120
-"""Without a terminal, the running jobs are printed after so many seconds without a line."""
+"""Without a terminal, the running jobs are printed if no line was printed for this many seconds."""
 
 _NOISE = re.compile(
     r"Building DAG|Using shell|Provided |Rules claiming|Conda env|Select jobs|Execute \d"
@@ -51,7 +50,7 @@ _DONE = "Nothing to be done"
 
 
 def take_over(workflow: Any) -> None:
-    """Replaces Snakemake's own handler by ours, in the process that a person started."""
+    """Replaces Snakemake's terminal handler by `Display`, in the main process only."""
     settings, logger = workflow.output_settings, logging.getLogger("snakemake.logging")
     usual = [each for each in logger.handlers if each.name == "DefaultStreamHandler"]
     if usual and workflow.is_main_process and not (settings.verbose or settings.quiet or settings.debug_dag):
@@ -60,7 +59,7 @@ def take_over(workflow: Any) -> None:
 
 
 class Display(logging.Handler):
-    """Prints one run's messages as lines, with a live area if the stream is a terminal."""
+    """Prints the messages of one run as lines, with progress bars below if the stream is a terminal."""
 
     def __init__(self, workflow: Any, stream: Any):
         super().__init__()
@@ -76,7 +75,7 @@ class Display(logging.Handler):
         self._shown: set[tuple[int, int]] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One message of Snakemake's."""
+        """Handles one log message of Snakemake."""
         try:
             event = str(getattr(record, "event", None) or "")
             known = getattr(self, f"_{event}", None) if event else None
@@ -136,7 +135,7 @@ class Display(logging.Handler):
 
     def _job_error(self, record: logging.LogRecord) -> None:
         job = self.jobs.pop(int(getattr(record, "jobid", -1)), None)
-        if job is None:  # Snakemake reports each failed job again at the end
+        if job is None:  # at its end, Snakemake reports each failed job again
             return
         logs = list(getattr(record, "log", [])) or ["none"]
         why = last_words(logs)
@@ -149,7 +148,7 @@ class Display(logging.Handler):
         job.forget()
 
     def _rows(self) -> tuple[list[Job], str]:
-        """Returns the content of the live area: running jobs, and a line about the run as a whole."""
+        """Returns the running jobs, and a line about the whole run."""
         seconds, jobs = time.monotonic() - self.started, list(self.jobs.values())
         left = self.forecast.left(jobs, seconds)
         return jobs, f"{self.finished} of {self.total} jobs, {clock(seconds)}{ends(left)}"
@@ -165,7 +164,7 @@ class Display(logging.Handler):
                 self._say(f"running   {'; '.join(job.line() for job in jobs)} ({whole})")
 
     def close(self) -> None:
-        """Ends the live area, and prints how the run ended."""
+        """Removes the progress bars, and prints how the run ended."""
         if self.closed:
             return
         self.closed = True

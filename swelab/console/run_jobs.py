@@ -1,4 +1,4 @@
-"""Describes a job of the workflow for a person: its name, progress and outcome."""
+"""Describes a workflow job in words: its name, progress and outcome."""
 
 import json
 import logging
@@ -20,8 +20,8 @@ _REASON = re.compile(r"([A-Z][^:;]*)(?:: ([^;]*))?")
 
 @dataclass
 class Job:
-    """One job. number: the job's number in Snakemake; log: the job's log file, or ""; reason: why Snakemake
-    runs the job."""
+    """A job of the workflow. number: the job's number in Snakemake. log: path of its log file, or "". reason:
+    Snakemake's reason to run the job."""
 
     number: int
     rule: str
@@ -32,7 +32,7 @@ class Job:
 
     @classmethod
     def of(cls, record: logging.LogRecord) -> "Job":
-        """The job that a message of Snakemake is about. Its name is made of its rule and wildcards."""
+        """Returns the job of a Snakemake message. The job's name consists of the rule and the wildcards."""
         told = record.__dict__
         words = [str(value) for value in (told.get("wildcards") or {}).values()]
         words = [word for word in words if word and word != "000of001"]
@@ -42,16 +42,16 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the job's start, or since its submission to a cluster."""
+        """Seconds since the job started, or since it was submitted to a cluster."""
         return time.monotonic() - self.started
 
     @property
     def shared(self) -> Path | None:
-        """The file in which the job reports its progress; None without a log."""
+        """The file in which the job reports its progress. None if the job has no log."""
         return Path(self.log.removesuffix(".log") + SUFFIX) if self.log else None
 
     def progress(self) -> JobProgress:
-        """The job's own report of its progress; empty if there is none yet."""
+        """Reads the progress that the job reported. Returns an empty record if nothing was reported yet."""
         try:
             told = json.loads(self.shared.read_text(encoding="utf-8")) if self.shared else {}
             known = isinstance(told, dict) and {"done", "total", "good", "left"} <= told.keys()
@@ -60,12 +60,13 @@ class Job:
             return JobProgress.of({})
 
     def forget(self) -> None:
-        """Removes the job's progress file, of this run or of an earlier run."""
+        """Deletes the job's progress file, also if an earlier run wrote the file."""
         if self.shared:
             self.shared.unlink(missing_ok=True)
 
     def outcome(self, width: int) -> str:
-        """The line of a finished job: name, instances, successes, time; in columns if the width allows it."""
+        """Returns the line of a finished job: name, instances, successes, time. Uses columns if `width` is at
+        least 80."""
         parts = self.name, counted(self.progress()), clock(self.seconds)
         if width < 80:
             return "  ".join(part for part in parts if part)
@@ -78,12 +79,12 @@ class Job:
         return f"{self.name} {counted(told)} {clock(self.seconds)}{left}".replace("  ", " ")
 
     def planned(self) -> str:
-        """A line of a dry run: the job's name, and the reason why it would run."""
+        """Returns the line of a dry run: the job's name, and the reason why the job would run."""
         return f"{self.name:<52}  {reasons(self.reason)}"
 
 
 class Forecast:
-    """Estimates the duration of a run from the durations of jobs of the same rules, now and in earlier
+    """Estimates the remaining time of a run from durations of finished jobs, in this run and in earlier
     runs."""
 
     def __init__(self, logs: Path):
@@ -95,13 +96,14 @@ class Forecast:
                 self.durations.setdefault(rule, []).append(run.seconds)
 
     def finished(self, job: Job) -> None:
-        """Records the duration of a finished job, and removes it from the remaining jobs."""
+        """Records the duration of a finished job, and removes the job from the remaining jobs."""
         self.durations.setdefault(job.rule, []).append(job.seconds)
         self.remaining[job.rule] -= 1
         self.worked += job.seconds
 
     def left(self, jobs: Sequence[Job], elapsed: float) -> float | None:
-        """Estimated seconds until the run ends; None if a remaining rule has no finished job yet."""
+        """Estimates the seconds until the run ends. Returns None if a remaining rule has no finished job
+        yet."""
         mean = {rule: sum(seconds) / len(seconds) for rule, seconds in self.durations.items()}
         wanted = {rule: count for rule, count in self.remaining.items() if count > 0}
         if not wanted or not wanted.keys() <= mean.keys():
@@ -113,7 +115,8 @@ class Forecast:
 
 
 def counted(progress: JobProgress) -> str:
-    """Describes the counts of instances and successes; "" if nothing is counted."""
+    """Describes the number of finished and successful instances. Returns "" if the job reported no
+    progress."""
     if not progress:
         return ""
     good = "" if progress.good is None else f", {progress.good} ok"
@@ -121,8 +124,7 @@ def counted(progress: JobProgress) -> str:
 
 
 def reasons(text: str) -> str:
-    """The reasons why a job runs, shorter than in Snakemake's words: of several files only the first is
-    named."""
+    """Shortens Snakemake's reasons to run a job. Only the first of several files is named."""
     parts = []
     for what, files in _REASON.findall(text):
         first, *others = files.split(", ") if files and not what.startswith("Params") else [""]
@@ -135,7 +137,7 @@ def reasons(text: str) -> str:
 
 
 def last_words(logs: Sequence[str]) -> str:
-    """The line of a failed job's log that explains the failure: its last `error:` line; if it has none, its
+    """Returns the line of a failed job's log that explains the failure: the last `error:` line, or else the
     last line."""
     for name in logs:
         try:
@@ -151,7 +153,7 @@ def last_words(logs: Sequence[str]) -> str:
 
 
 def result_lines(targets: set[str], results: Path) -> Iterator[str]:
-    """Lines for each experiment that was requested: its name, the resolve rates, and the path of its page."""
+    """Yields lines about each requested experiment: its name, the resolve rates, and the path of its page."""
     asked = {Path(target).parent for target in targets if Path(target).name in (SCORE, REPORT)}
     if not targets or "all" in targets:
         asked.add(results)

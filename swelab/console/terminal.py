@@ -1,4 +1,4 @@
-"""Output at a terminal: one line for a fault, and progress."""
+"""Terminal output of scripts: one line for an error, and progress."""
 
 import errno
 import json
@@ -15,25 +15,23 @@ from swelab.records import Fault, share_with_group
 from swelab.records.typed import TypedRecord, field
 
 SUFFIX = ".progress.json"
-"""Suffix of the progress file next to a job's log, in place of the log's `.log`."""
+"""Suffix of a job's progress file. The file is next to the job's log, and this suffix replaces `.log`."""
 
 
 class Tee:
-    """A text stream that copies its text into a log file."""
+    """A text stream that also writes its text to a log file."""
 
     def __init__(self, stream: TextIO, log: TextIO):
         self.stream, self.log = stream, log
 
     def write(self, text: str) -> int:
-        """Writes to stream and log. In the log, a redrawn line begins a new line.
-
-        Returns the stream's count of characters.
-        """
+        """Writes to the stream and the log. Returns the result of the stream's write. A line that is redrawn
+        in the terminal becomes a new line in the log."""
         self.log.write(text.replace("\r\x1b[K", "\n"))
         return self.stream.write(text)
 
     def flush(self) -> None:
-        """Flushes the log first, because it must have everything that the terminal showed."""
+        """Flushes the log and then the stream, so that the log has everything that the terminal shows."""
         self.log.flush()
         self.stream.flush()
 
@@ -45,13 +43,14 @@ _OF_A_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, err
 
 
 def run_script(main: Callable[[], int | None]) -> None:
-    """Runs a script's `main` and exits: with its result or 0, or with 2 after one line about a fault.
+    """Runs a script's `main`, and exits with its result or 0. After a Fault, prints one line and exits with
+    2.
 
-    If SWELAB_LOG names a file, standard error is copied there, and the run is recorded next to it.
+    If SWELAB_LOG names a file, standard error is copied to that file, and the run is recorded next to it.
     """
     log = os.environ.get("SWELAB_LOG", "")
     if module := getattr(sys.modules["__main__"], "__spec__", None):
-        sys.argv[0] = f"python -m {module.name}"  # the script's name in argparse's usage line
+        sys.argv[0] = f"python -m {module.name}"  # argparse's usage line shows this name
     share_with_group("results")
     code: object = 1
     try:
@@ -65,7 +64,7 @@ def run_script(main: Callable[[], int | None]) -> None:
 
 
 def _run(main: Callable[[], int | None], log: str) -> None:
-    """`run_script` without its note."""
+    """Runs `main` and exits, without recording the run."""
     try:
         if log and not _is_open(log):
             sys.stderr = Tee(sys.stderr, open(log, "w", encoding="utf-8"))
@@ -77,7 +76,7 @@ def _run(main: Callable[[], int | None], log: str) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except shutil.Error as error:  # of a whole tree: report only the first file's fault
+    except shutil.Error as error:  # copytree lists the errors of all files: report the first
         faults = error.args[0]
         fail(str(faults[0][-1] if isinstance(faults, list) else faults))
     except OSError as error:
@@ -91,7 +90,7 @@ def _run(main: Callable[[], int | None], log: str) -> None:
 
 
 def _is_open(log: str) -> bool:
-    """Whether standard error already goes to this file."""
+    """Returns whether standard error already goes to this file."""
     try:
         return os.path.samestat(os.stat(log), os.fstat(2))
     except OSError:
@@ -99,13 +98,13 @@ def _is_open(log: str) -> bool:
 
 
 def fail(message: str, code: int = 2) -> None:
-    """Prints `error: message` on one line of standard error and exits with `code`."""
+    """Prints `error: message` as one line to standard error, and exits with `code`."""
     print("error: " + " ".join(message.split()), file=sys.stderr, flush=True)
     sys.exit(code)
 
 
 class JobProgress(TypedRecord):
-    """Progress of a job, which the job reports in a file next to its log."""
+    """The progress of a job. The job writes this record to a file next to its log."""
 
     label: str = field("what it does", default="")
     done: int = field("instances that are done")
@@ -115,12 +114,11 @@ class JobProgress(TypedRecord):
 
 
 class Progress:
-    """Shows instances done / total, how many succeeded, the rate and the time left.
+    """Shows the progress of a job: instances done and in total, successes, rate, and time left.
 
     On a terminal one line is redrawn. Elsewhere a line is printed every `quiet_seconds` and at the end, so
-    that logs stay short. If the job belongs to a workflow with a display (SWELAB_PROGRESS is set), the
-    display's file (SUFFIX, next to SWELAB_LOG) is written every second: {"label", "done", "total", "good":
-    how many succeeded or null, "left": seconds or null}.
+    that logs stay short. If SWELAB_PROGRESS is set, the job belongs to a workflow with a display. Then a
+    JobProgress record is also written every second, to the file with SUFFIX next to SWELAB_LOG.
     """
 
     def __init__(self, total: int, label: str, stream: TextIO | None = None, quiet_seconds: float = 30):
@@ -136,15 +134,15 @@ class Progress:
         self._lock = threading.Lock()
 
     def skip(self, count: int, good: int = 0) -> None:
-        """Counts `count` instances that were finished before, `good` of them successfully. They do not affect
-        the rate."""
+        """Counts instances that an earlier run finished. good: number of successful ones. These instances do
+        not affect the rate."""
         self.finished += count
         self.skipped += count
         self.good = (self.good or 0) + good
         self._share(time.monotonic())
 
     def done(self, good: bool | None = None) -> None:
-        """Counts one more finished instance. good: whether it succeeded."""
+        """Counts one more finished instance. good: whether the instance succeeded."""
         with self._lock:
             self.finished += 1
             if good is not None:
@@ -158,20 +156,19 @@ class Progress:
                 self._share(now)
 
     def close(self) -> None:
-        """Prints the last line."""
+        """Prints the final state and ends the line."""
         self._print(time.monotonic())
         self._share(time.monotonic())
         if self.live:
             self.stream.write("\n")
 
     def _rate(self, now: float) -> tuple[float, float | None]:
-        """(instances per second, seconds left or None if nothing is done yet)."""
+        """Returns (instances per second, seconds left). The seconds are None if nothing is done yet."""
         rate = (self.finished - self.skipped) / max(now - self._start, 1e-9)
         return rate, (self.total - self.finished) / rate if rate else None
 
     def _share(self, now: float) -> None:
-        """Writes the file for the workflow's display. A full disk is not this job's fault, so errors are
-        ignored."""
+        """Writes the job's progress file. Errors are ignored, because a full disk is not this job's fault."""
         if not self.shared:
             return
         told = JobProgress(

@@ -1,1 +1,2 @@
-"""One command from a model and a list of tasks to a score. Uses rollouts, grading and scores."""
+"""Evaluates a model on a list of tasks, and writes a score. Uses the packages rollouts, grading and
+scores."""

@@ -1,7 +1,7 @@
-"""The folders of attempts, for people to read: `<instance_id>__<ts>/{traj.json, patch.diff, meta.json}`.
+"""Writes a readable folder for each attempt: `<instance_id>__<ts>/{traj.json, patch.diff, meta.json}`.
 
-The names and the fields are those of the SWE-RL scripts; the messages are complete, so that mini-swe-agent's
-inspector can open them too. No file contains a gold patch.
+The SWE-RL scripts use the same file names and fields. traj.json has the complete messages, so that
+mini-swe-agent's inspector can also open the file. No file contains a gold patch.
 """
 
 import threading
@@ -19,10 +19,10 @@ ROWS = "results.jsonl"
 
 
 class AttemptFolders:
-    """Writes the folders of an evaluation's attempts in `folder`, and their lines in results.jsonl.
-    Thread-safe.
+    """Writes a folder for each attempt of an evaluation, and a line for each in results.jsonl. Thread-safe.
 
-    meta: facts that all attempts share (model, scaffold, limits). ended: called after each attempt.
+    meta: facts that are the same for all attempts (model, scaffold, limits). ended: called after each
+    attempt.
     """
 
     def __init__(self, folder: Path, meta: Record, ended: Callable[[], object] = lambda: None):
@@ -31,20 +31,20 @@ class AttemptFolders:
         self._lock = threading.Lock()
 
     def keep(self, done: AttemptResult) -> None:
-        """Keeps the folder's name of an attempt of an earlier run."""
+        """Remembers the folder name of an attempt that an earlier run finished."""
         if done.run_dir:
             self._names[done.instance_id, done.sample] = done.run_dir
 
     def begin(self, instance: str, sample: int) -> None:
-        """Called when an attempt begins or continues. Here it does nothing."""
+        """Called when an attempt begins or is resumed. Does nothing in this class."""
 
     def name(self, instance: str, sample: int) -> str:
-        """The name of an attempt's folder; the same for each try of the attempt."""
+        """Returns the name of an attempt's folder. Retries of the attempt get the same name."""
         with self._lock:
             return self._names.setdefault((instance, sample), f"{instance}__{time.time_ns()}")
 
     def write(self, trajectory: Trajectory, done: AttemptResult) -> None:
-        """Writes the folder of an attempt, or replaces its files."""
+        """Writes the files of an attempt's folder, and replaces existing files."""
         folder = self.folder / done.run_dir
         row = done.row()
         verdict = {"status": row["status"], "resolved": row["resolved"]} if done.grade else None
@@ -78,7 +78,7 @@ class AttemptFolders:
         write_json(folder / "meta.json", meta)
 
     def append(self, done: AttemptResult) -> None:
-        """Adds an attempt's line to results.jsonl."""
+        """Appends the attempt's line to results.jsonl."""
         with self._lock, open(self.folder / ROWS, "ab") as stream:
             stream.write(line(done.row()))
         self.ended()

@@ -1,5 +1,5 @@
-"""The attempts of an evaluation: a task, the number of the sample, and keys of all that the attempt depends
-on."""
+"""Lists the attempts of an evaluation, and computes keys that depend on everything that affects an
+attempt."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +22,8 @@ from swelab.tasks.checkout import RepoStore
 
 @dataclass(frozen=True)
 class Item:
-    """One attempt: a task, and the number of the sample.
-
-    key: the key of its rollout. result_key: the key of its verdict, which also depends on the witness.
-    """
+    """One attempt at a task. sample: index of the attempt among the attempts at this task. key: the rollout's
+    key. result_key: the verdict's key, which also depends on the witness evidence."""
 
     task: Task
     sample: int
@@ -34,7 +32,8 @@ class Item:
 
     @property
     def name(self) -> str:
-        """The attempt's name on the terminal: the task's id, with `#sample` from the second sample on."""
+        """The attempt's name on the terminal: the task's id. The suffix `#sample` is added if `sample` is not
+        0."""
         return f"{self.instance_id}#{self.sample}" if self.sample else self.instance_id
 
     @property
@@ -45,7 +44,7 @@ class Item:
 
 @dataclass
 class Keys:
-    """Makes the keys of rollouts and verdicts, and finds the paid turns."""
+    """Computes the keys of rollouts and verdicts, and finds the paid turns of each sample."""
 
     plan: Plan
     images: Mapping[str, Image]
@@ -53,7 +52,8 @@ class Keys:
     witnesses: Witnesses
 
     def items(self, tasks: Sequence[Task]) -> list[Item]:
-        """The attempts, sample by sample in the tasks' order. Raises InputError (no such archive)."""
+        """Returns all attempts: first sample 0 of every task in the tasks' order, then sample 1, and so on.
+        Raises InputError if a repository archive does not exist."""
         found = []
         for sample in range(self.plan.samples):
             for task in tasks:
@@ -63,7 +63,7 @@ class Keys:
 
     @cached_property
     def settings(self) -> Record:
-        """Every setting of the scaffold, as plain values."""
+        """All settings of the scaffold as plain values."""
         scaffold = self.plan.scaffold
         if isinstance(scaffold, SweAgentScaffold):
             return scaffold_slice(scaffold)
@@ -76,11 +76,12 @@ class Keys:
 
     @cached_property
     def repairs(self) -> Mapping[str, str]:
-        """The repairs that a scripted policy's recipe names, by instance id."""
+        """Maps instance ids to the repairs that the recipe of a scripted policy names."""
         return read_repairs(self.plan.policy)
 
     def of(self, task: Task, sample: int) -> str:
-        """Hash of everything that an attempt's rollout depends on. Raises InputError (no such archive)."""
+        """Returns a hash of everything that affects an attempt's rollout. Raises InputError if the task's
+        repository archive does not exist."""
         image = self.images.get(task.instance_id)
         place = image.digest if image else self.store.digest(task)
         policy = of_sample(self.plan.policy, sample)
@@ -88,5 +89,5 @@ class Keys:
         return digest([key, sample]) if sample else key
 
     def paid(self, sample: int) -> PaidRun:
-        """The paid turns of a sample. All samples share one ledger."""
+        """Returns the paid turns of one sample. All samples share one ledger."""
         return PaidRun(self.plan.paid, lambda task: self.of(task, sample))

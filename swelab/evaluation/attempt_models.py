@@ -1,4 +1,4 @@
-"""Opens the model of each attempt of an evaluation, and reports its turns to the running table."""
+"""Opens the model of each attempt, and reports the model's turns to the table of running attempts."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,11 +23,11 @@ class ServiceRefused(Fault):
 
 
 class Watcher(Protocol):
-    """Is notified of the turns of running attempts."""
+    """Is notified of each turn of the running attempts."""
 
     def turn(self, name: str, step: int, cost: float, command: str) -> None:
-        """Called after an answer of the model. step: its number; cost: dollars so far; command: in the
-        answer."""
+        """Called after each answer of the model. step: number of the answer. cost: dollars of the attempt so
+        far. command: the answer's last command, or ""."""
         ...
 
 
@@ -38,10 +38,10 @@ ModelFor = Callable[[Task, int], TextModel]
 def open_attempt_models(
     policy: Policy, name: str, loop: MiniLoop, samples: int, log: Path, paid: Callable[[int], PaidRun]
 ) -> Iterator[ModelFor]:
-    """Yields a function from a task and the number of a sample to the attempt's model.
+    """Yields a function that maps (task, sample index) to the model of that attempt.
 
-    Weights are served once for all samples. log: the server's log. paid: the paid turns of a hosted model, by
-    sample. Raises InputError, ServingError, BudgetSpent.
+    Weights are served once for all samples. log: the server's log. paid: maps a sample index to the paid
+    turns of a hosted model. Raises InputError, ServingError, BudgetSpent.
     """
     with ExitStack() as stack:
         if isinstance(policy, CheckpointPolicy):
@@ -68,15 +68,15 @@ def _sampling(policy: CheckpointPolicy, sample: int) -> Record:
 
 
 def _of_sample(service: Service, policy: HostedPolicy, sample: int) -> Service:
-    """The service for a sample: with the sample's seed, and with the keys and bill that all samples share."""
+    """Returns the service with the sample's own seed. All samples share the API keys and the ledger."""
     found = of_sample(policy, sample)
     assert isinstance(found, HostedPolicy)
     return replace(service, sampling=found.sampling) if sample else service
 
 
 def watched(model: TextModel, name: str, watcher: Watcher) -> TextModel:
-    """The model, with two changes: `watcher` is notified of answers, and a refusal of the service raises
-    ServiceRefused."""
+    """Makes the model notify `watcher` of each answer, and raise ServiceRefused if the service refuses a
+    request. Returns the same model."""
     query: Callable[..., Record] = model.query  # type: ignore[attr-defined]
     state = {"step": 0, "cost": 0.0}
 

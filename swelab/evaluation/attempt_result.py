@@ -1,4 +1,4 @@
-"""The record of one attempt at one task: its end, its patch, its grade, its use of the model."""
+"""The record of one attempt at a task: how the attempt ended, the patch, the grade and the model usage."""
 
 from swelab.outcomes import LOST_ROLLOUTS, WAITING_ROLLOUTS, GradeEnd
 from swelab.records import Record
@@ -8,7 +8,7 @@ from swelab.rollouts.token_usage import usage_of
 
 
 class AttemptResult(TypedRecord):
-    """An attempt with its verdict, or the reason why there is none."""
+    """An attempt with its verdict, or with the reason why there is no verdict."""
 
     instance_id: str = field("the task")
     sample: Count = field("which of the attempts at the task", default=0)
@@ -29,16 +29,17 @@ class AttemptResult(TypedRecord):
 
     @property
     def is_lost(self) -> bool:
-        """Whether infrastructure lost the attempt, so that another run tries it again."""
+        """Whether the attempt was lost to infrastructure and will be retried by the next run."""
         return not self.is_final and not self.is_paused and self.status == GradeEnd.INFRA_ERROR
 
     @property
     def status(self) -> str:
-        """The verdict."""
+        """The status of the grade. infra_error if there is no grade."""
         return self.grade.status if self.grade else GradeEnd.INFRA_ERROR
 
     def row(self) -> Record:
-        """The attempt's line in results.jsonl: the fields of the SWE-RL scripts, then ours."""
+        """Returns the attempt's line of results.jsonl: first the fields of the SWE-RL scripts, then swelab's
+        own fields."""
         lost = self.status == GradeEnd.INFRA_ERROR
         return {
             "instance_id": self.instance_id,
@@ -59,7 +60,7 @@ class AttemptResult(TypedRecord):
         }
 
     def prediction(self, policy: str) -> Prediction:
-        """The attempt's patch in SWE-bench's form."""
+        """Returns the attempt's patch in SWE-bench's format of predictions."""
         found = Prediction(
             instance_id=self.instance_id,
             model_name_or_path=policy,
@@ -77,7 +78,7 @@ def attempt_result(
     elapsed: float,
     final: bool = False,
 ) -> AttemptResult:
-    """Makes the record of a rollout and its grade."""
+    """Returns the record of a rollout with its grade."""
     info = trajectory.info
     reason = str(info.get("reason") or "") if trajectory.outcome in LOST_ROLLOUTS else ""
     reason = reason or (grade.reason if grade and grade.status == GradeEnd.INFRA_ERROR else "")

@@ -1,6 +1,7 @@
-"""Runs the attempts of an evaluation: a rollout, and then its grade; both can be resumed.
+"""Runs the attempts of an evaluation. An attempt is a rollout and then its grade, and both can be resumed.
 
-A rollout is journalled before it is graded, so that no rollout is paid for twice after a kill.
+A rollout is written to a journal before it is graded. So a killed run never pays for a finished rollout
+twice.
 """
 
 import threading
@@ -43,24 +44,24 @@ Rollouts = Callable[[Item], Trajectory]
 
 @dataclass
 class FinishedRollouts:
-    """The finished rollouts, on disk. Thread-safe."""
+    """Stores finished rollouts on disk. Thread-safe."""
 
     journal: Journal
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, key: str) -> Trajectory | None:
-        """A finished rollout; None if there is none."""
+        """Returns the finished rollout with this key, or None if there is no such rollout."""
         return self.journal.record(key, Trajectory) if key in self.journal else None
 
     def put(self, key: str, trajectory: Trajectory) -> None:
-        """Writes a rollout to disk before it returns."""
+        """Writes a rollout to disk. The data is on disk when the method returns."""
         with self._lock:
             self.journal.append({**trajectory, "key": key})
 
 
 @dataclass
 class Desk:
-    """Resources that the attempts of an evaluation share."""
+    """The resources that all attempts of an evaluation share."""
 
     plan: Plan
     keys: Keys
@@ -72,7 +73,8 @@ class Desk:
     scratch: Path
 
     def evaluate(self, item: Item, roll_out: Rollouts) -> AttemptResult:
-        """Makes one attempt, with a stored rollout if there is one. Raises ServiceRefused, ServingError."""
+        """Makes and grades one attempt. A stored rollout is used if there is one. Raises ServiceRefused,
+        ServingError."""
         began, name, unusable = time.monotonic(), item.task.instance_id, ""
         self.running.begin(item.name)
         self.folders.begin(name, item.sample)
@@ -97,7 +99,8 @@ class Desk:
         return done
 
     def grade(self, item: Item, trajectory: Trajectory) -> Grade | None:
-        """The verdict on a rollout's patch; None if that waits for a higher budget. Raises InputError."""
+        """Returns the verdict on a rollout's patch, or None if the rollout waits for a higher budget. Raises
+        InputError."""
         if trajectory.outcome in WAITING_ROLLOUTS:
             return None
         prediction = Prediction(
@@ -111,7 +114,8 @@ class Desk:
         return grade | mark | ({"sample": item.sample} if item.sample else {})
 
     def recall(self, items: Sequence[Item], results: Journal) -> None:
-        """Loads the state of an earlier run: folders keep their names, and finished attempts are counted."""
+        """Restores the state of an earlier run: the folder names of attempts, and the counts of finished
+        attempts."""
         for item in items:
             for key in dict.fromkeys((item.key, item.result_key)):
                 if key in results:
@@ -121,14 +125,15 @@ class Desk:
 
     @contextmanager
     def at_work(self, items: Sequence[Item]) -> Iterator[Callable[[Item], AttemptResult]]:
-        """Yields a function from an attempt to its record. Opens a model only if a rollout is left to do."""
+        """Yields a function that makes and grades one attempt. Opens a model only if a rollout remains to be
+        made."""
         opened = _program if isinstance(self.plan.scaffold, SweAgentScaffold) else _loop
         todo = [item for item in items if item.key not in self.rollouts.journal]
         with opened(self, todo) as roll_out, shown(self.running):
             yield lambda item: self.evaluate(item, roll_out)
 
     def marked(self, rollout: Mapping[str, object]) -> Trajectory:
-        """Adds the names of the policy and the subset to a rollout."""
+        """Returns the rollout with the names of the policy and the subset added."""
         mark = {"policy": self.plan.policy_name, "subset": self.plan.source.name}
         return Trajectory.of({**rollout, **mark})
 
@@ -136,11 +141,12 @@ class Desk:
 def attempts(
     plan: Plan, tasks: Sequence[Task], images: Mapping[str, Image], folders: AttemptFolders
 ) -> Iterator[AttemptResult]:
-    """The attempts of all samples at `tasks`, sample by sample in the tasks' order; see `run_shard`.
+    """Yields the attempts: sample 0 of every task in the order of `tasks`, then sample 1, and so on.
 
-    images: by instance id, of the tasks that run in an image. Raises InputError (no archive), ServiceRefused,
-    ServingError, BackendMissing; ShardLost if more than `plan.max_lost` attempts were lost to infrastructure.
-    After any of these, `finished` reads the attempts that are in the journal.
+    images: maps instance ids to images, for the tasks that run in an image. See `run_shard`. Raises
+    ServiceRefused, ServingError, BackendMissing, and InputError if a repository archive does not exist.
+    Raises ShardLost if more than `plan.max_lost` attempts were lost to infrastructure. After any of these
+    errors, `finished` returns the attempts that are in the journal.
     """
     with open_desk(plan, images, folders) as desk, Journal(plan.progress / "results.jsonl") as results:
         items = desk.keys.items(tasks)
@@ -171,10 +177,8 @@ def attempts(
 
 @contextmanager
 def open_desk(plan: Plan, images: Mapping[str, Image], folders: AttemptFolders) -> Iterator[Desk]:
-    """Opens the resources that the attempts share, and closes them when the block ends.
-
-    Raises InputError (no witness file), BackendMissing.
-    """
+    """Opens the resources that the attempts share, and closes them when the block ends. Raises
+    BackendMissing, and InputError if the plan's witness file does not exist."""
     backend, witnesses = open_backend(), Witnesses(plan.witness)
     with ExitStack() as stack:
         scratch = stack.enter_context(scratch_folder())
@@ -187,7 +191,7 @@ def open_desk(plan: Plan, images: Mapping[str, Image], folders: AttemptFolders) 
 
 
 def finished(plan: Plan) -> list[AttemptResult]:
-    """The newest record of each attempt in an evaluation's journal."""
+    """Returns the newest record of each attempt in the evaluation's journal."""
     path = plan.progress / "results.jsonl"
     if not path.is_file():
         return []
@@ -197,7 +201,8 @@ def finished(plan: Plan) -> list[AttemptResult]:
 
 @contextmanager
 def _loop(desk: Desk, todo: list[Item]) -> Iterator[Rollouts]:
-    """Makes rollouts in our own loop. The model is opened only if a rollout is left to do."""
+    """Yields a function that makes a rollout with swelab's own agent loop. Opens the model only if a rollout
+    remains to be made."""
     plan, keys = desk.plan, desk.keys
     loop: MiniLoop = loop_of(plan.scaffold)
     with ExitStack() as stack:
@@ -216,7 +221,8 @@ def _loop(desk: Desk, todo: list[Item]) -> Iterator[Rollouts]:
 
 @contextmanager
 def _program(desk: Desk, todo: list[Item]) -> Iterator[Rollouts]:
-    """Makes rollouts with SWE-agent: a batch for each sample, before the first rollout is graded."""
+    """Makes all rollouts with SWE-agent, one batch for each sample. Then yields a function that returns the
+    rollout of an attempt."""
     plan = desk.plan
     assert isinstance(plan.scaffold, SweAgentScaffold)
     made: dict[str, Trajectory] = {}

@@ -1,7 +1,5 @@
-"""Reads the tasks of an evaluation, from a file of rows in any known form or from a set on the hub.
-
-A row that cannot be used is refused with its reason; the other rows are used.
-"""
+"""Reads the tasks of an evaluation from a file in any known format, or from a data set on the hub. An
+unusable row is refused, and the reason is recorded. All usable rows are used."""
 
 import json
 import random
@@ -21,16 +19,16 @@ from swelab.tasks.harbor.harbor_source import read_rows
 from swelab.tasks.published_rows import lacks, read_row
 
 SHUFFLE_SEED = 42
-"""As of mini-swe-agent's runner."""
+"""The seed that mini-swe-agent's runner uses."""
 NEEDED = {"empty_patch": "field patch is empty", "empty_FAIL_TO_PASS": "field FAIL_TO_PASS is empty"}
 
 
 @dataclass(frozen=True)
 class Source:
-    """A source of rows. images: naming convention of images, for rows without image_name.
+    """A source of rows. images: naming convention of images, for rows that have no image_name.
 
-    entrypoint, test_seconds: for debugging tasks: the test command of tasks that name none, and the time
-    limit of tests in seconds.
+    entrypoint: test command of debugging tasks that name no command. test_seconds: time limit of a debugging
+    task's tests, in seconds.
     """
 
     data: str
@@ -41,7 +39,7 @@ class Source:
     test_seconds: int = 30
 
     def rows(self) -> Iterator[tuple[str, Any]]:
-        """Yields (place, published row). Raises InputError, HubError."""
+        """Yields (where the row was read, published row). Raises InputError, HubError."""
         path = Path(self.data)
         if path.is_dir():
             yield from ((str(folder), row) for folder, row in read_rows(path, read_spec))
@@ -55,7 +53,8 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The subset's name in records: the file's name, or the set's name with its split."""
+        """The subset's name in records: the name of the file or folder, or the data set's name with its
+        split."""
         path = Path(self.data)
         if path.is_dir():
             return path.resolve().name
@@ -65,7 +64,7 @@ class Source:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """The rows of a JSON Lines file. A line that is not JSON is returned as text."""
+    """Yields the rows of a JSON Lines file. A line that is not valid JSON is yielded as a string."""
     with open(path, encoding="utf-8-sig", errors="surrogateescape") as stream:
         for number, line in enumerate(stream, 1):
             if line.strip():
@@ -77,20 +76,21 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 @dataclass
 class Benchmark:
-    """The tasks of a source. tasks: the usable tasks, in order. refused: reason by place of the row. rows:
-    number of rows."""
+    """The tasks of a source. tasks: the usable tasks, in order. refused: maps the place of each refused row
+    to the reason. rows: number of all rows."""
 
     tasks: list[Task] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     rows: int = 0
 
     def refuse(self, name: str, reason: str) -> None:
-        """Removes a task, and records the reason."""
+        """Removes a task, and records why it is refused."""
         self.tasks = [task for task in self.tasks if task.instance_id != name]
         self.refused[name] = reason
 
     def reasons(self) -> list[str]:
-        """One line for each reason of refusals, with the first refused row."""
+        """Returns one line for each reason: the number of refused rows, and the place of the first refused
+        row."""
         text = {where: reason.removeprefix(f"{where}: ") for where, reason in self.refused.items()}
         counts = Counter(text.values())
         first = {reason: where for where, reason in reversed(list(text.items()))}
@@ -98,7 +98,8 @@ class Benchmark:
 
 
 def read_benchmark(source: Source) -> Benchmark:
-    """All usable rows of `source`, in their order. Raises InputError: no file, no usable row; HubError."""
+    """Reads all usable rows of `source`, in order. Raises HubError, and InputError if there is no file or no
+    usable row."""
     found, seen = Benchmark(), dict[str, Task]()
     for where, raw in source.rows():
         found.rows += 1
@@ -121,7 +122,7 @@ def read_benchmark(source: Source) -> Benchmark:
 
 
 def _task(raw: Any, where: str, images: str) -> Task:
-    """A row as a task that can be attempted and graded here. Raises InputError."""
+    """Converts a row to a task that can be attempted and graded here. Raises InputError."""
     if isinstance(raw, str):
         raise InputError("not JSON", where, "one JSON object a line")
     if isinstance(raw, Refused):
@@ -133,7 +134,7 @@ def _task(raw: Any, where: str, images: str) -> Task:
 
 
 def checked_task(task: Task, where: str) -> Task:
-    """Returns the task if it can be attempted and graded. Raises InputError."""
+    """Returns the task unchanged. Raises InputError if the task cannot be attempted and graded."""
     check(task, Task, where)
     check_text(task, where)
     if task.instance_id.startswith("."):
@@ -151,11 +152,12 @@ def chosen(
     ids: Iterable[str] = (),
     shuffled: bool = False,
 ) -> list[Task]:
-    """Chooses the tasks to attempt: the tasks that match, of these a slice, of the slice the first `most`.
+    """Selects tasks by `pattern` and `ids`, shuffles them if asked, and then applies `part` and `most`.
 
-    pattern: regular expression that an id begins with; part: "start:stop" or "start:stop:step" as in Python;
-    ids: only these; shuffled: shuffles with a fixed seed. Raises InputError: malformed slice or pattern,
-    unknown ids, no task left.
+    pattern: regular expression that must match at the start of the id. part: a slice as in Python,
+    "start:stop" or "start:stop:step". ids: if not empty, the only ids to keep. shuffled: shuffles with a
+    fixed seed. most: maximum number of tasks. 0 means all. Raises InputError if the slice or the pattern is
+    malformed, an id is unknown, or no task is left.
     """
     found, wanted = list(tasks), set(ids)
     if strangers := sorted(wanted - {task.instance_id for task in found}):
@@ -177,7 +179,7 @@ def chosen(
 
 
 def slice_of(text: str) -> slice:
-    """Parses a Python slice; '' is the whole. Raises InputError."""
+    """Parses a Python slice. The empty string selects everything. Raises InputError."""
     if not text:
         return slice(None)
     if not re.fullmatch(r"(-?\d+)?:(-?\d+)?(:-?[1-9]\d*)?", text):

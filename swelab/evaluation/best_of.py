@@ -1,4 +1,5 @@
-"""Chooses the best of a task's attempts without its verdict, by tests that the agent could see."""
+"""Chooses the best of several attempts at a task by tests that the agent could see. The verdicts are not
+used."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,11 +23,11 @@ RULE = (
     "chosen only where there is no other"
 )
 VisibleRuns = Mapping[tuple[str, str], VisibleRun]
-"""Results of the visible tests, by instance id and patch."""
+"""Maps (instance id, patch) to the result of the visible tests."""
 
 
 def by_task(done: Iterable[AttemptResult]) -> dict[str, list[AttemptResult]]:
-    """The attempts at each task, in the order of samples."""
+    """Groups attempts by task. The attempts at a task are in the order of samples."""
     found: dict[str, list[AttemptResult]] = {}
     for each in sorted(done, key=lambda each: each.sample):
         found.setdefault(each.instance_id, []).append(each)
@@ -34,17 +35,15 @@ def by_task(done: Iterable[AttemptResult]) -> dict[str, list[AttemptResult]]:
 
 
 def patches_of(attempts: Iterable[AttemptResult]) -> list[str]:
-    """The distinct patches of attempts, without the empty patch."""
+    """Returns the distinct patches of the attempts. Empty patches are excluded."""
     return list(dict.fromkeys(each.model_patch for each in attempts if each.model_patch.strip()))
 
 
 def visible_runs(
     plan: Plan, tasks: Sequence[Task], images: Mapping[str, Image], done: Sequence[AttemptResult]
 ) -> dict[tuple[str, str], VisibleRun]:
-    """Runs the visible tests for tasks whose attempts made several patches. Results are journalled.
-
-    Raises InputError (an unusable task), BackendMissing.
-    """
+    """Runs the visible tests for each task whose attempts have different patches. Results are written to a
+    journal. Raises BackendMissing, and InputError if a task is unusable."""
     attempts = by_task(done)
     several = {name: found for name, row in attempts.items() if len(found := patches_of(row)) > 1}
     wanted = [(task, patch) for task in tasks for patch in several.get(task.instance_id, ())]
@@ -68,7 +67,7 @@ def visible_runs(
 
 
 def chosen(attempts: Sequence[AttemptResult], runs: VisibleRuns) -> AttemptResult:
-    """Chooses an attempt by RULE, without use of its grade."""
+    """Chooses an attempt by RULE. Grades are not used."""
     counts = Counter(each.model_patch for each in attempts)
 
     def rank(each: AttemptResult) -> tuple[bool, int, int, bool, int]:
@@ -81,7 +80,8 @@ def chosen(attempts: Sequence[AttemptResult], runs: VisibleRuns) -> AttemptResul
 
 
 def decided_by(attempts: Sequence[AttemptResult], runs: VisibleRuns) -> str:
-    """Names the reason for the choice among a task's attempts."""
+    """Returns how the choice among a task's attempts was made: one_patch, no_visible_test, visible_tests or
+    tie."""
     found = patches_of(attempts)
     if len(found) < 2:
         return "one_patch"
@@ -92,11 +92,11 @@ def decided_by(attempts: Sequence[AttemptResult], runs: VisibleRuns) -> str:
 
 
 def best_of(done: Sequence[AttemptResult], runs: VisibleRuns, samples: int) -> Record:
-    """Counts the tasks that the chosen attempts resolve, with the interval over tasks, and the reasons for
-    the choices.
+    """Counts the tasks that are resolved by the chosen attempts, with a confidence interval over tasks.
 
-    decided: number of tasks by the reason for the choice. repair_tests_seen: number of tasks whose tests to
-    repair are visible, so that the choice uses a part of the verdict.
+    In the result, "decided" maps each way of choosing to a number of tasks. "repair_tests_seen" is the number
+    of tasks for which tests to repair are among the visible tests. For such a task the choice uses a part of
+    the verdict.
     """
     attempts = by_task(done)
     picked = {name: chosen(row, runs) for name, row in attempts.items()}

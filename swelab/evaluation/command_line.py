@@ -1,4 +1,4 @@
-"""The command line of scripts.evaluate, and the plan that its options describe."""
+"""Parses the command line of scripts.evaluate, and makes the plan of the evaluation."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -21,11 +21,11 @@ from swelab.records import InputError, Record
 from swelab.records.task_records import Task
 
 UNRECORDED = {"output_dir", "resume", "redo_existing", "check_only", "no_checks"}
-"""Options that do not affect the result; summary.json does not list them."""
+"""Options that do not affect the result. summary.json does not list these options."""
 
 
 def parsed(about: str, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options."""
+    """Parses the command-line options."""
     parser = argparse.ArgumentParser(
         description=about,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -107,7 +107,8 @@ def _how(add: Callable[..., Any]) -> None:
 
 
 def plan_of(args: argparse.Namespace) -> tuple[Plan, Callable[[Sequence[Task]], list[Task]]]:
-    """The plan that the options describe, and the choice of tasks. Raises InputError."""
+    """Returns the plan that the options describe, and a function that selects the tasks. Raises
+    InputError."""
     path = args.model.endswith((".yaml", ".yml"))
     sampling: Record = {"temperature": args.temperature, "top_p": args.top_p, "seed": args.seed}
     sampling["max_tokens"] = args.max_tokens or (None if path else 4096)
@@ -151,7 +152,7 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, Callable[[Sequence[Task]], 
 
 
 def recorded_options(args: argparse.Namespace) -> Record:
-    """The options for summary.json, with user, password and query of addresses left out."""
+    """Returns the options as summary.json lists them. User, password and query are removed from addresses."""
     given = {name: value for name, value in vars(args).items() if name not in UNRECORDED}
     found = {name: value for name, value in given.items() if value not in (None, "", [], False)}
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in found.items()}
@@ -159,7 +160,8 @@ def recorded_options(args: argparse.Namespace) -> Record:
 
 
 def without_secret(text: str) -> str:
-    """Removes user, password and query from an address; returns any other text unchanged."""
+    """Removes user, password and query from an address. Any text that is not an address is returned
+    unchanged."""
     parts = urlsplit(text) if "://" in text else None
     if not parts:
         return text

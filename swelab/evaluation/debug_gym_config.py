@@ -1,7 +1,7 @@
-"""Reads configurations of debug-gym's and SWE-PDB's `scripts/run.py` as plans of evaluations.
+"""Reads configuration files of debug-gym's and SWE-PDB's `scripts/run.py` as plans of evaluations.
 
-A file has a part `base`, and a part for each agent, which overrides `base`. UNUSED lists keys without effect
-here; a key that is in no list is refused.
+A file has a section `base`, and a section for each agent that overrides `base`. UNUSED lists the keys that
+have no effect here. A key that is in no list is an error.
 """
 
 import os
@@ -20,7 +20,7 @@ from swelab.evaluation.evaluation_plan import Plan, policy_of
 from swelab.records import SHIPPED_CONFIGS, InputError, Record, read_text
 
 AGENTS = {"debug_agent": "debugger", "rewrite_agent": "debugger-rewrite"}
-"""The scaffold of each agent."""
+"""Maps each agent type to the name of its scaffold."""
 READ = {
     *("agent_type", "benchmark", "env_kwargs", "excluded_ids", "llm_config_file_path", "llm_name"),
     *("max_rewrite_steps", "max_steps", "output_path", "problems", "terminal", "tools", "uuid"),
@@ -29,8 +29,8 @@ UNUSED = {
     *("history_cutoff", "log_prompt_response_pairs", "memory_size", "random_seed"),
     *("reset_prompt_history_after_rewrite", "save_patch", "use_conversational_prompt"),
 }
-"""These keys have no effect: whole conversations are kept and shown, tasks are in the order of the set, and
-patches are always saved."""
+"""Keys that have no effect. Conversations are always kept whole, tasks are in the order of the data set, and
+patches are saved."""
 ENVIRONMENT = {"data_path", "entrypoint", "persistent_breakpoints", "run_timeout"}
 ENVIRONMENT_UNUSED = {
     *(
@@ -42,7 +42,8 @@ ENVIRONMENT_UNUSED = {
     ),
 }
 BACKENDS = {"local": "", "docker": "docker"}
-"""Backends by `terminal.type`. `local` means the default backend, which is a sandbox too."""
+"""Maps `terminal.type` to a backend. `local` means the default backend, which also runs commands in a
+sandbox."""
 LLM_FILES = ("LLM_CONFIG_FILE_PATH", ".config/debug_gym/llm.yaml")
 KEY = "SWE_PDB_API_KEY"
 MAX_TOKENS = 4096
@@ -51,7 +52,7 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunRequest:
-    """Options of the command line that override the file; 0, "" and -1 if not given."""
+    """Command-line options that override the file. An option that is not given is 0, "" or -1."""
 
     config: Path
     agent: str = ""
@@ -64,7 +65,7 @@ class RunRequest:
 
 
 def read_settings(request: RunRequest) -> Settings:
-    """Reads the settings of the requested agent. Raises InputError naming file and key."""
+    """Reads the settings of the requested agent. Raises InputError with the file and the key."""
     whole = _mapping(request.config)
     for param in request.params:
         _override(whole, param)
@@ -89,8 +90,8 @@ def read_settings(request: RunRequest) -> Settings:
 
 
 def plan_of_settings(settings: Settings, request: RunRequest, folder: Path, root: Path) -> Plan:
-    """The plan of an evaluation. folder: for the plan's own files. root: the clone's root. Raises
-    InputError."""
+    """Makes the plan of an evaluation. folder: receives swelab's own files. root: root folder of the swelab
+    clone. Raises InputError."""
     name, scaffold = _scaffold(settings, request)
     model, policy = _policy(settings, request.config)
     return Plan(
@@ -107,7 +108,8 @@ def plan_of_settings(settings: Settings, request: RunRequest, folder: Path, root
 
 
 def source_of(settings: Settings, where: Path, root: Path) -> Source:
-    """The tasks of a configuration. root: the clone's root. Raises InputError."""
+    """Returns the task source of a configuration. root: root folder of the swelab clone. Raises
+    InputError."""
     environment = settings["env_kwargs"]
     seconds = environment.get("run_timeout", 30)
     _check_number("env_kwargs.run_timeout", seconds, where)
@@ -119,7 +121,7 @@ def source_of(settings: Settings, where: Path, root: Path) -> Source:
 
 
 def backend_of(settings: Settings, where: Path) -> str:
-    """The backend that `terminal` names; "" for the default backend. Raises InputError."""
+    """Returns the backend that `terminal` names, or "" for the default backend. Raises InputError."""
     terminal = settings.get("terminal") or {}
     if not isinstance(terminal, dict):
         raise InputError(f"terminal is {terminal!r}", where, "a mapping with type: local or docker")
@@ -130,7 +132,8 @@ def backend_of(settings: Settings, where: Path) -> str:
 
 
 def selected_problems(settings: Settings, names: Sequence[str], where: Path) -> list[str]:
-    """The problems of a set that the configuration selects. Raises InputError: an unknown problem."""
+    """Returns the names that the configuration selects. Raises InputError if the configuration names an
+    unknown problem."""
     asked = settings.get("problems", "all")
     excluded = settings.get("excluded_ids") or []
     for key, listed in (("problems", [] if asked == "all" else asked), ("excluded_ids", excluded)):
@@ -163,7 +166,8 @@ def _scaffold(settings: Settings, request: RunRequest) -> tuple[str, Any]:
 
 
 def _policy(settings: Settings, where: Path) -> tuple[str, Any]:
-    """(name, policy) of `llm_name`: an entry of llm.yaml, a folder of weights, or a policy's recipe."""
+    """Returns (name, policy) for `llm_name`: an entry of llm.yaml, a folder of weights, or a policy
+    recipe."""
     name = settings.get("llm_name")
     if not isinstance(name, str) or not name:
         raise InputError("no llm_name", where, "--llm-name, or llm_name in the file")
@@ -193,8 +197,8 @@ def _policy(settings: Settings, where: Path) -> tuple[str, Any]:
 
 
 def _llm_file(settings: Settings) -> Path | None:
-    """The file of models that the configuration names, or otherwise the user's own file; None if neither
-    exists."""
+    """Returns the path of llm.yaml: from the configuration, from $LLM_CONFIG_FILE_PATH, or in the home
+    folder. None if there is none."""
     variable, home = LLM_FILES
     if given := settings.get("llm_config_file_path") or os.environ.get(variable):
         return Path(str(given)).expanduser()
@@ -203,8 +207,8 @@ def _llm_file(settings: Settings) -> Path | None:
 
 
 def _data(settings: Settings, where: Path, root: Path) -> Path:
-    """The tasks at `data_path`, relative to the working folder; if nothing is there, to the folder of these
-    scripts."""
+    """Returns the existing path of the tasks. `data_path` is tried relative to the working folder first, and
+    then relative to the folder swe-pdb."""
     given = settings["env_kwargs"].get("data_path")
     if not isinstance(given, str) or not given:
         raise InputError("no env_kwargs.data_path", where, "a folder of tasks, or a file of rows")
@@ -235,7 +239,7 @@ def _part(whole: Settings, name: str, where: Path) -> Settings:
 
 
 def _override(whole: Settings, param: str) -> None:
-    """Applies the option `-p part.key=value`. Raises InputError."""
+    """Applies an option `-p part.key=value` to the configuration. Raises InputError."""
     key, equals, text = param.partition("=")
     if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key):
         raise InputError(f"-p {param}", expected="part.key=value, such as base.max_steps=50")

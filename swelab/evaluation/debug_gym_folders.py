@@ -1,8 +1,9 @@
-"""Writes the files of debug-gym's and SWE-PDB's `scripts/run.py`: a folder for each problem, and summary.txt.
+"""Writes the output files of debug-gym's and SWE-PDB's `scripts/run.py`: a folder for each problem, and
+summary.txt.
 
 A problem's folder has debug_gym.log, <problem>_status.json, trajectory.json, tool_calls.json,
-conversation.jsonl and debug_gym.patch. Our own files of the evaluation are next to these folders
-(`evaluation/`).
+conversation.jsonl and debug_gym.patch. The files of swelab's evaluation are next to these folders, in
+`evaluation/`.
 """
 
 import json
@@ -22,25 +23,23 @@ from swelab.tasks.checkout import encode_patch
 
 RESOLVED, UNRESOLVED, ERROR = "resolved", "unresolved", "error"
 SKIPPED = "skip-"
-"""Prefix of the status of a problem that an earlier run finished."""
+"""Prefix of a status: an earlier run finished the problem."""
 
 
 class DebugGymFolders(AttemptFolders):
-    """Writes each attempt under our names, and in `runs` under debug-gym's names. Thread-safe.
-
-    most: maximum number of calls of an attempt.
-    """
+    """Writes each attempt twice: in swelab's format, and in `runs` in debug-gym's format. Thread-safe. most:
+    maximum number of model calls of an attempt."""
 
     def __init__(self, folder: Path, meta: Record, ended: Callable[[], object], runs: Path, most: int):
         super().__init__(folder, meta, ended)
         self.runs, self.most = runs, most
 
     def begin(self, instance: str, sample: int) -> None:
-        """Writes the status of a running problem."""
+        """Writes that the problem is running."""
         write_status(self.runs, instance, "running", total_steps=self.most)
 
     def write(self, trajectory: Trajectory, done: AttemptResult) -> None:
-        """Writes the folder of an attempt under both names."""
+        """Writes the folder of an attempt in both formats."""
         super().write(trajectory, done)
         name, folder = done.instance_id, self.runs / done.instance_id
         calls = list(tool_calls(trajectory.messages))
@@ -66,14 +65,14 @@ class DebugGymFolders(AttemptFolders):
 
 
 def status_of(done: AttemptResult) -> str:
-    """The status "resolved", "unresolved", or "error" if infrastructure lost the attempt or its grade."""
+    """Returns "resolved", "unresolved", or "error" if the attempt or its grade was lost to infrastructure."""
     if done.row()["infrastructure"]:
         return ERROR
     return RESOLVED if done.row()["resolved"] else UNRESOLVED
 
 
 def score_of(done: AttemptResult) -> tuple[int, int | None]:
-    """(number of tests with the required result, number of listed tests); (0, None) if unknown."""
+    """Returns (number of tests with the required result, number of listed tests), or (0, None) if unknown."""
     told = done.grade.tests_status if done.grade else None
     if told is None:
         return 0, None
@@ -90,26 +89,26 @@ def write_status(
     score: int = 0,
     max_score: int | None = None,
 ) -> None:
-    """Writes a problem's status record."""
+    """Writes the status file of a problem."""
     found = {"problem_id": problem, "step": step, "total_steps": total_steps, "score": score}
     found |= {"max_score": max_score, "status": status, "logdir": str(runs / problem)}
     write_json(status_path(runs, problem), found)
 
 
 def status_path(runs: Path, problem: str) -> Path:
-    """Path of a problem's status record."""
+    """Returns the path of a problem's status file."""
     return runs / problem / f"{problem}_status.json"
 
 
 def read_status(runs: Path, problem: str) -> Record:
-    """A problem's status record; {} if there is none. Raises InputError."""
+    """Reads a problem's status file. Returns {} if there is no such file. Raises InputError."""
     path = status_path(runs, problem)
     found = read_json(path) if path.is_file() else {}
     return found if isinstance(found, dict) else {}
 
 
 def steps(messages: Sequence[Record]) -> Iterator[Record]:
-    """The turns of the policy: for each the thought, the call, and the observation."""
+    """Yields one record for each turn of the policy: the thought, the tool call and the observation."""
     number = 0
     for place, message in enumerate(messages):
         if message["role"] != "assistant":
@@ -127,20 +126,20 @@ def steps(messages: Sequence[Record]) -> Iterator[Record]:
 
 
 def tool_calls(messages: Sequence[Record]) -> Iterator[Record]:
-    """Each call of a tool, with the number of its turn."""
+    """Yields each tool call with the number of its turn."""
     for number, step in enumerate(steps(messages)):
         if step["action"]["name"]:
             yield {"step_id": number, **step["action"]}
 
 
 def message_row(message: Record) -> Record:
-    """A message without fields that only our records need."""
+    """Returns the message without the fields that only swelab's records need."""
     kept = ("role", "content", "tool_calls", "tool_call_id", "name")
     return {name: message[name] for name in kept if message.get(name) is not None}
 
 
 def log_lines(log: Sequence[Record], done: AttemptResult) -> Iterator[str]:
-    """The lines of debug_gym.log."""
+    """Yields the lines of debug_gym.log."""
     for step in log:
         action = step["action"]
         yield f"step {step['step_id']}: {action['name'] or 'no call'} {json.dumps(action['arguments'])}"
@@ -151,7 +150,8 @@ def log_lines(log: Sequence[Record], done: AttemptResult) -> Iterator[str]:
 
 
 def write_summary(runs: Path, problems: Sequence[str]) -> list[str]:
-    """Writes summary.txt about the finished problems, and returns its lines. Raises InputError."""
+    """Writes summary.txt with the results of the finished problems, and returns the lines of the file. Raises
+    InputError."""
     named: dict[str, list[str]] = {RESOLVED: [], UNRESOLVED: [], ERROR: []}
     for problem in sorted(problems):
         status = str(read_status(runs, problem).get("status", "")).removeprefix(SKIPPED)
@@ -171,7 +171,8 @@ def write_summary(runs: Path, problems: Sequence[str]) -> list[str]:
 
 
 def add_experiment(runs: Path, root: Path, config: Record, arguments: Record) -> None:
-    """Adds a line about this run to experiment_info.jsonl. Neither argument may hold a key."""
+    """Appends a line about this run to experiment_info.jsonl. `config` and `arguments` must not contain an
+    API key."""
     asked = ["git", "-C", str(root), "rev-parse", "HEAD"]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     line = {

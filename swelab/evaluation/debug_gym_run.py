@@ -1,4 +1,4 @@
-"""Runs a configuration in debug-gym's format as an evaluation, and names its files as debug-gym does."""
+"""Runs a configuration file of debug-gym as an evaluation, and names the output files as debug-gym does."""
 
 import os
 import re
@@ -37,12 +37,12 @@ from swelab.records import InputError, Record, write_bytes, write_json
 from swelab.records.task_records import Task
 
 OWN = "evaluation"
-"""Folder of our own files, within a run's folder."""
+"""Name of the folder with swelab's own files, inside a run's folder."""
 BACKEND = "SWELAB_BACKEND"
 
 
 class Force(StrEnum):
-    """Selects the finished problems that are repeated."""
+    """Which finished problems are run again."""
 
     NONE = "none"
     FAILED = "failed"
@@ -52,10 +52,11 @@ class Force(StrEnum):
 def run_configuration(
     request: RunRequest, root: Path, force: Force = Force.NONE, most: int = 0
 ) -> tuple[list[str], int]:
-    """Runs what is left of a configuration; returns (lines of summary.txt, number of problems with an error).
+    """Runs the unfinished problems. Returns (lines of summary.txt, number of problems with the status
+    "error").
 
-    root: the clone's root. most: maximum number of problems to run; 0 for all. Raises InputError, Fault;
-    summary.txt then lists the problems that are finished.
+    root: root folder of the swelab clone. most: maximum number of problems to run. 0 means all. Raises
+    InputError and Fault. If an evaluation fails, summary.txt still lists the problems that are finished.
     """
     settings = read_settings(request)
     runs = run_folder(settings)
@@ -76,13 +77,14 @@ def run_configuration(
 
 
 def list_problems(request: RunRequest, root: Path, most: int = 0) -> list[str]:
-    """The problems that `run_configuration` would run. Needs no model. Raises InputError."""
+    """Returns the names of the problems that `run_configuration` would run. Needs no model. Raises
+    InputError."""
     settings = read_settings(request)
     return _problems(settings, source_of(settings, request.config, root), request.config, most)[1]
 
 
 def _problems(settings: Settings, source: Source, where: Path, most: int) -> tuple[list[str], list[str]]:
-    """Returns (all names of the set, the requested names)."""
+    """Returns (all problem names in the data set, the requested problem names)."""
     names = task_names(source)
     problems = selected_problems(settings, names, where)[: most or None]
     if not problems:
@@ -91,7 +93,7 @@ def _problems(settings: Settings, source: Source, where: Path, most: int) -> tup
 
 
 def run_folder(settings: Settings) -> Path:
-    """The folder of a run, named by `uuid`; without a `uuid`, by the time and the model."""
+    """Returns the folder of a run. Its name is `uuid`, or the time and the model if no `uuid` is set."""
     name = settings.get("uuid")
     if name is None:
         model = re.sub(r"[^A-Za-z0-9._-]+", "-", str(settings.get("llm_name") or "no_llm")).strip("-")
@@ -120,7 +122,7 @@ def _evaluate(plan: Plan, runs: Path, problems: Sequence[str], force: Force) -> 
 
 
 def _prepare(plan: Plan, runs: Path, problems: Sequence[str], excluded: Sequence[str], force: Force) -> None:
-    """Writes the first status of each problem, and deletes the results of problems that are repeated. Raises
+    """Writes the initial status of each problem. Deletes the results of problems that are run again. Raises
     InputError."""
     if force is not Force.ALL:
         check_identity(plan)
@@ -143,5 +145,6 @@ def _prepare(plan: Plan, runs: Path, problems: Sequence[str], excluded: Sequence
 
 
 def _shown(settings: Settings) -> Record:
-    """The settings for experiment_info.jsonl. (Keys of models are in another file.)"""
+    """Returns the settings as experiment_info.jsonl lists them. The API keys of models are in another
+    file."""
     return {name: value for name, value in settings.items() if "key" not in name.lower()}

@@ -1,7 +1,8 @@
-"""Makes tasks of an evaluation from debugging tasks without repairs: KodCode rows, or task folders.
+"""Makes the tasks of an evaluation from debugging tasks that have no known repair: KodCode rows, or task
+folders.
 
-A null run, one run of the tests on the unrepaired code, shows which tests an attempt must repair. Only chosen
-tasks are run.
+A null run (one run of the tests on the unrepaired code) shows which tests an attempt must repair. Null runs
+are made for the chosen tasks only.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,9 +29,10 @@ WHY = {
 
 
 def is_debugging(source: Source) -> bool:
-    """Whether a source has debugging tasks: folders with test.py, or rows with files and without a patch.
+    """Returns whether the source contains debugging tasks.
 
-    The first row that is a JSON object decides this for the whole source. Raises InputError, HubError.
+    These are folders with test.py, or rows that have files and no patch. The first row that is a JSON object
+    decides for the whole source. Raises InputError, HubError.
     """
     path = Path(source.data)
     if path.is_dir():
@@ -44,10 +46,8 @@ def is_debugging(source: Source) -> bool:
 def debugging_tasks(
     plan: Plan, choose: Callable[[Sequence[Task]], list[Task]]
 ) -> tuple[Benchmark, list[Task]]:
-    """(all rows of a plan's source, the chosen rows that can be used). Raises InputError, Fault.
-
-    A row that cannot be read, or whose tests do not fail, is refused with its reason.
-    """
+    """Returns (the rows of the plan's source, the chosen tasks that can be used). Raises InputError, Fault. A
+    row is refused with a reason if it is unreadable, or if all its tests pass on the unrepaired code."""
     benchmark, found = _read(plan.source)
     named = [Task.of({"instance_id": name}) for name in found]
     picked = [found[task.instance_id] for task in choose(named)]
@@ -69,7 +69,8 @@ def debugging_tasks(
 
 
 def task_names(source: Source) -> list[str]:
-    """The names of the readable tasks, in their order. Raises InputError if there is none."""
+    """Returns the names of the readable tasks, in the source's order. Raises InputError if no task is
+    readable."""
     if not is_debugging(source):
         what = "neither debugging rows nor folders with test.py"
         raise InputError(what, source.data, "KodCode rows, or a folder for each task")
@@ -77,7 +78,7 @@ def task_names(source: Source) -> list[str]:
 
 
 def _read(source: Source) -> tuple[Benchmark, dict[str, SmallTask]]:
-    """(refused tasks, readable tasks by name). Raises InputError if no task can be read."""
+    """Returns (refused rows, readable tasks by name). Raises InputError if no task can be read."""
     benchmark, found = Benchmark(), dict[str, SmallTask]()
     for where, read in _readers(source):
         benchmark.rows += 1
@@ -98,7 +99,7 @@ def _read(source: Source) -> tuple[Benchmark, dict[str, SmallTask]]:
 
 
 def _readers(source: Source) -> Iterator[tuple[str, Callable[[], SmallTask]]]:
-    """Yields (place of a task, function that reads the task)."""
+    """Yields (where the task is, function that reads the task)."""
     entrypoint = source.entrypoint or None
 
     def of_folder(folder: Path) -> Callable[[], SmallTask]:

@@ -1,9 +1,9 @@
-"""Eval scripts of published rows. A row's own script is checked; a row without one gets one made from the
-benchmark's commands.
+"""Provides an eval script for each published row.
 
-Some programs judge only by a script's exit code (the SWE-RL scripts, slime's and Miles' examples). They call
-every patch right if the script is empty, or continues after its tests. This module never returns such a
-script.
+A row's own script is checked. A row without a script gets a script made from the benchmark's commands. Some
+programs judge a patch only by the script's exit code (the SWE-RL scripts, slime's and Miles' examples). They
+count every patch as correct if the script is empty, or continues after its tests. This module never returns
+such a script.
 """
 
 import re
@@ -17,7 +17,7 @@ from swelab.records import InputError
 from swelab.records.task_records import Task
 
 HEREDOC = "EOF_114329324912"
-"""The terminator of here-documents in SWE-bench's own scripts."""
+"""The here-document delimiter of SWE-bench's own scripts."""
 STOPS = re.compile(r"^\s*set\s+-[a-z]*e", re.M)
 SECONDS = 20
 SCRIPT = """#!/bin/bash
@@ -38,10 +38,11 @@ tests=$?
 
 
 def with_script(task: Task) -> Task:
-    """The row with an eval script that exits with the exit code of its tests, and the name of its log parser.
+    """Returns the row with an eval script whose exit code is the exit code of the tests.
 
-    Raises InputError: the row's own script is empty, is not valid bash or cannot fail; or the row has no
-    script and no test command.
+    If the script is made here, the row also gets `log_parser`. Raises InputError if the row's own script is
+    empty, is not valid bash or cannot fail. Raises InputError if the row has no script and is not a SWE-bench
+    row.
     """
     where = task.instance_id
     if "eval_script" in task:
@@ -61,14 +62,15 @@ def with_script(task: Task) -> Task:
 
 
 def old_paths(diff: str) -> set[str]:
-    """The files of a diff that exist before it is applied."""
+    """Returns the files in a diff that exist before the diff is applied."""
     return set(re.findall(r"^--- a/(\S+)", diff, re.M))
 
 
 def checked(text: str, where: str) -> str:
-    """Returns a script that can fail: unchanged, or changed to end with the exit code of its tests.
+    """Returns an eval script that fails if its tests fail: `text`, or a changed `text` that ends with the
+    exit code of its tests.
 
-    Raises InputError.
+    Raises InputError if `text` is empty, is not valid bash, or cannot be changed in this way.
     """
     if not text.strip():
         raise InputError("eval_script is empty", where, "bash that runs the tests")

@@ -1,4 +1,4 @@
-"""The plan of an evaluation: model (as a policy), scaffold, output folder, number of workers."""
+"""The plan of an evaluation: the policy (model), the scaffold, the output folder, the number of workers."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -21,18 +21,20 @@ from swelab.records import SHIPPED_CONFIGS, InputError, Record
 
 DEFAULT_SCAFFOLD = "mini-swebench"
 NO_KEY = "none"
-"""The key for a service of --api-base that needs no key. (Clients refuse to send requests without a key.)"""
+"""Value of the API key for a service at --api-base that needs no key. Clients refuse to send requests without
+a key."""
 LONGEST_CONTEXT = 32768
 ROOM = 0.6
-"""Share of a GPU's memory that weights may take."""
+"""Maximum share of a GPU's memory for the weights."""
 KEY = "OPENAI_API_KEY"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """An evaluation. policy_name: the model's name. options: the options of the command line.
+    """The settings of an evaluation. policy_name: the model's name. options: the command-line options.
 
-    label: name of the evaluation; if empty, the model's name. Two evaluations of one model need labels.
+    label: name of the evaluation. If the label is empty, the name is the model's name. Two evaluations of the
+    same model need different labels.
     """
 
     source: Source
@@ -53,28 +55,28 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """The evaluation's name in predictions, report, score, and tables made of these."""
+        """The evaluation's name in predictions, reports, scores and tables."""
         return self.label or self.policy_name
 
     @property
     def progress(self) -> Path:
-        """The folder of the journals from which a killed run resumes."""
+        """The folder of the journals. A killed run is resumed from these journals."""
         return self.folder / "progress"
 
     @property
     def paid(self) -> Path:
-        """The folder with the bill of a hosted model, and with the paid turns of unfinished attempts."""
+        """The folder with the ledger of a hosted model, and with the paid turns of unfinished attempts."""
         return self.progress / "paid"
 
     @property
     def witness(self) -> Path | None:
-        """The witness file that validation wrote beside the task file, if there is one."""
+        """The witness file that validation wrote next to the task file, or None if there is no such file."""
         path = Path(self.source.data)
         beside = path.with_name(f"{path.stem.removesuffix('.kept')}.witness.zip")
         return beside if path.is_file() and beside.is_file() else None
 
     def identity(self) -> Record:
-        """The settings that must be the same in every run of a folder."""
+        """Returns the settings that must be equal in all runs that use the same output folder."""
         policy = self.policy.plain()
         keys = ("model", "weights", "kind", "sampling", "base", "adapter", "context_length")
         return {
@@ -88,10 +90,11 @@ class Plan:
 def policy_of(
     model: str, *, api_base: str = "", api_key_env: str = "", sampling: Mapping[str, Any], **further: Any
 ) -> tuple[str, Policy]:
-    """(name, policy) of a model: a recipe (.yaml), a folder of weights, or a name in LiteLLM's form.
+    """Returns (name, policy). `model` is a recipe (.yaml), a folder of weights, or a model name in LiteLLM's
+    form.
 
-    sampling: temperature, max_tokens and so on; None leaves the recipe's value or the default. further:
-    settings of the policy; None and "" are left out. Raises InputError.
+    sampling: temperature, max_tokens and so on. None keeps the recipe's value or the default. further: other
+    settings of the policy. None and "" are ignored. Raises InputError.
     """
     settings: Record = {name: value for name, value in further.items() if value not in (None, "")}
     options = {name: value for name, value in sampling.items() if value is not None}
@@ -120,7 +123,8 @@ def policy_of(
 
 
 def _served(folder: Path) -> Record:
-    """A policy that serves a folder of weights on this machine's GPUs, on as many servers as fit."""
+    """Returns the settings of a policy that serves a folder of weights on this machine with as many servers
+    as fit."""
     gpus = machine.gpus()
     length = longest_context(folder, None, LONGEST_CONTEXT)
     return {
@@ -133,7 +137,8 @@ def _served(folder: Path) -> Record:
 
 
 def gpus_of_a_server(folder: Path, gpus: Sequence[machine.Gpu]) -> int:
-    """The smallest number of GPUs (a power of two) with memory for the weights and a server's cache."""
+    """Returns the smallest number of GPUs (a power of two) whose memory holds the weights and a server's
+    cache."""
     size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     count = 1
     while count * 2 <= len(gpus) and size > ROOM * sum(gpu.total for gpu in gpus[:count]):
@@ -142,7 +147,11 @@ def gpus_of_a_server(folder: Path, gpus: Sequence[machine.Gpu]) -> int:
 
 
 def _reached(model: str, api_base: str, api_key_env: str) -> Record:
-    """Address and key of a service. With --api-base and no $OPENAI_API_KEY the key is the word `none`."""
+    """Returns the settings api_base and api_key_env of a service.
+
+    For an openai/ model at --api-base, $OPENAI_API_KEY is set to `none` if the variable is missing. Raises
+    InputError if the address is malformed.
+    """
     service: Record = {"api_base": api_base} if api_base else {}
     if api_base and (urlsplit(api_base).scheme not in ("http", "https") or not urlsplit(api_base).hostname):
         raise InputError(f"--api-base {api_base!r}", expected="an address such as http://host:8000/v1")
@@ -155,7 +164,8 @@ def _reached(model: str, api_base: str, api_key_env: str) -> Record:
 
 
 def with_servers(policy: Policy, tp: int | None, dp: int | None) -> Policy:
-    """The policy of a folder, with weights spread over `tp` GPUs and `dp` servers. Raises InputError."""
+    """Returns the policy with each server's weights spread over `tp` GPUs, and with `dp` servers. Raises
+    InputError."""
     if not isinstance(policy, CheckpointPolicy) or not (tp or dp):
         if tp or dp:
             raise InputError(
@@ -172,7 +182,8 @@ def with_servers(policy: Policy, tp: int | None, dp: int | None) -> Policy:
 
 
 def has_no_price(policy: Policy) -> bool:
-    """Whether a hosted model's price is unknown, so that a limit in dollars has no effect."""
+    """Returns whether the policy is a hosted model without a known price. A limit in dollars then has no
+    effect."""
     if not isinstance(policy, HostedPolicy) or policy.price:
         return False
     return price_of(None, listed_price(policy.model)) is None
@@ -181,8 +192,8 @@ def has_no_price(policy: Policy) -> bool:
 def scaffold_of(
     name: str, step_limit: int | None = None, cost_limit: float | None = None
 ) -> tuple[str, Scaffold]:
-    """(name, scaffold) of a recipe under configs/scaffolds or of a file; limits are replaced if given. Raises
-    InputError."""
+    """Returns (name, scaffold). `name` is a recipe under configs/scaffolds, or a file. Limits that are not
+    None replace the recipe's limits. Raises InputError."""
     here = recipes.CONFIGS if recipes.CONFIGS.is_dir() else SHIPPED_CONFIGS
     path = Path(name) if name.endswith((".yaml", ".yml")) else recipes.path_of("scaffold", name, here)
     scaffold = recipes.load(SCAFFOLD, path)

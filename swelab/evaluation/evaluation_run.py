@@ -1,4 +1,5 @@
-"""Runs an evaluation from its plan to its files; the same command continues where an earlier run stopped."""
+"""Runs an evaluation from its plan to its output files. The same command resumes an interrupted
+evaluation."""
 
 import json
 import shutil
@@ -46,12 +47,13 @@ def evaluate(
     redo: bool = False,
     written: Callable[[Path, Record, Callable[[], object]], AttemptFolders] = AttemptFolders,
 ) -> Record:
-    """Runs what is left of an evaluation, writes its files, and returns the content of summary.json.
+    """Makes the missing attempts, writes the output files, and returns the content of summary.json.
 
-    choose: selects the tasks to attempt. dry: only checks. redo: tasks whose finished attempts are repeated.
-    written: makes the object that writes attempts' folders. Raises InputError (no usable row, another
-    evaluation's folder), Fault (a check failed; the model's service refuses; too many attempts were lost, in
-    which case a table is printed first). The files then hold the finished attempts.
+    choose: selects the tasks to attempt. dry: only checks. redo: repeats the finished attempts at the chosen
+    tasks. written: makes the object that writes the attempts' folders. Raises InputError if no row is usable
+    or the folder belongs to another evaluation. Raises Fault if a check fails, or if the model's service
+    refuses requests. Raises ShardLost after printing a table if too many attempts were lost. If attempts end
+    with an error, the files contain the finished attempts.
     """
     plan = with_archives(plan)
     benchmark, tasks = _benchmark(plan, choose)
@@ -83,7 +85,7 @@ def evaluate(
 def _attempts(
     plan: Plan, todo: Sequence[Task], folders: AttemptFolders
 ) -> tuple[list[AttemptResult], VisibleRuns | None, BaseException | None]:
-    """(attempts, results of visible tests, the exception that ended the run early or None)."""
+    """Returns (attempts, results of the visible tests, the exception that ended the run early or None)."""
     try:
         images = task_images(todo, plan.images, refuse_leaks=False)
         done = list(attempts(plan, todo, images, folders)) if todo else []
@@ -95,13 +97,15 @@ def _attempts(
 
 
 def with_archives(plan: Plan) -> Plan:
-    """The plan with the archives in its data, if the data are Harbor's folders. Raises InputError."""
+    """Returns the plan, unchanged unless the data are Harbor's folders. In that case the plan uses the
+    repository archives inside these folders. Raises InputError."""
     place, repos = Path(plan.source.data), plan.progress / "repos"
     return replace(plan, repos=repos) if place.is_dir() and write_archives(place, repos) else plan
 
 
 def _benchmark(plan: Plan, choose: Choice) -> tuple[Benchmark, list[Task]]:
-    """(all rows, the tasks to attempt). Prints which rows are refused. Raises InputError, HubError."""
+    """Returns (all rows, the tasks to attempt). Prints the reasons of refused rows. Raises InputError,
+    HubError."""
     if is_debugging(plan.source):
         benchmark, tasks = debugging_tasks(plan, choose)
     else:
@@ -128,7 +132,8 @@ def without_archive(plan: Plan, benchmark: Benchmark) -> None:
 
 
 def _is_left(plan: Plan, tasks: Sequence[Task]) -> bool:
-    """Whether an attempt is left to do. If not, files are written again without checks."""
+    """Returns whether an attempt remains to be made. If none remains, the files are written again without
+    checks."""
     whole = {
         (each.instance_id, each.sample) for each in finished(plan) if not (each.is_lost or each.is_paused)
     }
@@ -136,7 +141,7 @@ def _is_left(plan: Plan, tasks: Sequence[Task]) -> bool:
 
 
 def check_identity(plan: Plan) -> None:
-    """Raises InputError if the folder holds another evaluation."""
+    """Raises InputError if the folder contains another evaluation."""
     path, own = plan.folder / IDENTITY, plan.identity()
     if path.is_file() and (held := read_json(path)) != own:
         what = f"holds an evaluation with another {', '.join(_differences(held, own))}"
@@ -144,7 +149,7 @@ def check_identity(plan: Plan) -> None:
 
 
 def _differences(earlier: object, own: object, name: str = "") -> Iterator[str]:
-    """Yields each setting that differs, with its value here and in the folder."""
+    """Yields a description of each setting that differs, with both values."""
     if isinstance(earlier, dict) and isinstance(own, dict):
         for key in dict.fromkeys([*own, *earlier]):
             yield from _differences(earlier.get(key), own.get(key), f"{name}.{key}" if name else key)
@@ -154,11 +159,11 @@ def _differences(earlier: object, own: object, name: str = "") -> Iterator[str]:
 
 
 def forget(plan: Plan, names: set[str]) -> None:
-    """Removes the finished attempts at these instances, so that they are made again.
+    """Deletes the finished attempts at these instances, so that they are made again.
 
-    If the folder is of another evaluation, removes all its attempts. The folders of earlier attempts stay. An
-    attempt that a kill interrupted is resumed, and its paid answers are not paid twice. Raises InputError
-    (another process uses the folder).
+    If the folder contains another evaluation, all its attempts are deleted. The folders of earlier attempts
+    are kept. An attempt that a kill interrupted is resumed, and its paid answers are not paid again. Raises
+    InputError if another process uses the folder.
     """
     path, progress = plan.folder / IDENTITY, plan.progress
     if not path.is_file() or read_json(path) != plan.identity():
@@ -178,7 +183,7 @@ def forget(plan: Plan, names: set[str]) -> None:
 
 
 def meta(plan: Plan) -> Record:
-    """The fields of meta.json that all attempts share. They include no key."""
+    """Returns the fields of meta.json that are the same for all attempts. They contain no API key."""
     policy = plan.policy.plain()
     return {
         "model": plan.policy_name,
@@ -191,10 +196,10 @@ def meta(plan: Plan) -> Record:
 
 
 def with_images(plan: Plan, tasks: Sequence[Task], benchmark: Benchmark) -> tuple[Plan, dict[str, str]]:
-    """Pulls images if the plan names no record of images; returns (plan with a record, reasons by id).
+    """Pulls the images if the plan names no image record. Returns (plan with an image record, reasons).
 
-    The reasons say why a task has no usable image. A task whose image contains its answer is refused in
-    `benchmark`. Raises InputError, RegistryUnreachable.
+    reasons: maps an instance id to the reason why its image is unusable. A task whose image contains the
+    answer is refused in `benchmark`. Raises InputError, RegistryUnreachable.
     """
     wanted = [task for task in tasks if task.in_image]
     if not wanted:
@@ -219,7 +224,8 @@ def with_images(plan: Plan, tasks: Sequence[Task], benchmark: Benchmark) -> tupl
 
 
 def _no_images(plan: Plan, tasks: Sequence[Task], why: dict[str, str]) -> list[AttemptResult]:
-    """The records of attempts at tasks whose image cannot be used."""
+    """Returns the records of lost attempts at tasks whose image is unusable. why: maps the instance ids of
+    these tasks to reasons."""
     mark, found = {"policy": plan.policy_name, "subset": plan.source.name}, []
     for sample in range(plan.samples):
         for task in (task for task in tasks if task.instance_id in why):

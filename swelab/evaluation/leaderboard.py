@@ -1,8 +1,8 @@
-"""Writes an evaluation as the folder that SWE-bench's leaderboard requires (repository
-SWE-bench/experiments).
+"""Writes an evaluation as a submission folder for SWE-bench's leaderboard (repository SWE-bench/experiments).
 
-Predictions, metadata.yaml, README.md with the checklist, `logs/<id>/`, `trajs/<id>.traj`, results. It
-contains no test of a hidden set and no path of this machine; unknown fields are marked as such.
+The folder contains predictions, metadata.yaml, README.md with the checklist, `logs/<id>/`, `trajs/<id>.traj`
+and results. It contains no hidden test and no path of this machine. Unknown fields are marked `TO BE FILLED
+IN`.
 """
 
 import json
@@ -51,12 +51,13 @@ def write_leaderboard(
     clean: Callable[[str], str] = str,
     max_lost: int = 0,
 ) -> Path:
-    """Writes the submission of the evaluation in `folder` below `to`; returns its folder, <date>_<name>.
+    """Writes the submission for the evaluation in `folder`. Returns its folder, `to`/<date>_<name>.
 
-    details: site, report, authors, org, os_model, os_system, if given. clean: removes private parts from a
-    text. max_lost: how many attempts may be lost to infrastructure. Raises InputError: an evaluation that is
-    unfinished, has several attempts at each task, more lost attempts, or tasks that are not SWE-bench's; a
-    name that cannot be a folder's.
+    details: site, report, authors, org, os_model, os_system, if known. clean: removes private parts from a
+    text. max_lost: maximum number of attempts lost to infrastructure. Raises InputError if the evaluation is
+    unfinished, has several attempts at each task, or lost more attempts. Raises InputError if a task is not
+    in SWE-bench, or if `name` cannot be part of a folder name. Raises InputError if the submission's folder
+    exists and is not empty.
     """
     summary = read_json(folder / "summary.json")
     if not isinstance(summary, dict) or not summary.get("complete"):
@@ -89,7 +90,7 @@ def write_leaderboard(
 
 @dataclass(frozen=True)
 class Submitted:
-    """An attempt in a submission. grade, trajectory: None if there is none. log: the tests' log."""
+    """An attempt in a submission. grade, trajectory: None if missing. log: output of the tests."""
 
     instance_id: str
     status: str
@@ -104,8 +105,8 @@ def write_submission(
 ) -> None:
     """Writes the folder of a submission.
 
-    summary: model, data, resolved, total, resolve_rate, interval, errors; statements_naming_tests if known.
-    used: as `used_of` returns it. details: as `write_leaderboard`.
+    summary: model, data, resolved, total, resolve_rate, interval, errors, and statements_naming_tests if
+    known. used: as `used_of` returns it. details: as for `write_leaderboard`.
     """
     rows, predictions = list[Record](), list[Record]()
     for each in attempts:
@@ -130,19 +131,19 @@ def write_submission(
 
 
 def used_of(name: str, scaffold: Scaffold) -> Record:
-    """The argument `used` of `write_submission` for a scaffold. Raises InputError."""
+    """Returns the argument `used` of `write_submission` for a scaffold. Raises InputError."""
     return {"scaffold": name, "step_limit": step_limit_of(scaffold), "recipe": scaffold.plain()}
 
 
 def without_notes(trajectory: Record) -> Record:
-    """The conversation, without our grader's notes."""
+    """Returns the trajectory without the notes of swelab's grader."""
     kept = ("instance_id", "messages", "trajectory_format")
     info = {name: trajectory["info"].get(name) for name in ("exit_status", "model_stats", "config")}
     return {name: trajectory[name] for name in kept} | {"info": info}
 
 
 def _submitted(folder: Path, rows: Iterable[Record], clean: Callable[[str], str]) -> Iterator[Submitted]:
-    """The attempts of an evaluation, in the order of its rows."""
+    """Yields the attempts of an evaluation, in the order of `rows`."""
     archive = Archive(folder / "progress" / "runs")
     report = read_json(folder / "report.json")["instances"]
     predictions = {row.instance_id: row for row in read_predictions(folder / "preds.json")}
@@ -159,7 +160,7 @@ def _submitted(folder: Path, rows: Iterable[Record], clean: Callable[[str], str]
 
 
 def results(rows: Iterable[Record]) -> dict[str, list[str]]:
-    """The instances that were resolved, made no patch, or have no log."""
+    """Lists the instances that were resolved, have an empty patch, or have no log."""
     found: dict[str, list[str]] = {"no_generation": [], "no_logs": [], "resolved": []}
     for row in rows:
         if row["status"] == GradeEnd.EMPTY_PATCH:
@@ -172,7 +173,7 @@ def results(rows: Iterable[Record]) -> dict[str, list[str]]:
 
 
 def metadata(name: str, model: str, details: Record) -> Record:
-    """The content of metadata.yaml; fields without a value are marked."""
+    """Returns the content of metadata.yaml. Fields without a value are marked `TO BE FILLED IN`."""
     info = {field: details.get(field) or TO_FILL for field in ("authors", "report", "site")}
     tags = {"checked": False, "model": [model], "org": details.get("org") or TO_FILL}
     tags |= {field: bool(details.get(field)) for field in ("os_model", "os_system")}
@@ -180,7 +181,7 @@ def metadata(name: str, model: str, details: Record) -> Record:
 
 
 def readme(summary: Record, used: Record, name: str, details: Record, tasks: Collection[str]) -> str:
-    """README.md with the figures and the checklist. tasks: their ids."""
+    """Returns the text of README.md with the results and the checklist. tasks: the instance ids."""
     data = Path(summary["data"])
     rows = f"{len(tasks)} of `{data.name if data.is_absolute() or data.exists() else data}`"
     low, high = summary["interval"]

@@ -1,4 +1,5 @@
-"""Checks the needs of an evaluation before it spends anything. Each finding says what to do."""
+"""Checks that everything that an evaluation needs is there, before money is spent. Each finding says what to
+do."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -29,12 +30,13 @@ from swelab.tasks.task_images import refused
 WORD = [{"role": "user", "content": "Answer with one word: ready"}]
 CALL = [{"role": "user", "content": "Call the tool bash with the command `true`. Answer with nothing else."}]
 PROMPT_TOKENS = 3000
-"""Upper bound of the tokens of the prompts in SWE-agent's configurations."""
+"""Upper bound for the tokens of the prompts in SWE-agent's configurations."""
 CHARS_PER_TOKEN = 4
 
 
 def look(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
-    """Checks sandboxes, disk, the model, and the abilities of its service. Costs two short calls."""
+    """Checks the sandboxes, the disk, the images, and the model or its service. Makes at most two short paid
+    calls."""
     yield check_sandboxes(backend_name())
     yield check_disk(plan.folder)
     yield from images(plan, tasks)
@@ -46,7 +48,8 @@ def look(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
 
 
 def images(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
-    """How many images the tasks run in, and whether the given record of images lists them."""
+    """Reports how many images the tasks need, and how many tasks have no usable image in the plan's image
+    record."""
     in_images = [task for task in tasks if task.in_image]
     if not in_images:
         return
@@ -65,8 +68,8 @@ def images(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
 
 
 def service(plan: Plan, policy: HostedPolicy, tasks: Sequence[Task]) -> Iterator[Finding]:
-    """Checks that a service completes a prompt, calls tools if the scaffold has some, and has space for
-    prompts."""
+    """Checks that a service completes a prompt, calls tools if the scaffold needs them, and has a long enough
+    context."""
     key = read_keys(key_variables(policy))[0].secret
     longest = None
     if policy.api_base:
@@ -90,7 +93,7 @@ def service(plan: Plan, policy: HostedPolicy, tasks: Sequence[Task]) -> Iterator
 
 
 def listing(base: str, model: str, key: str | None) -> tuple[Finding, Record]:
-    """(whether the service lists models, the entry of this model or {})."""
+    """Returns (finding about the service's list of models, the list's entry for this model or {})."""
     try:
         answer = ask(base, "/models", key)
     except Fault as fault:
@@ -114,14 +117,14 @@ def listing(base: str, model: str, key: str | None) -> tuple[Finding, Record]:
 def completion(
     policy: HostedPolicy, key: str | None, messages: list[Record], offer: Record
 ) -> tuple[Finding, Any]:
-    """Makes one real completion; returns a finding, and the answer or None. offer: a request's fields for
+    """Makes one real completion. Returns (finding, answer or None). offer: request fields that offer
     tools."""
     most = min(policy.sampling.max_tokens, 256)
     try:
         answer = complete(policy.model, messages, key, policy.api_base, {"max_tokens": most, **offer})
     except InputError as error:
         return fix(f"completion: {error}"), None
-    except Exception as error:  # LiteLLM lets other libraries' exceptions through, even bare Exception
+    except Exception as error:  # LiteLLM does not wrap all exceptions
         fault = read_fault(error, key)
         severity = Severity.LOW if fault.kind == BUSY else Severity.FIX
         return Finding(severity, f"completion: {policy.model}: {fault.text}"), None
@@ -135,7 +138,7 @@ def completion(
 
 
 def tools(finding: Finding, answer: Any, scaffold: str) -> Finding:
-    """Whether the answer to CALL calls the tool. finding: the finding about the completion."""
+    """Checks that the answer to CALL contains a tool call. finding: the finding about that completion."""
     if finding.severity != Severity.OK:
         return fix(f"tools: {finding.sentence.removeprefix('completion: ')}; {scaffold} needs them")
     if getattr(answer.choices[0].message, "tool_calls", None):
@@ -145,7 +148,7 @@ def tools(finding: Finding, answer: Any, scaffold: str) -> Finding:
 
 
 def own_words(scaffold: Scaffold) -> int:
-    """Approximate number of tokens of a scaffold's first messages and tools, without the task."""
+    """Returns the approximate number of tokens in a scaffold's first messages and tools, without the task."""
     if isinstance(scaffold, SweAgentScaffold):
         return PROMPT_TOKENS
     loop = loop_of(scaffold)
@@ -154,8 +157,8 @@ def own_words(scaffold: Scaffold) -> int:
 
 
 def context(longest: int, answer: int, words: int, tasks: Sequence[Task]) -> Finding:
-    """Checks that prompts and answers fit into the model's context. words: tokens of a prompt without the
-    task."""
+    """Checks that prompts and answers fit into the model's context. longest: length of the context in tokens.
+    answer: maximum tokens of an answer. words: tokens of a prompt without the task."""
     if answer >= longest:
         return fix(f"context: {longest} tokens, and --max-tokens is {answer}; lower it")
     room = longest - answer - words
@@ -167,7 +170,7 @@ def context(longest: int, answer: int, words: int, tasks: Sequence[Task]) -> Fin
 
 
 def weights(folder: Path, context_length: int, answer: int) -> Iterator[Finding]:
-    """Checks that a folder's weights are complete, and can be served here."""
+    """Checks that the weights in a folder are complete and can be served on this machine."""
     try:
         check_weights(folder)
     except InputError as error:

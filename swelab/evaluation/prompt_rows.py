@@ -1,4 +1,5 @@
-"""Writes published sets as files for SWE-RL's and Miles' programs: prompt rows, ids, images."""
+"""Writes published data sets as input files of SWE-RL's and Miles' programs: prompt rows, ids, image
+names."""
 
 import sys
 from collections import Counter
@@ -18,9 +19,10 @@ VACUOUS = "rows without eval_script: a trainer that judges by it alone would cal
 
 
 def write_prompts(source: Source, path: Path, most: int = 0, form: str = FORMS[0]) -> Record:
-    """Writes prompt rows of a set, with all columns; returns their number, and counts of omitted rows.
+    """Writes prompt rows of a data set, with all columns. Returns the number of rows, and the counts of
+    omitted rows.
 
-    most: the first rows only; 0 for all. form: one of FORMS. Raises InputError, HubError.
+    most: maximum number of rows. 0 writes all. form: one of FORMS. Raises InputError, HubError.
     """
     seen: set[str] = set()
     left: Counter[str] = Counter()
@@ -48,8 +50,8 @@ def write_prompts(source: Source, path: Path, most: int = 0, form: str = FORMS[0
 
 
 def prompt_row(source: Source, row: Record, form: str) -> Record:
-    """A task's row as a prompt row of slime (SWE-RL) or Miles. Miles' field `subset` names the project whose
-    images are used."""
+    """Converts a task's row to a prompt row of slime (SWE-RL) or Miles. Miles' field `subset` says whose
+    images are used: SWE-bench Verified's or SWE-Gym's."""
     if form == "slime":
         instance = {"instance": row, "data_source": named(source.data)}
         return {"text": row["problem_statement"], "metadata": instance}
@@ -61,15 +63,17 @@ def prompt_row(source: Source, row: Record, form: str) -> Record:
 
 
 def named(data: str) -> str:
-    """The value of `data_source`: the set's name, from which programs derive the names of images."""
+    """Returns the value of `data_source`: the data set's name. Programs derive image names from this
+    value."""
     return data.partition("@")[0]
 
 
 def write_assets(source: Source, folder: Path) -> Record:
-    """Writes ASSETS into `folder`; returns their numbers of lines, and the reasons of refused rows by place.
+    """Writes ASSETS into `folder`. Returns the number of lines of each file, and the refused rows with
+    reasons.
 
-    Every row of verified_eval.jsonl has an eval script that can fail. Raises InputError: no row is left;
-    HubError.
+    Every row of verified_eval.jsonl has an eval script that can fail. Raises HubError, and InputError if no
+    row is left.
     """
     benchmark = read_benchmark(source)
     kept: list[Task] = []
@@ -90,6 +94,6 @@ def write_assets(source: Source, folder: Path) -> Record:
 
 
 def full_name(image: str) -> str:
-    """An image's name, with Docker's own registry in front if the name has no registry."""
+    """Returns the image's name with a registry. A name without a registry gets `docker.io/` as prefix."""
     first = image.partition("/")[0]
     return image if "." in first or ":" in first or first == "localhost" else f"docker.io/{image}"

@@ -1,4 +1,4 @@
-"""The files of an evaluation: results, predictions, report and score, and summary.json with its table."""
+"""Writes the files of an evaluation: results, predictions, report, score, and summary.json with its table."""
 
 import time
 from collections import Counter
@@ -26,7 +26,7 @@ from swelab.tasks.hidden_tests import names_a_test
 
 LOST = "lost to infrastructure"
 SEVERAL = ("runs", "spread", "pass_at", "pass_all")
-"""Fields of a score of several samples that summary.json gets too."""
+"""Fields of a score of several samples that are copied into summary.json."""
 
 
 def write_results(
@@ -37,10 +37,11 @@ def write_results(
     minutes: float,
     runs: VisibleRuns | None = None,
 ) -> Record:
-    """Writes all files of an evaluation from the attempts so far; returns the content of summary.json.
+    """Writes all files of an evaluation from its attempts so far. Returns the content of summary.json.
 
-    runs: results of visible tests, if one of several attempts at a task is to be chosen. results.jsonl and
-    predictions have the attempts made so far; report and score need all attempts.
+    runs: results of the visible tests, used to choose one of several attempts at a task. results.jsonl and
+    the predictions contain the attempts so far. Report and score are written only if every attempt has a
+    grade.
     """
     order = {task.instance_id: place for place, task in enumerate(tasks)}
     mine = sorted(
@@ -61,12 +62,13 @@ def write_results(
 
 
 def named(stem: str, sample: int) -> str:
-    """A file of one sample: <stem>.json, <stem>.s1.json, and so on."""
+    """Returns the file name for one sample: <stem>.json for sample 0, <stem>.s1.json for sample 1, and so
+    on."""
     return f"{stem}.s{sample}.json" if sample else f"{stem}.json"
 
 
 def _scored(plan: Plan, tasks: Sequence[Task], mine: Sequence[AttemptResult]) -> Score | None:
-    """Writes report and score if every attempt has a grade; otherwise removes the report and score of an
+    """Writes report and score if every attempt has a grade. Otherwise deletes the report and score of an
     earlier run."""
     grades = [each.grade for each in mine if each.grade]
     reports = [plan.folder / named("report", sample) for sample in range(plan.samples)]
@@ -94,11 +96,11 @@ def summary(
     scored: Score | None,
     minutes: float,
 ) -> Record:
-    """The content of summary.json: fields of the SWE-RL scripts, then intervals, losses, ends, tokens, cost.
+    """Returns the content of summary.json: first the fields of the SWE-RL scripts, then swelab's own fields.
 
-    `resolve_rate` counts lost attempts as not resolved, and `errors` is their number; `without_infra_errors`
-    leaves them out of both counts. `statements_naming_tests`: ids of tasks. `usage` is of the attempts that
-    count; `usage.paid` is the whole bill, in dollars.
+    `resolve_rate` counts lost attempts as not resolved, and `errors` is the number of lost attempts.
+    `without_infra_errors` excludes lost attempts. `statements_naming_tests` lists task ids. `usage` covers
+    the attempts in `mine`. `usage.paid` is the total cost of all requests, in dollars.
     """
     lost = [each for each in mine if each.status == GradeEnd.INFRA_ERROR]
     kept = [each for each in mine if each.status != GradeEnd.INFRA_ERROR]
@@ -129,7 +131,8 @@ def summary(
 
 
 def _as_before(mine: Sequence[AttemptResult], earlier: Sequence[AttemptResult]) -> Record:
-    """The figures of the SWE-RL scripts, by their names. earlier: attempts that were not lost."""
+    """Returns the figures of the SWE-RL scripts, with the names that these scripts use. earlier: attempts
+    that were not lost."""
     total, resolved = len(mine), sum(bool(each.row()["resolved"]) for each in mine)
     times = [each.elapsed for each in mine if each.run_dir]
     return {
@@ -144,14 +147,15 @@ def _as_before(mine: Sequence[AttemptResult], earlier: Sequence[AttemptResult]) 
 
 
 def _of_several(plan: Plan, mine: Sequence[AttemptResult], scored: Score | None) -> Record:
-    """The figures that exist only if each task has several attempts."""
+    """Returns the figures that exist only if each task has several attempts."""
     several: Record = dict(scored or {})
     found = {name: several[name] for name in SEVERAL if name in several}
     return found | ({"run_to_run": run_to_run(_counts(mine), plan.samples)} if "runs" in several else {})
 
 
 def witnessed(plan: Plan, mine: Sequence[AttemptResult]) -> Record:
-    """How well resolved attempts are witnessed, and the witness file. Without a file counts are null."""
+    """Counts the resolved attempts by the strength of their witness evidence, and names the witness file.
+    Without a witness file all counts are None."""
     counts = Counter(each.grade.evidence for each in mine if each.grade and each.grade.resolved)
     asked = plan.witness is not None
     found: Record = {standing: counts[standing] if asked else None for standing in RESOLVED_BY}
@@ -159,7 +163,7 @@ def witnessed(plan: Plan, mine: Sequence[AttemptResult]) -> Record:
 
 
 def loss(done: AttemptResult) -> str:
-    """Names the cause of a lost attempt, in words."""
+    """Returns the cause of a lost attempt in words."""
     if done.is_final:
         return "row that cannot be used"
     if done.is_paused:
@@ -170,7 +174,7 @@ def loss(done: AttemptResult) -> str:
 
 
 def _counts(rows: Sequence[AttemptResult]) -> list[tuple[int, int]]:
-    """(resolved, attempted) of each task."""
+    """Returns (resolved attempts, all attempts) for each task."""
     found: dict[str, list[bool]] = {}
     for each in rows:
         found.setdefault(each.instance_id, []).append(bool(each.row()["resolved"]))
@@ -182,7 +186,7 @@ def _sorted(counts: Counter[str]) -> dict[str, int]:
 
 
 def _spent(mine: Sequence[AttemptResult]) -> Record:
-    """Tokens and dollars, and for how many attempts each is known."""
+    """Sums calls, tokens and dollars. Also counts the attempts for which each number is known."""
     found: Record = {"calls": sum(each.usage.calls for each in mine)}
     for name in ("prompt_tokens", "completion_tokens", "cost"):
         known = [each.usage[name] for each in mine if each.usage[name] is not None]
@@ -192,7 +196,8 @@ def _spent(mine: Sequence[AttemptResult]) -> Record:
 
 
 def _paid(plan: Plan) -> Record:
-    """Dollars of all requests in all runs, and dollars of those calls whose cost is uncertain."""
+    """Returns the dollars of all requests in all runs, and the dollars of the calls whose cost is
+    uncertain."""
     sums = sums_of(PaidRun(plan.paid, lambda task: "").ledger)
     if not sums.calls:
         return {}
@@ -234,7 +239,8 @@ def table(record: Record) -> list[str]:
 
 
 def _of_samples(record: Record) -> list[tuple[str, str]]:
-    """Lines about several attempts at each task: pass@k over tasks, pass@1 from run to run, best-of."""
+    """Returns table rows about several attempts at each task: pass@k over tasks, pass@1 from run to run,
+    best-of."""
     rows = []
     if not record.get("pass_at") and record["interval"]:
         rows.append(("pass@1", _share(record["resolve_rate"], record["interval"])))

@@ -1,4 +1,4 @@
-"""Total duration of all runs of an evaluation, including killed runs."""
+"""Measures the total duration of all runs of an evaluation, including killed runs."""
 
 import threading
 import time
@@ -9,10 +9,8 @@ from swelab.records import read_json, write_json
 
 
 class RunTime:
-    """Total minutes of all runs, including earlier ones, which are read from `path`. Thread-safe.
-
-    A killed run counts up to its last `note`. Raises InputError (`path` has other content).
-    """
+    """Total minutes of all runs. The minutes of earlier runs are read from `path`. Thread-safe. A killed run
+    counts up to its last call of `note`. Raises InputError if `path` is not a JSON file."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic):
         self._path, self._clock, self._began = path, clock, clock()
@@ -21,7 +19,7 @@ class RunTime:
         self._lock = threading.Lock()
 
     def note(self) -> float:
-        """Writes the minutes so far; returns them."""
+        """Writes the total minutes so far, and returns them."""
         with self._lock:
             minutes = self._before + (self._clock() - self._began) / 60
             write_json(self._path, {"minutes": minutes})

@@ -1,4 +1,5 @@
-"""Shows the running attempts as a table at the foot of a terminal: step, cost and last command of each."""
+"""Shows the running attempts in a table at the bottom of the terminal: step, cost and last command of
+each."""
 
 import os
 import sys
@@ -17,7 +18,7 @@ SHOWN_COMMAND = 100
 
 @dataclass
 class Attempt:
-    """A running attempt. began: by time.monotonic()."""
+    """A running attempt. began: start time, measured with time.monotonic()."""
 
     began: float
     state: str = "sandbox"
@@ -27,7 +28,7 @@ class Attempt:
 
 
 class Running:
-    """The running attempts, and counts of finished ones by their end. Thread-safe."""
+    """The running attempts, and the numbers of finished attempts by status. Thread-safe."""
 
     def __init__(self, total: int):
         self.total = total
@@ -36,7 +37,7 @@ class Running:
         self._lock = threading.Lock()
 
     def begin(self, name: str) -> None:
-        """An attempt begins."""
+        """Called when an attempt begins."""
         with self._lock:
             self._now[name] = Attempt(time.monotonic())
 
@@ -48,19 +49,20 @@ class Running:
                 found.command = command or found.command
 
     def grading(self, name: str) -> None:
-        """An attempt's patch is being graded."""
+        """Called when the attempt's patch begins to be graded."""
         with self._lock:
             if found := self._now.get(name):
                 found.state = "grading"
 
     def end(self, name: str, status: str) -> None:
-        """An attempt is over."""
+        """Called when an attempt has ended."""
         with self._lock:
             self._now.pop(name, None)
             self.ends[status] = self.ends.get(status, 0) + 1
 
     def rows(self) -> list[tuple[str, str, int, str, str, str]]:
-        """(attempt, state, step, dollars, time, last command) of running attempts, the oldest first."""
+        """Returns (attempt, state, step, dollars, time, last command) of each running attempt, the oldest
+        first."""
         with self._lock:
             found = sorted(self._now.items(), key=lambda pair: pair[1].began)
         now = time.monotonic()
@@ -77,7 +79,7 @@ class Running:
         ]
 
     def words(self) -> str:
-        """Counts of finished attempts by their end."""
+        """Returns the number of finished attempts, in total and by status."""
         with self._lock:
             ends = dict(self.ends)
         counts = ", ".join(f"{count} {status}" for status, count in sorted(ends.items(), key=lambda e: -e[1]))
@@ -86,7 +88,7 @@ class Running:
 
 @contextmanager
 def shown(running: Running) -> Iterator[None]:
-    """Draws the table during the block on a terminal; elsewhere does nothing."""
+    """Draws the table during the block if stderr is a terminal. Otherwise does nothing."""
     if not sys.stderr.isatty() or os.environ.get("TERM") in (None, "", "dumb", "unknown"):
         yield
         return

@@ -1,7 +1,5 @@
-"""Shows trajectories in a terminal: a list of attempts, and each conversation turn by turn.
-
-Control characters that a model or a test printed do not reach the terminal.
-"""
+"""Shows trajectories in a terminal: a list of attempts, and each conversation turn by turn. Control
+characters in the output of a model or a test are replaced, so that they do not reach the terminal."""
 
 import os
 import re
@@ -24,7 +22,8 @@ ENDINGS = ("traj.json", ".traj")
 
 @dataclass(frozen=True)
 class Entry:
-    """An attempt: its instance, its trajectory file, and its end in a word or two."""
+    """An attempt. name: instance id. path: trajectory file. ended: how the attempt ended, in at most two
+    words."""
 
     name: str
     path: Path
@@ -32,10 +31,10 @@ class Entry:
 
 
 def entries(folder: Path, pattern: str = "", status: str = "") -> list[Entry]:
-    """The attempts in an evaluation's folder, or all trajectories below any other folder.
+    """Lists the attempts in an evaluation's folder. In any other folder, lists all trajectory files.
 
-    pattern: regular expression searched in instance ids. status: a word of the attempt's end. Raises
-    InputError.
+    pattern: regular expression that is searched in instance ids. status: a word that `Entry.ended` must
+    contain. Raises InputError if no attempt is found.
     """
     rows = folder / ROWS
     found = list(_evaluated(folder)) if rows.is_file() else list(_below(folder))
@@ -70,7 +69,8 @@ def _below(folder: Path) -> Iterator[Entry]:
 
 
 def pages(entry: Entry) -> list[str]:
-    """The head of a trajectory, and then each message. Raises InputError."""
+    """Returns the pages of a trajectory: a summary page, and then one page for each message. Raises
+    InputError."""
     record = read_json(entry.path)
     if not isinstance(record, dict):
         raise InputError("no trajectory", entry.path, "a JSON object with messages")
@@ -86,7 +86,7 @@ def pages(entry: Entry) -> list[str]:
 
 
 def _turn(message: Record) -> str:
-    """Text of a message: its role, its content, and the commands of its tool calls."""
+    """Returns a message as text: its role, its content, and the commands of its tool calls."""
     content = message.get("content")
     if isinstance(content, list):
         content = "\n".join(str(part.get("text", part)) for part in content if isinstance(part, dict))
@@ -99,12 +99,12 @@ def _turn(message: Record) -> str:
 
 
 def clean(text: str) -> str:
-    """Removes control characters, which a terminal would obey."""
+    """Replaces control characters, because a terminal would execute them."""
     return "".join(c if c.isprintable() or c == "\n" else "    " if c == "\t" else "\ufffd" for c in text)
 
 
 def browse(entries: Sequence[Entry], keys: Iterator[str], write: Callable[[str], object]) -> None:
-    """Shows the page that each key selects, until `q` or the last key."""
+    """Shows the page that each key selects. Returns at the key `q`, or after the last key."""
     place = turn = 0
     shown = pages(entries[0])
     write(_page(entries, place, shown, turn))
@@ -120,7 +120,7 @@ def browse(entries: Sequence[Entry], keys: Iterator[str], write: Callable[[str],
 
 
 def listed(entries: Sequence[Entry], place: int = -1) -> list[str]:
-    """One line for each attempt."""
+    """Returns one line for each attempt."""
     width = max(len(each.name) for each in entries)
     return [
         clean(f"{'>' if number == place else ' '} {each.name:{width}}  {each.ended}")
@@ -143,7 +143,7 @@ def _page(entries: Sequence[Entry], place: int, shown: Sequence[str], turn: int)
 
 @contextmanager
 def typed() -> Iterator[Iterator[str]]:
-    """Yields the keys that a person types, one at a time and without echo, until the terminal closes."""
+    """Yields an iterator of the pressed keys, one at a time and without echo, until the terminal closes."""
     import termios
     import tty
 

@@ -1,1 +1,2 @@
-"""Files of other programs: JSON of any size, data sets, the Hugging Face hub, checkpoints."""
+"""Reads and writes file formats of other programs: JSON of any size, data sets, the Hugging Face hub,
+checkpoints."""

@@ -1,4 +1,4 @@
-"""Rows of a published set: its files on the hub or copies of them, in JSON, JSON Lines or Parquet."""
+"""Reads the rows of a published data set from JSON, JSON Lines or Parquet files, on the hub or local."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +14,10 @@ FORMATS = (".jsonl", ".json", ".parquet", ".parquets")
 def published_files(
     dataset: str, revision: str, split: str, files: list[str], sha256: dict[str, str], downloads: Path
 ) -> list[Path]:
-    """The files of a set on the hub; fetches missing files into `downloads`.
+    """Downloads the missing files of a hub data set into `downloads`. Returns the paths of all its files.
 
-    files: shell patterns of names; if empty, the split's files. sha256: by name, hashes that files must have.
-    Raises InputError, HubError.
+    files: shell patterns of file names. If the list is empty, the files of the split are used. sha256: maps a
+    file name to the hash that the file must have. Raises InputError, HubError.
     """
     repository = HubRepository(dataset, revision, "dataset")
     folder = downloads / dataset.replace("/", "--") / revision
@@ -26,7 +26,8 @@ def published_files(
 
 
 def read_rows(path: Path, at_once: int) -> Iterator[Any]:
-    """Rows of one file; of a Parquet file, holds `at_once` in memory. Times are text. Raises InputError."""
+    """Yields the rows of one file. Times are returned as text. at_once: number of rows in memory, for Parquet
+    files. Raises InputError."""
     if path.suffix == ".jsonl":
         return read_jsonl(path)
     if path.suffix in (".parquet", ".parquets"):
@@ -50,7 +51,8 @@ def _parquet(path: Path, at_once: int) -> Iterator[Any]:
 
 
 def _columns(schema: Any, path: Path) -> list[str]:
-    """Names of the columns that contain times. Raises InputError for a column that JSON cannot represent."""
+    """Returns the names of the columns that contain times. Raises InputError if JSON cannot represent a
+    column."""
     from pyarrow import types
 
     for column in schema:
@@ -67,5 +69,6 @@ def _columns(schema: Any, path: Path) -> list[str]:
 
 
 def _present(value: Any) -> Any:
-    """The value; None for NaN, which pandas writes for missing values."""
+    """Returns None for NaN, because pandas writes NaN for missing values. Returns any other value
+    unchanged."""
     return None if isinstance(value, float) and value != value else value

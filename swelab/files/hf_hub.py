@@ -1,8 +1,8 @@
-"""Files of a repository on the Hugging Face hub at a pinned commit: fetched once, resumable, checked.
+"""Downloads files of a Hugging Face hub repository at a fixed commit. Downloads are resumed and checked.
 
-A file is downloaded to a `.part` file next to its place, and resumed there after a lost connection or a kill
-(the hub's own client restarts after a kill). The `.part` file is renamed once its bytes have the hash in the
-hub's list and in the recipe. HF_ENDPOINT and HF_TOKEN are used.
+A file is downloaded to a `.part` file in the target folder. After a lost connection or a kill the download is
+resumed there (the hub's own client starts again after a kill). The `.part` file is renamed when it has the
+hash that the hub lists or the recipe names. HF_ENDPOINT and HF_TOKEN are respected.
 """
 
 import errno
@@ -28,16 +28,16 @@ from swelab.records import Fault, InputError, Record, sha256_file, shorten
 T = TypeVar("T")
 ENDPOINT = "https://huggingface.co"
 PATIENCE_SECONDS = 600
-"""Seconds without any progress after which a temporary fault is final."""
+"""After this many seconds without progress a temporary error is final."""
 SPARE_BYTES = 1 << 30
 
 
 class HubError(Fault):
-    """A file could not be fetched from the hub; the message is one line."""
+    """A file could not be fetched from the hub. The message is one line."""
 
 
 class _Passing(Exception):
-    """A temporary fault: the same request may succeed, but not before `after` seconds."""
+    """A temporary error: the same request may succeed after at least `after` seconds."""
 
     def __init__(self, what: str, after: float = 0):
         super().__init__(what)
@@ -46,7 +46,7 @@ class _Passing(Exception):
 
 @dataclass(frozen=True)
 class Entry:
-    """A file in the hub's list. blob: its hash in git; sha256: only for large files."""
+    """A file in the hub's list. blob: the file's hash in git. sha256: "" for small files."""
 
     path: str
     size: int
@@ -55,7 +55,8 @@ class Entry:
 
 
 class HubRepository:
-    """A repository at a commit; `kind` is model or dataset. Raises InputError for a branch or tag."""
+    """A repository at a commit. kind: model or dataset. Raises InputError if `revision` is a branch or
+    tag."""
 
     def __init__(self, name: str, revision: str, kind: str = "model", patience: float = PATIENCE_SECONDS):
         if len(revision) != 40 or set(revision) - set("0123456789abcdef"):
@@ -72,10 +73,10 @@ class HubRepository:
         return f"{self.kind} {self.name}@{self.revision[:12]}"
 
     def fetch(self, folder: Path, patterns: Sequence[str], sha256: Mapping[str, str]) -> dict[str, Record]:
-        """Fetches the files that match one of `patterns` into `folder`; returns name -> {"size", "sha256"}.
+        """Downloads the files that match one of `patterns` into `folder`. Returns name -> {"size", "sha256"}.
 
-        sha256: by name, hashes that files must have. A complete file is not fetched again. Raises HubError,
-        InputError.
+        sha256: maps a file name to the hash that the file must have. A complete file is not downloaded again.
+        Raises HubError, InputError.
         """
         entries = [e for e in self.entries() if any(fnmatchcase(e.path, pattern) for pattern in patterns)]
         entries = self._with_pins(entries, patterns, sha256)
@@ -93,7 +94,7 @@ class HubRepository:
         }
 
     def entries(self) -> list[Entry]:
-        """The repository's files, sorted by path. Raises HubError, InputError."""
+        """Returns the repository's files, sorted by path. Raises HubError, InputError."""
         address = f"{self._endpoint}/api/{self.kind}s/{self.name}/tree/{self.revision}?recursive=true"
         found: list[Entry] = []
         while address:
@@ -117,7 +118,7 @@ class HubRepository:
     def _with_pins(
         self, entries: list[Entry], patterns: Sequence[str], sha256: Mapping[str, str]
     ) -> list[Entry]:
-        """The entries with the recipe's hashes. Raises InputError if these differ from the hashes in the
+        """Adds the recipe's hashes to the entries. Raises InputError if a hash differs from the hash in the
         repository."""
         if not entries:
             raise InputError("no file matches", str(self), f"one of {', '.join(patterns)}")
@@ -130,7 +131,7 @@ class HubRepository:
         return [Entry(e.path, e.size, e.blob, e.sha256 or sha256.get(e.path, "")) for e in entries]
 
     def _check_room(self, folder: Path, missing: list[Entry]) -> None:
-        """Raises HubError if the disk has no room for the bytes that are still missing."""
+        """Raises HubError if the disk has too little space for the missing bytes."""
         need = sum(entry.size - _size(_part(folder / entry.path, entry)) for entry in missing)
         free = shutil.disk_usage(folder).free - SPARE_BYTES
         if missing and need > free:
@@ -138,8 +139,8 @@ class HubRepository:
             raise HubError(f"{self}: {room} in {folder}; expected room")
 
     def _download(self, entry: Entry, path: Path) -> None:
-        """Downloads one complete file. If its hash is not the listed hash, deletes the file and downloads it
-        once more."""
+        """Downloads one file completely. If its hash is wrong, deletes the file and downloads it once
+        more."""
         part = _part(path, entry)
         part.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(2):
@@ -154,7 +155,7 @@ class HubRepository:
         )
 
     def _transfer(self, entry: Entry, part: Path) -> None:
-        """Appends the missing bytes to `part`. Raises _Passing if some are still missing."""
+        """Appends the missing bytes to `part`. Raises _Passing if the transfer ends too early."""
         start = _size(part)
         if start >= entry.size and part.exists():
             return
@@ -174,7 +175,7 @@ class HubRepository:
 
     @contextmanager
     def _answer(self, address: str, headers: Mapping[str, str] = {}) -> Iterator[httpx.Response]:  # noqa: B006
-        """The hub's response with status 200 or 206. Raises HubError, InputError, _Passing."""
+        """Yields the hub's response with status 200 or 206. Raises HubError, InputError, _Passing."""
         try:
             with self._client.stream("GET", address, headers=dict(headers)) as response:
                 if response.status_code not in (200, 206):
@@ -208,10 +209,8 @@ class HubRepository:
         raise HubError(f"{self}: the hub has no {path} ({status})")
 
     def _patiently(self, what: str, once: Callable[[], T], progress: Callable[[], int]) -> T:
-        """The result of `once()`, which is called again after temporary faults while patience lasts.
-
-        Patience starts again whenever `progress()` has grown. Raises HubError.
-        """
+        """Returns the result of `once()`. After a temporary error `once` is called again, until patience
+        ends. The patience starts again whenever `progress()` has increased. Raises HubError."""
         patience, seen = Patience(DOWNLOADS), progress()
 
         def pause(fault: _Passing) -> float | None:
@@ -229,7 +228,7 @@ class HubRepository:
 
 
 def is_whole(path: Path, entry: Entry) -> bool:
-    """Whether a file exists with the size and hash of its entry."""
+    """Returns whether the file exists with the size and hash of its entry."""
     if not path.is_file() or path.stat().st_size != entry.size:
         return False
     if entry.sha256:
@@ -239,7 +238,8 @@ def is_whole(path: Path, entry: Entry) -> bool:
 
 
 def _part(path: Path, entry: Entry) -> Path:
-    """Path of a partial download. Another content of the same file name has another path."""
+    """Returns the path of a partial download. The path contains the hash, so that different contents have
+    different paths."""
     return path.with_name(f".{path.name}.{(entry.sha256 or entry.blob)[:16]}.part")
 
 
@@ -248,7 +248,8 @@ def _size(path: Path) -> int:
 
 
 def hub_token() -> str:
-    """The user's token for the hub: from the environment, or from the file that `hf auth login` wrote."""
+    """Returns the user's hub token from $HF_TOKEN or from the file that `hf auth login` wrote. Returns "" if
+    there is none."""
     home = Path(os.environ.get("HF_HOME", "") or Path.home() / ".cache" / "huggingface")
     try:
         return os.environ.get("HF_TOKEN", "").strip() or (home / "token").read_text(encoding="utf-8").strip()

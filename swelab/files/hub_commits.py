@@ -11,10 +11,8 @@ from swelab.records import InputError, shorten
 
 
 def newest_commit(name: str, kind: str) -> str:
-    """The current commit of a repository's main branch. kind: model or dataset.
-
-    Raises InputError (no such repository), HubError (no answer, or an answer without a commit).
-    """
+    """Returns the current commit of a repository's main branch. kind: model or dataset. Raises InputError if
+    there is no such repository, and HubError if the hub does not answer with a commit."""
     endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or ENDPOINT
     token = hub_token()
     headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -1,7 +1,7 @@
-"""Reads and writes JSON lists and objects, too long for memory, one element at a time.
+"""Reads and writes JSON lists and objects that do not fit into memory, one element at a time.
 
-Our own files have one element a line, so that a reader who wants few elements can skip the others without
-parsing them. Any other layout of the same JSON can be read too.
+Files that swelab writes have one element per line. A reader can skip elements in such a file without parsing
+them. Any other layout can be read too.
 """
 
 import hashlib
@@ -20,10 +20,10 @@ from swelab.records import InputError, Kind, Record, atomic, decoder, line, not_
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 CHUNK = 1 << 20
-"""Characters to read at once; longer elements are read in growing pieces."""
+"""Number of characters to read at once. Longer elements are read in growing pieces."""
 
 KeyFilter = Callable[[str], bool]
-"""Whether to read the element with this key or instance id."""
+"""Returns whether to read the element with this key or instance id."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NAMED = re.compile(r'\{"instance_id": ("(?:[^"\\]|\\.)*")[,}]')
@@ -31,7 +31,7 @@ _SEVERAL = re.compile(r"\}\s*,")
 
 
 class _Text:
-    """A JSON document that is being read. Holds the text that was read but is not yet consumed."""
+    """A JSON document that is being read. Holds the text that was read but is not yet parsed."""
 
     def __init__(self, path: str | Path):
         self.path, self.text, self.at, self.line, self.ended = path, "", 0, 1, False
@@ -66,7 +66,7 @@ class _Text:
         return InputError(what, f"{self.path}, line {number}")
 
     def peek(self) -> str:
-        """The next character that is not white space; "" at the end."""
+        """Returns the next character that is not white space, or "" at the end of the document."""
         while True:
             found = _SPACE.match(self.text, self.at)
             self.at = found.end() if found else self.at
@@ -74,7 +74,8 @@ class _Text:
                 return self.text[self.at : self.at + 1]
 
     def take(self, characters: str, what: str) -> str:
-        """The next character, which must be one of `characters`."""
+        """Consumes and returns the next character. Raises InputError if the character is not in
+        `characters`."""
         found = self.peek()
         if not found or found not in characters:
             raise self.fault(f"not JSON: expected {what}")
@@ -82,7 +83,7 @@ class _Text:
         return found
 
     def value(self) -> Any:
-        """The next JSON value."""
+        """Parses and returns the next JSON value."""
         self.peek()
         while True:
             try:
@@ -100,15 +101,15 @@ class _Text:
                 return found
 
     def rest_of_line(self) -> str:
-        """The rest of this line."""
+        """Returns the rest of the current line."""
         while (end := self.text.find("\n", self.at)) < 0:
             if not self._more():
                 return self.text[self.at :]
         return self.text[self.at : end]
 
     def skip(self) -> bool:
-        """Skips an object that ends with its line, if the line certainly holds nothing else. Otherwise
-        returns False."""
+        """Skips an object, if the rest of the line certainly contains nothing else. Returns whether the
+        object was skipped."""
         body = self.rest_of_line().rstrip().removesuffix(",")
         plain = body.endswith("}") and not _SEVERAL.search(body) and body.count("{") == body.count("}")
         self.at += len(body) if plain else 0
@@ -116,7 +117,7 @@ class _Text:
 
 
 def _elements(text: _Text, brackets: str, kind: str) -> Iterator[int]:
-    """Yields the number of each element of a list or object, with `text` at the element's start."""
+    """Yields the index of each element of a list or object. `text` is then at the start of the element."""
     begin, end = brackets[0], brackets[1]
     if text.peek() != begin:
         found = f"a {type(text.value()).__name__}" if text.peek() else "an empty file"
@@ -135,11 +136,8 @@ def _elements(text: _Text, brackets: str, kind: str) -> Iterator[int]:
 
 
 def list_items(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[tuple[int, Any]]:
-    """Yields (number, element) of a JSON list; with `key_filter`, skips objects whose `instance_id` it
-    rejects.
-
-    Raises InputError with the line of a fault, or if the document is no list.
-    """
+    """Yields (index, element) for each element of a JSON list. key_filter: objects whose `instance_id` it
+    rejects are skipped. Raises InputError with the line of an error, or if the document is not a list."""
     with _Text(path) as text:
         for number in _elements(text, "[]", "list"):
             if not (key_filter and _unwanted(text, key_filter) and text.skip()):
@@ -157,10 +155,8 @@ def _unwanted(text: _Text, key_filter: KeyFilter) -> bool:
 
 
 def object_items(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[tuple[str, Any]]:
-    """Yields (key, value) of a JSON object; with `key_filter`, only keys that it accepts.
-
-    Raises InputError with the line of a fault, or if the document is no object.
-    """
+    """Yields (key, value) for each key of a JSON object. key_filter: keys that it rejects are skipped. Raises
+    InputError with the line of an error, or if the document is not an object."""
     with _Text(path) as text:
         for _ in _elements(text, "{}", "object"):
             if text.peek() != '"':
@@ -175,13 +171,14 @@ def object_items(path: str | Path, key_filter: KeyFilter | None = None) -> Itera
 
 
 def write_list(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Writes a JSON list, one row a line, instance id first; atomic and streaming. Returns how many rows."""
+    """Streams `rows` to a JSON list, one row per line and atomically. The instance id is written first.
+    Returns the number of rows."""
     ordered = ({"instance_id": row["instance_id"], **row} if "instance_id" in row else row for row in rows)
     return _write(path, b"[]", (line(row).rstrip(b"\n") for row in ordered))
 
 
 def write_object(path: str | Path, items: Iterable[tuple[str, Any]]) -> int:
-    """Writes a JSON object, one key a line; atomic and streaming. Returns the number of keys."""
+    """Streams `items` to a JSON object, one key per line and atomically. Returns the number of keys."""
     return _write(path, b"{}", (line({key: value}).rstrip(b"\n")[1:-1] for key, value in items))
 
 
@@ -197,7 +194,8 @@ def _write(path: str | Path, brackets: bytes, elements: Iterable[bytes]) -> int:
 
 
 def write_with_list(path: str | Path, facts: Record, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Writes an object of `facts` and, last, the list `name`, one row a line; atomic and streaming."""
+    """Streams a JSON object: first `facts`, then the list `rows` under the key `name`, one row per line.
+    Writes atomically."""
     with atomic(path) as stream:
         stream.write(json.dumps(facts, indent=2).removesuffix("\n}").encode())
         stream.write(f',\n  "{name}": ['.encode())
@@ -207,7 +205,8 @@ def write_with_list(path: str | Path, facts: Record, name: str, rows: Iterable[M
 
 
 class Spool:
-    """Stores rows in an unnamed file on disk, by numbers in order of addition. Thread-safe."""
+    """Stores rows in an unnamed file on disk. Rows are numbered in the order in which they are added.
+    Thread-safe."""
 
     def __init__(self, folder: str | Path | None = None):
         self._stream = tempfile.TemporaryFile(dir=folder)
@@ -218,14 +217,14 @@ class Spool:
         return len(self._offsets)
 
     def add(self, row: Record) -> int:
-        """Stores a row; returns its number."""
+        """Stores a row and returns its number."""
         with self._lock:
             self._offsets.append(self._stream.seek(0, os.SEEK_END))
             self._stream.write(line(row))
             return len(self._offsets) - 1
 
     def get(self, number: int) -> Record:
-        """The row with this number. Raises IndexError."""
+        """Returns the row with this number. Raises IndexError."""
         with self._lock:
             self._stream.seek(self._offsets[number])
             text = self._stream.readline()
@@ -233,7 +232,7 @@ class Spool:
 
 
 class Picked(Sequence[Kind]):
-    """Some rows of a spool, in any order, as records of one kind."""
+    """A sequence of some rows of a spool, in any order, as records of one kind."""
 
     def __init__(self, spool: Spool, numbers: Sequence[int], kind: type[Kind]):
         self._spool, self._numbers, self._kind = spool, numbers, kind
@@ -250,13 +249,13 @@ class Picked(Sequence[Kind]):
 
 @dataclass
 class Outline:
-    """A summary of rows, without the rows: their ids in order, and the digest of all rows."""
+    """A summary of rows: their ids in order, and the digest of all rows. The rows themselves are not kept."""
 
     ids: list[str] = field(default_factory=list)
     _hash: Any = field(default_factory=lambda: hashlib.sha256(b"["))
 
     def add(self, row: Row) -> Row:
-        """Adds a row to the summary, and returns the row."""
+        """Adds a row to the summary. Returns the row."""
         text = json.dumps(row, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         self._hash.update((("," if self.ids else "") + text).encode())
         self.ids.append(row["instance_id"])
@@ -264,14 +263,14 @@ class Outline:
 
     @property
     def digest(self) -> str:
-        """Equal to `records.digest` of the list of all rows."""
+        """The value of `records.digest` for the list of all rows."""
         whole = self._hash.copy()
         whole.update(b"]")
         return str(whole.hexdigest())
 
     @classmethod
     def of(cls, rows: Iterable[Record]) -> "Outline":
-        """The outline of some rows, which are read one at a time."""
+        """Returns the outline of `rows`, which are read one at a time."""
         outline = cls()
         for row in rows:
             outline.add(row)

@@ -1,4 +1,4 @@
-"""A model's config.json, as transformers writes it: the fields that training and serving read."""
+"""Reads a model's config.json, as transformers writes it: the fields that training and serving need."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +10,8 @@ from swelab.records.typed import TypedRecord, field
 
 @dataclass(frozen=True)
 class Family:
-    """A model family's parameters in layers, besides the matrices.
-
-    bias: biases of query, key and value. head_norms: norms of queries and keys, as wide as a head.
-    """
+    """The parameters of a model family's layers other than the matrices. bias: the query, key and value
+    projections have a bias. head_norms: queries and keys are normalised per head."""
 
     bias: bool
     head_norms: bool
@@ -24,11 +22,12 @@ FAMILIES = {
     "Qwen3ForCausalLM": Family(bias=False, head_norms=True),
     "LlamaForCausalLM": Family(bias=False, head_norms=False),
 }
-"""The families, by architecture in config.json; each trainer declares which families it trains."""
+"""Maps the architecture in config.json to its family. Each trainer declares which families it can train."""
 
 
 def family_of(config: "ModelConfig", where: Path) -> Family:
-    """The family of a config.json. where: its path. Raises InputError for one that is not in FAMILIES."""
+    """Returns the family of a model. where: path of its config.json. Raises InputError if the architecture is
+    not in FAMILIES."""
     names = config.architectures
     if len(names) != 1 or names[0] not in FAMILIES:
         raise InputError(f"architecture {' '.join(names) or None}", where, f"one of {', '.join(FAMILIES)}")
@@ -36,7 +35,8 @@ def family_of(config: "ModelConfig", where: Path) -> Family:
 
 
 class ModelConfig(TypedRecord):
-    """Shape and kind of a decoder. Reading an absent field that has no default raises KeyError."""
+    """The size and architecture of a decoder model. Raises KeyError if an absent field without a default is
+    read."""
 
     architectures: list[str] = field("classes of transformers that hold the weights", default=())
     vocab_size: int = field("rows of the embedding")
@@ -59,23 +59,23 @@ class ModelConfig(TypedRecord):
 
     @property
     def query_width(self) -> int:
-        """Width of the queries of all heads."""
+        """Total width of the queries of all heads."""
         return self.head_width * self.num_attention_heads
 
     @property
     def key_width(self) -> int:
-        """Width of the keys, and of the values, of all heads."""
+        """Total width of the keys of all heads. The values have the same width."""
         return self.head_width * self.num_key_value_heads
 
     @property
     def layer_matrices(self) -> int:
-        """Weights in the matrices of one layer: projections of attention, feed-forward."""
+        """Number of weights in the matrices of one layer: attention projections and feed-forward layer."""
         attention = 2 * self.hidden_size * (self.query_width + self.key_width)
         return attention + 3 * self.hidden_size * self.intermediate_size
 
     @property
     def layer_weights(self) -> int:
-        """Weights of one layer; an architecture outside FAMILIES counts as Qwen2's."""
+        """Number of weights in one layer. An architecture outside FAMILIES is treated as Qwen2."""
         family = FAMILIES.get("".join(self.architectures[:1]), FAMILIES["Qwen2ForCausalLM"])
         biases = family.bias * (self.query_width + 2 * self.key_width)
         norms = 2 * self.hidden_size + family.head_norms * 2 * self.head_width
@@ -83,6 +83,6 @@ class ModelConfig(TypedRecord):
 
     @property
     def weights(self) -> int:
-        """Weights of the model."""
+        """Number of weights in the whole model."""
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
         return embeddings + self.num_hidden_layers * self.layer_weights + self.hidden_size

@@ -1,4 +1,4 @@
-"""Parses Python code into syntax trees, safely from several threads."""
+"""Parses Python code into syntax trees. Can be used from several threads."""
 
 import ast
 import threading
@@ -7,17 +7,18 @@ _LOCK = threading.Lock()
 
 
 def parse_python(source: str | bytes, name: str = "<unknown>") -> ast.Module:
-    """The tree of `source`. Raises SyntaxError, ValueError, RecursionError, MemoryError.
+    """Parses `source` into a tree. Raises SyntaxError, ValueError, RecursionError, MemoryError.
 
-    CPython 3.11 has one counter of depth for all threads that build trees, and raises SystemError if two do
-    so at once (https://github.com/python/cpython/issues/106905).
+    A lock is needed: in CPython 3.11 all threads share one recursion counter, and two threads that parse at
+    once cause SystemError (https://github.com/python/cpython/issues/106905).
     """
     with _LOCK:
         return ast.parse(source, name)
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """The direct children of a node, without `Load`, `Store` and similar nodes, which have no content."""
+    """Returns the direct children of a node. Nodes without fields, such as `Load` and `Store`, are
+    excluded."""
     found: list[ast.AST] = []
     for name in node._fields:
         value = getattr(node, name, None)
@@ -29,7 +30,7 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 def walk(tree: ast.AST) -> list[ast.AST]:
-    """`tree` and all nodes below it, as from `ast.walk`, in two thirds of the time."""
+    """Returns the nodes that `ast.walk` yields, except nodes without fields, in two thirds of the time."""
     found = [tree]
     for node in found:
         found += children(node)
@@ -37,7 +38,7 @@ def walk(tree: ast.AST) -> list[ast.AST]:
 
 
 def is_text_statement(node: ast.AST) -> bool:
-    """Whether a node is a statement that consists only of a string, such as a docstring."""
+    """Returns whether a node is a statement that consists only of a string, such as a docstring."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)

@@ -1,8 +1,8 @@
-"""Small figures as inline SVG: positions in per cent and text in pixels, so that they fit any width.
+"""Draws small charts as inline SVG. Positions are in per cent and text is in pixels, to fit any width.
 
-The style sheet of the page or figure gives colours by class (`series-0` ..., `status-resolved` ...). Each
-series also has its own shape, dash or pattern. No element has a style attribute, which the page's content
-security policy would refuse.
+The style sheet of the page or figure defines colours for classes (`series-0` ..., `status-resolved` ...).
+Each series also has its own marker shape, dash or pattern. No element has a style attribute, because the
+page's content security policy would block it.
 """
 
 import math
@@ -10,19 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 SERIES = 6
-"""Number of series classes in the style sheet; further series start over."""
+"""Number of series classes in the style sheet. Series with higher numbers reuse the classes from the
+start."""
 TICKS = 5
 POINTS = 300
-"""Maximum number of points of a curve; longer curves are averaged in equal bins."""
+"""Maximum number of points of a curve. In a longer curve, neighbouring points are averaged in equal bins."""
 CURVE_HEIGHT = 190
 
 Points = Sequence[tuple[float, float]]
 Bin = tuple[float, float, float, float]
-"""(step, mean, minimum, maximum) of neighbouring points."""
+"""(step, mean, minimum, maximum) of a bin of neighbouring points."""
 
 
 def svg(body: str, title: str, height: int, css: str = "plot") -> str:
-    """A figure as wide as its container and `height` pixels high, with `title` for screen readers."""
+    """Returns an SVG figure as wide as its container and `height` pixels high. title: read by screen
+    readers."""
     return (
         f'<svg class="{css}" width="100%" height="{height}" role="img" aria-label="{escape(title)}">'
         f"<title>{escape(title)}</title>{body}</svg>"
@@ -30,12 +32,12 @@ def svg(body: str, title: str, height: int, css: str = "plot") -> str:
 
 
 def percent(share: float) -> str:
-    """A share (0..1) as a length in per cent."""
+    """Formats a share between 0 and 1 as a length in per cent."""
     return f"{round(100 * share, 3):g}%"
 
 
 def marker(series: int, x: float, y: str) -> str:
-    """A series' mark at share `x` of the width: a circle, disc, square, diamond, triangle or bar."""
+    """Draws a series' marker at share `x` of the width: a circle, disc, square, diamond, triangle or bar."""
     shapes = (
         '<circle r="5.5" class="hollow"/>',
         '<circle r="6"/>',
@@ -50,13 +52,13 @@ def marker(series: int, x: float, y: str) -> str:
 
 
 def legend_mark(series: int) -> str:
-    """A series' mark by itself, for tables and legends."""
+    """Draws a series' marker alone, for tables and legends."""
     body = marker(series, 0.5, "50%")
     return f'<svg class="key" width="16" height="16" aria-hidden="true" focusable="false">{body}</svg>'
 
 
 def legend_swatch(css: str) -> str:
-    """A filled square of the class `css`, for legends."""
+    """Draws a filled square with the class `css`, for legends."""
     return (
         f'<svg class="key" width="16" height="16" aria-hidden="true" focusable="false">'
         f'<rect class="{css}" width="16" height="16"/></svg>'
@@ -64,7 +66,7 @@ def legend_swatch(css: str) -> str:
 
 
 def whisker(series: int, rate: float, interval: tuple[float, float], title: str) -> str:
-    """A rate with its interval on an axis from 0 to 1."""
+    """Draws a rate with its confidence interval on an axis from 0 to 1."""
     low, high = interval
     grid = "".join(
         f'<line class="grid" x1="{percent(t)}" x2="{percent(t)}" y1="0" y2="100%"/>' for t in quarters()
@@ -78,7 +80,7 @@ def whisker(series: int, rate: float, interval: tuple[float, float], title: str)
 
 
 def share_axis(title: str = "") -> str:
-    """The axis under whiskers and stacked bars: 0 to 100 %."""
+    """Draws the axis from 0 to 100 % below whiskers and stacked bars."""
     ticks = "".join(
         f'<text class="tick" x="{percent(t)}" y="12" text-anchor="{anchor(t)}">{round(100 * t)}</text>'
         for t in quarters()
@@ -89,20 +91,18 @@ def share_axis(title: str = "") -> str:
 
 
 def quarters() -> tuple[float, ...]:
-    """Positions of the ticks on the axis of shares."""
+    """Returns the tick positions on an axis from 0 to 1."""
     return (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def anchor(share: float) -> str:
-    """The `text-anchor` of a tick's label, so that the outer labels stay inside."""
+    """Returns the `text-anchor` of a tick's label. The first and the last label stay inside the figure."""
     return "start" if share <= 0 else "end" if share >= 1 else "middle"
 
 
 def stacked(counts: Mapping[str, int], title: str, names: Mapping[str, str]) -> str:
-    """One horizontal bar of shares in the order of `counts`; the fill of each part is `status-<name>`.
-
-    names: label of each part.
-    """
+    """Draws one horizontal bar of shares, in the order of `counts`. The class of each part is
+    `status-<name>`. names: maps a name to the label of its part."""
     total, left, body = sum(counts.values()), 0, ""
     for name, count in counts.items():
         if count:
@@ -123,10 +123,8 @@ def histogram(
     bins: int = 24,
     mark: int | None = None,
 ) -> str:
-    """A histogram of `values` (number -> count). mark: value at which a limit is drawn.
-
-    axes: the names of the horizontal and the vertical axis.
-    """
+    """Draws a histogram. values: maps a number to its count. mark: value at which a limit line is drawn.
+    axes: the names of the horizontal and the vertical axis."""
     edges, heights = binned(values, bins, mark)
     first, span, top = edges[0], edges[-1] - edges[0], max(heights)
     body = y_axis(nice_ticks(0, top), 0, top)
@@ -148,7 +146,8 @@ def histogram(
 
 
 def binned(values: Mapping[int, int], bins: int, mark: int | None = None) -> tuple[list[int], list[int]]:
-    """(edges, counts between them); edges are whole numbers with equal steps, one more than bins."""
+    """Returns (edges, counts). The edges are whole numbers with equal steps. counts[i] is the count between
+    edges[i] and edges[i + 1]."""
     low, high = min(values), max([*values, mark or 0])
     step = max(1, math.ceil((high + 1 - low) / bins))
     if step > 1:
@@ -161,7 +160,7 @@ def binned(values: Mapping[int, int], bins: int, mark: int | None = None) -> tup
 
 
 def curve(points: Points, title: str, axes: tuple[str, str], series: int = 1) -> str:
-    """One curve, drawn as `curves` draws several."""
+    """Draws one curve like `curves`."""
     return curves({"": points}, title, axes, series)
 
 
@@ -172,14 +171,15 @@ def curves(
     series: int = 0,
     linear: bool = False,
 ) -> str:
-    """Draws curves, given by name: means of equal bins, with each bin's range behind them.
+    """Draws several curves. lines: maps a name to its points or bins.
 
-    A line of bins, such as a rate with its interval, is drawn as it is.
+    Points are averaged in equal bins, and each bin's range is drawn behind its mean. Bins, such as a rate
+    with its interval, are drawn unchanged.
 
-    axes: the names of the horizontal and the vertical axis. The vertical axis is logarithmic, and labelled
-    so, if the values span more than a factor of 30, unless `linear`. series: number of the first curve; the
-    others follow. Leaves out points that are not finite; the caller must report that. Returns "" if no point
-    is left.
+    axes: the names of the horizontal and the vertical axis. The vertical axis is logarithmic if the values
+    span more than a factor of 30 and `linear` is false. Its label says so. series: number of the first curve.
+    The numbers of further curves follow. Points that are not finite are excluded, and the caller must report
+    this. Returns "" if no point is left.
     """
     thin = [_bins(line) for line in lines.values()]
     rows = [row for line in thin for row in line]
@@ -226,7 +226,8 @@ def _curve(rows: Sequence[Bin], at: Callable[[float, float], str], name: str, se
 
 
 def axis_names(names: tuple[str, str]) -> str:
-    """The names of the horizontal axis (below its right end) and of the vertical axis (above its top)."""
+    """Draws the axis names: the horizontal name below the axis's right end, the vertical name above its
+    top."""
     across, up = map(escape, names)
     return (
         f'<text class="tick name" x="100%" y="100%" dy="33" text-anchor="end">{across}</text>'
@@ -235,7 +236,7 @@ def axis_names(names: tuple[str, str]) -> str:
 
 
 def thinned(points: Points) -> list[Bin]:
-    """(mean step, mean, minimum, maximum) of each of at most POINTS runs of neighbouring points."""
+    """Averages neighbouring points in at most POINTS bins of equal size."""
     size = max(1, math.ceil(len(points) / POINTS))
     rows = []
     for start in range(0, len(points), size):
@@ -248,7 +249,7 @@ def thinned(points: Points) -> list[Bin]:
 
 
 def nice_ticks(low: float, high: float) -> list[float]:
-    """Round numbers between `low` and `high`, at most TICKS + 1."""
+    """Returns at most TICKS + 1 round numbers between `low` and `high`."""
     span = (high - low) or abs(high) or 1.0
     raw = span / TICKS
     power = 10.0 ** math.floor(math.log10(raw))
@@ -258,13 +259,13 @@ def nice_ticks(low: float, high: float) -> list[float]:
 
 
 def decades(low: float, high: float) -> list[float]:
-    """Powers of ten between low and high; [low, high] if there are fewer than two."""
+    """Returns the powers of ten between `low` and `high`, or [low, high] if there are fewer than two."""
     powers = [10.0**k for k in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
     return powers if len(powers) > 1 else [low, high]
 
 
 def y_axis(ticks: Sequence[float], low: float, high: float, logarithmic: bool = False) -> str:
-    """Grid lines and labels of a vertical axis from `low` to `high`."""
+    """Draws the grid lines and labels of a vertical axis from `low` to `high`."""
     scale = math.log if logarithmic else float
     span = (scale(high) - scale(low)) or 1.0
     body = ""
@@ -276,7 +277,7 @@ def y_axis(ticks: Sequence[float], low: float, high: float, logarithmic: bool = 
 
 
 def x_axis(ticks: Sequence[float], low: float, high: float) -> str:
-    """Labels of a horizontal axis from `low` to `high`."""
+    """Draws the labels of a horizontal axis from `low` to `high`."""
     span = (high - low) or 1.0
     return "".join(
         f'<text class="tick" x="{percent((tick - low) / span)}" y="100%" dy="17" text-anchor="middle">'
@@ -286,7 +287,7 @@ def x_axis(ticks: Sequence[float], low: float, high: float) -> str:
 
 
 def short(value: float) -> str:
-    """A tick's number: 12k rather than 12000."""
+    """Formats a tick's number briefly: 12k instead of 12000."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size * (10 if unit == "k" else 1):
             return f"{value / size:g}{unit}"

@@ -1,8 +1,5 @@
-"""Splits a text into lines as git and other programs do.
-
-`str.splitlines` also cuts at form feeds, U+2028 and other characters that do not end a line for these
-programs.
-"""
+"""Splits a text into lines as git and other programs do. `str.splitlines` also splits at form feeds, U+2028
+and other characters, which are not line ends for these programs."""
 
 import re
 
@@ -10,11 +7,11 @@ _PYTHON = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a patch, a log or JSON Lines, without line ends; only a line feed ends a line."""
+    """Splits a patch, a log or JSON Lines at line feeds only. The line feeds are removed."""
     lines = text.split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
 def python_lines(text: str) -> list[str]:
-    """The lines of a program as Python's `ast` counts them, with their ends."""
+    """Splits a program into lines as Python's `ast` counts them. Line ends are kept."""
     return _PYTHON.findall(text)

@@ -1,4 +1,4 @@
-"""Checks checkpoint folders in Hugging Face layout: the files that must exist before a run starts on them."""
+"""Checks that a checkpoint folder in Hugging Face layout is complete, before a run uses it."""
 
 import json
 import re
@@ -15,9 +15,10 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
 def check_weights(folder: str | Path) -> ModelConfig:
-    """Checks that a folder's files are complete (reads headers, not tensors), and returns its config.json.
+    """Checks that all files in a checkpoint folder are complete, and returns its config.json.
 
-    Raises InputError (no folder, config.json, architecture or tokenizer; missing or cut-off weights).
+    Reads the headers of weight files, not the tensors. Raises InputError if the folder, config.json, the
+    architecture, a tokenizer file or a weight file is missing, or if weights are truncated.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -33,7 +34,8 @@ def check_weights(folder: str | Path) -> ModelConfig:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The checkpoint's safetensors files, sorted. Raises InputError if one is missing or there are none."""
+    """Returns the checkpoint's safetensors files, sorted. Raises InputError if a listed file is missing or
+    there are none."""
     found, index = weight_paths(folder)
     for path in found:
         if not path.is_file():
@@ -42,9 +44,11 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def weight_paths(folder: Path) -> tuple[list[Path], dict[str, str]]:
-    """(the weight files that a checkpoint should have, sorted; by tensor, the file that should contain it).
+    """Returns (sorted paths of the weight files, index). The index maps a tensor to the file that should
+    contain it.
 
-    Without an index: the files that exist, and {}. Raises InputError if there are none.
+    Without an index file, returns the existing weight files and {}. Raises InputError if there are no weight
+    files.
     """
     listing = folder / "model.safetensors.index.json"
     index: dict[str, str] = {}
@@ -60,15 +64,13 @@ def weight_paths(folder: Path) -> tuple[list[Path], dict[str, str]]:
 
 
 def check_safetensors(path: Path) -> None:
-    """Raises InputError if a safetensors file's header is unreadable, or if its tensors are cut off."""
+    """Raises InputError if a safetensors file's header is unreadable, or if its tensors are truncated."""
     header(path)
 
 
 def header(path: Path) -> Record:
-    """Reads a safetensors file's header: for each tensor by name, {"dtype", "shape", "data_offsets"}.
-
-    Raises InputError if the file is missing, its header unreadable, or its tensors cut off.
-    """
+    """Reads the header of a safetensors file. Maps each tensor's name to {"dtype", "shape", "data_offsets"}.
+    Raises InputError if the file is missing, its header is unreadable, or its tensors are truncated."""
     try:
         size = path.stat().st_size
         with open(path, "rb") as stream:
@@ -88,8 +90,8 @@ def header(path: Path) -> Record:
 
 
 def check_shapes(folder: Path, config: Record, where: Path) -> None:
-    """Raises InputError if the sizes in a config.json differ from the weights' sizes. where: path of the
-    config.json."""
+    """Raises InputError if the sizes in `config` differ from the shapes of the weights in `folder`. where:
+    path of the config.json."""
     found = {name: tensor["shape"] for path in weight_files(folder) for name, tensor in header(path).items()}
     layers = {int(number) for name in found for number in LAYER.findall(name)[:1]}
     told = {"num_hidden_layers": len(layers)} if layers else {}
@@ -101,20 +103,21 @@ def check_shapes(folder: Path, config: Record, where: Path) -> None:
 
 
 class Checkpoint(TypedRecord):
-    """Hashes of a checkpoint's weights, and of all files in its folder."""
+    """The hash of a checkpoint's weights, and the hashes of all files in its folder."""
 
     digest: str = field("one hash of the weights")
     files: dict[str, str] = field("hashes of the files by name")
 
 
 def identity(checkpoint: Path) -> Checkpoint:
-    """The hashes of a checkpoint folder."""
+    """Computes the hashes of a checkpoint folder."""
     files = {path.name: sha256_file(path) for path in sorted(checkpoint.iterdir()) if path.is_file()}
     return Checkpoint(digest=weight_digest(checkpoint, files), files=files)
 
 
 def manifest_digest(path: Path) -> str:
-    """The digest of the weights in a checkpoint's manifest. Raises InputError if it has none."""
+    """Returns the digest of the weights from a checkpoint's manifest. Raises InputError if the manifest has
+    no digest."""
     found = read_json(path)
     told = found.get("digest") if isinstance(found, dict) else None
     if not isinstance(told, str):
@@ -123,5 +126,5 @@ def manifest_digest(path: Path) -> str:
 
 
 def weight_digest(checkpoint: Path, files: dict[str, str]) -> str:
-    """One hash for a checkpoint's weights, computed from the hashes of its files by name."""
+    """Computes one hash of a checkpoint's weights. files: maps file names to hashes."""
     return digest({path.name: files[path.name] for path in weight_files(checkpoint)})

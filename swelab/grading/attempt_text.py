@@ -1,4 +1,4 @@
-"""An attempt as text for a person: task, patch, tests, reason for the verdict, log, how to rerun it."""
+"""Formats an attempt for a person: task, patch, tests, reason for the verdict, log, how to rerun it."""
 
 import os
 import re
@@ -15,15 +15,15 @@ from swelab.records.attempt_records import Grade, TestVerdicts
 from swelab.records.task_records import Task
 
 MOST_LINES = 60
-"""How many of a log's last lines are shown."""
+"""Maximum number of log lines to show, counted from the end of the log."""
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 MOST_TESTS = 20
-"""How many passed tests are named."""
+"""Maximum number of passed tests to list."""
 
 
 def listing(name: str, attempts: Sequence[KeptAttempt]) -> str:
-    """The attempts at an instance, a line each, with the command that shows it."""
+    """Returns a text that lists the attempts at a task, each with the command that shows it."""
     rows = [f"{len(attempts)} runs of {name}; to see one of them:", ""]
     for attempt in attempts:
         rows += [f"{attempt.name}: {_verdict(attempt.row)}", f"    {attempt.command}"]
@@ -38,7 +38,11 @@ def shown(
     place: str,
     bold: bool,
 ) -> str:
-    """All about one attempt, as text. run: its evidence, from the file `place`; bold: headings are bold."""
+    """Returns everything about one attempt as text.
+
+    run: the run's evidence. place: the path of the file that contains the evidence. bold: whether headings
+    are bold.
+    """
     found = ((title, plain(text)) for title, text in _parts(attempt, task, patch, run, place))
     return "\n".join(
         f"{_bold(title) if bold else title}\n{textwrap.indent(text.rstrip(), '    ', lambda line: True)}\n"
@@ -47,7 +51,7 @@ def shown(
 
 
 def plain(text: str) -> str:
-    """`text` without characters that steer a terminal: tests and patches are not to be trusted."""
+    """Returns `text` without terminal control characters, since output of tests and patches is untrusted."""
     return _CONTROLS.sub("?", text.replace("\r\n", "\n").encode("utf-8", "replace").decode())
 
 
@@ -58,7 +62,7 @@ def _bold(title: str) -> str:
 def _parts(
     attempt: KeptAttempt, task: Task | None, patch: str | None, run: RunEvidence | None, place: str
 ) -> Iterator[tuple[str, str]]:
-    """(title, text) of each part."""
+    """Yields (title, text) for each part of the text about an attempt."""
     row = attempt.row
     yield row.instance_id, f"{attempt.name}\n{_verdict(row)}"
     yield "Task", _task(task) if task else "its row is not there"
@@ -100,7 +104,9 @@ def _task(task: Task) -> str:
 
 
 def _tests(row: Grade | GateRun, task: Task | None, run: RunEvidence | None) -> Iterator[str]:
-    """One line for each test, failing tests first, with what the log and the observer report of it."""
+    """Yields one line for each test, failing tests first, with what the log and the observer report about the
+    test.
+    """
     groups = row.tests_status if isinstance(row, Grade) else _passed_or_not(row, task)
     if not groups:
         yield "no verdict on single tests"
@@ -116,7 +122,10 @@ def _tests(row: Grade | GateRun, task: Task | None, run: RunEvidence | None) -> 
 
 
 def _passed_or_not(row: GateRun, task: Task | None) -> TestVerdicts | None:
-    """Per-test verdicts of a validation run. The row of such a run lists only the tests that passed."""
+    """Returns the per-test verdicts of a validation run.
+
+    The row of such a run lists only the tests that passed.
+    """
     if not task or row.status not in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran"):
         return None
     passed = set(row.passed)
@@ -124,7 +133,7 @@ def _passed_or_not(row: GateRun, task: Task | None) -> TestVerdicts | None:
 
 
 def _test_line(task: Task | None, run: RunEvidence | None) -> Callable[[str], str]:
-    """Returns a function from a test id to what the log and the observer report of that test."""
+    """Returns a function that maps a test id to what the log and the observer report about that test."""
     if not task or not run or "log" not in run:
         return lambda test: ""
     found = logs.Results(logs.statuses(logs.official_part(run.log), read_spec(task).parser))
@@ -138,7 +147,7 @@ def _test_line(task: Task | None, run: RunEvidence | None) -> Callable[[str], st
 
 
 def _evidence(row: Grade | GateRun, run: RunEvidence | None) -> Iterator[str]:
-    """Returns the reason for the verdict, and what each channel of the run reports."""
+    """Yields the reason for the verdict, and what each source of evidence of the run reports."""
     yield f"verdict: {_verdict(row)}"
     if run is None:
         yield "no run is kept: it was never started, or it was kept by an older version"

@@ -1,4 +1,4 @@
-"""The evidence that the run of a patch leaves, and the rows that the validation gate stores."""
+"""Records of the evidence from a run of a patch, and journal rows of task validation."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from swelab.records.typed import TypedRecord, field
 
 
 class Observed(TypedRecord):
-    """Report of the observer in the test runner's process (`inside.observer`)."""
+    """The report of the observer, which runs in the test runner's process (`inside.observer`)."""
 
     exit: int = field("exit code of pytest")
     outcomes: dict[str, Any] = field("pytest's word by test id: the worst that was reported of it")
@@ -22,7 +22,10 @@ class Observed(TypedRecord):
 
 
 class RunEvidence(TypedRecord):
-    """All facts from which a verdict is computed. The fields after `seconds` exist only if the tests ran."""
+    """All facts from which a verdict is computed.
+
+    The fields after `seconds` are set only if the tests ran.
+    """
 
     ended: str = field("ran, not_applied, or the GradeEnd that the run ended with before its tests")
     reason: str = field("why it ended so")
@@ -52,7 +55,7 @@ class RunEvidence(TypedRecord):
 
 
 class GateRun(TypedRecord):
-    """Journal row of one run of the validation gate."""
+    """The journal row of one validation run."""
 
     status: str = field("a GradeEnd, or ran")
     reason: str = field("one line")
@@ -67,7 +70,7 @@ class GateRun(TypedRecord):
 
 
 class WitnessRun(TypedRecord):
-    """Journal row of the validation gate about the runs that make tasks' witnesses."""
+    """The journal row of the validation runs that make the witnesses of tasks."""
 
     lost: str = field("why the runs were lost to infrastructure, or an empty text", default="")
     seconds: float = field("wall time", default=0.0)
@@ -76,5 +79,5 @@ class WitnessRun(TypedRecord):
 
 
 def ended(status: str, reason: str = "") -> RunEvidence:
-    """Evidence of a run that ended before its tests."""
+    """Returns the evidence of a run that ended before its tests."""
     return RunEvidence.of({"ended": status, "reason": reason})

@@ -24,7 +24,7 @@ from swelab.tasks.task_images import task_images
 
 @dataclass(frozen=True)
 class Places:
-    """Paths: the folder of repository archives, the record of pulled images, the subset's witness file."""
+    """The folder of repository archives, the record of pulled images, and the subset's witness file."""
 
     repos: Path
     images: Path | None
@@ -34,9 +34,10 @@ class Places:
 def subset_tasks(
     data: str | Path, globs: Sequence[str], seconds: int | None, split: str = "test"
 ) -> list[Task]:
-    """The rows of `data` (a file or a data set on the hub) whose id matches one of `globs`; all rows if there
-    are no globs. seconds: time limit of a task's tests, which replaces the limit in its row. Raises
-    InputError, HubError.
+    """Returns the rows of `data` whose instance id matches one of `globs`, or all rows if `globs` is empty.
+
+    data: a file, or a data set on the hub. seconds: the time limit of a task's tests, which replaces the
+    limit in its row. Raises InputError, HubError.
     """
     rows = named_rows(data, split)
     found = [row for row in rows if not globs or any(fnmatch.fnmatch(row.instance_id, g) for g in globs)]
@@ -51,10 +52,10 @@ def subset_tasks(
 
 
 def gold_predictions(tasks: Sequence[Task], places: Places) -> dict[str, Prediction]:
-    """The gold fix of every task as its prediction. If a script judges a task, its solution is run to get the
-    fix.
+    """Returns the gold fix of every task as a prediction, by instance id.
 
-    Raises InputError, SandboxError, OSError.
+    The solution of a task that a script judges is run to get the fix. Raises InputError, SandboxError,
+    OSError.
     """
     scripts = [task for task in tasks if task.by_script]
     found = {}
@@ -76,7 +77,7 @@ def gold_predictions(tasks: Sequence[Task], places: Places) -> dict[str, Predict
 
 
 def forget(folder: Path) -> None:
-    """Removes the results of an earlier run, so that everything is run again."""
+    """Removes the results of an earlier run, so that everything runs again."""
     (folder / "journal.jsonl").unlink(missing_ok=True)
     shutil.rmtree(folder / "runs", ignore_errors=True)
 
@@ -89,10 +90,10 @@ def evaluate(
     workers: int,
     guard: Guard = "whole",
 ) -> Record:
-    """Grades predictions into `folder` and returns the run's report, which is written there too.
+    """Grades predictions, and returns the report of the run.
 
-    `folder/runs` stores the evidence of each run. Predictions for unknown tasks are reported and left out.
-    Raises InputError.
+    The report and all results are written to `folder`; `folder/runs` stores the evidence of each run. A
+    prediction for an unknown task is reported and skipped. Raises InputError.
     """
     known = {task.instance_id: task for task in tasks}
     strangers = sorted(set(predictions) - set(known))
@@ -123,7 +124,7 @@ def evaluate(
 
 
 def _reference(folder: Path) -> Path:
-    """Writes a witness file without witnesses, with which the grader judges only by the log."""
+    """Writes an empty witness file that makes the grader judge by the log only."""
     path = folder / "witness.zip"
     with atomic(path) as stream, WitnessWriter(stream, "reference"):
         pass
@@ -131,7 +132,10 @@ def _reference(folder: Path) -> Path:
 
 
 def _write_report(folder: Path, grade: Grade, task: Task, prediction: Prediction, archive: Archive) -> None:
-    """Writes the report, patch and test log of an instance; warns on standard error if it has no verdict."""
+    """Writes the report, patch and test log of an instance.
+
+    Warns on standard error if there is no verdict.
+    """
     report = instance_report(grade, prediction, read_spec(task).seconds)
     if report is None:
         print(f"{grade.instance_id}: no verdict: {grade.reason}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The grading stage: the predictions of one shard, each graded once."""
+"""The grading stage: grades each prediction of one shard once."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -29,7 +29,9 @@ from swelab.tasks.task_images import task_images
 
 @dataclass
 class Bench:
-    """What runs of patches need: repositories, images, sandboxes, and the archive of stored runs."""
+    """The resources that runs of patches need: repositories, images, sandboxes, and the archive of stored
+    runs.
+    """
 
     store: RepoStore
     backend: Backend | None
@@ -39,33 +41,40 @@ class Bench:
 
     @property
     def checks(self) -> frozenset[str]:
-        """The checks of a graded run: all, or none if verdicts must match the reference harness."""
+        """The checks of a grading run: all of them, or REFERENCE if verdicts must match the reference
+        harness."""
         return REFERENCE if self.witnesses.guard == "reference" else CHECKS
 
     def place(self, task: Task) -> str:
-        """Digest of the archive or image that the task runs in. Raises InputError (both are missing)."""
+        """Returns the digest of the image or repository archive that the task runs in.
+
+        Raises InputError if the task has neither.
+        """
         image = self.images.get(task.instance_id)
         return image.digest if image else self.store.digest(task)
 
     def key(self, task: Task, patch: str) -> str:
-        """Returns the archive key of a patch's run on a task. Raises InputError (no such archive or
-        image)."""
+        """Returns the archive key of a patch's run on a task.
+
+        Raises InputError if there is no repository archive or image.
+        """
         return run_key(task, patch, self.ground(task))
 
     def ground(self, task: Task) -> str:
-        """Returns the place of a task's runs and the digest of its witness, joined. These two, with task,
-        patch and grader, determine a grade.
-
-        Raises InputError (no such archive or image).
-        """
+        """Returns the digest of the task's image or archive, and the digest of its witness, if any, joined by
+        a space. The grade of a patch depends on this text, the task, the patch and the grader's version.
+        Raises InputError if there is no repository archive or image."""
         return " ".join(filter(None, [self.place(task), self.witnesses.digest(task.instance_id)]))
 
     def judged(self, task: Task, patch: str, run: RunEvidence) -> Grade:
-        """The grade of a run's evidence. Raises InputError (unknown log parser)."""
+        """Returns the grade for the evidence of a run. Raises InputError if the log parser is unknown."""
         return judged(read_spec(task), patch, run, self.witnesses.of(task.instance_id))
 
     def run(self, task: Task, patch: str) -> RunEvidence:
-        """Evidence of a patch on a task: from the archive, or from a new run. Raises InputError."""
+        """Returns the evidence for a patch from the archive, or from a new run, which is archived.
+
+        Raises InputError.
+        """
         key = self.key(task, patch)
         run = self.archive.get(key)
         if run is None:
@@ -74,7 +83,7 @@ class Bench:
         return run
 
     def run_anew(self, task: Task, patch: str, allow_empty: bool = False) -> RunEvidence:
-        """Evidence of a patch on a task from a run in fresh sandboxes. Raises InputError."""
+        """Runs a patch on a task in fresh sandboxes and returns the evidence. Raises InputError."""
         assert self.backend is not None, "a bench without sandboxes runs nothing"
         name = task.instance_id
         return run_patch(
@@ -90,15 +99,20 @@ class Bench:
         )
 
     def solve(self, task: Task) -> Solved:
-        """Runs the solution of a task that a script judges, and returns the changes that the solution makes.
-        Raises InputError (no image), SandboxError, OSError."""
+        """Runs the reference solution of a task that a script judges, and returns the changes that the
+        solution makes.
+
+        Raises InputError if the task has no image. Raises SandboxError, OSError.
+        """
         assert self.backend is not None, "a bench without sandboxes runs nothing"
         if (image := self.images.get(task.instance_id)) is None:
             raise InputError("its solution runs in an image", task.instance_id, "--images")
         return solve(task, self.backend, image, limits_of(Limits(), image))
 
     def conditions(self, task: Task) -> Record:
-        """The conditions of a task's runs: versions of the grader, backend, digests, limits of commands."""
+        """Returns the conditions of a task's runs: grader versions, sandbox backend, digests, limits of
+        commands.
+        """
         limits = limits_of(Limits(), self.images.get(task.instance_id))
         backend = self.backend.name if self.backend else ""
         made = {"run": versions.RUN, "grader": versions.GRADER, "backend": backend}
@@ -120,13 +134,13 @@ def grade_shard(
     max_lost: int = 0,
     witness_path: Path | None = None,
 ) -> Iterator[Grade]:
-    """Grades of the shard's tasks that have a prediction, in the tasks' order.
+    """Yields the grades of the shard's tasks that have a prediction, in the order of `tasks`.
 
-    A rollout that was lost to its infrastructure is graded infra_error: there is no patch to judge.
-    images_path: record of the images that tasks without a repository archive run in; runs_dir: where runs are
-    kept; witness_path: the subset's witness file, which says how patches are judged. Raises InputError on a
-    prediction for no task, on unusable tasks, and if another grader works on this shard; ShardLost when more
-    than `max_lost` gradings were lost to infrastructure.
+    A rollout that was lost to infrastructure is graded infra_error, as there is no patch to judge.
+    images_path: the record of the images for tasks without a repository archive. runs_dir: where runs are
+    stored. witness_path: the subset's witness file, which says how patches are judged. Raises InputError if a
+    prediction has no task, if a task is unusable, or if another grader works on this shard. Raises ShardLost
+    if more than `max_lost` gradings were lost to infrastructure.
     """
     _check_predictions(tasks, predictions, subset, sample_of(shard))
     predicted = [task for task in in_shard(tasks, shard) if task.instance_id in predictions]
@@ -149,7 +163,10 @@ def open_bench(
     witness_path: Path | None,
     workers: int,
 ) -> Iterator[Bench]:
-    """A bench while the block lasts. Raises BackendMissing, InputError (the file is no witness file)."""
+    """Opens a bench for the duration of the block.
+
+    Raises BackendMissing. Raises InputError if `witness_path` is not a witness file.
+    """
     with Deferred(open_backend(), most=workers) as backend, scratch_folder() as scratch:
         store, witnesses = RepoStore(repos_dir, scratch), Witnesses(witness_path)
         yield Bench(store, cast(Backend, backend), images, Archive(runs_dir), witnesses)
@@ -181,14 +198,17 @@ class GradePlace:
     variables: tuple[str, ...] = ()
 
     def work(self, bench: Bench) -> Callable[[Task], Grade]:
-        """Returns the function from a task to the grade of its prediction."""
+        """Returns the function that maps a task to the grade of its prediction."""
         mark = {"policy": self.policy, "subset": self.subset}
         return lambda task: grade_prediction(task, self.predictions[task.instance_id], bench) | mark
 
     def grades(
         self, keyed: list[tuple[str, Task]], bench: Bench, journal: Journal, workers: int, max_lost: int
     ) -> Iterator[Grade]:
-        """Grades of the tasks in `keyed` (key and task), in their order; see `run_shard`."""
+        """Yields the grades of the tasks in `keyed`, in the same order.
+
+        keyed: (key, task) pairs. See `run_shard`.
+        """
         return run_shard(
             keyed,
             lambda: nullcontext(self.work(bench)),
@@ -210,17 +230,18 @@ class GradePlace:
             yield self.work(bench)
 
     def is_lost(self, record: Grade) -> bool:
-        """Whether infrastructure lost the grading; False if the rollout itself was already lost."""
+        """Returns whether grading was lost to infrastructure; False if the rollout was already lost."""
         return record.status in LOST_GRADES and record.outcome not in LOST_ROLLOUTS
 
     def lost(self, item: Task, reason: str) -> Grade:
-        """The grade of a prediction whose hosts were lost."""
+        """Returns the grade of a prediction whose worker hosts were lost."""
         mark = {"policy": self.policy, "subset": self.subset}
         return lost_grade(item, self.predictions[item.instance_id].outcome, reason) | mark
 
 
 def prediction_key(task: Task, predictions: Mapping[str, Prediction], bench: Bench) -> str:
-    """Key of the grade of a task's prediction. Raises InputError if the task does not say how to test it."""
+    """Returns the journal key of the grade of a task's prediction. Raises InputError if the task does not say
+    how to test it."""
     read_spec(task)
     prediction = predictions[task.instance_id]
     ended = prediction.outcome
@@ -230,7 +251,7 @@ def prediction_key(task: Task, predictions: Mapping[str, Prediction], bench: Ben
 
 
 def grade_prediction(task: Task, prediction: Prediction, bench: Bench) -> Grade:
-    """The grade of one prediction, with the outcome of the rollout that made it."""
+    """Returns the grade of one prediction, with the outcome of the rollout that made it."""
     if prediction.outcome in LOST_ROLLOUTS:
         record = lost_grade(task, prediction.outcome)
     else:
@@ -243,12 +264,14 @@ def grade_prediction(task: Task, prediction: Prediction, bench: Bench) -> Grade:
 
 
 def wants_own_eval(task: Task) -> bool:
-    """Whether a task is judged in a published way: a repair counts only if the agent saw its tests pass."""
+    """Returns whether a repair counts only if the agent itself saw its tests pass, as in a published
+    benchmark."""
     return bool(task.compat and not task.compat.final_eval)
 
 
 def with_own_eval(task: Task, prediction: Prediction, grade: Grade) -> Grade:
-    """The grade; if `compat.final_eval` is false, unresolved unless the agent's own last `eval` passed."""
+    """Returns the grade, changed to unresolved if the agent did not see its tests pass. This applies only to
+    a task whose `compat.final_eval` is false: the agent's own last `eval` must have passed."""
     if not (grade.resolved and wants_own_eval(task)) or prediction.own_eval == "passed":
         return grade
     said = "its last eval failed" if prediction.own_eval else "it never called eval"
@@ -257,7 +280,8 @@ def with_own_eval(task: Task, prediction: Prediction, grade: Grade) -> Grade:
 
 
 def lost_grade(task: Task, outcome: str, reason: str = "") -> Grade:
-    """The grade of a patch without a verdict: infrastructure lost its rollout or its grading."""
+    """Returns the grade of a patch without a verdict, because infrastructure lost its rollout or its
+    grading."""
     return Grade(
         instance_id=task.instance_id,
         status=GradeEnd.INFRA_ERROR,

@@ -1,4 +1,4 @@
-"""Finds what is stored about an instance: its grades, the runs of its validation, its task, its patch."""
+"""Finds what is stored about an instance: grades, validation runs, the task, the patch."""
 
 import difflib
 import json
@@ -18,14 +18,15 @@ from swelab.tasks.task_rows import read_tasks
 
 PROGRAM = ".venv/bin/python -m scripts.show"
 GATE = "validation"
-"""Used in place of a policy's name for runs of the validation gate."""
+"""The name that validation runs have in place of a policy."""
 
 
 @dataclass(frozen=True)
 class KeptAttempt:
-    """One patch on a task: a policy's attempt that was graded, or a run of the gate.
+    """One patch on a task: a graded attempt of a policy, or a validation run.
 
-    run: the key of its evidence in the archive, or ""; more: options of the command that locate these files.
+    run: the key of the run's evidence in the archive, or "". more: command-line options of `scripts.show`
+    that say where the files of this attempt are.
     """
 
     policy: str
@@ -38,19 +39,19 @@ class KeptAttempt:
 
     @property
     def run_kind(self) -> str:
-        """The kind of a gate's run; "" for a graded attempt."""
+        """The kind of a validation run; "" for a graded attempt."""
         return self.row.run_kind if isinstance(self.row, GateRun) else ""
 
     @property
     def name(self) -> str:
-        """A name that distinguishes it from other attempts at the instance."""
+        """A name that distinguishes this attempt from the other attempts at the instance."""
         if self.policy == GATE:
             return f"{GATE} {self.run_kind} {self.number} on {self.subset}"
         return f"{self.policy} on {self.subset}" + (f", sample {self.sample}" if self.sample else "")
 
     @property
     def command(self) -> str:
-        """The command that shows the attempt; with --run appended, the command reruns it."""
+        """The command that shows this attempt. With ` --run` appended, the command reruns the attempt."""
         name = self.row.instance_id
         if self.policy == GATE:
             which = ["--validation", self.run_kind, "--number", str(self.number), "--subset", self.subset]
@@ -63,13 +64,19 @@ class KeptAttempt:
 
 
 def show_command(instance_id: str, policy: str, subset: str, sample: int = 0) -> str:
-    """The command that shows a graded attempt; with ` --run` appended, the command reruns it."""
+    """Returns the command that shows a graded attempt.
+
+    With ` --run` appended, the command reruns the attempt.
+    """
     words = [instance_id, "--policy", policy, "--subset", subset]
     return f"{PROGRAM} {shlex.join(words + (['--sample', str(sample)] if sample else []))}"
 
 
 def graded(results: Path, name: str, policy: str = "*", subset: str = "*") -> Iterator[KeptAttempt]:
-    """Grades of an instance in a results folder; reads only the shards to which the instance belongs."""
+    """Yields the grades of an instance in a results folder.
+
+    Reads only the shards to which the instance belongs.
+    """
     for path in sorted((results / "grades").glob(f"{policy}/{subset}/*of*.jsonl")):
         number, count, sample = parse_shard(path.stem)
         if shard_of(name, count) == number:
@@ -80,7 +87,7 @@ def graded(results: Path, name: str, policy: str = "*", subset: str = "*") -> It
 
 
 def validated(results: Path, name: str, subset: str = "*") -> Iterator[KeptAttempt]:
-    """Yields the gate's runs that include an instance, numbered from 1 for each kind."""
+    """Yields the validation runs that include an instance, numbered from 1 for each kind of run."""
     for path in sorted((results / "progress/validate_tasks").glob(f"{subset}.jsonl")):
         counts: dict[str, int] = {}
         for row in _lines(path, name):
@@ -92,22 +99,29 @@ def validated(results: Path, name: str, subset: str = "*") -> Iterator[KeptAttem
 
 
 def by_hand(folder: Path, name: str) -> Iterator[KeptAttempt]:
-    """The newest grade of an instance in a folder of `scripts.run_evaluation`."""
+    """Yields the newest grade of an instance in a folder that `scripts.run_evaluation` wrote, if there is
+    one.
+    """
     rows = [row for row in _lines(folder / "journal.jsonl", name) if row.get("instance_id") == name]
     for grade in map(Grade.of, rows[-1:]):
         yield KeptAttempt(folder.name, "by_hand", 0, grade, grade.run)
 
 
 def task_of(results: Path, tasks: Path | None, attempt: KeptAttempt) -> Task | None:
-    """The attempt's task row; None if the subset's file is missing. Raises InputError (broken rows)."""
+    """Returns the attempt's task row, or None if the subset's file is missing.
+
+    Raises InputError if rows are malformed.
+    """
     path = tasks or results / "tasks" / f"{attempt.subset}.json"
     name = attempt.row.instance_id
     return next(read_tasks(path, lambda other: other == name), None) if path.is_file() else None
 
 
 def patch_of(results: Path, attempt: KeptAttempt, evidence: RunEvidence | None) -> str | None:
-    """The patch of an attempt, from its stored run or otherwise from the predictions; None if neither has
-    it."""
+    """Returns the patch of an attempt from its stored run, else from the predictions.
+
+    Returns None if neither has the patch.
+    """
     if evidence and evidence.patch is not None:
         return evidence.patch
     folder = results / "rollouts" / attempt.policy / attempt.subset
@@ -120,7 +134,10 @@ def patch_of(results: Path, attempt: KeptAttempt, evidence: RunEvidence | None) 
 
 
 def kept_run(archive: Archive, attempt: KeptAttempt) -> RunEvidence | None:
-    """The stored record of the attempt's run; None if there is none. Raises InputError on a damaged file."""
+    """Returns the stored record of the attempt's run, or None if there is none.
+
+    Raises InputError if the file is damaged.
+    """
     if not attempt.run:
         return None
     run = archive.look(attempt.run)
@@ -132,7 +149,10 @@ def kept_run(archive: Archive, attempt: KeptAttempt) -> RunEvidence | None:
 
 
 def full_name(results: Path, tasks: Path | None, text: str) -> str:
-    """The instance id that is `text` or contains it. Raises InputError that names the nearest ids."""
+    """Returns the instance id that equals or contains `text`.
+
+    Raises InputError, which names the nearest ids, if no instance or more than one matches.
+    """
     names: dict[str, None] = {}
     paths = [tasks] if tasks else sorted((results / "tasks").glob("*.json"))
     for path in paths:
@@ -152,10 +172,10 @@ def full_name(results: Path, tasks: Path | None, text: str) -> str:
 
 
 def _lines(path: Path, name: str) -> Iterator[Record]:
-    """The objects of a JSON Lines file whose line contains a name; the other lines are not parsed."""
+    """Yields the objects of a JSON Lines file whose line contains `name`. The other lines are not parsed."""
     if not path.is_file():
         return
-    quoted = json.dumps(name, ensure_ascii=False).encode("utf-8", "backslashreplace")  # as `records.line`
+    quoted = json.dumps(name, ensure_ascii=False).encode("utf-8", "backslashreplace")  # like `records.line`
     with open(path, "rb") as stream:
         for line in stream:
             if quoted in line and line.endswith(b"\n"):

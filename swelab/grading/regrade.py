@@ -1,4 +1,4 @@
-"""Makes new verdicts from stored runs: executes nothing."""
+"""Computes new verdicts from stored runs, without running anything."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,11 +14,11 @@ from swelab.records.task_records import Task
 def regrade(
     tasks: Iterable[Task], predictions: Iterable[Prediction], reasons: Mapping[str, str], bench: Bench
 ) -> tuple[Record, Sequence[Grade]]:
-    """({"judged", "missing", "changed", "statuses"}, grades): new verdicts of stored runs, compared with
-    earlier verdicts.
+    """Returns (facts, grades): new verdicts of stored runs, compared with earlier verdicts.
 
-    reasons: the earlier statuses by instance id. A prediction without a stored run counts as missing. To save
-    memory, predictions and grades are stored on disk.
+    The facts are {"judged", "missing", "changed", "statuses"}. reasons: maps instance ids to the earlier
+    statuses. A prediction without a stored run counts as missing. Predictions and grades are stored on disk
+    to save memory.
     """
     patches, grades = Spool(), Spool()
     predicted = {row.instance_id: patches.add(row) for row in predictions}

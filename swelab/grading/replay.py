@@ -1,4 +1,4 @@
-"""Reruns a patch by hand, in a fresh sandbox of the kind that graded it; changes no stored file."""
+"""Reruns a patch by hand in a fresh sandbox of the kind that graded it. Changes no stored file."""
 
 import os
 from collections.abc import Iterator
@@ -27,11 +27,10 @@ _PATCH, _TESTS = "/tmp/swelab.patch", "/tmp/swelab.tests"
 
 @contextmanager
 def open_bench(task: Task, repos: Path, images: Path, witness: Path | None = None) -> Iterator[Bench]:
-    """A bench for one task, with the sandboxes that configs/config.yaml names.
+    """Opens a bench for one task, with the sandbox backend that configs/config.yaml names.
 
-    witness: the witness file of the task's subset, if there is one.
-
-    Raises InputError (no archive, no image), SandboxError (no such backend).
+    witness: the witness file of the task's subset, if there is one. Raises InputError if there is no archive
+    or image, SandboxError if there is no such backend.
     """
     settings = recipes.load(CONFIG, Path("configs/config.yaml"))
     for name in ("backend", "toolbox"):
@@ -43,7 +42,7 @@ def open_bench(task: Task, repos: Path, images: Path, witness: Path | None = Non
 
 
 def run_again(task: Task, patch: str, bench: Bench) -> tuple[Grade, RunEvidence]:
-    """(grade, evidence) of a new run of a patch. The tests run even if the patch is empty."""
+    """Runs a patch again and returns (grade, evidence). The tests run even if the patch is empty."""
     run = bench.run_anew(task, patch, allow_empty=True)
     return bench.judged(task, patch, run), run
 
@@ -51,7 +50,7 @@ def run_again(task: Task, patch: str, bench: Bench) -> tuple[Grade, RunEvidence]
 def run_command(task: Task, patch: str, bench: Bench, command: str) -> ExecResult:
     """Runs a command on the patched code, with the task's own tests in place.
 
-    Raises Fault (the patch does not apply), SandboxError, OSError.
+    Raises Fault if the patch does not apply. Raises SandboxError, OSError.
     """
     spec, image = read_spec(task), bench.images.get(task.instance_id)
     limits = limits_of(Limits(), image)

@@ -46,7 +46,7 @@ def show(options: argparse.Namespace) -> int:
 
 
 def _attempts(options: argparse.Namespace, name: str) -> list[KeptAttempt]:
-    """The attempts that match the options. Raises InputError if none does."""
+    """Returns the attempts that match the options. Raises InputError if none matches."""
     found = list(_matching(options, name))
     if not found:
         raise InputError("no graded or validated attempt matches", name, "a finished job before")
@@ -73,7 +73,11 @@ def _matching(options: argparse.Namespace, name: str) -> Iterator[KeptAttempt]:
 
 
 def _again(options: argparse.Namespace, attempt: KeptAttempt, task: Task | None, patch: str | None) -> int:
-    """Reruns the attempt and prints the result. Returns 0, 1 on another verdict, or the command's code."""
+    """Reruns the attempt, or runs a command on its patched code, and prints the result.
+
+    Returns the exit code of the command. Without a command, returns 1 if the verdict differs from the stored
+    one, else 0.
+    """
     name = attempt.row.instance_id
     if task is None:
         raise InputError("the row of its task is missing", name, f"{attempt.subset}.json, or --tasks")
@@ -92,7 +96,7 @@ def _again(options: argparse.Namespace, attempt: KeptAttempt, task: Task | None,
     _print(run.log)
     before, now = attempt.row.status, grade.status
     print(f"{now}{': ' if grade.reason else ''}{grade.reason}", file=sys.stderr)
-    # An empty patch is graded without running its tests, and the gate's run of the bug has no grade.
+    # An empty patch is graded without running its tests, and the validation run on the bug has no grade.
     if before in (now, GradeEnd.EMPTY_PATCH, "ran"):
         return 0
     print(f"the verdict was {before}", file=sys.stderr)
@@ -100,7 +104,10 @@ def _again(options: argparse.Namespace, attempt: KeptAttempt, task: Task | None,
 
 
 def _print(text: str, steered: bool = False) -> None:
-    """Prints a text that a patch or a model wrote; a terminal gets no control characters from it."""
+    """Prints text that a patch or a model wrote. A terminal gets none of the text's control characters.
+
+    steered: whether the text is known to be safe and keeps its control characters.
+    """
     if not steered and sys.stdout.isatty():
         text = plain(text)
     sys.stdout.buffer.write(encode_patch(text if text.endswith("\n") else text + "\n"))

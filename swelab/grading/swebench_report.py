@@ -1,4 +1,4 @@
-"""The report of a policy on a subset, in SWE-bench's report schema 2 with additional fields of ours."""
+"""Builds a policy's report on a subset, in SWE-bench's report schema 2 with additional fields of ours."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -18,15 +18,15 @@ LISTS = {
     "error_ids": (GradeEnd.APPLY_FAILED, GradeEnd.TIMEOUT),
     "infra_failure_ids": (GradeEnd.INFRA_ERROR,),
 }
-"""For each list of SWE-bench's report: the grades that belong in it."""
+"""Maps each id list of SWE-bench's report to the grades that belong in it."""
 
 
 def build_report(tasks: Iterable[Task], grades: Iterable[Grade], policy: str, subset: str) -> Report:
-    """Counts and ids over all tasks of a subset; a task without a grade is incomplete.
+    """Returns the report of a policy: counts and ids over all tasks of a subset.
 
-    A report covers one sample (one attempt per task), and gives its number unless it is the first. Raises
-    InputError on a grade of a task outside the subset, on two grades of one task, on grades of several
-    samples.
+    A task without a grade is incomplete. A report covers one sample (one attempt per task), and states the
+    sample's number unless it is 0. Raises InputError if a task is not in the subset or has two grades, or if
+    the grades are of several samples.
     """
     outline = Outline.of(tasks)
     known = set(outline.ids)
@@ -66,7 +66,10 @@ def build_report(tasks: Iterable[Task], grades: Iterable[Grade], policy: str, su
 def read_grades(
     grades: Iterable[Grade], subset_ids: set[str], subset: str
 ) -> tuple[dict[str, ReportedInstance], int]:
-    """Status and outcome by instance id, and the one sample to which all grades belong. Raises InputError."""
+    """Returns (status and outcome by instance id, the sample to which all grades belong).
+
+    Raises InputError.
+    """
     instances: dict[str, ReportedInstance] = {}
     samples: set[int] = set()
     for row in grades:
@@ -88,8 +91,10 @@ def read_grades(
 
 
 def witness_counts(instances: Iterable[ReportedInstance]) -> Record:
-    """{"witness": count of resolved instances by how well they are witnessed}; {} if the questions were not
-    run."""
+    """Returns {"witness": number of resolved instances by strength of their witness evidence}.
+
+    Returns {} if no witness question was run.
+    """
     resolved = [row.witness for row in instances if row.status == GradeEnd.RESOLVED]
     if not any(resolved):
         return {}
@@ -98,7 +103,9 @@ def witness_counts(instances: Iterable[ReportedInstance]) -> Record:
 
 
 def validation(lock: Lock) -> ReportValidation:
-    """The report's fields about the validation of its tasks: counts, and the ids of excluded tasks."""
+    """Returns the report's fields about the validation of its tasks: counts, and the ids of excluded
+    tasks.
+    """
     runs, kept, unjudged = lock.settings.gold_runs, len(lock.kept), len(lock.unjudged)
     null_kept = sum(row.validated == NULL_ONLY for row in lock.kept)
     valid = kept - lock.private - null_kept

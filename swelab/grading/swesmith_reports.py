@@ -1,7 +1,7 @@
-"""A run's folder in the layout of SWE-smith's harness: a report for each instance, and one for the run.
+"""Writes a run's folder in the layout of SWE-smith's harness: one report per instance, one for the run.
 
-Files: `<run>/<id>/report.json`, `patch.diff` and `test_output.txt`, and `<run>/report.json`. As with that
-harness, an instance without a verdict has no report of its own; the run's report lists its id.
+The files are `<run>/<id>/report.json`, `patch.diff` and `test_output.txt`, and `<run>/report.json`. As in
+that harness, an instance without a verdict has no report of its own: the run's report lists its id.
 """
 
 import re
@@ -18,14 +18,14 @@ NEVER = ("FAIL_TO_FAIL", "PASS_TO_FAIL")
 
 
 def run_folder(logs: Path, run_id: str) -> Path:
-    """The folder of a run. Raises InputError if the id cannot be a folder's name."""
+    """Returns the folder of a run. Raises InputError if `run_id` cannot be a folder name."""
     if not RUN_ID.fullmatch(run_id):
         raise InputError("not a run id", repr(run_id), "letters, digits and . _ + @ = -")
     return logs / run_id
 
 
 def instance_report(grade: Grade, prediction: Prediction, seconds: int) -> Record | None:
-    """The harness's report of an instance, made from our grade; None if the patch has no verdict."""
+    """Returns our grade as the harness's report of an instance, or None if the patch has no verdict."""
     if grade.status in LOST_GRADES:
         return None
     if grade.status == GradeEnd.TIMEOUT:
@@ -38,7 +38,7 @@ def instance_report(grade: Grade, prediction: Prediction, seconds: int) -> Recor
 
 
 def write_instance(folder: Path, report: Record | None, patch: str | None, log: str) -> None:
-    """Writes an instance's report, patch and test log; removes the files of an earlier run."""
+    """Writes the report, patch and test log of an instance. Removes files that an earlier run left."""
     if report is None:
         (folder / "report.json").unlink(missing_ok=True)
     for name, data in (
@@ -54,10 +54,10 @@ def write_instance(folder: Path, report: Record | None, patch: str | None, log: 
 
 
 def run_report(folder: Path, predictions: Mapping[str, Prediction], unknown: Iterable[str]) -> Record:
-    """The report of a run over its predictions, from the reports of its instances.
+    """Returns the report of a run over its predictions, from the reports of the instances.
 
-    {"resolved", "unresolved", "total", "ids_resolved", "ids_unresolved"} as the harness writes them, and
-    ours: `ids_lost` have no verdict, `ids_unknown` no task.
+    The harness's fields are {"resolved", "unresolved", "total", "ids_resolved", "ids_unresolved"}. Our own
+    fields are `ids_lost`, instances without a verdict, and `ids_unknown`, predictions without a task.
     """
     ids: dict[str, list[str]] = {"ids_resolved": [], "ids_unresolved": [], "ids_lost": []}
     strangers = sorted(unknown)

@@ -1,10 +1,13 @@
-"""Versions that are part of keys. Raise one by hand if equal inputs could now give another result."""
+"""Version numbers that are part of keys.
+
+Raise a number by hand if equal inputs could now give another result.
+"""
 
 RUN = 13
-"""Raise it if the same patch could leave other evidence."""
+"""Raise `RUN` if the same patch could now produce different evidence."""
 
 GRADER = 14
-"""Raise it if the same evidence could get another verdict."""
+"""Raise `GRADER` if the same evidence could now get a different verdict."""
 
 GATE = 7
-"""Raise it if the gate could decide otherwise about a task, given the same verdicts."""
+"""Raise `GATE` if validation could now decide differently about a task, given the same verdicts."""

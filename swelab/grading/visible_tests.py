@@ -1,7 +1,7 @@
-"""Runs, on an agent's patch, the tests that the agent could see: facts about a patch without hidden tests.
+"""Runs the agent's patch against the tests that the agent could see, without any hidden test.
 
-The patch is applied in a sandbox like the agent's at its start: without files of hidden tests, and without
-the test patch. Only pytest's own log is read.
+The sandbox is like the agent's at its start: it has no hidden test files and no test patch. Only pytest's own
+log is read.
 """
 
 import shlex
@@ -25,7 +25,7 @@ from swelab.tasks.checkout import is_encodable
 from swelab.tasks.image_history import HistoryRefused, prepare
 
 VERSION = 1
-"""The version of the way in which visible tests are run."""
+"""Version of the way in which visible tests are run."""
 NONE_SEEN = "no test that can be run is in the agent's checkout"
 _COMMAND = """set --; for each in {files}; do [ -f "$each" ] && set -- "$@" "$each"; done
 {pytest} -rA --tb=no -q -p no:cacheprovider "$@"
@@ -33,7 +33,7 @@ _COMMAND = """set --; for each in {files}; do [ -f "$each" ] && set -- "$@" "$ea
 
 
 class VisibleRun(TypedRecord):
-    """Result of the visible tests on one patch."""
+    """The result of the visible tests on one patch."""
 
     instance_id: str = field("the task")
     ended: str = field("ran, not_applied, infra_error, or how it ended before the tests")
@@ -45,20 +45,24 @@ class VisibleRun(TypedRecord):
 
     @property
     def is_lost(self) -> bool:
-        """Whether infrastructure lost it."""
+        """Whether the run was lost to infrastructure."""
         return self.ended == GradeEnd.INFRA_ERROR
 
 
 def visible_key(task: Task, patch: str, bench: Bench) -> str:
-    """Hash of all inputs of a run of a patch's visible tests. Raises InputError (no such archive)."""
+    """Returns the hash of all inputs of a visible-test run.
+
+    Raises InputError if there is no repository archive or image.
+    """
     return digest(["visible", VERSION, task, patch, bench.place(task)])
 
 
 def visible_spec(task: Task) -> RunSpec | None:
-    """Settings for the visible tests of a task: the files of its tests in the agent's checkout, or all tests
-    if the checkout has none of these files.
+    """Returns the run specification for the visible tests of a task, or None if pytest does not run its
+    tests.
 
-    None if pytest does not run them. Raises InputError (a task that does not say how to test).
+    The command runs the task's test files that exist in the agent's checkout. If none of them exists, it runs
+    all tests. Raises InputError if the task does not say how to test it.
     """
     spec = read_spec(task)
     command = spec.eval_script or spec.test_cmd
@@ -82,8 +86,10 @@ def visible_spec(task: Task) -> RunSpec | None:
 
 
 def run_visible(task: Task, patch: str, bench: Bench) -> VisibleRun:
-    """Runs, on the agent's patch, the tests that the agent could see. Raises InputError (an unusable
-    task)."""
+    """Runs the agent's patch against the tests that the agent could see.
+
+    Raises InputError if the task is unusable.
+    """
     spec, name = visible_spec(task), task.instance_id
     if task.hidden_tests:
         patch = patch_paths.without(patch, {*task.failing_files})
@@ -111,9 +117,9 @@ def run_visible(task: Task, patch: str, bench: Bench) -> VisibleRun:
 
 @contextmanager
 def agent_sandbox(task: Task, bench: Bench) -> Iterator[tuple[Sandbox, Limits]]:
-    """A sandbox in the state in which the agent's sandbox started, and the limits of its commands.
+    """Yields a sandbox in the state in which the agent's sandbox started, and the limits of its commands.
 
-    Raises InputError (no image, no archive), SandboxError, HistoryRefused, OSError.
+    Raises InputError if there is no image or archive. Raises SandboxError, HistoryRefused, OSError.
     """
     image = bench.images.get(task.instance_id)
     limits = limits_of(Limits(), image)

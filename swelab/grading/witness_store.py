@@ -1,6 +1,7 @@
-"""The witness of a subset, kept on the host: each task's question, and the gold patch's values in it.
+"""Stores the witnesses of a subset on the host.
 
-Each subset has one ZIP archive in its lock's folder, with one member for each task. The gold values never
+The witness of a task is its tests in question form, and the values that the gold patch emits in them. Each
+subset has one ZIP archive in the folder of its lock, with one member for each task. The gold values never
 enter a sandbox, a prompt or the lock.
 """
 
@@ -24,7 +25,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 class KeptWitness(TypedRecord):
-    """The question of a task, and the gold patch's values in it."""
+    """The witness question of a task, and the values that the gold patch emits in it."""
 
     is_open = False
     files: dict[str, str] = field("text of the question's files by path in the repository")
@@ -43,9 +44,10 @@ class KeptWitness(TypedRecord):
 
 
 class Witnesses:
-    """The witnesses of the tasks of one or more subsets, by instance id; without a file there are none.
+    """Reads the witnesses of the tasks of one or more subsets, by instance id. Without a file, there are
+    none.
 
-    Raises InputError on a file of another kind, and on subsets with different guards.
+    Raises InputError if a file is not a witness file, or if two subsets have different guards.
     """
 
     def __init__(self, *paths: Path | None, guard: Guard = "whole"):
@@ -63,12 +65,15 @@ class Witnesses:
             self.guard = own
 
     def of(self, instance_id: str) -> KeptWitness | None:
-        """The witness of a task; None if the gold patch cannot be witnessed, or no witness is stored."""
+        """Returns the witness of a task, or None if none is stored."""
         data = self._read(instance_id)
         return KeptWitness.of(json.loads(data)) if data else None
 
     def digest(self, instance_id: str) -> str:
-        """Hash of the task's witness and the guard; "" if there is no witness and the guard is whole."""
+        """Returns the hash of the task's witness and the guard.
+
+        Returns "" if there is no witness and the guard is whole.
+        """
         data = self._read(instance_id)
         parts = [data.decode() if data else "", "" if self.guard == "whole" else self.guard]
         return digest(parts) if any(parts) else ""
@@ -99,12 +104,12 @@ class WitnessWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Writes the archive's directory; leaves the stream open."""
+        """Writes the directory of the ZIP archive. The stream stays open."""
         self._zip.close()
 
 
 def write_part(path: Path, whole: Witnesses, names: Iterable[str]) -> None:
-    """Copies the witnesses of some tasks of a subset to the file of another subset."""
+    """Copies the witnesses of the tasks `names` to the witness file of another subset."""
     with atomic(path) as stream, WitnessWriter(stream, whole.guard) as writer:
         for name in names:
             if witness := whole.of(name):

@@ -1,4 +1,4 @@
-"""Attempts: recorded and live trajectories, predictions, grades, reports."""
+"""Kinds of artifacts about attempts: recorded and live trajectories, predictions, grades, reports."""
 
 from swelab.configs import experiment, kinds
 from swelab.configs.experiment import is_published
@@ -18,7 +18,8 @@ def _scaffold(at: Wildcards) -> list[str]:
 
 
 def _service(at: Wildcards) -> list[str]:
-    """The service's run that judges the shard's sample, if the service judges the subset."""
+    """Returns the result file of the scoring service for the shard's sample. Returns [] if the service does
+    not judge the subset."""
     if setting(at, kinds.SUBSET, "scorer") != "sb-cli":
         return []
     return [at.path("service", sample=sample_suffix(sample_of(at.names["shard"])))]

@@ -1,4 +1,4 @@
-"""Kinds of artifacts: the patterns of their files, and the inputs of each file."""
+"""Kinds of artifacts: the path patterns of their files, and the inputs of each file."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -15,50 +15,50 @@ from swelab.records import InputError
 
 @dataclass(frozen=True)
 class Wildcards:
-    """The names of an artifact by wildcard, and the folders of recipes and results.
-
-    A file is named by its kind (for the kind's first file), or by kind and role, such as "predictions.usage".
-    """
+    """The wildcard values of an artifact, and the folders of recipes and results. A method's `file` is a
+    kind, such as "predictions" (the kind's first file), or a kind and a role, such as "predictions.usage"."""
 
     names: Mapping[str, str]
     configs: Path = recipes.CONFIGS
     results: Path = Path("results")
 
     def recipe(self, kind: kinds.RecipeKind[kinds.T], name: str = "") -> kinds.T:
-        """The recipe of a kind, named by the wildcard of the same name or by `name`. Raises InputError."""
+        """Returns a recipe. Its name is `name`, or else the value of the wildcard that is called like the
+        kind. Raises InputError."""
         return recipes.named(kind, name or self.names[kind.name], self.configs)
 
     def path(self, file: str, **names: str) -> str:
-        """The path of a file. `names` are added to the wildcards."""
+        """Returns the path of a file. names: further wildcard values."""
         found = pattern(file).format_map({"sample": "", **self.names, **names})
         return f"{self.results.as_posix()}{found[7:]}" if found.startswith("results/") else found
 
     def each(self, file: str, names: Iterable[str | None]) -> list[str]:
-        """The paths of a file with one wildcard, one for each of these names; None is skipped."""
+        """Returns the paths of a file whose pattern has one wildcard, one path for each name. None is
+        skipped."""
         (wildcard,) = set(re.findall(r"\{(\w+)\}", pattern(file)))
         return [self.path(file, **{wildcard: name}) for name in dict.fromkeys(names) if name]
 
     def shards(self, file: str, **names: str) -> list[str]:
-        """The paths of a file for all shards of the wildcard `sample`, or of all samples without that
-        wildcard."""
+        """Returns the paths of a file for all shards of the wildcard `sample`. Without this wildcard, the
+        shards of all samples are used."""
         at = replace(self, names={**self.names, **names})
         policy, sample = at.recipe(kinds.POLICY), at.names.get("sample")
         samples = range(policy.samples or 1) if sample is None else [int(sample.removeprefix(".s") or 0)]
         return [at.path(file, shard=name) for name in shard_names(policy.shards, samples)]
 
     def samples(self, file: str, **names: str) -> list[str]:
-        """The paths of a file, one for each sample of the policy."""
+        """Returns the paths of a file, one for each sample of the policy."""
         at = replace(self, names={**self.names, **names})
         return [at.path(file, sample=sample_suffix(n)) for n in range(at.recipe(kinds.POLICY).samples or 1)]
 
     def taught(self, file: str) -> list[str]:
-        """The paths of a file for each shard of the runs that give the SFT recipe its rows."""
+        """Returns the paths of a file for each shard of the rollouts that give the SFT recipe its rows."""
         runs = training_runs(self.names["sft"], self.configs)
         return [path for policy, subset in runs for path in self.shards(file, policy=policy, subset=subset)]
 
 
 Need = str | Callable[[Wildcards], Iterable[str]]
-"""An input: a file with the same wildcards, a path pattern, or a function that returns paths."""
+"""An input: a file with the same wildcard values, a path pattern, or a function that returns paths."""
 Params = Mapping[str, Callable[[Wildcards], object]]
 
 
@@ -66,9 +66,11 @@ Params = Mapping[str, Callable[[Wildcards], object]]
 class Kind:
     """A kind of artifact: all files that one job writes.
 
-    rules: the rules that make it, variants last. files: patterns by role, the artifact first. undated: needs
-    whose date causes no rerun. named: the prefix before the colon in names of weights. paid: old files stay
-    until new ones are complete. needs: inputs, by the name of a rule's input.
+    rules: the rules that make the files, with variants last. files: maps a role to a path pattern. The first
+    role is the artifact itself. params: maps a parameter of the rule to a function that computes its value.
+    undated: inputs whose modification time causes no rerun. named: the prefix in the names of weights, such
+    as `sft` in `sft:<name>`. paid: old files are kept until new files are complete. needs: maps an input of
+    the rule to its files.
     """
 
     rules: str
@@ -81,22 +83,24 @@ class Kind:
 
     @property
     def manifest(self) -> str:
-        """Pattern of the file in which the job records its inputs and outputs; "" if there is none."""
+        """Pattern of the file in which the job records its inputs and outputs, or "" if there is none."""
         return self.files.get("stage") or self.files.get("manifest", "")
 
 
 KINDS: dict[str, Kind] = {}
-"""Every kind of artifact by its name, in the order of the data. The package's `__init__` fills it."""
+"""Maps a name to its kind of artifact, in the order in which data flows. The package's `__init__` fills this
+table."""
 
 
 def pattern(file: str) -> str:
-    """The path pattern of a kind's first file, or of `kind.role`. A path pattern is returned unchanged."""
+    """Returns the path pattern of a kind's first file, or of `kind.role`. A path pattern is returned
+    unchanged."""
     kind, _, role = file.partition(".")
     return file if "/" in file else KINDS[kind].files[role or next(iter(KINDS[kind].files))]
 
 
 def find(path: str) -> tuple[str, dict[str, str]] | None:
-    """The kind of a file and its names by wildcard; None if the file is not an artifact."""
+    """Returns the kind of a file and its wildcard values, or None if the file is not an artifact."""
     matched = list[tuple[str, dict[str, str]]]()
     for name, kind in KINDS.items():
         for each in kind.files.values():
@@ -110,7 +114,8 @@ def find(path: str) -> tuple[str, dict[str, str]] | None:
 
 
 def behind(path: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """A file and all files behind it, by the present recipes. Files of a missing recipe are left out."""
+    """Returns a file and all files behind it, according to the current recipes. Inputs that need a missing
+    recipe are omitted."""
     queue, seen = [path], {path}
     for each in queue:
         kind, names = find(each) or ("", {})
@@ -124,7 +129,8 @@ def behind(path: str, configs: Path = recipes.CONFIGS) -> list[str]:
 
 
 def weights_paths(weights: str) -> tuple[str, str]:
-    """(folder, manifest) of `sft:<name>`, `model:<name>` and so on; a plain folder has no manifest ("")."""
+    """Returns (folder, manifest) of weights such as `sft:<name>` or `model:<name>`. The manifest of a plain
+    folder is ""."""
     word, _, name = weights.partition(":")
     for kind, artifact in KINDS.items():
         if name and word == artifact.named:
@@ -133,13 +139,13 @@ def weights_paths(weights: str) -> tuple[str, str]:
 
 
 def base_manifest(sft: kinds.Sft) -> str:
-    """The manifest of the weights that an SFT recipe starts from: of a model, or of another recipe's
+    """Returns the manifest of the weights from which an SFT recipe starts: a model, or another recipe's
     checkpoint."""
     return weights_paths(sft.base if ":" in sft.base else f"model:{sft.base}")[1]
 
 
 def policy_sources(policy: kinds.Policy) -> list[str]:
-    """Returns the inputs of a policy's rollouts: manifests of weights, or folders and files without a
+    """Returns the inputs of a policy's rollouts: manifests of weights, or folders and files that have no
     manifest."""
     known = map(weights_paths, kinds.policy.folders_of(policy))
     return [manifest or path for path, manifest in known if manifest or Path(path).exists()]

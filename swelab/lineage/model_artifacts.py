@@ -1,4 +1,5 @@
-"""Models: base models, training data, fine-tuned checkpoints, policies trained by RL."""
+"""Kinds of artifacts about models: base models, training data, fine-tuned checkpoints, policies trained by
+RL."""
 
 from collections.abc import Mapping
 
@@ -19,13 +20,13 @@ def _subsets_taught(at: Wildcards) -> list[str]:
 
 
 def _start(at: Wildcards) -> list[str]:
-    """The weights that an RL recipe starts from: the user's own files, or a manifest."""
+    """Returns the weights from which an RL recipe starts: the user's own files, or a manifest."""
     start = start_of(at.names["rl"], find, at.configs)
     return local_files(start) or [weights_paths(start)[1] or start]
 
 
 def _judges(at: Wildcards) -> list[str]:
-    """Recipes and weights of the judges of single steps."""
+    """Returns the paths of the recipes and weights of the policies that judge single steps."""
     return [path for name in at.recipe(kinds.RL).judges for path in _policy(at, name)]
 
 

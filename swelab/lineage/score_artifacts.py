@@ -1,4 +1,5 @@
-"""Scores: a policy's score on a benchmark, an experiment's verified score, and its page."""
+"""Kinds of artifacts about scores: a policy's score on a benchmark, an experiment's verified score, and its
+page."""
 
 from swelab.configs import kinds
 from swelab.configs.trained_on import trained
@@ -13,7 +14,7 @@ def _expert_runs(at: Wildcards) -> list[str]:
 
 
 def _scores(at: Wildcards) -> list[str]:
-    """The scores of all policies on all benchmarks."""
+    """Returns the paths of the scores of all policies on all benchmarks."""
     plan = at.recipe(kinds.EXPERIMENT)
     return [
         at.path("score", policy=policy, subset=benchmark)

@@ -1,4 +1,5 @@
-"""Tasks: repositories, subsets, images, validation, proof of disjointness, exports, ratings."""
+"""Kinds of artifacts about tasks: repositories, subsets, images, validation, proof of disjointness, exports,
+ratings."""
 
 from swelab.configs import experiment, kinds
 from swelab.configs.recipes import recipe_file
@@ -17,7 +18,7 @@ def _ratings(at: Wildcards) -> list[str]:
 
 
 def _whole_subset(at: Wildcards) -> list[str | None]:
-    """The subset of which this subset is a part, if there is one."""
+    """Returns [the subset of which this subset is a part], or [None]."""
     return [setting(at, kinds.SUBSET, "subset")]
 
 

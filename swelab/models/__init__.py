@@ -1,4 +1,4 @@
-"""Models that act in rollouts: chat models, hosted models, scripted experts, and servers of weights."""
+"""Models for rollouts: chat models, hosted models, scripted experts, and servers of weights."""
 
 import re
 
@@ -17,7 +17,8 @@ OVERFLOW = re.compile(
 
 
 class ModelLost(Fault):
-    """A model did not answer, after all retries: a loss of infrastructure, not a failure of the policy."""
+    """A model did not answer after all retries. This counts as a loss of infrastructure, not as a failure of
+    the policy."""
 
 
 class ContextLimit(Fault):
@@ -25,8 +26,8 @@ class ContextLimit(Fault):
 
 
 class ServingError(Fault):
-    """A model server did not start, or it ended while a caller needed it."""
+    """A model server did not start, or ended while a caller needed it."""
 
 
 class BudgetSpent(Fault):
-    """The budget of a run has no room for the next call."""
+    """The rest of a run's budget is too small for the next call."""

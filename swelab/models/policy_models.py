@@ -1,4 +1,4 @@
-"""Makes models from a policy's recipe: one per rollout, all behind mini-swe-agent's Model protocol."""
+"""Makes the models of a policy, one per rollout, all with mini-swe-agent's Model protocol."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -24,16 +24,18 @@ from swelab.records import InputError, digest, sha256_file
 from swelab.records.task_records import Task
 
 STARTUP_SECONDS = 1800
-"""Long enough for large weights on a slow disk. The end of a starting server is noticed at once."""
+"""Time limit for a start, long enough for large weights on a slow disk. If a starting server ends, this is
+noticed at once."""
 
 ADAPTER = "adapter"
-"""The name under which a policy's LoRA adapter is served."""
+"""Name under which a policy's LoRA adapter is served."""
 
 ModelFor = Callable[[Task], TextModel]
 
 
 def of_sample(policy: Policy, sample: int) -> Policy:
-    """The policy of sample number `sample`: its seed is `seed + sample`. Recorded policies have no seed."""
+    """Returns the policy for sample number `sample`, whose seed is `seed + sample`. Recorded policies have no
+    seed."""
     if not sample or policy.kind == "recorded":
         return policy
     if policy.kind == "scripted":
@@ -43,7 +45,7 @@ def of_sample(policy: Policy, sample: int) -> Policy:
 
 
 def same_again(policy: Policy) -> str:
-    """The reason, on one line, why a policy's samples may all be alike; '' if none is known."""
+    """Returns one line on why a policy's samples may all be equal, or '' if no reason is known."""
     if policy.kind == "scripted" or policy.kind == "recorded":
         return ""
     if (policy.samples or 1) > 1 and policy.sampling.temperature == 0:
@@ -52,10 +54,11 @@ def same_again(policy: Policy) -> str:
 
 
 def weights_digest(policy: Policy) -> str:
-    """Returns the digest of a policy's weights for the key of a rollout; '' if we do not serve its weights.
+    """Returns the digest of a policy's weights for the key of a rollout, or '' if its weights are not served
+    here.
 
-    The digest includes an adapter and the files of a base model. Raises InputError if the weights, or their
-    manifest, do not exist.
+    The digest includes an adapter and the files of a base model. Raises InputError if the weights or their
+    manifest do not exist.
     """
     if policy.kind != "checkpoint":
         return ""
@@ -72,7 +75,8 @@ def weights_digest(policy: Policy) -> str:
 
 
 def is_beside(path: Path) -> bool:
-    """Whether a file of a base model or an adapter affects served results. Weights of a base model do not."""
+    """Returns whether a file of a base model or an adapter affects answers. Weights of a base model do
+    not."""
     return path.is_file() and (path.suffix in (".json", ".jinja", ".txt") or path.name.startswith("adapter_"))
 
 
@@ -94,8 +98,8 @@ def open_policy(
 ) -> Iterator[ModelFor]:
     """Yields a function that returns the model for a task's rollout.
 
-    A checkpoint is served for as long as the block lasts, as its `job` says. `paid` records the cost of a
-    hosted model's calls. Raises InputError, ServingError, BudgetSpent.
+    A checkpoint is served during the block, on the resources of its `job`. paid: records the cost of a hosted
+    model's calls. Raises InputError, ServingError, BudgetSpent.
     """
     if policy.kind == "scripted":
         repairs, script = read_repairs(policy), ScriptedDebugger if scaffold.debugger else ScriptedModel
@@ -114,9 +118,9 @@ def open_policy(
 
 @contextmanager
 def open_endpoint(policy: CheckpointPolicy, name: str, log: Path) -> Iterator[Endpoint]:
-    """The address and key of a policy's model, for another program that sends it requests.
+    """Yields the address and key of a policy's model, for another program that sends requests.
 
-    A checkpoint is served as in `open_policy`; for hosted models see `swelab.models.chat.gateway`. Raises
+    A checkpoint is served as in `open_policy`. For hosted models see `swelab.models.chat.gateway`. Raises
     InputError, ServingError.
     """
     if policy.endpoint:

@@ -1,8 +1,8 @@
-"""The records that flow between stages, and how they are read, checked and written.
+"""The records that stages exchange. Reads, checks and writes these records.
 
 Every record is a JSON object. `task_records` and the modules next to it declare the records and their fields,
-and records are checked against these classes. Readers stream, and report file, line and field of a fault.
-Writers (`whole_files`) are atomic, so that a reader never sees half a file.
+and each record is checked against its class. Readers stream, and report the file, line and field of an error.
+Writers (`whole_files`) are atomic, so that a reader never sees an incomplete file.
 """
 
 import hashlib
@@ -22,18 +22,18 @@ from swelab.records.whole_files import write_json as write_json
 from swelab.records.whole_files import write_jsonl as write_jsonl
 
 SHIPPED_CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-"""Folder of recipes in the clone that holds this code. It does not depend on the working folder."""
+"""The folder `configs` of the clone that contains this code, whatever the working folder is."""
 
 Record = dict[str, Any]
 Kind = TypeVar("Kind", bound=TypedRecord)
 
 
 class Fault(Exception):
-    """An exception whose text is one line written for a user; scripts print it and exit with 2."""
+    """An error that a user can fix. Its text is one line. Scripts print this line and exit with 2."""
 
 
 class InputError(Fault):
-    """A user's input is wrong. The text is one line: the fault, its place, what was expected."""
+    """A user's input is wrong. The message is one line: the place, the error, and the expected input."""
 
     def __init__(self, what: str, where: str | Path = "", expected: str = ""):
         parts = [f"{where}: {what}" if where else what]
@@ -44,7 +44,8 @@ class InputError(Fault):
 
 @cache
 def _accepts(kind: type[TypedRecord]) -> Callable[[Any], object]:
-    """The schema of a record as compiled code. It is fast, but its messages are not precise."""
+    """Returns a compiled validator for a record's schema. The validator is fast, but its error messages are
+    imprecise."""
     import fastjsonschema
 
     return fastjsonschema.compile(schema(kind), use_default=False)
@@ -54,7 +55,7 @@ def check(record: Any, kind: type[TypedRecord], where: str | Path) -> None:
     """Raises InputError with the first field of a JSON value that does not match the schema of `kind`."""
     if _is_accepted(record, kind):
         return
-    import jsonschema  # the import takes a fifth of a second, and few programs need it
+    import jsonschema  # a slow import (0.2 s), needed only for errors
     from jsonschema.validators import validator_for
 
     document = schema(kind)
@@ -65,10 +66,10 @@ def check(record: Any, kind: type[TypedRecord], where: str | Path) -> None:
 
 
 def check_text(record: Mapping[str, Any], where: str | Path) -> None:
-    """Raises InputError with the first field whose text no file can hold.
+    """Raises InputError with the first field whose text cannot be written to a file.
 
-    Bytes of a patch that are not UTF-8 become the lone surrogates U+DC80 to U+DCFF. Other lone surrogates
-    represent no byte.
+    The lone surrogates U+DC80 to U+DCFF are allowed: they represent the bytes of a patch that are not UTF-8.
+    Other lone surrogates represent no byte.
     """
     for name, value in record.items():
         try:
@@ -89,13 +90,15 @@ def _is_accepted(record: Any, kind: type[TypedRecord]) -> bool:
 
 
 def shorten(text: str, limit: int = 200) -> str:
-    """`text` on one line. Beyond `limit` characters its middle is cut out."""
+    """Returns `text` on one line. If the text is longer than `limit` characters, its middle is replaced by "
+    ... "."""
     text = " ".join(text.split())
     return text if len(text) <= limit else f"{text[: limit // 2]} ... {text[-limit // 2 :]}"
 
 
 def not_text(path: str | Path, error: UnicodeDecodeError) -> InputError:
-    """The error to raise for a file that is not UTF-8. It names known binary formats."""
+    """Returns the exception for a file that is not UTF-8. The message names the format if it is a known
+    binary format."""
     with open(path, "rb") as stream:
         start = stream.read(8)
     kind = next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), "")
@@ -114,8 +117,8 @@ _MAGIC = {
 
 
 def read_text(path: str | Path) -> str:
-    """Reads a UTF-8 text file, without its byte order mark. Raises InputError if it is missing, unreadable or
-    not UTF-8."""
+    """Reads a UTF-8 text file, and removes its byte order mark. Raises InputError if the file is missing,
+    unreadable or not UTF-8."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -131,11 +134,11 @@ def _refuse_constant(word: str) -> None:
 
 
 decoder = json.JSONDecoder(parse_constant=_refuse_constant)
-"""Reads standard JSON: without NaN and Infinity, which Python's own reader accepts."""
+"""Decodes standard JSON. NaN and Infinity are errors, although Python's own decoder accepts them."""
 
 
 def not_json(error: ValueError | RecursionError) -> str:
-    """Describes why `decoder` could not decode a text, from its error."""
+    """Converts an exception of `decoder` to a message."""
     if isinstance(error, json.JSONDecodeError):
         return f"not JSON: {error.msg}"
     if isinstance(error, RecursionError):
@@ -146,7 +149,7 @@ def not_json(error: ValueError | RecursionError) -> str:
 
 
 def read_json(path: str | Path) -> Any:
-    """Reads one JSON document. Raises InputError with the line of the first fault."""
+    """Reads one JSON document. Raises InputError with the line of the first error."""
     text = read_text(path)
     if not text.strip():
         raise InputError("the file is empty", path, "a JSON document")
@@ -158,12 +161,13 @@ def read_json(path: str | Path) -> Any:
 
 
 def read_jsonl(path: str | Path) -> Iterator[Record]:
-    """Yields the objects of a JSON Lines file. Raises InputError with the line of a fault."""
+    """Yields the objects of a JSON Lines file. Raises InputError with the line of an error."""
     return (row for _, row in numbered_jsonl(path))
 
 
 def numbered_jsonl(path: str | Path) -> Iterator[tuple[int, Record]]:
-    """Yields (line number from 1, object) of a JSON Lines file. Raises InputError."""
+    """Yields (line number, object) for each line of a JSON Lines file. Line numbers begin at 1. Raises
+    InputError."""
     try:
         stream = open(path, encoding="utf-8-sig")
     except OSError as error:
@@ -182,25 +186,26 @@ def numbered_jsonl(path: str | Path) -> Iterator[tuple[int, Record]]:
 
 
 def as_record(row: Any, kind: type[Kind], where: str | Path) -> Kind:
-    """A JSON value as a record. Raises InputError with the field that does not match the schema."""
+    """Checks a JSON value and converts it to a record. Raises InputError with the field that does not match
+    the schema."""
     check(row, kind, where)
     return kind.of(row)
 
 
 def read_record(path: str | Path, kind: type[Kind]) -> Kind:
-    """The record in a JSON file. Raises InputError."""
+    """Reads a record from a JSON file. Raises InputError."""
     return as_record(read_json(path), kind, path)
 
 
 def read_records(paths: Iterable[str | Path], kind: type[Kind]) -> Iterator[tuple[str | Path, Kind]]:
-    """Yields (path, record) of JSON Lines files. Raises InputError."""
+    """Yields (path, record) for each record in the JSON Lines files `paths`. Raises InputError."""
     for path in paths:
         for row in read_jsonl(path):
             yield path, as_record(row, kind, path)
 
 
 def parse_line(line: str, where: str) -> Record:
-    """One line of JSON Lines as an object. Raises InputError."""
+    """Parses one line of JSON Lines as an object. Raises InputError."""
     try:
         record = decoder.decode(line)
     except (ValueError, RecursionError) as error:
@@ -212,12 +217,13 @@ def parse_line(line: str, where: str) -> Record:
 
 
 def digest(record: Any) -> str:
-    """SHA-256 (hex) of a record's canonical JSON: key order and white space do not count."""
+    """Returns the SHA-256 (hex) of a record's canonical JSON. Key order and white space do not affect the
+    hash."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sha256_file(path: str | Path) -> str:
-    """SHA-256 (hex) of a file's bytes."""
+    """Returns the SHA-256 (hex) of a file's bytes."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Records about attempts: the trajectory of a rollout, its prediction, its usage, and its grade."""
+"""Records about attempts: trajectories of rollouts, predictions, usage and grades."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -11,19 +11,20 @@ Verdict = Annotated[str, one_of("GradeEnd")]
 FinalEnd = Annotated[str, one_of("FINAL_ROLLOUTS")]
 UNASKED: Witnessed = "not_witnessed"
 RESOLVED_BY: tuple[Witnessed, ...] = ("witnessed", "weakly_witnessed", UNASKED)
-"""How strong the evidence of the witness for a resolved patch is."""
+"""How strong the witness evidence for a resolved patch is, from strong to none."""
 _SAMPLE = "which of the policy's attempts at the task; 0 when not there"
 
 
 class Message(TypedRecord):
-    """One message of a trajectory, in the form of the scaffold that wrote it."""
+    """One message of a trajectory, in the format of the scaffold that wrote the trajectory."""
 
     role: Literal["system", "user", "assistant", "tool", "exit"] = field("who speaks")
     content: Any = field("what is said: a text, or the parts of it", default=None)
 
 
 def is_refusal(message: Mapping[str, Any]) -> bool:
-    """Whether the agent refused the turn before this message, because it found no command or several."""
+    """Returns whether `message` tells the policy that its last turn was malformed, for example without a
+    command."""
     return (message.get("extra") or {}).get("interrupt_type") == "FormatError"
 
 
@@ -45,8 +46,8 @@ class Rollout(TypedRecord):
 
 
 class Trajectory(Rollout):
-    """One rollout in mini-swe-agent's format, or in SWE-agent's when it was recorded elsewhere, with fields
-    of ours added."""
+    """One rollout with further fields of swelab, in mini-swe-agent's format. A recorded SWE-agent rollout is
+    in SWE-agent's format."""
 
     policy: str = field("who acted")
     subset: str = field("the task's subset")
@@ -55,7 +56,7 @@ class Trajectory(Rollout):
 
 
 class Prediction(TypedRecord):
-    """One prediction in the SWE-bench format."""
+    """One prediction in SWE-bench's format."""
 
     instance_id: str = field("the task", minLength=1)
     model_name_or_path: str = field("the policy")
@@ -70,7 +71,7 @@ class Prediction(TypedRecord):
 
 
 class Usage(ClosedRecord):
-    """Calls, tokens and dollars that one trajectory used. An unknown number is null, and not 0."""
+    """Calls, tokens and dollars that one trajectory used. An unknown number is null, not 0."""
 
     calls: Count = field("answers of the model")
     prompt_tokens: int | None = field("tokens sent, summed over all calls; cached ones count", minimum=0)
@@ -79,21 +80,22 @@ class Usage(ClosedRecord):
 
 
 class ListedTests(ClosedRecord):
-    """How the tests of one list ended."""
+    """Which tests of a list passed, and which did not."""
 
     success: list[str] = field("tests that passed")
     failure: list[str] = field("tests that did not")
 
 
 class TestVerdicts(ClosedRecord):
-    """How each listed test ended."""
+    """Which tests of FAIL_TO_PASS and PASS_TO_PASS passed, and which did not."""
 
     FAIL_TO_PASS: ListedTests = field("of the tests that the fix must make pass", default=None)
     PASS_TO_PASS: ListedTests = field("of the tests that must go on passing", default=None)
 
 
 class GradeWitness(ClosedRecord):
-    """Verdict of the tests in question form on a patch: see docs/grading.md."""
+    """Verdict of the witness questions (tests without their expected values) on a patch. See
+    docs/grading.md."""
 
     standing: Witnessed = field("what the patch's values make of it")
     reason: str = field("why it is not witnessed", default="")
@@ -136,6 +138,6 @@ class Grade(TypedRecord):
 
     @property
     def evidence(self) -> str:
-        """How strong the evidence of the witness for a resolved patch is; not_witnessed if no question
-        ran."""
+        """How strong the witness evidence for a resolved patch is. The value is not_witnessed if no witness
+        question ran."""
         return self.witness.standing if self.witness else UNASKED

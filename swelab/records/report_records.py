@@ -1,4 +1,4 @@
-"""A policy's report on a subset: counts of its grades, in the form of SWE-bench's own harness."""
+"""A policy's report on a subset: counts of its grades, in the format of SWE-bench's own harness."""
 
 from swelab.records.attempt_records import FinalEnd, Verdict
 from swelab.records.typed import ClosedRecord, Count, TypedRecord, field
@@ -6,7 +6,7 @@ from swelab.records.witness_records import Witnessed
 
 
 class Validation(ClosedRecord):
-    """The gate that the tasks passed."""
+    """How many tasks of the subset passed validation."""
 
     gold_runs: Count = field("runs of each gold patch; 0 where no task has one")
     gold_tasks: Count = field("tasks whose gold patch was run")
@@ -32,7 +32,7 @@ class Validation(ClosedRecord):
 
 
 class ReportValidation(Validation):
-    """The gate that the tasks passed, and the tasks that it left out."""
+    """How many tasks of the subset passed validation, and which tasks were excluded."""
 
     is_open = True
     gold_runs: Count = field("runs of each gold patch")
@@ -42,7 +42,7 @@ class ReportValidation(Validation):
 
 
 class ReportedInstance(TypedRecord):
-    """How a task ended."""
+    """How the attempt at a task ended."""
 
     status: Verdict = field("the verdict")
     outcome: FinalEnd = field("how the rollout ended", default="submitted")
@@ -54,7 +54,7 @@ class ReportedInstance(TypedRecord):
 
 
 class Report(TypedRecord):
-    """A policy's grades on a subset, in SWE-bench's report schema 2, with further fields of ours."""
+    """A policy's grades on a subset, in SWE-bench's report schema 2, with further fields of swelab."""
 
     total_instances: Count = field("count")
     submitted_instances: Count = field("count")

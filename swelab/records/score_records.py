@@ -22,12 +22,12 @@ StatusCounts = Annotated[
         additionalProperties=False,
     ),
 ]
-"""Counts of attempts by verdict. Every verdict has a count, even if it is 0."""
+"""Maps each verdict to its number of attempts. Verdicts with the count 0 are included."""
 Difference = Annotated[float, Bounds(minimum=-1, maximum=1)]
 
 
 class Benchmark(ClosedRecord):
-    """The benchmark."""
+    """The benchmark of a score."""
 
     name: str = field("name of the subset")
     hash: Sha256 = field("SHA-256 of the canonical JSON of its task rows")
@@ -35,7 +35,7 @@ class Benchmark(ClosedRecord):
 
 
 class CountedRate(ClosedRecord):
-    """A rate with its counts; the rate is null without attempts."""
+    """A rate with its counts. The rate is null if there are no attempts."""
 
     resolve_rate: Rate | None = field("resolved / total")
     interval: Interval | None = field("as of resolve_rate")
@@ -44,7 +44,7 @@ class CountedRate(ClosedRecord):
 
 
 class Run(ClosedRecord):
-    """One run."""
+    """The result of one run."""
 
     resolved: Count = field("tasks resolved")
     resolve_rate: Rate = field("resolved / tasks")
@@ -52,7 +52,7 @@ class Run(ClosedRecord):
 
 
 class Spread(ClosedRecord):
-    """Spread of the results of several runs."""
+    """How much the results of several runs vary."""
 
     sd: Number = field("standard deviation of the runs' rates")
     expected_sd: Number = field(
@@ -66,14 +66,14 @@ class Spread(ClosedRecord):
 
 
 class Estimate(ClosedRecord):
-    """An estimate for one k."""
+    """An estimate for one value of k in pass@k or pass^k."""
 
     rate: Rate = field("the estimate")
     interval: Interval = field("over tasks")
 
 
 class Differences(ClosedRecord):
-    """Smallest differences found."""
+    """The smallest differences that a number of runs would detect."""
 
     same_tasks_hard: Rate | None = field(
         "where the other policy finds the same tasks hard; null where attempts at a task do not vary, or "
@@ -84,14 +84,14 @@ class Differences(ClosedRecord):
 
 
 class Detectable(ClosedRecord):
-    """True differences that this many runs would detect."""
+    """The smallest true differences that a given number of runs would detect."""
 
     power: Number = field("chance of finding them")
     runs: dict[str, Differences] = field("by number of runs of each policy")
 
 
 class RepoRate(ClosedRecord):
-    """One repository."""
+    """The resolve rate on the tasks of one repository."""
 
     tasks: Count = field("its tasks")
     resolve_rate: Rate = field("resolved / total")
@@ -119,7 +119,7 @@ class TotalUsage(ClosedRecord):
 
 
 class PolicyScore(ClosedRecord):
-    """A policy's score."""
+    """The results of a policy on a benchmark."""
 
     resolve_rate: Rate = field(
         "resolved / total; every task of the benchmark counts, those lost to infrastructure too"
@@ -166,7 +166,7 @@ class PolicyScore(ClosedRecord):
 
 
 class Score(PolicyScore):
-    """A policy's resolve rate on a benchmark, with every count behind it."""
+    """A policy's resolve rate on a benchmark, with every count behind the rate."""
 
     policy: str = field("who acted", minLength=1)
     subset: str = field("name of the benchmark", minLength=1)
@@ -181,28 +181,28 @@ class Score(PolicyScore):
 
 
 class Discordant(ClosedRecord):
-    """Pairs on which the two differ."""
+    """Pairs on which the two policies differ."""
 
     gained: Count = field("resolved by `to` alone; of several runs, more often by `to`")
     lost: Count = field("resolved by `from` alone; of several runs, more often by `from`")
 
 
 class Methods(ClosedRecord):
-    """Names of the methods."""
+    """The statistical methods of a comparison."""
 
     test: str = field("behind p_value")
     interval: str = field("behind interval")
 
 
 class RunsCompared(ClosedRecord):
-    """Runs of each policy."""
+    """The number of runs of each policy."""
 
     from_policy: Count = field("of the first", alias="from")
     to_policy: Count = field("of the second", alias="to")
 
 
 class Comparison(ClosedRecord):
-    """Two policies on the same tasks."""
+    """A comparison of two policies on the same tasks."""
 
     from_policy: str = field("the first policy", alias="from")
     to_policy: str = field("the second policy", alias="to")
@@ -238,7 +238,7 @@ class Comparison(ClosedRecord):
 
 
 class BenchmarkResult(ClosedRecord):
-    """The scores of all policies on one benchmark, and their paired comparison."""
+    """The scores of all policies on one benchmark, and a paired comparison of two policies."""
 
     benchmark: Benchmark = field("the benchmark")
     validation: Validation | None = field("the gate that the tasks passed", default=None, type="object")
@@ -250,7 +250,7 @@ class BenchmarkResult(ClosedRecord):
 
 
 class FileBehind(ClosedRecord):
-    """A file."""
+    """A file behind the score."""
 
     path: str = field("from the root of the repository")
     sha256: Sha256 = field("hash of its bytes")
@@ -258,7 +258,7 @@ class FileBehind(ClosedRecord):
 
 
 class Evidence(TypedRecord):
-    """Everything behind the score. No other part of a score differs between two identical runs."""
+    """Everything behind the score. Two identical runs have scores that differ only in this record."""
 
     rule: str = field("the rule that wrote it")
     code: Code = field("which code ran")
@@ -271,8 +271,8 @@ class Evidence(TypedRecord):
 
 
 class VerifiedScore(BenchmarkResult):
-    """Scores of all policies, their paired comparison on the headline benchmark and the others, and
-    everything behind them."""
+    """The scores of all policies on the first benchmark and on further benchmarks, with paired comparisons
+    and all evidence."""
 
     others: list[BenchmarkResult] = field("the same for further benchmarks")
     manifest: Evidence = field(

@@ -15,15 +15,15 @@ class Code(ClosedRecord):
 
 
 class UsedRecipe(ClosedRecord):
-    """A recipe as it was used."""
+    """The settings of a recipe that a stage used."""
 
     sha256: Sha256 = field("hash of what was used")
     used: dict[str, Any] = field("the settings that the stage depends on, defaults filled in")
 
 
 class Manifest(TypedRecord):
-    """A stage's record about itself: the code, inputs, recipes and packages that made its outputs, and facts
-    that only this stage has."""
+    """A stage's record of the code, inputs, recipes and packages behind its outputs. A stage may add further
+    fields."""
 
     rule: str = field("the rule that made the outputs")
     code: Code = field("which code ran")

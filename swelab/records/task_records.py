@@ -1,4 +1,4 @@
-"""Records about tasks: the rows of a subset, their difficulty, the lock of usable rows, images."""
+"""Records about tasks: the rows of a subset, their difficulty, the lock of usable rows, and images."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,21 +9,21 @@ TestName = Annotated[str, Bounds(minLength=1)]
 
 
 NULL_ONLY: Literal["null only"] = "null only"
-"""How far a task without a repair is known to be sound: only that its unchanged code fails."""
+"""How a task without a known repair was validated: only its unchanged code was run, and its tests failed."""
 
 
 NullEnd = Literal["ran", "too long", "broken off"]
 
 
 class TaskFile(ClosedRecord):
-    """A file of a task; the task's row holds its whole repository."""
+    """A file of a task. The rows of small tasks contain all files of the repository."""
 
     path: str = field("path in the checkout", minLength=1)
     content: str = field("its text")
 
 
 class NullRun(ClosedRecord):
-    """Result of the tests of a task without a repair on its unchanged code."""
+    """The test results on the unchanged code of a task that has no known repair."""
 
     collected: int = field("tests that pytest collects in a run in which the imports work", minimum=1)
     imports: bool = field("the tests can be imported with the code as it is")
@@ -38,7 +38,8 @@ class NullRun(ClosedRecord):
 
 
 class Compat(ClosedRecord):
-    """Published ways of judging that differ from ours. If absent, our strict way is used."""
+    """Published ways of judging that differ from swelab's way. An absent field means that swelab's strict way
+    is used."""
 
     final_eval: bool = field(
         "false: a repair counts only if the last call of the agent's own tool `eval` passed", default=True
@@ -47,7 +48,7 @@ class Compat(ClosedRecord):
 
 
 class Task(TypedRecord):
-    """One row of a subset: a bug in a repository, in SWE-smith's schema with further fields of ours."""
+    """One row of a subset: a bug in a repository, in SWE-smith's schema with further fields of swelab."""
 
     also = {
         "if": {"not": {"required": ["answers"]}},
@@ -124,29 +125,31 @@ class Task(TypedRecord):
 
     @property
     def in_image(self) -> bool:
-        """Whether the task runs in an image of its own: its code is neither in an archive of ours nor in its
+        """Whether the task runs in its own image. False if its code is in a repository archive or in the
         row."""
         return not (self.repo_recipe or self.files)
 
     @property
     def by_script(self) -> bool:
-        """Whether a script of the task grades it by a reward."""
+        """Whether the task is graded by its own script, which gives a reward."""
         return self.answers == "script"
 
     @property
     def is_bug(self) -> bool:
-        """Whether the patch makes the bug (SWE-smith), or repairs it (SWE-bench, SWE-Gym; False)."""
+        """Whether the patch introduces the bug (SWE-smith). False if the patch is the repair (SWE-bench,
+        SWE-Gym)."""
         return bool(self.patch) and not (self.test_patch or self.eval_script or self.version)
 
     @property
     def failing_files(self) -> list[str]:
-        """The files with the tests to repair, if the tests' ids name files inside the repository."""
+        """The files that contain the tests to repair. Test ids that name no file inside the repository are
+        ignored."""
         paths = {test.partition("::")[0] for test in self.FAIL_TO_PASS if "::" in test}
         return sorted(path for path in paths if not path.startswith("/") and ".." not in path.split("/"))
 
 
 class Difficulty(TypedRecord):
-    """How hard a rater says a task is, or why it did not say."""
+    """A rater's difficulty of a task, or the reason why there is no rating."""
 
     also = {
         "if": {"properties": {"outcome": {"const": "rated"}}},
@@ -167,7 +170,7 @@ class Difficulty(TypedRecord):
 
 
 class Gate(TypedRecord):
-    """the recipe's `validate`"""
+    """The recipe's `validate` settings, with which a subset was validated."""
 
     gold_runs: Count = field("runs of each gold patch; 0 where tasks come without one")
     null_runs: int = field(
@@ -181,7 +184,7 @@ class Gate(TypedRecord):
 
 
 class KeptTask(ClosedRecord):
-    """A task to work with."""
+    """A task that passed validation, or whose answers are private."""
 
     instance_id: str = field("the task")
     task: str = field("hash of its row")
@@ -206,7 +209,7 @@ class KeptTask(ClosedRecord):
 
 
 class DroppedTask(ClosedRecord):
-    """A task that is not worked on."""
+    """A task that did not pass validation."""
 
     instance_id: str = field("the task")
     reason: str = field("one line", minLength=1)
@@ -214,15 +217,18 @@ class DroppedTask(ClosedRecord):
 
 
 class Leak(ClosedRecord):
-    """A place that an agent can read and that shows an answer."""
+    """A place where an agent can read the answer of a task."""
 
     instance_id: str = field('the task; "" when it holds for every task of an image')
     what: str = field("what tells it")
 
 
 class Lock(ClosedRecord):
-    """Which tasks of a subset passed validation: gold patch resolved every time, empty and reversed patch
-    never. A task without a repair passes if the same tests fail in every run of its unchanged code."""
+    """The result of validation: which tasks of a subset may be used.
+
+    A task passes if its gold patch is always resolved, and an empty or reversed patch never is. A task
+    without a repair passes if the same tests fail in every run of its unchanged code.
+    """
 
     tasks_digest: str = field("hash of the subset's rows")
     total: Count = field("rows of the subset")
@@ -250,7 +256,7 @@ class Lock(ClosedRecord):
 
 
 class HeldImage(ClosedRecord):
-    """An image that sandboxes can start from."""
+    """An image from which sandboxes can start."""
 
     digest: str = field(
         "of the manifest for this platform; of the file for an apptainer file",
@@ -268,7 +274,7 @@ class HeldImage(ClosedRecord):
 
 
 class PulledImage(HeldImage):
-    """An image as it was pulled."""
+    """An image that was pulled, with the leaks that were found inside."""
 
     pulled: str = field("time of the pull, UTC")
     checked: Count = field("how many tasks were looked at in it for history and copies that tell the answer")
@@ -283,8 +289,7 @@ class FailedImage(ClosedRecord):
 
 
 class Images(ClosedRecord):
-    """The images that a subset's tasks run in: images as they were pulled, and images that could not be
-    pulled."""
+    """The images of a subset's tasks: images that were pulled, and images that could not be pulled."""
 
     images: dict[str, PulledImage] = field("by the name in the tasks' rows")
     failed: dict[str, FailedImage] = field("by name: why the image could not be had")

@@ -1,4 +1,4 @@
-"""Records about training data: rows to learn from, and pairs of a better and a worse conversation."""
+"""Records about training data: training conversations, and pairs of a better and a worse conversation."""
 
 from typing import Any, Literal
 
@@ -7,14 +7,14 @@ from swelab.records.typed import Count, TypedRecord, field
 
 
 class Called(TypedRecord):
-    """The function of a tool call."""
+    """The function name and the arguments of a tool call."""
 
     name: str = field("which tool")
     arguments: str = field("its arguments, a JSON object as text")
 
 
 class ToolCall(TypedRecord):
-    """A tool call in the chat-completion API's form."""
+    """A tool call in the format of the chat-completion API."""
 
     id: str = field("its name, by which a message of the role tool answers it", default="")
     type: str = field("always function", default="function")
@@ -22,20 +22,20 @@ class ToolCall(TypedRecord):
 
 
 class ToolFunction(TypedRecord):
-    """Name and parameters of a tool."""
+    """The name and the parameters of a tool."""
 
     name: str = field("which tool")
     parameters: dict[str, Any] = field("JSON Schema of its arguments", default={})
 
 
 class Tool(TypedRecord):
-    """The definition of a tool in the chat-completion API's form."""
+    """The definition of a tool in the format of the chat-completion API."""
 
     function: ToolFunction = field("its name and parameters")
 
 
 class RowMessage(Message):
-    """One message of a training sample, in OpenAI roles."""
+    """One message of a training sample, with OpenAI roles."""
 
     role: Literal["system", "user", "assistant", "tool"] = field("who speaks")
     content: str = field("what is said")
@@ -45,7 +45,7 @@ class RowMessage(Message):
 
 
 class SftRow(TypedRecord):
-    """One training sample: a conversation in OpenAI roles."""
+    """One training sample: a conversation with OpenAI roles."""
 
     messages: list[RowMessage] = field("system, user, assistant, user, assistant ...", minItems=2)
     instance_id: str = field("the task")
@@ -59,14 +59,14 @@ class SftRow(TypedRecord):
 
 
 class LossRow(TypedRecord):
-    """Row of a loss curve: one optimizer step of a training."""
+    """One optimizer step of a loss curve."""
 
     step: int = field("number, from 1")
     loss: float = field("mean over the step's tokens with loss")
 
 
 class SftPair(TypedRecord):
-    """One sample of preference learning: two conversations about one task with the same beginning."""
+    """One sample for preference learning: two conversations about the same task, with the same beginning."""
 
     chosen_conversations: list[RowMessage] = field("of a resolved trajectory", minItems=2)
     rejected_conversations: list[RowMessage] = field("of one that did not resolve it", minItems=2)

@@ -1,11 +1,11 @@
-"""Typed records: JSON objects whose fields are attributes. JSON Schemas are made from their classes.
+"""Typed records: JSON objects with typed attributes. JSON Schemas are generated from the record classes.
 
-A record is a dict, so that it is written as it was read: with unknown fields of other programs, in their
-order, and with null for an absent value. Dataclasses, msgspec's structs and pydantic's models lose unknown
-fields or bytes that are not UTF-8. Reading takes 1.05 times as long as for plain dicts.
+A record is a dict, so that it is written exactly as it was read. Unknown fields, key order and nulls are
+kept. Dataclasses, msgspec's structs and pydantic's models lose unknown fields, or bytes that are not UTF-8.
+Reading takes 1.05 times as long as reading plain dicts.
 
-The class declares the type, description and bounds of each field. mypy checks `grade.resolved` and
-`Grade(resolved=...)`. Creating an object checks nothing; `records.check` checks files when they are read.
+A class declares the type, description and bounds of each field. mypy checks `grade.resolved` and
+`Grade(resolved=...)`. Creating an object checks nothing. `records.check` checks files when they are read.
 """
 
 import types
@@ -22,14 +22,14 @@ Schema = dict[str, Any]
 
 
 class _Field:
-    """The description, default and bounds of a field. Making the record's class replaces it."""
+    """The description, default and bounds of a field. The record class replaces this object by a property."""
 
     def __init__(self, about: str, default: Any, alias: str, bounds: Schema):
         self.about, self.default, self.alias, self.bounds = about, default, alias, bounds
 
 
 class Bounds:
-    """Further JSON Schema keywords of a type, for `Annotated`."""
+    """Further JSON Schema keywords of a type, for use in `Annotated`."""
 
     def __init__(self, **words: Any):
         self.words = words
@@ -39,26 +39,25 @@ Count = Annotated[int, Bounds(minimum=0)]
 
 
 def one_of(ends: str) -> Bounds:
-    """Bounds of a field whose values come from one list of `swelab.outcomes.LISTS`. ends: the list's name."""
+    """Returns the bounds of a field whose values come from a list of `swelab.outcomes.LISTS`. ends: name of
+    that list."""
     return Bounds(**{"$comment": f"swelab.outcomes {ends}", "enum": [str(end) for end in LISTS[ends]]})
 
 
 def field(about: str, *, default: Any = _MISSING, alias: str = "", **bounds: Any) -> Any:
-    """A field of a record.
+    """Declares a field of a record.
 
-    default: value of the attribute if the field is absent; a field without a default is required. alias: name
-    in the file, if that is not a Python identifier. bounds: further JSON Schema keywords (minimum, pattern,
-    enum).
+    default: value of the attribute if the field is absent. A field without a default is required. alias: name
+    in the file, if the name is not a Python identifier. bounds: further JSON Schema keywords (minimum,
+    pattern, enum).
     """
     return _Field(about, default, alias, bounds)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 class TypedRecord(dict[str, Any]):
-    """A JSON object with typed attributes.
-
-    is_open: whether undeclared fields are allowed. also: further keywords of the schema.
-    """
+    """A JSON object with typed attributes. is_open: whether undeclared fields are allowed. also: further
+    keywords of the record's schema."""
 
     __slots__ = ()
     is_open: ClassVar[bool] = True
@@ -76,7 +75,8 @@ class TypedRecord(dict[str, Any]):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """Makes the record of a JSON object that was checked before; nested records get types too."""
+        """Converts a checked JSON object to a record. Nested objects are converted to their declared record
+        types."""
         record = cls.__new__(cls)
         record.update(row)
         for name, reader in cls._nested:
@@ -90,12 +90,12 @@ class TypedRecord(dict[str, Any]):
 
     @classmethod
     def kind(cls) -> str:
-        """The name of the record's schema: SftRow is `sft_row`."""
+        """Returns the name of the record's schema: the class SftRow has the schema `sft_row`."""
         return "".join(f"_{c.lower()}" if c.isupper() else c for c in cls.__name__).removeprefix("_")
 
 
 class ClosedRecord(TypedRecord):
-    """A record without undeclared fields."""
+    """A record that allows no undeclared fields."""
 
     __slots__ = ()
     is_open = False
@@ -108,7 +108,8 @@ def _attribute(key: str, default: Any) -> property:
 
 
 def _reader(kind: Any) -> Callable[[Any], Any] | None:
-    """Returns the function that makes the records inside a value of this type; None if it contains none."""
+    """Returns a function that converts the records inside a value of this type, or None if the type contains
+    no records."""
     if isinstance(kind, type) and issubclass(kind, TypedRecord):
         return kind.of
     arguments = get_args(kind)
@@ -123,7 +124,7 @@ def _reader(kind: Any) -> Callable[[Any], Any] | None:
 
 
 def schema(record: type[TypedRecord]) -> Schema:
-    """The JSON Schema document of a record."""
+    """Returns the JSON Schema document of a record."""
     title = record.kind().replace("_", " ").capitalize().replace("Sft", "SFT")
     return {"$schema": DIALECT, "title": title, **_object(record)}
 
@@ -141,7 +142,7 @@ def _object(record: type[TypedRecord], about: str = "") -> Schema:
 
 
 def _value(kind: Any, about: str = "") -> Schema:
-    """The schema of a value of a type, with its description."""
+    """Returns the schema of a type, with the description `about`."""
     if isinstance(kind, type) and issubclass(kind, TypedRecord):
         return _object(kind, about)
     told: Schema = {"description": about} if about else {}
@@ -164,7 +165,8 @@ def _value(kind: Any, about: str = "") -> Schema:
 
 
 def _union(parts: list[Schema]) -> Schema:
-    """The schema of a union. A union of one schema and null becomes that schema with null allowed."""
+    """Returns the schema of a union type. If the union is one type and None, the type's own schema is
+    extended to allow null."""
     *others, last = parts
     if last != {"type": "null"} or len(others) != 1:
         return {"oneOf": parts}

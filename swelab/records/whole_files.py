@@ -1,4 +1,4 @@
-"""Atomic writes: a file exists completely or not at all (temporary file in its folder, fsync, rename)."""
+"""Writes files atomically: a temporary file in the same folder, then fsync, then rename."""
 
 import fcntl
 import glob
@@ -12,8 +12,7 @@ from typing import IO, Any
 
 
 def share_with_group(folder: str | Path) -> None:
-    """If the group may write to `folder`, makes all files that this process creates from now on writable for
-    the group."""
+    """Sets the umask so that new files of this process are group-writable, if `folder` is group-writable."""
     try:
         shared = Path(folder).stat().st_mode & 0o020
     except OSError:
@@ -24,24 +23,26 @@ def share_with_group(folder: str | Path) -> None:
 
 @contextmanager
 def folder_for(path: Path) -> Iterator[Path]:
-    """Makes the folder `path` if needed. If the block fails, removes the new folders that are empty."""
+    """Creates the folder `path` if it does not exist. If the block fails, removes the new folders that are
+    empty."""
     made = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
     try:
         yield path
     except BaseException:
         for each in made:
-            with suppress(OSError):  # another process wrote into it
+            with suppress(OSError):  # not empty: another process wrote into it
                 each.rmdir()
         raise
 
 
 @contextmanager
 def atomic(path: str | Path, durable: bool = True) -> Iterator[IO[bytes]]:
-    """Yields a binary stream. Its content becomes `path` only if the block ends without an exception.
+    """Yields a binary stream. If the block ends without an exception, the written content becomes the file
+    `path`.
 
-    With several writers, the content of the last writer stays. Temporary files of killed writers are removed;
-    a live writer holds a lock on its file. Without `durable` the write does not wait for the disk; use this
+    With several writers, the last writer wins. Temporary files of killed writers are removed. A live writer
+    holds a lock on its temporary file. If `durable` is false, the write does not wait for the disk. Use this
     only if readers treat a damaged file as absent.
     """
     path = Path(path)
@@ -65,14 +66,14 @@ def atomic(path: str | Path, durable: bool = True) -> Iterator[IO[bytes]]:
 
 
 def _part(path: Path) -> tuple[int, str]:
-    """Opens and locks a new file in the folder of `path`; returns (descriptor, name)."""
+    """Creates and locks a temporary file in the folder of `path`. Returns (file descriptor, file name)."""
     while True:
         try:
             handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        except FileNotFoundError:  # another writer has failed and removed its empty folder
+        except FileNotFoundError:  # another writer failed and removed the empty folder
             path.parent.mkdir(parents=True, exist_ok=True)
             continue
-        with suppress(OSError):  # this file system has no locks
+        with suppress(OSError):  # the file system may not support locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         if os.path.exists(name):
             return handle, name
@@ -80,24 +81,24 @@ def _part(path: Path) -> tuple[int, str]:
 
 
 def write_bytes(path: str | Path, data: bytes, durable: bool = True) -> None:
-    """Writes `data` to `path`, atomically."""
+    """Writes `data` to `path` atomically."""
     with atomic(path, durable) as stream:
         stream.write(data)
 
 
 def write_json(path: str | Path, record: Any) -> None:
-    """Writes `record` as indented JSON, atomically."""
+    """Writes `record` as indented JSON atomically."""
     text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def line(record: Mapping[str, Any]) -> bytes:
-    """`record` as one line of JSON Lines. Lone surrogates become JSON escapes."""
+    """Returns `record` as one line of JSON Lines. Lone surrogates are written as JSON escapes."""
     return (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
 
 
 def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> int:
-    """Writes `records`, one per line, streaming and atomically; returns their number."""
+    """Streams `records` to a JSON Lines file, one per line and atomically. Returns the number of records."""
     count = 0
     with atomic(path) as stream:
         for record in records:

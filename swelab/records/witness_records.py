@@ -1,6 +1,7 @@
-"""Records of the witness: the parts cut from tests, and the values that patches emitted.
+"""Records of the witness: values that were removed from tests, and values that patches emit instead.
 
-Values are canonical plain data as `swelab.witness.inside.question_runtime` writes it: `["i", "5"]`.
+The values are plain data in the canonical form that `swelab.witness.inside.question_runtime` writes, such as
+`["i", "5"]`.
 """
 
 from typing import Any, Literal
@@ -12,7 +13,7 @@ Witnessed = Literal["witnessed", "weakly_witnessed", "not_witnessed", "contradic
 
 
 class Slot(ClosedRecord):
-    """An assertion: the number under which a question emits its operands, and what was cut from it."""
+    """An assertion of a test: its number in the witness question, and which of its operands were removed."""
 
     slot: Count = field("its number in the question")
     test: str = field("node id of its test function, without parameters")
@@ -25,7 +26,8 @@ class Slot(ClosedRecord):
 
 
 class WitnessManifest(ClosedRecord):
-    """The parts cut from the tests of a task. They stay on the host."""
+    """The values that were removed from a task's tests. They are kept on the host and never enter a
+    sandbox."""
 
     tests: dict[str, str] = field(
         "node id of each test that has a question form -> node id of its function, without parameters"
@@ -44,7 +46,7 @@ class WitnessManifest(ClosedRecord):
 
 
 class GoldValue(ClosedRecord):
-    """Value of the gold patch at one occurrence of an assertion, the same in each run."""
+    """The value that the gold patch gives at one occurrence of an assertion. It is the same in each run."""
 
     slot: Count = field("the assertion")
     at: Count = field("its occurrence in the test, from 1")
@@ -61,7 +63,7 @@ class GoldValue(ClosedRecord):
 
 
 class GoldTest(ClosedRecord):
-    """Values of the gold patch in one test."""
+    """The values that the gold patch gives in one test."""
 
     case: Count = field("the number of the test among those of its function")
     occurrences: list[GoldValue] = field("values that are the same in each gold run")
@@ -71,7 +73,7 @@ class GoldTest(ClosedRecord):
 
 
 class GoldValues(ClosedRecord):
-    """Values of the gold patch in the question of a task. They stay on the host."""
+    """The values that the gold patch gives in a task's witness questions. They are kept on the host."""
 
     tests: dict[str, GoldTest] = field("by node id")
     bits: float = field("sum over all tests", minimum=0)
@@ -79,7 +81,7 @@ class GoldValues(ClosedRecord):
 
 
 class TestTestimony(ClosedRecord):
-    """Verdict on one test from the run of a patch."""
+    """The witness verdict on one test, from a run of a patch."""
 
     __test__ = False
     standing: Standing = field(
@@ -93,7 +95,7 @@ class TestTestimony(ClosedRecord):
 
 
 class Testimony(ClosedRecord):
-    """Verdict on the tests of a task from the run of a patch."""
+    """The witness verdict on all tests of a task, from a run of a patch."""
 
     __test__ = False
     testimony: Witnessed = field(

@@ -1,6 +1,5 @@
-"""Reinforcement learning from test results.
+"""Reinforcement learning with rewards from test results.
 
-Some parts of the method need neither an engine nor our learner: advantages, token weights, samples, the
-context manager, process rewards, and the effect of failed rollouts. These modules do not import torch, so
-other engines import them unchanged.
+The modules for advantages, token weights, samples, the context manager, process rewards and failed rollouts
+do not import torch. So other training engines can import these modules unchanged.
 """

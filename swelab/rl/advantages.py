@@ -1,7 +1,7 @@
-"""Advantages: by how much each rollout of a group did better than the group. The policy is trained on them.
+"""Computes advantages: how much better each rollout's reward is than the baseline of its group.
 
-A group is several rollouts of one prompt. A reward of None leaves the group: it enters no baseline and its
-advantage is 0.
+The policy is trained on the advantages. A group consists of several rollouts of one prompt. A rollout whose
+reward is None is excluded: it does not count in the baseline, and its advantage is 0.
 """
 
 import math
@@ -15,10 +15,11 @@ Rewards = Sequence[float | None]
 
 
 def group_relative(rewards: Rewards, scaled: bool = True, epsilon: float = EPSILON) -> list[float]:
-    """GRPO: each reward less the group's mean, divided by its unbiased standard deviation if `scaled`.
+    """Returns GRPO advantages: each reward minus the group's mean.
 
-    Without the division, easy and hard prompts weigh the same for the same difference of rewards (Dr. GRPO).
-    A group of fewer than two rewards has nothing to compare: all 0. Sources: arXiv 2402.03300, 2503.20783.
+    scaled: also divides by the unbiased standard deviation. Without the division, easy and hard prompts have
+    the same weight for the same difference of rewards (Dr. GRPO). All advantages are 0 if fewer than two
+    rewards are known. Sources: arXiv 2402.03300, 2503.20783.
     """
     known = [reward for reward in rewards if reward is not None]
     if len(known) < 2:
@@ -28,7 +29,7 @@ def group_relative(rewards: Rewards, scaled: bool = True, epsilon: float = EPSIL
 
 
 def leave_one_out(rewards: Rewards) -> list[float]:
-    """RLOO: each reward minus the mean of the other rewards. Source: arXiv 2402.14740."""
+    """Returns RLOO advantages: each reward minus the mean of the other rewards. Source: arXiv 2402.14740."""
     known = [reward for reward in rewards if reward is not None]
     if len(known) < 2:
         return [0.0] * len(rewards)
@@ -36,11 +37,12 @@ def leave_one_out(rewards: Rewards) -> list[float]:
 
 
 def length_weighted(rewards: Rewards, lengths: Sequence[int]) -> list[float]:
-    """Each reward less the mean reward of a token: sum(reward x length) / sum(length).
+    """Returns each reward minus the mean reward per token, sum(reward x length) / sum(length).
 
-    So the advantages of a group's tokens sum to 0. A loss that is a mean over tokens needs this, because a
-    rollout's weight in it is its number of tokens. `lengths` are trained tokens, one number per rollout. A
-    group of fewer than two rewards, or one without tokens, is all 0. Source: prime-rl, pull request 3528.
+    lengths: number of trained tokens of each rollout. Summed over all tokens of the group, the advantages are
+    0. A loss that averages over tokens needs this, because a rollout's weight in such a loss is its number of
+    tokens. All advantages are 0 if fewer than two rewards are known, or if there are no tokens. Source:
+    prime-rl, pull request 3528.
     """
     pairs = [(reward, n) for reward, n in zip(rewards, lengths, strict=True) if reward is not None]
     tokens = sum(n for _, n in pairs)
@@ -55,17 +57,17 @@ def step_wise(
     coefficient: float = 1.0,
     epsilon: float = EPSILON,
 ) -> list[list[float]]:
-    """An advantage for each step, from the outcome of its rollout and a judge's score of the step.
+    """Returns an advantage for each step, from the rollout's outcome and a judge's score of the step.
 
-    `process[i][k]` is the judge's score of step k of rollout i, None if it has none: such a step counts as
-    average among the judged steps of the same number. A step's score is `outcome + coefficient x process`.
-    Steps of the same number are compared across the group: score less mean, divided by the population
-    standard deviation. A step that no other rollout of the group reached, or at which all scores are equal,
-    has advantage 0. Rollouts whose outcome is None have 0 at each step.
+    process: `process[i][k]` is the judge's score of step k of rollout i, or None. A step without a score gets
+    the mean score of the group's judged steps with the same number. The value of a step is `outcome +
+    coefficient x process`. Steps with the same number are compared across the group. The advantage is the
+    value minus the mean, divided by the population standard deviation. The advantage is 0 if no other rollout
+    reached the step, if all values are equal, or if the rollout's outcome is None.
 
-    Source: the estimator `step_wise` of OpenClaw-RL, without three of its faults: it reads process scores by
-    another index than it writes them, it ignores the coefficient, and it uses the raw score of a step that
-    only one rollout reached.
+    Source: OpenClaw-RL's estimator `step_wise`, with three faults corrected. That estimator reads process
+    scores at a different index than it writes them. It ignores the coefficient. It uses the raw score of a
+    step that only one rollout reached.
     """
     found = [[0.0] * len(steps) for steps in process]
     for number in range(max(map(len, process), default=0)):
@@ -88,7 +90,8 @@ def step_wise(
 
 
 def is_constant(rewards: Rewards) -> bool:
-    """Whether a group gives no signal: it has fewer than two known rewards, or all are equal."""
+    """Returns whether a group gives no training signal: fewer than two rewards are known, or all are
+    equal."""
     known = [reward for reward in rewards if reward is not None]
     return len(known) < 2 or math.isclose(min(known), max(known), abs_tol=1e-12)
 
@@ -98,11 +101,12 @@ def _less(rewards: Rewards, baseline: float, scale: float) -> list[float]:
 
 
 STEP_WISE = "step-wise"
-"""The name in recipes of the estimator that gives each step an advantage of its own."""
+"""Name that recipes use for the estimator that gives each step its own advantage."""
 OF_ROLLOUTS: dict[str, Callable[[Rewards, Sequence[int]], list[float]]] = {
     "grpo": lambda rewards, lengths: group_relative(rewards),
     "grpo-unscaled": lambda rewards, lengths: group_relative(rewards, scaled=False),
     "leave-one-out": lambda rewards, lengths: leave_one_out(rewards),
     "length-weighted": length_weighted,
 }
-"""Estimators that give each rollout a single advantage: name in recipes -> f(rewards, trained tokens)."""
+"""Maps each estimator's name in recipes to f(rewards, numbers of trained tokens), which returns one advantage
+per rollout."""

@@ -1,8 +1,8 @@
-"""Starts rollouts before their step requests them, but no further ahead than the steps allow.
+"""Starts rollouts before their training step requests them, up to a limit.
 
-Groups are trained in the order of their prompts. So when a group begins, we know which step will train it,
-and how old its weights will be by then. A rollout whose weights would be too old waits; no sampled rollout is
-thrown away.
+Groups are trained in the order of their prompts. So when a group starts, it is known which step will train
+it, and how old the sampling weights will be by then. A rollout whose weights would be too old is started
+later. No sampled rollout is discarded.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,10 @@ from swelab.rl.rollouts import RolledOut, RolloutRequest, StepJournal
 
 
 class Ahead:
-    """Groups of `samples` rollouts from the prompt `first` on, at most `workers` rollouts at once. folder:
-    holds the journals, one for every `per_file` prompts. roll_out: makes a rollout, or reads it from the
-    journal.
+    """Runs groups of `samples` rollouts, starting at prompt `first`, with at most `workers` rollouts at once.
+
+    folder: contains the journal files, one for every `per_file` prompts. roll_out: makes a rollout, or reads
+    it from the journal.
     """
 
     def __init__(
@@ -42,12 +43,12 @@ class Ahead:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
-        """Starts no more rollouts, and waits until the turns of running rollouts are in the journals."""
+        """Cancels rollouts that have not started, waits for the running rollouts, and closes the journals."""
         self._pool.shutdown(cancel_futures=True)
         self._close(self._next // self._per_file + 1)
 
     def allow(self, limit: int) -> None:
-        """Starts the groups of all prompts below `limit`, in their order."""
+        """Starts the rollouts of all prompts below `limit`, in order."""
         for number in range(self._next, limit):
             kept, task = self._journal(number), self._prompts.task(number)
             self._waiting[number] = [
@@ -57,11 +58,12 @@ class Ahead:
         self._next = max(self._next, limit)
 
     def take(self, number: int) -> list[RolledOut]:
-        """Waits for the rollouts of a started group and returns them. Raises a failed rollout's exception."""
+        """Waits for the rollouts of prompt `number` and returns them. Raises the exception of a failed
+        rollout."""
         return [each.result() for each in self._waiting.pop(number)]
 
     def done_before(self, number: int) -> None:
-        """Closes the journals of groups below `number`, which are not requested any more."""
+        """Closes the journal files that contain only prompts below `number`."""
         self._close(number // self._per_file)
 
     def _journal(self, number: int) -> StepJournal:

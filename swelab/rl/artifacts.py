@@ -1,7 +1,7 @@
-"""Writes the readable files of a training: a folder for each rollout, and the attempts of its validations.
+"""Writes files of a training run for people to read: a folder per rollout, and the validation attempts.
 
-The file names in a rollout's folder are those of the SWE-RL scripts (`traj.json` with `messages`,
-`step_debug` and `info`, `patch.diff`, `meta.json`). No file contains a gold patch.
+A rollout's folder contains `traj.json` (with `messages`, `step_debug` and `info`), `patch.diff` and
+`meta.json`, named as in the SWE-RL scripts. No file contains a gold patch.
 """
 
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from swelab.rollouts.command_steps import steps
 
 @dataclass(frozen=True)
 class Artifacts:
-    """Writes the rollouts of a run that its recipe's `rollouts.keep` selects, below `folder`."""
+    """Writes below `folder` the rollouts that the recipe's setting `rollouts.keep` selects."""
 
     folder: Path
     recipe: Rl
 
     def write(self, step: int, group: Group) -> None:
-        """Writes a folder, <instance>__g<group>__i<index>, for each selected rollout of a step's group."""
+        """Writes a folder <instance>__g<group>__i<index> for each selected rollout of `group`."""
         for place, (done, attempt) in enumerate(zip(group.rollouts, group.attempts, strict=True)):
             asked = done.request
             if asked.sample >= {"all": asked.sample + 1, "first": 1, "none": 0}[self.recipe.rollouts.keep]:
@@ -51,7 +51,8 @@ class Artifacts:
 
 
 def info(done: RolledOut, attempt: Attempt) -> Record:
-    """How a rollout ended, and its reward, which is null if infrastructure lost the rollout."""
+    """Returns how a rollout ended, and its reward. The reward is None if the rollout was lost to
+    infrastructure."""
     trajectory = done.trajectory
     return {
         "exit_status": trajectory["outcome"],
@@ -65,7 +66,7 @@ def info(done: RolledOut, attempt: Attempt) -> Record:
 
 
 def trajectory_of(done: RolledOut) -> Record:
-    """The conversation, and the result of each command."""
+    """Returns the conversation, and the result of each command."""
     messages = done.trajectory["messages"]
     return {
         "trajectory_format": done.trajectory.get("trajectory_format", ""),
@@ -75,9 +76,10 @@ def trajectory_of(done: RolledOut) -> Record:
 
 
 def validation_row(step: int, done: RolledOut, whole: bool) -> Record:
-    """A line of validation.jsonl: an attempt of one task by the weights after `step` steps.
+    """Returns a line of validation.jsonl: one attempt at a task with the weights after `step` steps.
 
-    whole: includes the conversation. `reward` is 1 for a resolved task, null if infrastructure lost it.
+    whole: whether to include the conversation. The reward is 1 for a resolved task, and None if the attempt
+    was lost to infrastructure.
     """
     found = {
         "step": step,

@@ -1,4 +1,4 @@
-"""Distributes a batch: assigns samples to forward passes, optimizer steps and ranks."""
+"""Divides a batch into optimizer steps, into forward passes, and among the ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from swelab.sft.train.grouping import deal, padded_tokens
 
 @dataclass(frozen=True)
 class TrainingSample:
-    """A sample with the advantage and the weight of each of its tokens.
+    """A sample with an advantage and a weight for each token.
 
-    Both are 0 if a token is not trained. A weight is the token's share in the loss of the whole batch
-    (`token_weights`). name: the name of the sample's rollout, for messages.
+    Both are 0 for tokens that are not trained. A token's weight is its share in the loss of the whole batch
+    (see `token_weights`). name: name of the sample's rollout, for messages.
     """
 
     sample: Sample
@@ -22,17 +22,19 @@ class TrainingSample:
 
 
 FILLER = TrainingSample(Sample([0, 0], [0, 0], [0.0, 0.0], [-1, -1]), (0.0, 0.0), (0.0, 0.0))
-"""A sample that trains nothing. All ranks make equally many passes; a rank that has no more samples runs
-this."""
+"""A sample without trained tokens. All ranks must make the same number of passes, so a rank without further
+samples runs FILLER."""
 
 Share = list[list[list[TrainingSample]]]
-"""A rank's share of a batch: optimizer steps > forward passes > samples."""
+"""A rank's share of a batch: a list of optimizer steps, each a list of forward passes, each a list of
+samples."""
 
 
 def passes(lengths: Sequence[int], batch_tokens: int, ranks: int = 1) -> list[list[list[int]]]:
     """Returns for each rank the row numbers of each forward pass, with little padding and balanced work.
 
-    Numbers from len(lengths) on are fillers: all ranks make as many passes, each with at least one row.
+    All ranks make the same number of passes, each with at least one row. Row numbers from len(lengths) on
+    stand for `FILLER`.
     """
     rows = -len(lengths) % ranks + len(lengths)
     sizes = [*lengths, *[len(FILLER.sample.ids)] * (rows - len(lengths))]
@@ -43,7 +45,7 @@ def passes(lengths: Sequence[int], batch_tokens: int, ranks: int = 1) -> list[li
 def shares(
     batch: Sequence[TrainingSample], minibatches: int, batch_tokens: int, ranks: int = 1
 ) -> list[Share]:
-    """Returns each rank's share of a batch; a share has no steps if nothing is trained."""
+    """Returns each rank's share of a batch. Every share is empty if the batch has no trained token."""
     trained = [each for each in batch if each.sample.trained]
     found: list[Share] = [[] for _ in range(ranks)]
     for part in range(min(minibatches, len(trained))):

@@ -1,8 +1,8 @@
-"""Shortens a long history for the policy: its first turns, its last turns, and a line for the rest.
+"""Shortens a long conversation for the policy: keeps the first and last turns, and one line for the rest.
 
-Counts only tokens, so that it works on exactly the ids that an engine saw. Source of the idea and of its
-numbers: OpenClaw-RL's context manager (head 30 %, tail 70 %). It differs in three ways: the newest turn is
-never hidden, one end may use budget that the other leaves, and the chosen turns always fit.
+Only token counts are used, so this works on exactly the token ids that an engine saw. The idea and the shares
+(head 30 %, tail 70 %) are from OpenClaw-RL's context manager. Three things differ. The newest turn is always
+shown. Either end may use budget that the other end leaves. The chosen turns always fit.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ PLACEHOLDER = "[... {n} turn(s) of interaction history omitted due to context wi
 
 @dataclass(frozen=True)
 class TurnWindow:
-    """Turns [0, head) and [tail, all) are shown; `size` is the number of tokens that are shown."""
+    """The turns to show: [0, head) and [tail, all). size: number of tokens that are shown."""
 
     head: int
     tail: int
@@ -28,7 +28,8 @@ class TurnWindow:
 
 
 def placeholder(omitted: int) -> str:
-    """The line that replaces `omitted` turns; it is put at the end of the user's message before them."""
+    """Returns the line that replaces `omitted` turns. It is appended to the user message before the omitted
+    turns."""
     return PLACEHOLDER.format(n=omitted)
 
 
@@ -39,12 +40,13 @@ def select_turns(
     placeholder_tokens: Callable[[int], int],
     head_share: float = HEAD_SHARE,
 ) -> TurnWindow | None:
-    """The turns to show within `budget` tokens; None if not even the newest turn fits.
+    """Returns the turns to show within `budget` tokens, or None if not even the newest turn fits.
 
-    `turns` holds the tokens of each turn (an answer and its results), oldest first; `fixed` is the number of
-    tokens of the system's and the first user's message; `placeholder_tokens(n)` returns the tokens of the
-    line for n omitted turns. Only whole turns are shown. First the head takes turns that fit into its share.
-    Then the tail takes turns that fit into the rest, and the head may use what the tail leaves.
+    turns: number of tokens of each turn (an answer and its results), oldest first. fixed: number of tokens of
+    the system message and the first user message. placeholder_tokens: returns the number of tokens of the
+    line for n omitted turns. Only whole turns are shown. First, the head takes the oldest turns that fit into
+    its share. Then the tail takes the newest turns that fit into the rest. Last, the head takes further turns
+    that fit into what the tail leaves.
     """
     everything = fixed + sum(turns)
     if everything <= budget:

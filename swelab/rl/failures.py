@@ -1,11 +1,11 @@
-"""Effect on training of a rollout that did not end well: three switches, set by how it ended.
+"""Decides how a rollout that did not end well affects training, by three switches for each kind of end.
 
-* mask: its tokens are not trained;
-* leave_baseline: its reward enters no mean and no deviation of its group;
-* drop_group: its whole group is not trained.
+* mask: the rollout's tokens are not trained;
+* leave_baseline: the rollout's reward is excluded from the mean and deviation of its group;
+* drop_group: the rollout's whole group is not trained.
 
-A rollout that infrastructure lost is always masked and in no baseline. It drops its group only if the recipe
-lists its end under drop_group, because a dead sandbox gives no information about the policy.
+A rollout that was lost to infrastructure is always masked and excluded from the baseline. It drops its group
+only if the recipe lists its end under drop_group, because a dead sandbox says nothing about the policy.
 """
 
 from collections import Counter
@@ -19,10 +19,8 @@ from swelab.rl.advantages import is_constant
 
 @dataclass(frozen=True)
 class Attempt:
-    """Facts about a rollout when its group is complete. `reward` is None if nothing could be graded.
-
-    `trained_tokens` is the number of tokens that the policy sampled and that may be trained.
-    """
+    """Facts about a rollout in a complete group. reward: None if nothing could be graded. trained_tokens:
+    number of tokens that the policy sampled and that may be trained."""
 
     end: RolloutEnd
     grade: GradeEnd | None
@@ -31,17 +29,17 @@ class Attempt:
 
     @property
     def lost(self) -> bool:
-        """Whether infrastructure failed: the sandbox, the model's server, or the grader's sandbox."""
+        """Whether the sandbox, the model's server or the grader's sandbox failed."""
         return self.end in LOST_ROLLOUTS or self.grade is None or self.grade in LOST_GRADES
 
 
 @dataclass(frozen=True)
 class Treated:
-    """The result of the switches for a group.
+    """The result of applying the switches to a group.
 
-    rewards: None for each rollout that has left the baseline. trained: whether each rollout is trained.
-    dropped: why the whole group is not trained, or "". untrained: for each rollout, why it is not trained
-    even if its group is, or "".
+    rewards: the reward of each rollout, None if it is excluded from the baseline. trained: whether each
+    rollout is trained. dropped: why the whole group is not trained, or "". untrained: for each rollout, why
+    it is not trained even if its group is, or "".
     """
 
     rewards: list[float | None]
@@ -50,14 +48,14 @@ class Treated:
     untrained: tuple[str, ...] = ()
 
     def reason(self, place: int) -> str:
-        """Why the rollout at `place` of the group is not trained: its own reason, or the reason of its group;
-        "" if it is trained."""
+        """Returns why the rollout at `place` of the group is not trained, or "" if it is trained. The
+        rollout's own reason comes before the reason of its group."""
         own = self.untrained[place] if self.untrained else ""
         return own or (f"group: {self.dropped}" if self.dropped else "")
 
 
 def treat(group: Sequence[Attempt], failures: Failures, keep_constant: bool = False) -> Treated:
-    """Applies the switches to a group. A constant group is dropped unless `keep_constant`."""
+    """Applies the switches to a group. A group with constant rewards is dropped unless `keep_constant`."""
     away, masked = set(failures.leave_baseline), {*failures.mask, *failures.leave_baseline}
     rewards: list[float | None] = []
     untrained: list[str] = []
@@ -76,8 +74,8 @@ def treat(group: Sequence[Attempt], failures: Failures, keep_constant: bool = Fa
 
 
 def _untrained(attempt: Attempt, switched: Sequence[str]) -> str:
-    """Why a rollout is not trained, as far as it depends on the rollout only, or "". switched: ends of
-    rollouts that the recipe masks."""
+    """Returns why a rollout is not trained, whatever its group, or "". switched: ends of this rollout that
+    the recipe masks."""
     if attempt.lost:
         return "infrastructure"
     return switched[0] if switched else "" if attempt.trained_tokens else "no token sampled"
@@ -85,7 +83,7 @@ def _untrained(attempt: Attempt, switched: Sequence[str]) -> str:
 
 @dataclass
 class Tally:
-    """Counts a step's rollouts and groups, so that everything left out appears in a number."""
+    """Counts a step's rollouts and groups, including all that were excluded."""
 
     groups: int = 0
     dropped: Counter[str] = field(default_factory=Counter)

@@ -1,5 +1,4 @@
-"""Measures the share of a step's time during which the learner, the engine and the rollout places were
-idle."""
+"""Measures the share of a step's time in which the learner, the engine and the rollout slots were idle."""
 
 import threading
 import time
@@ -8,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Busy:
-    """Measures how long threads do work of one kind, which may overlap. Thread-safe."""
+    """Measures how long threads are busy with one kind of work. Pieces of work may overlap. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -17,7 +16,7 @@ class Busy:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Counts one piece of work as running during the block."""
+        """Counts one piece of work as running within the block."""
         self._change(1)
         try:
             yield
@@ -25,8 +24,8 @@ class Busy:
             self._change(-1)
 
     def read(self) -> tuple[float, float]:
-        """Returns (seconds with any work running, sum of the seconds of all pieces) since this object was
-        made."""
+        """Returns two durations since this object was made: seconds with any work running, and seconds summed
+        over all pieces of work."""
         with self._lock:
             self._count()
             return self._any, self._sum
@@ -44,7 +43,7 @@ class Busy:
 
 
 class StepClock:
-    """Measures one step, and the idle shares during it. workers: number of places for rollouts."""
+    """Measures one step's duration and idle shares. workers: number of slots for concurrent rollouts."""
 
     def __init__(self, places: Busy, engine: Busy | None, workers: int):
         self._places, self._engine, self._workers = places, engine, workers
@@ -52,16 +51,14 @@ class StepClock:
         self._began = time.monotonic()
 
     def seconds(self) -> float:
-        """Seconds since the step began."""
+        """Returns the seconds since the step began."""
         return time.monotonic() - self._began
 
     def idle(self, trained: float, published: float) -> dict[str, float]:
-        """Idle shares of the step, 0..1: of the learner, the engine and the places.
+        """Returns the idle shares (0..1) of the learner, the engine and the rollout slots during the step.
 
-        The engine's share is left out when other processes use the engine too.
-
-        trained: seconds that the learner worked. published: seconds that the servers took to load new weights
-        before the step.
+        The engine's share is omitted if other processes use the engine too. trained: seconds that the learner
+        worked. published: seconds that the servers took to load new weights before the step.
         """
         whole = max(self.seconds() + published, 1e-9)
         occupied = self._places.read()[1] - self._before[0]

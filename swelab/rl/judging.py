@@ -1,8 +1,8 @@
-"""Votes of a judge on the steps of rollouts, requested while the rollouts run.
+"""Asks a judge for votes on the steps of rollouts, while the rollouts run.
 
-A vote that the judge's service loses, or that is neither +1 nor -1, is counted but not used: the step's score
-is the mean of the other votes. Paid votes are kept until the rollout is in the journal, so that no vote is
-paid for twice.
+A vote is counted but not used if the judge's service loses it, or if it is neither +1 nor -1. The step's
+score is the mean of the other votes. Paid votes are stored until the rollout is in the journal, so that no
+vote is paid for twice.
 """
 
 from collections import Counter
@@ -23,19 +23,19 @@ from swelab.records.task_records import Task
 from swelab.rl.process_reward import Step, judge_messages, read_vote
 
 Votes = tuple[tuple[int | None, ...], ...]
-"""For each step of a rollout, the value of each vote: +1, -1, or None if it has no value."""
+"""The votes on each step of a rollout. A vote is +1 or -1, or None if the judge gave no readable vote."""
 
 
 class Judge:
-    """Gives `votes` votes on each step, with at most `workers` requests at once."""
+    """A judge that gives `votes` votes on each step, with at most `workers` requests at once."""
 
     def __init__(self, model_for: ModelFor, paid: PaidRun, votes: int, workers: int):
         self.votes, self.pool = votes, ThreadPoolExecutor(workers)
         self._model_for, self._paid, self._one, self._used = model_for, paid, Lock(), Counter[str]()
 
     def vote(self, key: str, messages: list[dict[str, str]]) -> int | None:
-        """Requests one vote. `key` names it, and is the same after a kill. Raises ServingError, InputError,
-        BudgetSpent."""
+        """Requests one vote. key: names the vote, and is the same after a kill. Raises ServingError,
+        InputError, BudgetSpent."""
         try:
             with closing(cast(Any, self._model_for(Task.of({"instance_id": key})))) as model:
                 told = model.query(messages)
@@ -53,21 +53,21 @@ class Judge:
             self._used.update(counts)
 
     def spent(self) -> dict[str, float]:
-        """Returns the judge's use since the last call of this method: calls, lost and unreadable calls,
-        tokens, dollars."""
+        """Returns the usage since the last call of this method: calls, lost and unreadable calls, tokens,
+        dollars."""
         with self._one:
             used, self._used = self._used, Counter()
         dollars = used.pop("nanodollars", 0) / 1e9
         return {**used, "dollars": dollars} if used else {}
 
     def forget(self, keys: Sequence[str]) -> None:
-        """Discards the stored answers of these votes, because the rollout's record now holds them."""
+        """Discards the stored answers of these votes, because the rollout's record now contains the votes."""
         for key in keys:
             self._paid.discard(key)
 
 
 class RolloutVotes:
-    """The votes on one rollout, which is called `name`."""
+    """The judge's votes on the rollout `name`."""
 
     def __init__(self, judge: Judge, name: str, issue: str):
         self.judge, self.name, self.issue = judge, name, issue
@@ -75,12 +75,12 @@ class RolloutVotes:
         self._votes: list[list[Future[int | None]]] = []
 
     def begin(self) -> "RolloutVotes":
-        """Starts the votes of a rollout, or starts them again after infrastructure lost the rollout."""
+        """Starts the votes of a rollout. Starts them again after the rollout was lost to infrastructure."""
         self._votes.clear()
         return self
 
     def ask_votes(self, messages: Sequence[Record]) -> None:
-        """Requests votes on new steps that have a result. messages: all of the rollout so far."""
+        """Requests votes on new steps that have a result. messages: all messages of the rollout so far."""
         steps = steps_of(messages)
         for number in range(len(self._votes), len(steps)):
             question = judge_messages(self.issue, steps, number)
@@ -94,13 +94,12 @@ class RolloutVotes:
         return tuple(tuple(each.result() for each in step) for step in self._votes)
 
     def forget(self) -> None:
-        """Discards the stored answers; call it once the rollout is in the journal."""
+        """Discards the stored votes. Call this after the rollout was written to the journal."""
         self.judge.forget(self._keys)
 
 
 def steps_of(messages: Sequence[Record]) -> list[Step]:
-    """The steps of a conversation that have a result: all answers of the policy, without a last answer that
-    has none."""
+    """Returns the steps of a conversation that have a result. A last answer without a result is excluded."""
     found = list[Step]()
     for message, after in zip(messages, messages[1:], strict=False):
         if message["role"] != "assistant":
@@ -113,10 +112,8 @@ def steps_of(messages: Sequence[Record]) -> list[Step]:
 
 @contextmanager
 def open_judge(policy: Policy, name: str, votes: int, workers: int, folder: Path) -> Iterator[Judge]:
-    """Opens a judge, served here or hosted, until the block ends.
-
-    folder: for its server's log and the journal of paid calls. Raises InputError, ServingError, BudgetSpent.
-    """
+    """Opens a judge until the block ends. It is served here or hosted. folder: folder for the server's log
+    and the journal of paid calls. Raises InputError, ServingError, BudgetSpent."""
     paid = PaidRun(folder / "judge", lambda task: task.instance_id)
     with open_policy(policy, name, WHOLE, folder / "judge.log", paid) as model_for:
         judge = Judge(model_for, paid, votes, workers)

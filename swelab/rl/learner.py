@@ -1,8 +1,8 @@
-"""The policy that is trained: optimizer steps on what it sampled, and its checkpoint.
+"""Trains a policy by optimizer steps on its samples, and saves its checkpoints.
 
-Weights are read and written in Hugging Face layout. On several ranks each process has its own `Learner`,
-which holds its share of weights and optimizer state; `ranked_learner` starts the processes and divides the
-batches.
+Weights are read and written in Hugging Face layout. With several ranks, each process has its own `Learner`,
+which holds its share of the weights and of the optimizer state. `ranked_learner` starts the processes and
+divides the batches.
 """
 
 import os
@@ -39,27 +39,25 @@ DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 
 class Trainee(Protocol):
-    """A policy in training, in this process or in several."""
+    """A policy in training, in one process or in several."""
 
     def train(self, batch: Sequence[TrainingSample]) -> dict[str, float]:
-        """Trains one batch in `minibatches` optimizer steps; returns its figures. Raises NotFinite."""
+        """Trains one batch in `minibatches` optimizer steps, and returns the figures. Raises NotFinite."""
 
     def save(self, folder: Path) -> None:
-        """Writes a checkpoint in Hugging Face layout, and the state for resuming. A kill leaves no partial
+        """Writes a checkpoint in Hugging Face layout, with the state for resuming. A kill leaves no partial
         checkpoint."""
 
     def resume(self, folder: Path) -> None:
-        """Loads the optimizer's state of a checkpoint whose weights are loaded already. Raises InputError."""
+        """Loads the optimizer state of a checkpoint whose weights are already loaded. Raises InputError."""
 
     def peak_mib(self) -> float:
-        """Peak memory of one process of the trainee in MiB: tensors on the GPU, or all memory on a CPU."""
+        """Returns the peak memory of one process in MiB: tensors on a GPU, or all memory on a CPU."""
 
 
 class Learner:
-    """A policy, its optimizer, and for a divergence from the start a copy of the starting policy.
-
-    mesh: the ranks that share the weights, this process among them; None if there is only one process.
-    """
+    """A policy and its optimizer, and a copy of the starting policy if the loss includes the divergence from
+    it. mesh: the ranks that share the weights, including this process, or None with a single process."""
 
     def __init__(
         self,
@@ -69,7 +67,8 @@ class Learner:
         start: Path | None = None,
         mesh: DeviceMesh | None = None,
     ):
-        """Raises InputError when `checkpoint`, or `start` for the divergence, cannot be loaded."""
+        """Loads the weights. Raises InputError if `checkpoint`, or `start` for the divergence, cannot be
+        loaded."""
         self.settings, self.method = recipe.train, recipe.method
         self.device, self.mesh, self.steps = device, mesh, 0
         dtype, temperature = DTYPES[dtype_of(recipe.train)], recipe.rollouts.temperature
@@ -90,8 +89,7 @@ class Learner:
         self.optimizer = torch.optim.AdamW(groups, lr=self.settings.lr, betas=(first, second))
 
     def logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Returns the log-probability of each trained id, after temperature; 0.0 elsewhere. Same shapes as
-        ids."""
+        """Returns the log-probability of each trained id at the sampling temperature. Other ids get 0.0."""
         found: list[list[float]] = [[] for _ in samples]
         for rows in passes([len(sample.ids) for sample in samples], self.settings.batch_tokens)[0]:
             scored = self._scored([samples[row] for row in rows])
@@ -100,12 +98,12 @@ class Learner:
         return found
 
     def train(self, batch: Sequence[TrainingSample]) -> dict[str, float]:
-        """See `Trainee`. NotFinite names the samples; the failed step then leaves the weights unchanged."""
+        """See `Trainee`. NotFinite names the samples. The failed step then leaves the weights unchanged."""
         (mine,) = shares(batch, self.settings.minibatches, self.settings.batch_tokens)
         return self.train_share(mine)
 
     def train_share(self, share: Share) -> dict[str, float]:
-        """Trains this rank's share of a batch; returns figures of the whole batch. Raises NotFinite."""
+        """Trains this rank's share of a batch, and returns figures of the whole batch. Raises NotFinite."""
         if not share:
             return {"tokens": 0.0}
         old: list[list[Tensor | None]] = [[None] * len(step) for step in share]
@@ -142,12 +140,12 @@ class Learner:
         return {"loss": sum(each for each, *_ in every), "grad_norm": norm.item(), "lr": rate}
 
     def _norm(self, most: float) -> Tensor:
-        """Clips the gradient of all weights on all ranks to norm `most`; returns the norm before."""
+        """Clips the gradient of all weights on all ranks to norm `most`. Returns the norm before clipping."""
         norm: Tensor = whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), most))
         return norm
 
     def _culprit(self, step: list[list[TrainingSample]], old: list[Tensor | None]) -> str:
-        """Describes the first forward pass whose gradient is not finite."""
+        """Returns a description of the first forward pass whose gradient is not finite."""
         for number, (rows, known) in enumerate(zip(step, old, strict=True), 1):
             self.optimizer.zero_grad(set_to_none=True)
             self._losses(rows, known, Sums()).sum().backward()
@@ -157,7 +155,7 @@ class Learner:
         return f"the sum of {len(step)} micro-batches, none of them alone"
 
     def _gathered(self, values: Any) -> list[Any]:
-        """Gathers one value of each rank, in the order of ranks."""
+        """Gathers one value from each rank, in the order of ranks."""
         if self.mesh is None:
             return [values]
         found: list[Any] = [None] * self.mesh.size()
@@ -165,16 +163,14 @@ class Learner:
         return found
 
     def _scored(self, samples: Sequence[Sample]) -> Tensor:
-        """Log-probabilities under the present weights, without gradient. [rows, tokens]"""
+        """Returns log-probabilities under the current weights, without gradient. [rows, tokens]"""
         with torch.no_grad():
             scored: Tensor = self.policy(*padded(samples, self.device))[0]
         return scored
 
     def _losses(self, batch: list[TrainingSample], old: Tensor | None, sums: Sums) -> Tensor:
-        """Returns each sample's share of the batch's loss, with gradients. [rows]
-
-        The share is NaN if a log-probability of the engine is not finite.
-        """
+        """Returns each sample's share of the batch's loss, with gradients. [rows] The share is NaN if one of
+        the engine's log-probabilities is not finite."""
         ids, mask = padded([each.sample for each in batch], self.device)
         logprobs, entropy = self.policy(ids, mask)
         width = ids.shape[1]
@@ -207,7 +203,7 @@ class Learner:
         return (losses * weights).sum(-1) * self.settings.minibatches * known
 
     def save(self, folder: Path) -> None:
-        """See `Trainee`. Each rank calls it; the first rank writes."""
+        """See `Trainee`. Every rank must call this. Only the first rank writes."""
         first = self.mesh is None or self.mesh.get_rank() == 0
         weights = None if self.mesh is None else whole(dict(self.model.named_parameters()), first)
         state = {
@@ -223,11 +219,11 @@ class Learner:
             write_state(staged, state)
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(staged, folder)
-        self._files = folder  # the checkpoint from which the run went on is removed in time
+        self._files = folder  # the checkpoint from which the run resumed will be removed
         self._gathered(None)
 
     def resume(self, folder: Path) -> None:
-        """See `Trainee`. The run that saved the state may have had another number of ranks."""
+        """See `Trainee`. The saved state may come from a run with a different number of ranks."""
         self.steps = read_state(folder, self.optimizer, self.device)
 
     def peak_mib(self) -> float:
@@ -236,12 +232,12 @@ class Learner:
 
 
 def broken(losses: Tensor, rows: Sequence[TrainingSample], place: str) -> str:
-    """Names the rows whose losses are not finite after a forward pass; "" if all are finite. losses:
+    """Returns a message with the rows whose losses are not finite, or "" if all are finite. losses:
     [rows]."""
     wrong = [row for row, good in zip(rows, torch.isfinite(losses).tolist(), strict=True) if not good]
     return f"the loss of {names(wrong)} is no number, in {place} ({names(rows)})" if wrong else ""
 
 
 def names(rows: Sequence[TrainingSample]) -> str:
-    """The names of the samples' rollouts, each once."""
+    """Returns the names of the samples' rollouts, each once."""
     return ", ".join(dict.fromkeys(each.name for each in rows if each.name))

@@ -1,4 +1,5 @@
-"""The state that training needs to resume, besides the weights. It does not depend on the number of ranks."""
+"""Saves and loads the state that resuming needs besides the weights. It does not depend on the number of
+ranks."""
 
 import pickle
 from pathlib import Path
@@ -13,10 +14,8 @@ STATE = "learner.pt"
 
 
 def whole(value: Any, everywhere: bool = True) -> Any:
-    """Gathers each sharded tensor in a value, also within dicts and lists; all ranks must call it.
-
-    everywhere: whether this rank keeps the tensors; they are None on a rank that does not.
-    """
+    """Gathers each sharded tensor in a value, also within dicts and lists. All ranks must call this.
+    everywhere: whether this rank keeps the gathered tensors. Otherwise they are replaced by None."""
     if isinstance(value, dict):
         return {key: whole(each, everywhere) for key, each in value.items()}
     if isinstance(value, list):
@@ -28,15 +27,13 @@ def whole(value: Any, everywhere: bool = True) -> Any:
 
 
 def write_state(folder: Path, state: dict[str, Any]) -> None:
-    """Writes optimizer, number of steps and random generator into a checkpoint."""
+    """Writes the optimizer state, the number of steps and the random state into a checkpoint."""
     torch.save(state, folder / STATE)
 
 
 def read_state(folder: Path, optimizer: torch.optim.Optimizer, device: str) -> int:
-    """Loads a checkpoint's optimizer state, and returns its number of steps.
-
-    A rank loads its share of the state for weights that ranks share. Raises InputError.
-    """
+    """Loads a checkpoint's optimizer state, and returns its number of steps. If ranks share the weights, each
+    rank loads its share of the state. Raises InputError."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     try:
         shared = any(isinstance(weight, DTensor) for weight in weights)
@@ -60,7 +57,8 @@ _UNREADABLE = (OSError, RuntimeError, ValueError, LookupError, EOFError, TypeErr
 
 
 def _share(value: Any, weight: DTensor) -> Any:
-    """This rank's shard of a tensor with the shape of its weight; any other value unchanged."""
+    """Returns this rank's shard of a tensor that has the shape of its weight. Returns any other value
+    unchanged."""
     if not isinstance(value, torch.Tensor) or value.shape != weight.shape:
         return value
     return distribute_tensor(

@@ -1,7 +1,7 @@
-"""The training loop: makes groups of rollouts and their advantages, trains a batch, publishes new weights.
+"""The training loop: makes groups of rollouts, computes advantages, trains a batch and publishes new weights.
 
-A step is finished when its checkpoint has its final name. After a kill before that, the step is repeated from
-its journal, and no sampled turn is sampled again.
+A step is finished when its checkpoint has its final name. After an earlier kill, the step is repeated from
+its journal, and no turn is sampled again.
 """
 
 import shutil
@@ -27,10 +27,11 @@ from swelab.rl.validating import Validation, Validations
 
 
 class Training:
-    """A training run in a folder of its own.
+    """A training run in its own folder.
 
-    learner: opens the learner on a checkpoint. publish: makes all servers load other weights. place: where
-    rollouts are made. engine: measures when the policy generates, if this process calls the policy.
+    learner: opens the learner on a checkpoint. publish: makes all servers load new weights. place: makes the
+    rollouts. keep: is called with each step's number and groups. engine: measures when the policy generates,
+    if this process calls the policy.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Training:
         self._validations = Validations(folder, validation, self.steps, self.rollouts.at_once, seen)
 
     def run(self) -> Path:
-        """Runs all steps that are left, and returns the last checkpoint. Raises NotFinite, InputError,
+        """Runs all remaining steps, and returns the last checkpoint. Raises NotFinite, InputError,
         ServingError."""
         done = self._finished()
         found = self.checkpoint(done) if done else self.start
@@ -93,7 +94,7 @@ class Training:
         self._reports.begin(self.steps, done, rollouts, done * each + seen * self._validated)
 
     def _publish(self, checkpoint: Path, number: int) -> float:
-        """Makes the servers load the weights after `number` steps; returns the seconds that this took."""
+        """Makes the servers load the weights after `number` steps. Returns the seconds that this took."""
         began = time.monotonic()
         self.publish(Weights(checkpoint, str(number)))
         return time.monotonic() - began
@@ -110,7 +111,7 @@ class Training:
             self._write_metrics(steps)
 
     def checkpoint(self, steps: int) -> Path:
-        """The path of the checkpoint after so many steps."""
+        """Returns the path of the checkpoint after `steps` steps."""
         return self.folder / f"checkpoint-{steps:05d}"
 
     def _finished(self) -> int:
@@ -118,10 +119,8 @@ class Training:
         return max((int(name.removeprefix("checkpoint-")) for name in names), default=0)
 
     def _step(self, number: int, learner: Trainee, ahead: Ahead, first: int, published: float) -> int:
-        """Trains on the groups from the prompt `first` on; returns the first prompt of the next step.
-
-        published: seconds that the servers took to get the weights of this step.
-        """
+        """Trains on the groups from the prompt `first` on, and returns the first prompt of the next step.
+        published: seconds that the servers took to load the weights of this step."""
         clock = StepClock(self._places, self._engine, self.rollouts.at_once)
         groups, last = self._groups(first, ahead, min(self.rollouts.ahead, self.steps - number - 1))
         ahead.done_before(last)
@@ -154,10 +153,8 @@ class Training:
         return last
 
     def _groups(self, first: int, ahead: Ahead, later: int) -> tuple[list[Group], int]:
-        """Returns the groups of a step, and the first prompt of the next step.
-
-        Meanwhile the groups of `later` further steps may run with the present weights.
-        """
+        """Returns the groups of a step, and the first prompt of the next step. Meanwhile, the groups of the
+        next `later` steps may already run with the current weights."""
         found: list[Group] = []
         number, wanted = first, self.rollouts.prompts
         most = first + self.rollouts.prompts + self.recipe.method.refill
@@ -174,7 +171,7 @@ class Training:
         return self.folder / f"step-{steps:05d}.json"
 
     def _write_metrics(self, steps: int) -> None:
-        """Writes one line for each step. There is a line 0 if the starting weights were validated."""
+        """Writes one line for each step. Line 0 exists if the starting weights were validated."""
         lines = (
             {"step": number}
             | (read_json(self._facts(number))["metrics"] if number else {})
@@ -184,13 +181,14 @@ class Training:
         write_jsonl(self.folder / "metrics.jsonl", (line for line in lines if len(line) > 1))
 
     def _prune(self, steps: int) -> None:
-        """Removes old checkpoints, but never the newest two: servers may still load the older of them."""
+        """Removes old checkpoints, except the newest two: servers may still load the older one."""
         for old in range(1, steps - max(2, self.recipe.train.keep_checkpoints) + 1):
             shutil.rmtree(self.checkpoint(old), ignore_errors=True)
 
 
 def batch_of(groups: Sequence[Group], recipe: Rl) -> list[TrainingSample]:
-    """The batch of a step: each sampled token of each trained rollout once, with its advantage and weight."""
+    """Returns a step's batch. It contains each sampled token of each trained rollout once, with advantage and
+    weight."""
     method = recipe.method
     made = [
         (sample, advantages, rollout.request.name, index)

@@ -1,9 +1,9 @@
-"""Losses of policy gradients for each token, in their reference form.
+"""Policy-gradient losses for each token, as reference implementations.
 
-Tensors have the shape [..., tokens] and hold natural logarithms of probabilities: `logprobs` of the policy
-that is trained (with gradient), `old` of the policy before this batch, computed by the trainer; `engine` of
-the same tokens, computed by the inference engine that sampled them. `mask` is True for trained tokens. A loss
-is 0 elsewhere. `token_weights` has the weights of the tokens in the loss of a batch.
+Tensors have the shape [..., tokens]. Three of them are natural logarithms of token probabilities. `logprobs`
+comes from the policy in training (with gradient). `old` comes from the policy before this batch, computed by
+the trainer. `engine` comes from the inference engine that sampled the tokens. `mask` is True for trained
+tokens. A loss is 0 elsewhere. `token_weights` computes the tokens' weights in the loss of a batch.
 """
 
 import torch
@@ -15,10 +15,11 @@ from swelab.configs.kinds.rl import Method, Mismatch
 def clipped(
     logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, method: Method
 ) -> tuple[Tensor, Tensor]:
-    """PPO's clipped loss of each token, and a mask (bool) of the tokens whose gradient a bound cut off.
+    """Returns PPO's clipped loss of each token, and a bool mask of the tokens whose gradient was clipped
+    away.
 
-    `clip_low` and `clip_high` differ since DAPO (arXiv 2503.14476); `dual_clip` is c of arXiv 1912.09729: a
-    token of negative advantage costs at most c x |advantage|.
+    `clip_low` and `clip_high` may differ, as in DAPO (arXiv 2503.14476). `dual_clip` is c of arXiv
+    1912.09729: the loss of a token with negative advantage is at most c x |advantage|.
     """
     return _bounded(_ratio(logprobs, old, mask), advantages, mask, method)
 
@@ -26,10 +27,11 @@ def clipped(
 def gspo(
     logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, method: Method
 ) -> tuple[Tensor, Tensor]:
-    """GSPO: as `clipped`, with one ratio per sequence, the geometric mean of its tokens' ratios.
+    """Returns GSPO's loss: like `clipped`, but with one ratio per sequence, the geometric mean of its tokens'
+    ratios.
 
-    Each token has the value of the sequence's ratio, and the gradient of its own log-probability, so that a
-    mean over the tokens has the gradient of the sequence's ratio. Source: arXiv 2507.18071, section 4.3.
+    Each token has the value of the sequence's ratio, but the gradient of its own log-probability. So a mean
+    over the tokens has the gradient of the sequence's ratio. Source: arXiv 2507.18071, section 4.3.
     """
     difference = torch.where(mask, logprobs - old, 0.0)
     count = mask.sum(-1, keepdim=True).clamp(min=1)
@@ -41,10 +43,8 @@ def gspo(
 def cispo(
     logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, method: Method
 ) -> tuple[Tensor, Tensor]:
-    """CISPO: the clipped ratio weighs the gradient of each token and cuts none off. Source: arXiv 2506.13585.
-
-    The second result (bool) marks tokens with a clipped ratio.
-    """
+    """Returns CISPO's loss: each token's gradient is weighted by the clipped ratio, and never cut off. The
+    second result is a bool mask of the tokens with a clipped ratio. Source: arXiv 2506.13585."""
     ratio = _ratio(logprobs, old, mask).detach()
     weight = ratio.clamp(1 - method.clip_low, 1 + method.clip_high)
     loss = torch.where(mask, -weight * advantages * logprobs, 0.0)
@@ -52,22 +52,24 @@ def cispo(
 
 
 LOSSES = {"clipped": clipped, "gspo": gspo, "cispo": cispo}
-"""Losses by their name in a recipe."""
+"""Maps a loss's name in recipes to its function."""
 
 
 def kl_to_reference(logprobs: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
-    """The low-variance estimate of KL(policy || reference) at each token: never below 0, and unbiased.
+    """Returns a low-variance estimate of KL(policy || reference) at each token. It is unbiased and never
+    negative.
 
-    r - 1 - log r with r = reference / policy. Source: k3 of joschu.net/blog/kl-approx.html.
+    The estimate is r - 1 - log r with r = reference / policy. Source: k3 of joschu.net/blog/kl-approx.html.
     """
     difference = torch.where(mask, reference - logprobs, 0.0)
     return torch.exp(difference) - 1 - difference
 
 
 def mismatch_weights(old: Tensor, engine: Tensor, mask: Tensor, rule: Mismatch) -> Tensor:
-    """Returns the factor of each token's loss, without gradient: 0 if the token is masked.
+    """Returns a factor for each token's loss, without gradient. It is 0 for masked tokens.
 
-    Tokens whose ratio is out of bounds are masked (IcePop); `truncate` is truncated importance sampling.
+    The ratio is old / engine, of the token or the sequence. Tokens whose ratio is out of bounds are masked
+    (IcePop). `truncate` limits the factor (truncated importance sampling).
     """
     difference = torch.where(mask, old - engine, 0.0).detach()
     if rule.level == "sequence":

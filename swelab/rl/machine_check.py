@@ -25,16 +25,18 @@ from swelab.sft.train.device import device_of, dtype_of
 from swelab.tasks.task_rows import read_tasks
 
 SANDBOX = GIB // 4
-"""Memory that a sandbox usually takes. `Limits` has the maximum."""
+"""Memory that a sandbox usually needs. `Limits` has the maximum."""
 A_CORE = 16
-"""Maximum number of rollouts per core. They mostly wait for the engine, but commands need a core in time."""
+"""Maximum number of rollouts per core. Rollouts mostly wait for the engine, but a command needs a core within
+its time limit."""
 
 
 def preflight(recipe: Rl, config: ModelConfig | None, machine: Machine) -> list[Finding]:
-    """Returns the objections to a recipe on a machine; [] if there are none. For verl, good findings are
+    """Returns the findings that speak against running a recipe on a machine. For verl, passed checks are
     included.
 
-    config: the config of the starting weights; None if they do not exist, and then memory is not checked.
+    config: config of the starting weights. If it is None, because the weights do not exist, memory is not
+    checked.
     """
     findings = [*(_model(recipe, config) if config else ()), *(low(line) for line in unheard(recipe))]
     if recipe.engine == "verl":
@@ -110,7 +112,8 @@ def _sandboxes(recipe: Rl, machine: Machine) -> Iterator[Finding]:
 
 
 def check_recipe(recipe: Rl) -> list[Finding]:
-    """All findings on a recipe for this machine, as far as its weights and tasks exist already."""
+    """Returns all findings on a recipe for this machine, as far as the recipe's weights and tasks exist
+    already."""
     start, machine = Path(weights_paths(recipe.start)[0]), this_machine()
     if (start / "config.json").is_file():
         findings = [*_whole(start)]
@@ -120,7 +123,7 @@ def check_recipe(recipe: Rl) -> list[Finding]:
         findings = [fix(f"start: no checkpoint in {start}; expected one in Hugging Face layout")]
     try:
         findings += _against(recipe, start, machine)
-    except InputError:  # `_whole` reports why config.json cannot be read
+    except InputError:  # `_whole` has reported why config.json cannot be read
         findings += preflight(recipe, None, machine)
     findings += catch(partial(_names, recipe), partial(_tasks, recipe))
     return findings or [ok("start, tasks, GPUs, memory and sandboxes: it fits")]
@@ -133,8 +136,8 @@ def _whole(start: Path) -> Iterator[Finding]:
 
 
 def _names(recipe: Rl) -> Iterator[Finding]:
-    """Yields the names in the recipe that are missing or unsound: recipes, keys of its judge, verl's
-    environment."""
+    """Checks what the recipe names: other recipes, the keys of its judge, and verl's environment. Yields a
+    finding for whatever is missing or unsound."""
     subsets = [("subset", name) for name in (recipe.subset, *recipe.held_out)]
     for kind, name in [("scaffold", recipe.scaffold), *subsets]:
         yield from catch(partial(recipes.named, kind, name))
@@ -150,7 +153,7 @@ def _keys(policy: str) -> Iterator[Finding]:
 
 
 def _against(recipe: Rl, start: Path, machine: Machine) -> list[Finding]:
-    """Findings on a recipe with the weights in a folder. Raises InputError."""
+    """Returns the findings on a recipe with the weights in `start`. Raises InputError."""
     path = start / "config.json"
     try:
         return preflight(recipe, ModelConfig.of(read_json(path)), machine)
@@ -159,7 +162,8 @@ def _against(recipe: Rl, start: Path, machine: Machine) -> list[Finding]:
 
 
 def _tasks(recipe: Rl) -> Iterator[Finding]:
-    """Checks that there are enough tasks, and that validation has others, if all task files exist."""
+    """Checks that there are enough tasks, and that validation has different tasks, if all task files
+    exist."""
     paths = [
         Path(Wildcards({"subset": name}).path("lock.kept")) for name in (recipe.subset, *recipe.held_out)
     ]
@@ -173,6 +177,6 @@ def _tasks(recipe: Rl) -> Iterator[Finding]:
 
 
 def stop_unless_fit(recipe: Rl, start: Path, machine: Machine | None = None) -> None:
-    """Prints the findings of `preflight`. Raises Fault if one must be fixed. machine: None means this
+    """Prints the findings of `preflight`. Raises Fault if one must be fixed. machine: by default this
     machine."""
     require(_against(recipe, start, machine or this_machine()))

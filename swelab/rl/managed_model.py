@@ -1,4 +1,4 @@
-"""A policy in tokens that sees only the first and last turns if its history is too long for its context."""
+"""A policy model in token ids that omits middle turns when the history is too long for the context."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,11 +9,12 @@ from swelab.rl.context_manager import HEAD_SHARE, placeholder, select_turns
 from swelab.rl.token_model import TokenModel
 
 _SEAM = 4
-"""Margin in tokens for the line about omitted turns: the text next to it may be split into other tokens."""
+"""Margin in tokens for the line about omitted turns, because text next to the line may be tokenised
+differently."""
 
 
 class ManagedModel(TokenModel):
-    """See `TokenModel`. A prompt has at most `budget` tokens; see `context_manager.select_turns`."""
+    """A `TokenModel` whose prompts have at most `budget` tokens; see `context_manager.select_turns`."""
 
     def __init__(self, *arguments: Any, budget: int, head_share: float = HEAD_SHARE, **options: Any):
         super().__init__(*arguments, **options)

@@ -1,25 +1,26 @@
-"""Estimates the memory and disk that an RL training needs, by the formulas of `swelab.checks.memory`.
+"""Estimates the memory and disk that an RL training run needs, by the formulas of `swelab.checks.memory`.
 
-L is the larger of `train.batch_tokens` and `rollouts.context_length`, because a sequence over `batch_tokens`
-is a batch by itself. A logit of a trained token takes 16 bytes, or 20 if entropy is rewarded; at most
-`LOGITS` logits are held at a time. The engine holds another copy of the weights and, for each token of its
-cache, keys and values of each layer.
+P is the number of weights. L is the larger of `train.batch_tokens` and `rollouts.context_length`, because a
+sequence longer than `batch_tokens` is a batch by itself. Each logit of a trained token takes 16 bytes, or 20
+if entropy is rewarded. At most `LOGITS` logits are held at a time. The engine holds another copy of the
+weights, and a cache with the keys and values of each token in each layer.
 
-On a CPU in fp32 the learner's estimate is 0.95 to 1.12 times the five peaks that it was fitted to: passes of
-512 and 4096 tokens, with and without activation checkpointing, divergence and entropy. `benchmarks.memory`
-holds it within a factor of 1.5. On GPUs, and for the engine, it was not measured.
+The learner's estimate on a CPU in fp32 was fitted to five measured peaks, and is 0.95 to 1.12 times each
+peak. The peaks are from passes of 512 and 4096 tokens, with and without activation checkpointing, divergence
+and entropy. `benchmarks.memory` requires a factor of at most 1.5. GPUs and the engine were not measured.
 
-On verl, R GPUs train, T of them share each matrix (megatron), and L / T tokens are passed in bf16:
+On verl, R GPUs train, and T of them share each matrix (megatron). A pass has `train.batch_tokens` / T tokens,
+in bf16. Bytes on each GPU, and of a checkpoint on disk:
 
-    fsdp2       weights 4 P / R in fp32, two layers or the embedding whole in bf16; gradients 4 P / R, moments
-                8 P / R
+    fsdp2       weights 4 P / R in fp32, and two layers or the embedding whole in bf16;
+                gradients 4 P / R, moments 8 P / R
     megatron    weights 2 P / T, gradients 4 P / T; weights in fp32 and moments 12 P / R, in main memory with
                 `offload: optimizer`
     reference   another copy of the weights in bf16, if the divergence from the start is in the loss
     logits      8 bytes each
     checkpoint  the weights, and 12 bytes per weight of the optimizer; with fsdp2 weights in fp32 and bf16
 
-Nothing of that was measured on a GPU.
+None of the numbers for verl was measured on a GPU.
 """
 
 from dataclasses import dataclass
@@ -31,16 +32,17 @@ from swelab.machine import GIB
 from swelab.models.serving.engine import CPU_CACHE
 
 LOGITS = 1 << 27
-"""Maximum number of logits that a learner holds at a time. For larger batches the backward pass recomputes
-them."""
+"""Maximum number of logits that a learner holds at a time. For larger batches, the backward pass recomputes
+logits."""
 PROGRAM, ENGINE = 0.45 * GIB, 1.5 * GIB
-"""Bytes. PROGRAM: Python with torch and transformers. ENGINE: a model server without weights and cache."""
+"""Bytes of memory. PROGRAM: Python with torch and transformers. ENGINE: a model server without weights and
+cache."""
 WIDTHS = (12, 4, 4)
 """Widths of one layer's activations in transformers; see `swelab.checks.memory`."""
 
 
 def learner_needs(recipe: Rl, config: ModelConfig, dtype: str) -> Memory:
-    """Memory of one rank, without its program. dtype: "fp32" or "bf16"."""
+    """Returns the memory that one rank needs, without its program. dtype: "fp32" or "bf16"."""
     train = recipe.train
     tokens = max(train.batch_tokens, recipe.rollouts.context_length)
     return estimate(
@@ -56,9 +58,10 @@ def learner_needs(recipe: Rl, config: ModelConfig, dtype: str) -> Memory:
 
 
 def engine_needs(recipe: Rl, config: ModelConfig) -> float:
-    """Bytes of one model server: of its process on a CPU, in fp32, or of each of its GPUs, in bf16.
+    """Returns the bytes that one model server needs: of its process on a CPU (fp32), or of each of its GPUs
+    (bf16).
 
-    On a GPU without `rollouts.max_total_tokens` the cache takes all memory that is left, and is not counted.
+    On a GPU without `rollouts.max_total_tokens`, the cache takes all remaining memory, and is not counted.
     """
     rollouts, gpus = recipe.rollouts, recipe.job.gpus // recipe.job.servers
     size = BYTES["bf16" if gpus else "fp32"]
@@ -67,19 +70,19 @@ def engine_needs(recipe: Rl, config: ModelConfig) -> float:
 
 
 def cache_width(config: ModelConfig) -> int:
-    """Numbers that an engine's cache holds for each token: keys and values of all layers."""
+    """Returns how many numbers an engine's cache holds for each token: keys and values of all layers."""
     return 2 * config.num_hidden_layers * config.key_width
 
 
 @dataclass(frozen=True)
 class TrainerMemory(Memory):
-    """Memory of one GPU that trains on verl. host: bytes of main memory for all GPUs of its node."""
+    """Memory of one GPU that trains on verl. host: bytes of main memory for all GPUs of a node."""
 
     host: float = 0.0
 
 
 def trainer_needs(recipe: Rl, config: ModelConfig) -> TrainerMemory:
-    """Memory of one GPU that trains."""
+    """Estimates the memory of one GPU that trains on verl."""
     trainer, every = recipe.cluster.trainer, config.weights
     ranks, split = trainer.nodes * recipe.cluster.gpus, trainer.tensor_parallel
     tokens = recipe.train.batch_tokens / split
@@ -101,7 +104,7 @@ def trainer_needs(recipe: Rl, config: ModelConfig) -> TrainerMemory:
 
 @dataclass(frozen=True)
 class EngineRoom:
-    """Capacity of an engine. weights: bytes on each GPU. tokens: size of the cache in tokens. count: number
+    """Capacity of the engines. weights: bytes on each GPU. tokens: size of an engine's cache. count: number
     of engines."""
 
     weights: float
@@ -110,7 +113,7 @@ class EngineRoom:
 
 
 def engine_room(recipe: Rl, config: ModelConfig) -> EngineRoom:
-    """Estimates the capacity of the serving GPUs. tokens is below 0 if even the weights do not fit."""
+    """Estimates the capacity of the serving GPUs. tokens is negative if even the weights do not fit."""
     verl, gpus = recipe.cluster, recipe.cluster.rollout.tensor_parallel
     weights = 2 * config.weights / gpus
     free = verl.rollout.memory * verl.gpu_gib * GIB - weights - ENGINE
@@ -120,5 +123,5 @@ def engine_room(recipe: Rl, config: ModelConfig) -> EngineRoom:
 
 
 def checkpoint_bytes(recipe: Rl, config: ModelConfig) -> float:
-    """Size of one checkpoint on disk."""
+    """Returns the size of one checkpoint on disk."""
     return config.weights * (4 + 8 + 2 if recipe.cluster.trainer.backend == "fsdp2" else 2 + 12)

@@ -1,6 +1,6 @@
-"""Turns the rollouts of a group into training samples by a recipe's method.
+"""Computes rewards and advantages of a group's rollouts by a recipe's method.
 
-Uses neither an engine nor a learner, so that all engines train by the same method.
+This module uses neither an engine nor a learner, so that all engines train by the same method.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from swelab.rl.rollouts import RolledOut
 
 @dataclass(frozen=True)
 class Group:
-    """The rollouts of one prompt, and the result of the switches for them."""
+    """The rollouts of one prompt, and the result of the recipe's switches for failed rollouts."""
 
     rollouts: list[RolledOut]
     attempts: list[Attempt]
@@ -24,7 +24,8 @@ class Group:
 
 
 def group_of(rollouts: Sequence[RolledOut], recipe: Rl) -> Group:
-    """Returns the group of one prompt's rollouts: their rewards and the result of the switches."""
+    """Returns the group of one prompt's rollouts, with rewards, and with the switches for failed rollouts
+    applied."""
     method = recipe.method
     reward = reward_of(method.reward, method.evidence)
     attempts = [each.attempted(reward, recipe.coefficient) for each in rollouts]
@@ -32,7 +33,7 @@ def group_of(rollouts: Sequence[RolledOut], recipe: Rl) -> Group:
 
 
 def advantages_of(group: Group, recipe: Rl) -> list[list[float]]:
-    """The advantage of each turn of each rollout of a group."""
+    """Returns the advantage of each turn of each rollout in a group."""
     method = recipe.method
     if method.advantage == STEP_WISE:
         reward = reward_of(method.reward, method.evidence)
@@ -48,8 +49,8 @@ def advantages_of(group: Group, recipe: Rl) -> list[list[float]]:
 
 
 def measured(groups: Sequence[Group], version: str) -> dict[str, float]:
-    """Returns the measures of a step before it is trained. version: the version of the weights at the start
-    of the step."""
+    """Returns the figures of a step before its training. version: version of the weights when the step
+    starts."""
     tally = Tally()
     for group in groups:
         tally.add(group.attempts, group.treated)

@@ -1,6 +1,6 @@
-"""Measures of a training step. A figure that no rollout reported is left out, and not set to 0.
+"""Computes the figures of a training step. A figure that no rollout reported is omitted, not set to 0.
 
-The names that begin with `agent/` and their definitions are those of Miles' SWE agent example.
+The figures with the prefix `agent/` have the names and definitions of Miles' SWE agent example.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ Reported = Mapping[str, float]
 _DROPPED = "groups_dropped/"
 _EACH: Mapping[str, Callable[[list[float]], float]] = {"mean": fmean, "min": min, "max": max}
 _SPREAD = ("turns", "total_time", "model_query_time_sum", "env_execution_time_sum", "eval_time")
-"""Figures of rollouts of which the mean, the minimum and the maximum are reported."""
+"""Figures of rollouts that are reported as mean, minimum and maximum."""
 _ALL: dict[str, tuple[Callable[[list[float]], float], str]] = {
     **{f"{key}_{name}": (over, key) for key in _SPREAD for name, over in _EACH.items()},
     "turns_sum": (sum, "turns"),
@@ -37,7 +37,7 @@ _ALL: dict[str, tuple[Callable[[list[float]], float], str]] = {
 
 
 def of_rollout(done: RolledOut) -> dict[str, float]:
-    """Returns the measures of one rollout, times in seconds; {} if the policy never answered."""
+    """Returns the figures of one rollout, with times in seconds, or {} if the policy never answered."""
     messages = done.trajectory["messages"]
     answers = [message for message in messages if message["role"] == "assistant"]
     if not done.turns:
@@ -66,7 +66,7 @@ def of_rollout(done: RolledOut) -> dict[str, float]:
 
 
 def of_agents(reports: Iterable[Reported]) -> dict[str, float]:
-    """The `agent/` figures of a step, over the rollouts that reported each."""
+    """Returns the `agent/` figures of a step. Each is computed over the rollouts that reported it."""
     given = list(reports)
     found = {}
     for name, (over, key) in _ALL.items():
@@ -76,10 +76,8 @@ def of_agents(reports: Iterable[Reported]) -> dict[str, float]:
 
 
 def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
-    """Figures about rewards, and the share of rollouts that ended in each way.
-
-    Shares are of all rollouts, except the resolve rate, which leaves out rollouts that infrastructure lost.
-    """
+    """Returns figures about rewards, and the share of rollouts that ended in each way. Shares refer to all
+    rollouts. Only the resolve rate excludes rollouts that were lost to infrastructure."""
     rewards = [attempt.reward for attempt in attempts if attempt.reward is not None]
     played = [attempt for attempt in attempts if not attempt.lost]
     trained = tally.groups - tally.dropped.total()
@@ -102,10 +100,8 @@ def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
 
 
 def of_groups(groups: Iterable[Sequence[Attempt]]) -> dict[str, float]:
-    """Counts a step's tasks by whether none, all or some of their attempts resolved them.
-
-    Attempts that infrastructure lost do not count; a task that has only such attempts is counted as lost.
-    """
+    """Counts a step's tasks by whether none, all or some of their attempts resolved them. Attempts that were
+    lost to infrastructure do not count. A task with only lost attempts is counted as lost."""
     found = dict.fromkeys(("none", "all", "some"), 0.0)
     lost = 0.0
     for group in groups:
@@ -118,7 +114,8 @@ def of_groups(groups: Iterable[Sequence[Attempt]]) -> dict[str, float]:
 
 
 def check_trained(path: Path) -> None:
-    """Raises InputError if no step of a training trained a token. path: its metrics, one line per step."""
+    """Raises InputError if no step of a training run trained a token. path: the run's metrics, one line per
+    step."""
     lines = [line for line in read_jsonl(path) if "train/tokens" in line]
     if not any(line["train/tokens"] for line in lines):
         what = f"no step trained anything: {untrained(lines)}"
@@ -127,7 +124,7 @@ def check_trained(path: Path) -> None:
 
 
 def untrained(lines: Iterable[Mapping[str, float]]) -> str:
-    """Explains why groups of some steps were not trained."""
+    """Returns an explanation why groups of these steps were not trained."""
     dropped, groups = Counter[str](), 0.0
     for line in lines:
         groups += line["groups"]
@@ -139,7 +136,8 @@ def untrained(lines: Iterable[Mapping[str, float]]) -> str:
 
 
 def of_judge(rollouts: Iterable[RolledOut], spent: Mapping[str, float]) -> dict[str, float]:
-    """A step's mean score, its share of steps without a score, and the judge's use in this process."""
+    """Returns a step's mean score, the share of its steps without a score, and the judge's usage in this
+    process."""
     scores = [score for done in rollouts if done.votes for score in done.scores]
     if not scores:
         return {}
@@ -150,8 +148,8 @@ def of_judge(rollouts: Iterable[RolledOut], spent: Mapping[str, float]) -> dict[
 
 
 def of_validation(rollouts: Sequence[RolledOut]) -> dict[str, float]:
-    """Counts of a validation: all tasks, resolved tasks, lost tasks. Lost tasks are not in the resolve
-    rate."""
+    """Counts the tasks of a validation that were not lost, those that were resolved, and those that were
+    lost. The resolve rate excludes lost tasks."""
     attempts = [done.attempted(solved) for done in rollouts]
     played = sum(not attempt.lost for attempt in attempts)
     resolved = sum(attempt.grade == GradeEnd.RESOLVED for attempt in attempts)
@@ -164,7 +162,7 @@ def of_validation(rollouts: Sequence[RolledOut]) -> dict[str, float]:
 
 
 def of_turns(rollouts: Iterable[RolledOut], current: str) -> dict[str, float]:
-    """Token counts of the rollouts, and the share of tokens that other weights than `current` sampled."""
+    """Returns token counts, and the share of tokens that were sampled with weights other than `current`."""
     prompts, sampled, stale = [], [], 0
     for done in rollouts:
         if done.turns:

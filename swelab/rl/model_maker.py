@@ -1,4 +1,4 @@
-"""The models of a training's rollouts, by its recipe."""
+"""Makes the models that a training run's rollouts use."""
 
 from collections.abc import Callable
 
@@ -14,11 +14,8 @@ from swelab.rl.token_template import TokenTemplate
 def model_maker(
     recipe: Rl, engine: TokenEngine, template: TokenTemplate, scaffold: MiniLoop, temperature: float
 ) -> Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]:
-    """Returns a function that makes the model of a rollout, which keeps its turns as token ids.
-
-    The recipe's `history` decides what the model sees of earlier turns. The first messages offer the
-    scaffold's tools.
-    """
+    """Returns a function that makes the model of a rollout, which keeps its turns as token ids. The recipe's
+    `history` decides which earlier turns the model sees. The first messages offer the scaffold's tools."""
     asked = recipe.rollouts
     told = offering(template, scaffold, asked.thinking)
     common = (engine, told, scaffold, {**asked.sampling, "temperature": temperature}, "policy")
@@ -31,6 +28,6 @@ def model_maker(
 
 
 def offering(template: TokenTemplate, scaffold: MiniLoop, thinking: bool | None = None) -> TokenTemplate:
-    """The template with the tools of the scaffold's agent. Raises InputError if the template omits the
-    tools."""
+    """Returns the template with the tools of the scaffold's agent. Raises InputError if the template omits
+    them."""
     return template.offering(open_agent(scaffold.agent).form(scaffold).offered.get("tools", ()), thinking)

@@ -1,4 +1,4 @@
-"""Places that make the rollouts of a training: this process, or the hosts of a Ray cluster."""
+"""Opens the places where a training run's rollouts are made: this process, or the hosts of a Ray cluster."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -21,17 +21,17 @@ from swelab.rl.token_model import Watched
 from swelab.rl.token_template import TokenTemplate
 
 MakePlace = Callable[[float, bool], Maker]
-"""A function (sampling temperature, whether the recipe's judge scores the steps) -> the maker of rollouts."""
+"""A function from (sampling temperature, whether the recipe's judge scores the steps) to the maker of
+rollouts."""
 
 
 @contextmanager
 def open_places(
     recipe: Rl, start: Path, reads: Reads, folder: Path, endpoint: Endpoint
 ) -> Iterator[tuple[MakePlace, Busy | None]]:
-    """Opens the maker of rollouts: this process, or hosts of a Ray cluster if $SWELAB_EXECUTOR is ray.
+    """Opens the maker of rollouts: this process, or the hosts of a Ray cluster if $SWELAB_EXECUTOR is ray.
 
-    Also yields a meter of the times at which the policy generates, or None with Ray. Raises Fault,
-    InputError.
+    Also yields a meter of the time in which the policy generates, or None with Ray. Raises Fault, InputError.
     """
     if os.environ.get("SWELAB_EXECUTOR") == "ray":
         with ray_places(recipe, start, reads, folder, endpoint) as on_hosts:
@@ -53,7 +53,7 @@ def open_places(
 
 
 def judge_of(recipe: Rl, folder: Path) -> AbstractContextManager[Judge | None]:
-    """Opens the judge of single steps; None if the recipe has none."""
+    """Opens the judge that scores single steps, or None if the recipe has no judge."""
     if not (asked := recipe.judge):
         return nullcontext()
     policy = recipes.named(POLICY, asked.policy)

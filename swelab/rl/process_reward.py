@@ -1,8 +1,8 @@
-"""Scores of single steps by a judge: the judge's prompts, and the parsing of its answers.
+"""Scores single steps of a rollout by a judge: builds the judge's prompts and parses its answers.
 
-A judge is a model that reads the issue, the last steps and one step with its result, and answers +1 or -1 in
-a box. The judge answers several times; a step's score is the mean of the answers that can be read. If none
-can be read, the score is None and the step's advantage is that of an average step.
+A judge is a model. It reads the issue, the latest steps and one step with its result, and answers +1 or -1 in
+a box. The judge answers several times, and a step's score is the mean of the readable answers. If no answer
+is readable, the score is None and the step's advantage is that of an average step.
 """
 
 import re
@@ -48,10 +48,8 @@ Give your reason in a few sentences, then the answer in \\boxed{{}}: \\boxed{{+1
 
 @dataclass(frozen=True)
 class Step:
-    """One turn of a rollout: the policy's answer, its command, and the command's output.
-
-    `command` is "" and `returncode` None if no command in the answer could be run.
-    """
+    """One turn of a rollout: the policy's answer, its command, and the command's output. If no command in the
+    answer could be run, `command` is "" and `returncode` is None."""
 
     answer: str
     command: str
@@ -60,10 +58,10 @@ class Step:
 
 
 def judge_messages(issue: str, steps: Sequence[Step], number: int) -> list[dict[str, str]]:
-    """The conversation that asks for the score of `steps[number]`, counted from 0.
+    """Returns the conversation that asks the judge to score `steps[number]`, counted from 0.
 
-    We cut texts in their middle, and put each text between two marks. The mark is a hash of all texts, so
-    that no text can hold it; the same step gives the same prompt.
+    Long texts are shortened in the middle, and each text is enclosed by two marks. The mark is a hash of all
+    texts, so that no text can contain it. The same step always gives the same prompt.
     """
     texts = [
         issue,
@@ -88,7 +86,7 @@ def judge_messages(issue: str, steps: Sequence[Step], number: int) -> list[dict[
 
 
 def read_vote(answer: str) -> int | None:
-    r"""Returns the +1 or -1 in the last \boxed{} of a judge's answer; None if it holds neither.
+    r"""Returns the +1 or -1 in the last \boxed{} of a judge's answer, or None.
 
     >>> [read_vote(text) for text in (r"\boxed{} so \boxed{+1}", r"\boxed{\text{-1}}", r"\boxed{0.5}", "yes")]
     [1, -1, None, None]
@@ -102,13 +100,14 @@ def read_vote(answer: str) -> int | None:
 
 
 def step_score(votes: Sequence[int | None]) -> float | None:
-    """The mean of the votes that could be read, between -1 and 1; None if none could be read."""
+    """Returns the mean of the readable votes, between -1 and 1, or None if no vote is readable."""
     read = [vote for vote in votes if vote is not None]
     return fmean(read) if read else None
 
 
 def trajectory_reward(outcome: float, scores: Sequence[float | None], coefficient: float) -> float:
-    """A rollout's reward if its steps get no advantages of their own: outcome + coefficient x mean score."""
+    """Returns a rollout's reward if steps have no advantages of their own: outcome + coefficient x mean
+    score."""
     judged = [score for score in scores if score is not None]
     return outcome + coefficient * (fmean(judged) if judged else 0.0)
 

@@ -1,4 +1,4 @@
-"""The order in which the policy gets tasks. It depends only on the seed, and not on interruptions."""
+"""The order in which the policy gets tasks. The order depends only on the seed, and not on interruptions."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from swelab.tasks.published_rows import is_private
 
 
 def check_tasks(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> None:
-    """Raises an InputError with the first of `task_faults`."""
+    """Raises the first InputError of `task_faults`, if there is one."""
     for fault in task_faults(recipe, tasks, held_out):
         raise fault
 
@@ -21,8 +21,9 @@ def check_tasks(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> 
 def task_faults(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> Iterator[InputError]:
     """Yields each reason why a recipe cannot be trained on `tasks` or validated on `held_out`.
 
-    A step needs `prompts` tasks and up to `refill` more, and a validation `limit`. The two sets must not
-    share a task, function or bug. All tests must be public, and no task may be of a published evaluation set.
+    A step needs `prompts` tasks and up to `refill` further tasks. A validation needs `limit` tasks. The two
+    sets must not share a task, function or bug. All tests must be public. No task may belong to a published
+    evaluation set.
     """
     if private := [task.instance_id for task in (*tasks, *held_out) if is_private(task)]:
         yield InputError(f"the tests of {private[0]} are private", expected="tasks that can be judged here")
@@ -55,17 +56,17 @@ def task_faults(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> 
 
 
 class Prompts:
-    """An endless sequence of tasks: each epoch has all tasks once, in an order of its own."""
+    """An endless sequence of tasks. Each epoch contains every task once, in an order of its own."""
 
     def __init__(self, tasks: Sequence[Task], seed: int, shuffled: bool = True):
-        """Raises ValueError without tasks."""
+        """Raises ValueError if there are no tasks."""
         if not tasks:
             raise ValueError("no tasks")
         self._tasks, self._seed, self._shuffled = tasks, seed, shuffled
         self._order = lru_cache(4)(self._make_order)
 
     def task(self, number: int) -> Task:
-        """The prompt with that number, counted from 0 over all epochs."""
+        """Returns the task of prompt `number`, counted from 0 over all epochs."""
         epoch, place = divmod(number, len(self._tasks))
         return self._tasks[self._order(epoch)[place]]
 

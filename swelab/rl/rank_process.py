@@ -1,7 +1,7 @@
 """The processes (ranks) that train a policy together. One command starts all of them on one machine.
 
-Each gets commands from the training's main process over its own socket, and answers them. When the main
-process closes its end, or is killed, each process exits at once.
+Each rank receives commands from the training's main process over its own socket, and answers them. When the
+main process closes its end or is killed, each rank exits at once.
 """
 
 import argparse
@@ -39,7 +39,7 @@ class Opened:
 
 
 def main() -> int:
-    """Starts all ranks. When the first rank ends, the program ends with that rank's exit code."""
+    """Starts all ranks. When any rank ends first, exits with that rank's exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--socket", required=True, help="where the main process listens")
     parser.add_argument("--ranks", type=int, required=True, help="how many processes")
@@ -63,8 +63,8 @@ def main() -> int:
 
 
 def serve(address: str, rank: int, ranks: int, device: str) -> None:
-    """Runs the main process's commands until that process ends. The first command opens a learner, the other
-    commands call it."""
+    """Runs the main process's commands until the main process ends. The first command opens a learner, and
+    later commands call it."""
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(address)
         connection = Connection(line.detach())
@@ -92,7 +92,7 @@ def serve(address: str, rank: int, ranks: int, device: str) -> None:
 
 
 def messages(connection: Connection) -> Iterator[Any]:
-    """Yields messages of the main process. Exits this process at once when the main process dies."""
+    """Yields the main process's messages. Exits this process at once when the main process ends."""
     found: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def listen() -> None:

@@ -1,7 +1,7 @@
-"""A policy that several processes of this machine train together. A recipe's `train.ranks` is their number.
+"""Trains a policy in several processes of this machine. The recipe's `train.ranks` is their number.
 
-Rollouts, servers and journals stay in the main process. It starts the ranks, divides each batch among them,
-and ends them. If the main process is killed, the ranks end too.
+Rollouts, servers and journals stay in the main process. The main process starts the ranks, divides each batch
+among them, and ends them. If the main process is killed, the ranks end too.
 """
 
 import socket
@@ -28,14 +28,14 @@ class RankLost(Fault):
 
 
 class RankedLearner:
-    """A learner on `ranks` processes with `threads` CPUs each, or a GPU each. See `learner.Trainee`.
+    """A learner on `ranks` processes, each with `threads` CPU threads, or with a GPU. See `learner.Trainee`.
 
-    The ranks end at the latest with the thread that opens them. address: the socket's address; it is on the
-    ranks' command lines.
+    The ranks end at the latest with the thread that opened them. address: the socket's address, which is part
+    of the ranks' command line.
     """
 
     def __init__(self, opened: Opened, ranks: int, threads: int, device: str, log: Path):
-        """Raises InputError as `Learner` does, and RankLost if a rank does not start."""
+        """Starts the ranks. Raises InputError as `Learner` does, and RankLost if a rank does not start."""
         self._settings, self._ranks, self._log = opened.recipe.train, ranks, log
         self._lines: list[Connection] = []
         sizes = {"ranks": ranks, "threads": threads, "device": device}
@@ -73,11 +73,11 @@ class RankedLearner:
         self._all([("resume", folder)] * self._ranks)
 
     def peak_mib(self) -> float:
-        """See `learner.Trainee`. Returns the largest value of all ranks."""
+        """See `learner.Trainee`. Returns the largest value among the ranks."""
         return max(float(found) for found in self._all([("peak_mib",)] * self._ranks))
 
     def close(self) -> None:
-        """Ends the ranks. Idempotent."""
+        """Ends the ranks. Further calls have no effect."""
         for line in self._lines:
             line.close()
         self._processes.stop(grace_seconds=0)
@@ -89,7 +89,7 @@ class RankedLearner:
         self.close()
 
     def _accept(self, listener: socket.socket) -> list[Connection]:
-        """Accepts a connection from each rank; returns the connections in the order of ranks."""
+        """Accepts a connection from each rank, and returns the connections in the order of ranks."""
         found: dict[int, Connection] = {}
         listener.settimeout(0.5)
         ends = time.monotonic() + STARTUP_SECONDS
@@ -103,7 +103,8 @@ class RankedLearner:
         return [found[rank] for rank in range(self._ranks)]
 
     def _all(self, orders: Sequence[object]) -> list[Any]:
-        """Sends each rank its order, and returns all answers. Raises the first rank's Fault, RankLost."""
+        """Sends each rank its order, and returns all answers. Raises the Fault of the first rank that failed,
+        or RankLost."""
         answers: dict[Connection, Any] = {}
         try:
             for line, each in zip(self._lines, orders, strict=True):

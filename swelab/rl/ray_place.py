@@ -1,8 +1,9 @@
-"""Makes the rollouts of a training on hosts of a Ray cluster. Learner, servers and journals stay where they
-are.
+"""Makes a training run's rollouts on the hosts of a Ray cluster. The learner, servers and journals are not
+moved.
 
-All hosts see the run's folder. A host writes each rollout's turns and result to a journal there; the training
-deletes the journal once it has the result. So an unfinished rollout is resumed after a kill.
+All hosts must see the run's folder. A host writes each rollout's turns and result to a journal there. The
+training process deletes that journal once it has the result. So an unfinished rollout is resumed after a
+kill.
 """
 
 import os
@@ -33,13 +34,13 @@ from swelab.rl.token_template import TokenTemplate
 from swelab.rollouts.rollout_stage import lost_rollout
 
 KEY = "SWELAB_POLICY_KEY"
-"""Environment variable with the key of the policy's servers, for the hosts."""
+"""Environment variable that passes the key of the policy's servers to the hosts."""
 REACH_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class RayRequest:
-    """A rollout that a host is to make, and its sampling temperature."""
+    """A request to a host for a rollout, with its sampling temperature."""
 
     request: RolloutRequest
     temperature: float
@@ -47,11 +48,8 @@ class RayRequest:
 
 @dataclass(frozen=True)
 class HostRollouts:
-    """Arguments with which a host makes rollouts; see `ray_workers.Place`.
-
-    folder: the run's folder, which holds the journals of unfinished rollouts. url: the URL of the policy's
-    servers.
-    """
+    """The work of a host, which makes rollouts; see `ray_workers.Place`. folder: the run's folder, with the
+    journals of unfinished rollouts. url: the URL of the policy's servers."""
 
     recipe: Rl
     start: Path
@@ -83,7 +81,7 @@ class HostRollouts:
             yield work
 
     def is_lost(self, record: Any) -> bool:
-        """Always False: a host itself repeats a rollout that was lost."""
+        """Always returns False, because the host itself repeats a lost rollout."""
         return False
 
     def lost(self, item: RayRequest, reason: str) -> Record:
@@ -95,7 +93,7 @@ class HostRollouts:
 
 @dataclass(frozen=True)
 class RayPlace:
-    """Makes rollouts on hosts; has the methods of `rollouts.Place` that a training calls."""
+    """Makes rollouts on the hosts. It has the methods of `rollouts.Place` that a training run calls."""
 
     call: Callable[[str, RayRequest], Done]
     folder: Path
@@ -103,7 +101,8 @@ class RayPlace:
     judge: None = None
 
     def roll_out(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:
-        """Makes and grades a rollout, or reads it back. Raises Fault (of a host's work), RayFailed."""
+        """Makes and grades a rollout, or reads it from the journal. Raises RayFailed, and Fault if the host's
+        work fails."""
         if done := journal.result(request):
             return done
         done = read_result(request, self.call(request.name, RayRequest(request, self.temperature)).record)
@@ -116,10 +115,8 @@ class RayPlace:
 def ray_places(
     recipe: Rl, start: Path, reads: Reads, folder: Path, endpoint: Endpoint
 ) -> Iterator[Callable[[float], RayPlace]]:
-    """Yields a function that makes a place on the cluster at $RAY_ADDRESS, for a sampling temperature.
-
-    Raises Fault (of a host that cannot work), InputError, RayFailed.
-    """
+    """Yields a function from a sampling temperature to a maker of rollouts on the cluster at $RAY_ADDRESS.
+    Raises InputError, RayFailed, and Fault if a host cannot work."""
     if recipe.judge:
         raise InputError("executor ray with a judge", "judge", "executor: local, or no judge")
     start, folder = start.absolute(), folder.absolute()
@@ -133,12 +130,12 @@ def ray_places(
 
 
 def journal_of(folder: Path, request: RolloutRequest) -> Path:
-    """The journal of one rollout while a host works on it. folder: the run's folder."""
+    """Returns the path of a rollout's journal while a host works on it. folder: the run's folder."""
     return folder / "on-hosts" / f"{request.name}.jsonl"
 
 
 def check_reached(url: str) -> None:
-    """Raises ServingError if nothing answers at the address of the policy's servers."""
+    """Raises ServingError if nothing answers at the URL of the policy's servers."""
     try:
         ask(url.removesuffix("/v1"), "/health", seconds=REACH_SECONDS)
     except Fault as error:

@@ -1,4 +1,4 @@
-"""Rewards: numbers for verdicts, on which the policy is trained."""
+"""Rewards: functions from a grade to the number on which the policy is trained."""
 
 from collections.abc import Callable
 
@@ -8,17 +8,18 @@ from swelab.records.attempt_records import Grade
 
 
 def solved(grade: Record) -> float:
-    """1 for a resolved task, otherwise 0."""
+    """Returns 1 for a resolved task, otherwise 0."""
     return float(grade["resolved"])
 
 
 def signed(grade: Record) -> float:
-    """1 for a resolved task, otherwise -1."""
+    """Returns 1 for a resolved task, otherwise -1."""
     return 1.0 if grade["resolved"] else -1.0
 
 
 def share_of_tests(grade: Record) -> float:
-    """The share of listed tests with the required result; 0 if none ran or the patch could forge results."""
+    """Returns the share of listed tests with the required result, or 0 if no test ran or the patch could
+    forge results."""
     if grade["status"] in FORGED_GRADES or not grade.get("tests_status"):
         return 0.0
     lists = grade["tests_status"].values()
@@ -28,7 +29,7 @@ def share_of_tests(grade: Record) -> float:
 
 
 def witnessed_only(reward: Callable[[Record], float]) -> Callable[[Record], float]:
-    """A reward that treats a resolved task without a witness as suspect."""
+    """Returns the same reward, except that a resolved task without witness evidence counts as suspect."""
 
     def given(grade: Record) -> float:
         if not grade["resolved"] or Grade.of(grade).evidence == "witnessed":
@@ -39,7 +40,7 @@ def witnessed_only(reward: Callable[[Record], float]) -> Callable[[Record], floa
 
 
 def reward_of(name: str, evidence: str) -> Callable[[Record], float]:
-    """The reward function of a recipe's `method`, from its `reward` and `evidence`."""
+    """Returns the reward function of a recipe's `method`, from its `reward` and `evidence`."""
     return witnessed_only(REWARDS[name]) if evidence == "witnessed" else REWARDS[name]
 
 
@@ -48,4 +49,5 @@ REWARDS: dict[str, Callable[[Record], float]] = {
     "signed": signed,
     "share_of_tests": share_of_tests,
 }
-"""Rewards by their name in a recipe. A patch that forged its tests, or could have, gets the lowest reward."""
+"""Maps a reward's name in recipes to its function. A patch that forged test results, or could have, gets the
+lowest reward."""

@@ -1,4 +1,4 @@
-"""Inputs of a training's rollouts, and the grader that works on them."""
+"""The inputs of a training run's rollouts, and their grader."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +17,11 @@ from swelab.tasks.checkout import RepoStore, scratch_folder
 
 @dataclass(frozen=True)
 class Reads:
-    """Inputs of a training: tasks to learn from, tasks for validation, their images and repositories."""
+    """The inputs of a training run.
+
+    tasks: the training tasks. held_out: the validation tasks. repos_dir: folder of repository archives.
+    images: maps a task's id to its image. witness: witness files for the grader.
+    """
 
     tasks: Sequence[Task]
     repos_dir: Path
@@ -28,10 +32,8 @@ class Reads:
 
 @contextmanager
 def open_bench(reads: Reads, folder: Path, at_once: int) -> Iterator[tuple[Bench, Path]]:
-    """Opens the grader, with sandboxes for `at_once` rollouts, and a folder that is deleted at the end.
-
-    folder: the run's folder; results of tested patches are cached there. Raises BackendMissing, InputError.
-    """
+    """Opens the grader and a temporary folder, with sandboxes for `at_once` concurrent rollouts. folder: the
+    run's folder, which caches the results of tested patches. Raises BackendMissing, InputError."""
     with scratch_folder() as scratch, Deferred(open_backend(), most=at_once) as backend:
         store = RepoStore(reads.repos_dir, scratch / "repos")
         archive, witnesses = Archive(folder / "runs"), Witnesses(*reads.witness)

@@ -1,7 +1,8 @@
-"""Makes the rollouts to train on: attempts tasks in token ids, grades the patches, and journals each turn.
+"""Makes rollouts for training: attempts tasks in token ids, grades the patches, and records each turn in a
+journal.
 
-After an interruption no turn is sampled again: finished rollouts are read back, and unfinished ones are
-resumed after their last turn.
+After an interruption no turn is sampled again. Finished rollouts are read from the journal, and unfinished
+rollouts are resumed after their last turn.
 """
 
 import threading
@@ -27,15 +28,17 @@ from swelab.rollouts.own_eval import own_eval
 from swelab.rollouts.rollout_stage import attempt_task
 
 TRIES = 3
-"""Maximum number of starts of a rollout that infrastructure loses."""
+"""Maximum number of attempts at a rollout that is lost to infrastructure."""
 
 MakeModel = Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]
-"""Makes the model of one rollout. Arguments: a function that is called with each new turn; earlier turns."""
+"""A function that makes the model of one rollout. Its arguments are a callback for each new turn, and the
+earlier turns."""
 
 
 @dataclass(frozen=True)
 class RolloutRequest:
-    """A rollout to make. prompt: the prompt's number in the order of the run. sample: number in the group."""
+    """A rollout to make. prompt: the prompt's number in the run. sample: the rollout's number in its
+    group."""
 
     prompt: int
     sample: int
@@ -49,10 +52,8 @@ class RolloutRequest:
 
 @dataclass(frozen=True)
 class RolledOut:
-    """A finished rollout. `seconds`: of the attempt (`run`) and of the grading (`grade`).
-
-    votes: a judge's votes on each step; empty without a judge.
-    """
+    """A finished rollout. seconds: duration of the attempt (`run`) and of its grading (`grade`). votes: a
+    judge's votes on each step, empty without a judge."""
 
     request: RolloutRequest
     trajectory: Record
@@ -63,15 +64,13 @@ class RolledOut:
 
     @property
     def scores(self) -> list[float | None]:
-        """The judge's score of each turn of the policy; None for a turn without a score."""
+        """The judge's score of each turn of the policy, or None for a turn without a score."""
         told = [step_score(votes) for votes in self.votes]
         return [*told, *[None] * len(self.turns)][: len(self.turns)]
 
     def attempted(self, reward: Callable[[Record], float], coefficient: float = 0.0) -> Attempt:
-        """Returns the rollout's facts for its group: how it ended, and its reward.
-
-        reward: turns a grade into a number. coefficient: factor of the judge's mean score, which is added.
-        """
+        """Returns how the rollout ended and its reward, for the rollout's group. reward: converts a grade to
+        a number. coefficient: factor of the judge's mean score, which is added to the reward."""
         end = next(each for each in RolloutEnd if each == self.trajectory["outcome"])
         graded = next(each for each in GradeEnd if each == self.grade["status"])
         status = None if end in LOST_ROLLOUTS else graded
@@ -88,7 +87,7 @@ class StepJournal:
         self._journal, self._one = journal, threading.Lock()
 
     def result(self, request: RolloutRequest) -> RolledOut | None:
-        """The rollout, if it is finished; otherwise None."""
+        """Returns the rollout if it is finished, otherwise None."""
         with self._one:
             return (
                 read_result(request, self._journal.get(request.name))
@@ -97,7 +96,7 @@ class StepJournal:
             )
 
     def turns(self, request: RolloutRequest) -> list[TokenTurn]:
-        """The turns so far of an unfinished rollout."""
+        """Returns the turns so far of an unfinished rollout."""
         found: list[TokenTurn] = []
         with self._one:
             while (key := f"{request.name} {len(found)}") in self._journal:
@@ -118,11 +117,12 @@ class StepJournal:
 
 
 class Maker(Protocol):
-    """Makes the rollouts of a training, on this machine (`Place`) or on others (`ray_place.RayPlace`)."""
+    """Makes rollouts for a training run, on this machine (`Place`) or on other machines
+    (`ray_place.RayPlace`)."""
 
     @property
     def judge(self) -> Judge | None:
-        """The judge that scores the rollouts' steps; None without a judge."""
+        """The judge that scores the rollouts' steps, or None without a judge."""
         ...
 
     def roll_out(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:
@@ -141,7 +141,7 @@ class Place:
     judge: Judge | None = None
 
     def roll_out(self, request: RolloutRequest, journal: StepJournal) -> RolledOut:
-        """Makes and grades a rollout, or reads it back. Raises InputError, ServingError."""
+        """Makes and grades a rollout, or reads it from the journal. Raises InputError, ServingError."""
         if done := journal.result(request):
             return done
         watched = (
@@ -206,7 +206,7 @@ def read_result(request: RolloutRequest, record: Record) -> RolledOut:
 
 
 def write_turn(turn: TokenTurn) -> Record:
-    """A turn as a record."""
+    """Converts a turn to a record."""
     return {
         "prompt": list(turn.prompt),
         "sampled": list(turn.sampled),
@@ -217,7 +217,7 @@ def write_turn(turn: TokenTurn) -> Record:
 
 
 def read_turn(record: Record) -> TokenTurn:
-    """A turn from its record."""
+    """Reads a turn from its record."""
     versions = tuple((start, version) for start, version in record["versions"])
     return TokenTurn(
         tuple(record["prompt"]),

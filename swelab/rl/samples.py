@@ -1,6 +1,6 @@
-"""Makes training sequences from the turns of a rollout, as the engine saw and sampled them.
+"""Makes training sequences from a rollout's turns, exactly as the engine read and sampled them.
 
-Nothing is rebuilt from text: each token is trained at its sampled position, after the same tokens, and with
+Nothing is rebuilt from text. Each token is trained at its sampled position, after the same tokens, and with
 its sampled log-probability.
 """
 
@@ -12,10 +12,10 @@ from swelab.models.token_turn import TokenTurn
 
 @dataclass
 class Sample:
-    """One training sequence; the lists have the same length.
+    """One training sequence, as lists of equal length.
 
-    mask: 1 if the policy sampled the id. logprobs: from the engine, 0.0 if mask is 0. steps: the number of
-    the turn that sampled the id, -1 if mask is 0.
+    mask: 1 if the policy sampled the id. logprobs: log-probabilities from the engine, 0.0 where mask is 0.
+    steps: number of the turn that sampled the id, -1 where mask is 0.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -44,17 +44,18 @@ class Sample:
 
 
 def continues(sample: Sample, turn: TokenTurn) -> bool:
-    """Whether the turn's prompt begins with all ids of the sample (the prefix property)."""
+    """Returns whether the turn's prompt begins with all ids of the sample (the prefix property)."""
     held = len(sample.ids)
     return len(turn.prompt) >= held and list(turn.prompt[:held]) == sample.ids
 
 
 def samples(turns: Sequence[TokenTurn], per_step: bool = False) -> list[Sample]:
-    """The training sequences of a rollout.
+    """Returns the training sequences of a rollout.
 
-    A sequence grows as long as each prompt continues the ids before it. A new sequence begins if a context
-    manager or a template changed the history. With `per_step` each turn is a sequence of its own. A sampled
-    id is trained exactly once, however the rollout is split. A turn without sampled ids makes no sequence.
+    A sequence grows as long as each prompt continues the ids before it. A new sequence begins where a context
+    manager or a template changed the history. With `per_step`, each turn is a sequence of its own. However
+    the rollout is split, each sampled id is trained exactly once. A turn without sampled ids makes no
+    sequence.
     """
     found: list[Sample] = []
     for step, turn in enumerate(turns):

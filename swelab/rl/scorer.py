@@ -1,6 +1,6 @@
-"""Computes log-probabilities of sampled tokens. Loads the policy's model, and shards it among ranks.
+"""Computes log-probabilities of sampled tokens. Also loads the policy's model and shards it among ranks.
 
-The model is transformers', so that every architecture that can be served can be trained.
+The model comes from transformers, so that every architecture that can be served can also be trained.
 """
 
 from collections.abc import Sequence
@@ -19,17 +19,16 @@ from swelab.rl.samples import Sample
 
 
 class Scorer(torch.nn.Module):
-    """Scores sampled ids with a model: their log-probabilities at a temperature.
-
-    spread: whether to compute gradients of the entropy.
-    """
+    """Computes log-probabilities of sampled ids under a model at a temperature. spread: whether to compute
+    gradients of the entropy."""
 
     def __init__(self, model: Any, temperature: float, spread: bool = False):
         super().__init__()
         self.model, self._temperature, self._spread = model, temperature, spread
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns (log-probability, entropy) of each trained id; 0 elsewhere. Both [rows, tokens]."""
+        """Returns the log-probability and the entropy at each trained id, and 0 elsewhere. Both are [rows,
+        tokens]."""
         hidden = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
         chosen = mask[:, 1:]
         states, targets = hidden[chosen], ids[:, 1:][chosen]
@@ -53,10 +52,8 @@ class Scorer(torch.nn.Module):
 
 
 def load_model(checkpoint: Path, dtype: str, recompute: bool = False) -> Any:
-    """Loads a checkpoint's model on the CPU, without dropout, since the engine samples without dropout.
-
-    recompute: recompute a layer's activations in the backward pass. Raises InputError.
-    """
+    """Loads a checkpoint's model on the CPU, without dropout, because the engine samples without dropout.
+    recompute: whether the backward pass recomputes each layer's activations. Raises InputError."""
     from transformers import AutoModelForCausalLM
 
     try:
@@ -72,16 +69,17 @@ def load_model(checkpoint: Path, dtype: str, recompute: bool = False) -> Any:
 
 
 def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The layers of a transformers model."""
+    """Returns the layers of a transformers model."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 def place(policy: Scorer, device: str, mesh: DeviceMesh | None) -> Scorer:
-    """Moves the policy to its device; with a mesh each rank holds a share of the weights (FSDP2).
+    """Moves the policy to its device. With a mesh, each rank holds a share of the weights (FSDP2).
 
-    Gradients are summed over the ranks, not averaged: a token's weight is its share of the whole batch.
+    Gradients are summed over the ranks, not averaged, because a token's weight is its share in the loss of
+    the whole batch.
     """
     if mesh is None:
         return policy.to(device)
@@ -98,7 +96,8 @@ def place(policy: Scorer, device: str, mesh: DeviceMesh | None) -> Scorer:
 
 
 def padded(samples: Sequence[Sample], device: str) -> tuple[Tensor, Tensor]:
-    """Ids and mask, [rows, longest length], padded at the end, where causal attention ignores padding."""
+    """Returns ids and mask, [rows, longest length]. Padding is at the end, where causal attention ignores
+    it."""
     width = max(len(sample.ids) for sample in samples)
     ids = torch.zeros((len(samples), width), dtype=torch.long)
     mask = torch.zeros((len(samples), width), dtype=torch.bool)
@@ -109,7 +108,7 @@ def padded(samples: Sequence[Sample], device: str) -> tuple[Tensor, Tensor]:
 
 
 def padded_values(values: Sequence[Sequence[float]], width: int, device: str) -> Tensor:
-    """One number per token, [rows, width]; 0 after the end of each row."""
+    """Returns one number per token, [rows, width], padded with 0 at the end of each row."""
     found = torch.zeros((len(values), width))
     for row, each in enumerate(values):
         found[row, : len(each)] = torch.tensor(each)

@@ -1,4 +1,4 @@
-"""Reports the progress of a training: a line for each step, a progress bar, and curves."""
+"""Reports the progress of a training run: a line for each step, a progress bar, and curves."""
 
 import os
 import sys
@@ -15,34 +15,33 @@ from swelab.sft.train.check_settings import check_wandb
 from swelab.sft.train.tensorboard_wandb import Boards
 
 TIMES = {"time/rollouts": "rollouts", "time/train": "training"}
-"""verl writes these figures after it saves. If it is killed in between, the step lacks them."""
+"""Maps a figure to its name in a step's line. verl writes these figures after it saves, so a step lacks them
+if verl is killed in between."""
 
 
 class Reports:
-    """Receives the events of a training, and shows nothing."""
+    """Receives the events of a training run, and shows nothing."""
 
     def begin(self, steps: int, done: int, rollouts: int, finished: int) -> None:
-        """A run of `steps` steps begins. done: number of finished steps. finished: number of its `rollouts`
-        that are done."""
+        """Is called when a run of `steps` steps and `rollouts` rollouts begins. done: number of finished
+        steps. finished: number of finished rollouts."""
 
     def rolled_out(self, done: RolledOut) -> None:
-        """A rollout is finished. Called from many threads."""
+        """Is called when a rollout is finished, from any of many threads."""
 
     def step(self, line: Record) -> None:
-        """A step is finished. line: its line in metrics.jsonl."""
+        """Is called when a step is finished. line: the step's line in metrics.jsonl."""
 
     def validated(self, steps: int, figures: Record) -> None:
-        """The policy was validated after so many steps."""
+        """Is called when the policy was validated after `steps` steps."""
 
     def close(self) -> None:
-        """The run has finished or stopped."""
+        """Is called when the run has finished or stopped."""
 
 
 class StepReports(Reports):
-    """Writes lines and progress to standard error, and curves to `folder`/tensorboard.
-
-    wandb: a project at Weights & Biases that gets the curves too. Raises InputError if that is impossible.
-    """
+    """Writes lines and progress to standard error, and curves to `folder`/tensorboard. wandb: a Weights &
+    Biases project that also receives the curves. Raises InputError if that is impossible."""
 
     def __init__(self, folder: Path, wandb: str = "", stream: TextIO | None = None):
         check_wandb(wandb, os.environ)
@@ -79,12 +78,12 @@ class StepReports(Reports):
 
 
 def numbers(line: Record) -> dict[str, float]:
-    """The figures of a line, without the number of its step."""
+    """Returns the figures of a line, without the step's number."""
     return {name: value for name, value in line.items() if name != "step" and isinstance(value, (int, float))}
 
 
 def step_line(line: Mapping[str, float], steps: int) -> str:
-    """Describes a step; figures that were not measured are left out."""
+    """Returns a line that describes a step. Figures that were not measured are omitted."""
     dropped = sum(value for name, value in line.items() if name.startswith("groups_dropped/"))
     untrained = f"{dropped:.0f} of {line['groups']:.0f} groups not trained" if dropped else ""
     if not line.get("train/tokens", 1):
@@ -102,7 +101,7 @@ def step_line(line: Mapping[str, float], steps: int) -> str:
 
 
 def validation_line(steps: int, figures: Mapping[str, float]) -> str:
-    """Describes a validation, with the 95 % interval of its resolve rate (Wilson)."""
+    """Returns a line that describes a validation, with the 95 % Wilson interval of the resolve rate."""
     tasks, resolved = int(figures["validation/tasks"]), int(figures["validation/resolved"])
     text = f"validation after {steps} steps: {resolved} of {tasks} tasks resolved"
     if tasks:

@@ -1,7 +1,8 @@
-"""A policy in tokens: sampled ids are stored as ids, and sent back to the engine as ids.
+"""A policy model in token ids: sampled ids are stored as ids, and sent back to the engine as ids.
 
-All agents can use it like any other model. Only observations are tokenised: to tokenise the text of a turn
-again gives other ids for some turns, and would train the policy on ids that it never sampled.
+All agents can use it like any other model. Only observations are tokenised. A turn's text is never tokenised
+again, because this gives different ids for some turns. Otherwise the policy would be trained on ids that it
+never sampled.
 """
 
 import time
@@ -28,7 +29,7 @@ class TokenEngine(Protocol):
 
 @dataclass(frozen=True)
 class Watched:
-    """Wraps an engine, and measures when it generates."""
+    """Wraps an engine and measures the time in which it generates."""
 
     engine: TokenEngine
     meter: Busy
@@ -41,7 +42,7 @@ class Watched:
 
 @dataclass
 class Step:
-    """A sampled turn, the messages to the policy after it, and their ids."""
+    """A sampled turn, the messages that the policy got after it, and the ids of these messages."""
 
     turn: TokenTurn
     messages: list[Record] = field(default_factory=list)
@@ -52,14 +53,12 @@ class Step:
 
 
 class TokenModel(TextModel):
-    """A model whose prompts and answers are token ids. `turns` are its calls so far, exactly as the engine
-    saw them.
+    """A model whose prompts and answers are token ids.
 
-    `watch` is called with the conversation before each turn.
-
-    `sampling` holds temperature, top_p, max_tokens and, if wanted, stop. `replayed` are turns that an
-    interrupted rollout sampled before: they are returned instead of new turns. A replayed turn whose prompt
-    differs now is skipped: when a command ran again, its output was different.
+    `turns` contains the calls so far, exactly as the engine saw them. `watch` is called with the conversation
+    before each turn. sampling: temperature, top_p, max_tokens and optionally stop. replayed: turns that an
+    interrupted rollout sampled before, which are returned instead of new turns. A replayed turn is skipped if
+    its prompt has changed, because a repeated command gave a different output.
     """
 
     def __init__(
@@ -83,10 +82,8 @@ class TokenModel(TextModel):
         self.watch: Callable[[Sequence[Record]], None] = lambda messages: None
 
     def query(self, messages: list[Record], **_: object) -> Record:
-        """The next assistant message; see `ChatModel.query`.
-
-        Raises FormatError (not one command), ContextLimit, ModelLost, ServingError, InputError.
-        """
+        """Returns the next assistant message; see `ChatModel.query`. Raises FormatError if the answer does
+        not contain one command, and ContextLimit, ModelLost, ServingError, InputError."""
         self.watch(messages)
         self._read(messages)
         prompt = self._prompt()
@@ -102,7 +99,7 @@ class TokenModel(TextModel):
         return self.reply(content, calls, usage=usage, finish_reason=turn.finish, seconds=seconds)
 
     def _read(self, messages: list[Record]) -> None:
-        """Reads the messages to the policy since its last turn, but not the policy's own messages."""
+        """Reads the messages since the policy's last turn, except the policy's own messages."""
         told = [message for message in messages if message["role"] not in ("assistant", "exit")]
         new, self._read_messages = told[self._read_messages :], len(told)
         if not self._steps:
@@ -115,7 +112,7 @@ class TokenModel(TextModel):
         return self.template.following(messages, turn.sampled[-1] == self.template.turn_end_id)
 
     def _prompt(self) -> list[int]:
-        """The ids of the next request. Raises ContextLimit."""
+        """Returns the ids of the next request. Raises ContextLimit."""
         prompt = list(self._opening)
         for step in self._steps:
             prompt += [*step.turn.sampled, *step.observed]

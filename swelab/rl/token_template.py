@@ -1,7 +1,7 @@
-"""A chat template in tokens: ids of a conversation's first messages, and of the text after each turn.
+"""Applies a chat template in token ids, to a conversation's first messages and to the text after each turn.
 
 The ids that a policy sampled are never tokenised again. Only new text is tokenised: the first messages, and
-after each turn the observations with the template's words around them.
+after each turn the observations with the template's text around them.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ _ANSWER = "\u2060the answer\u2060"
 class TokenTemplate:
     """The chat template and tokenizer of a checkpoint.
 
-    tools: the tools that the first messages offer. thinking: value of the template's `enable_thinking`
-    (whether turns begin with thoughts); None does not set it.
+    tools: tools that the first messages offer. thinking: value of the template's variable `enable_thinking`
+    (whether turns begin with thoughts). None leaves the variable unset.
     """
 
     def __init__(self, tokenizer: Any, tools: Sequence[Record] = (), thinking: bool | None = None):
@@ -33,7 +33,7 @@ class TokenTemplate:
         self._check_tools(tools)
 
     def _check_tools(self, tools: Sequence[Record]) -> None:
-        """Raises InputError if the template leaves the tools out, so that a policy would not see them."""
+        """Raises InputError if the template omits the tools, so that a policy would not see them."""
         shown = self._render([{"role": "user", "content": "x"}]) if tools else ""
         for tool in tools:
             if tool["function"]["name"] not in shown:
@@ -42,8 +42,8 @@ class TokenTemplate:
 
     @classmethod
     def of(cls, checkpoint: Path, tools: Sequence[Record] = ()) -> "TokenTemplate":
-        """The template of a checkpoint in Hugging Face layout. Raises InputError (no template, or an unusable
-        template)."""
+        """Loads the template of a checkpoint in Hugging Face layout. Raises InputError if it is missing or
+        unusable."""
         from transformers import AutoTokenizer
 
         try:
@@ -55,15 +55,15 @@ class TokenTemplate:
         return cls(tokenizer, tools)
 
     def offering(self, tools: Sequence[Record], thinking: bool | None) -> "TokenTemplate":
-        """The same template with other tools, and another setting of `thinking`."""
+        """Returns the same template with other tools and another value of `thinking`."""
         return type(self)(self._tokenizer, tools, thinking)
 
     def opening(self, messages: Sequence[Record]) -> list[int]:
-        """The ids of the first messages, up to where the policy's turn begins."""
+        """Returns the ids of the first messages, up to the point where the policy's turn begins."""
         return self.ids(self._render(messages))
 
     def following(self, messages: Sequence[Record], ended: bool) -> list[int]:
-        """The ids between two sampled turns: the end of the first turn if it was not sampled, then
+        """Returns the ids between two sampled turns: the end of the first turn if it was not sampled, then
         `messages`."""
         return self.ids(self._after(messages)) if ended else self.ids(self.turn_end + self._after(messages))
 
@@ -73,10 +73,11 @@ class TokenTemplate:
         return said
 
     def changes_history(self) -> str:
-        """Describes how the template changes an earlier turn; "" if it shows the turn as it was sampled.
+        """Describes how the template changes an earlier turn. Returns "" if it shows the turn as it was
+        sampled.
 
-        A template that strips `<think>` from earlier turns changes it: a policy served by the template's text
-        sees another history than a policy served by its sampled ids.
+        For example, some templates strip `<think>` from earlier turns. Then a policy that is served through
+        the template's text sees another history than a policy that is served through its sampled ids.
         """
         turn = "<think>\nfirst\n</think>\n\nthen"
         asked = [{"role": "user", "content": "a"}, {"role": "assistant", "content": turn}]
@@ -95,7 +96,7 @@ class TokenTemplate:
         return shown
 
     def _after(self, messages: Sequence[Record]) -> str:
-        """The text between the end of a turn and the next turn."""
+        """Returns the text between the end of a turn and the next turn."""
         before = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _ANSWER}]
         _, found, rest = self._render([*before, *messages]).rpartition(_ANSWER)
         if not found or not rest.startswith(self.turn_end):
@@ -104,7 +105,7 @@ class TokenTemplate:
         return rest.removeprefix(self.turn_end)
 
     def ids(self, text: str) -> list[int]:
-        """The ids of a text, without special tokens that the tokenizer would add."""
+        """Returns the ids of a text, without special tokens that the tokenizer would add."""
         found: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         return found
 

@@ -1,8 +1,8 @@
-"""Weights of trained tokens in the loss of a batch: they aggregate the loss, and are computed before it.
+"""Computes the weight of each trained token in the loss of a batch, before the losses are computed.
 
 The loss of a batch is the sum over its trained tokens of weight x loss. The weights depend on the whole
-batch. So losses of micro-batches and ranks are only summed, and a rollout that was split into several samples
-counts once.
+batch. So the losses of micro-batches and ranks only need to be summed, and a rollout that was split into
+several samples counts once.
 """
 
 from collections import Counter
@@ -14,17 +14,19 @@ MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mea
 def token_weights(
     trained: Sequence[int], sequences: Sequence[Hashable], mode: str, horizon: int = 0
 ) -> list[float]:
-    """The weight of a trained token of each sample; 0.0 for samples without trained tokens.
+    """Returns the weight that each trained token of a sample has, or 0.0 for a sample without trained tokens.
 
-    `trained` is the number of trained tokens of each sample. `sequences` names the sequence of each sample:
-    its rollout if rollouts weigh the same, or the sample itself if steps do. `mode` is one of MODES:
+    trained: number of trained tokens of each sample. sequences: the sequence that each sample belongs to.
+    This is the rollout if all rollouts have the same weight, or the sample itself if all steps have. mode:
+    one of MODES:
 
-    * token-mean: each token of the batch weighs the same (DAPO);
+    * token-mean: each token of the batch has the same weight (DAPO);
     * seq-mean-token-sum: the mean over sequences of the sum over a sequence's tokens;
-    * seq-mean-token-sum-norm: the same, divided by `horizon` tokens, a constant (Dr. GRPO);
+    * seq-mean-token-sum-norm: the same, divided by the constant `horizon` (Dr. GRPO);
     * seq-mean-token-mean: the mean over sequences of the mean over a sequence's tokens (GRPO).
 
-    A sequence without trained tokens does not count. Raises ValueError: another mode, or a missing horizon.
+    A sequence without trained tokens does not count. Raises ValueError if `mode` is unknown or its horizon is
+    missing.
     """
     if mode not in MODES:
         raise ValueError(f"aggregation {mode!r}: expected {', '.join(MODES)}")

@@ -1,4 +1,5 @@
-"""A recipe's training run: its servers, sandboxes, grader and learner, opened together and ended together."""
+"""Runs the training that a recipe describes. Its servers, sandboxes, grader and learner are opened and closed
+together."""
 
 import os
 import shutil
@@ -44,7 +45,7 @@ FOLDERS = (ROLLOUTS, BOARD)
 def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: Reports | None = None) -> Path:
     """Trains from the checkpoint `start` in `folder`, and returns the last checkpoint.
 
-    Finished work of an earlier run of the recipe stays. Nothing is started if the recipe does not fit this
+    Finished work of an earlier run of the recipe is kept. Nothing is started if the recipe does not fit this
     machine. Raises Fault, InputError, ServingError, NotFinite.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,9 +77,10 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
 
 
 def open_learner(recipe: Rl, checkpoint: Path, start: Path, log: Path, ranks: ExitStack) -> Trainee:
-    """Opens the learner on a checkpoint: in this process, or in several processes, which `ranks` closes.
+    """Opens the learner on a checkpoint, in this process or in several processes, which `ranks` closes.
 
-    start: checkpoint for the divergence from it. log: the log of the processes. Raises InputError, RankLost.
+    start: checkpoint from which the divergence is measured. log: log file of the processes. Raises
+    InputError, RankLost.
     """
     train, device = recipe.train, device_of(recipe.train)
     if train.ranks == 1:
@@ -88,7 +90,7 @@ def open_learner(recipe: Rl, checkpoint: Path, start: Path, log: Path, ranks: Ex
 
 
 def validation_of(recipe: Rl, held_out: Sequence[Task], place: MakePlace) -> Validation | None:
-    """Returns the validation by which progress is measured; None if the recipe or the tasks give none."""
+    """Returns the validation that measures progress, or None if the recipe has none or there are no tasks."""
     asked = recipe.validation
     if not asked or not held_out:
         return None
@@ -98,7 +100,7 @@ def validation_of(recipe: Rl, held_out: Sequence[Task], place: MakePlace) -> Val
 
 
 def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[tuple[Fleet, Endpoint]]:
-    """Opens the policy's servers, with the weights `start` first."""
+    """Opens the policy's servers, which begin with the weights `start`."""
     asked = recipe.rollouts
     return open_fleet(
         start,
@@ -114,9 +116,10 @@ def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[t
 
 
 def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
-    """Names a run's folder by all that its weights depend on, but not by its number of steps, which may grow.
+    """Returns the name of a run's folder, a digest of everything that the weights depend on.
 
-    The number of ranks may change too: it affects only the order of sums.
+    The numbers of steps and of ranks are excluded, so that they may change. The number of ranks affects only
+    the order of sums.
     """
     used = {key: value for key, value in learning_slice(recipe).items() if key != "validation"}
     train = {key: value for key, value in used["train"].items() if key not in ("steps", "ranks")}
@@ -126,9 +129,10 @@ def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
 
 
 def hand_over(last: Path, work: Path, checkpoint: Path) -> None:
-    """Moves the results of a training to the paths that its rule declares, and replaces earlier results.
+    """Moves the results of a training run to the paths that its rule declares, and replaces earlier results.
 
-    `checkpoint` is without the learner's state; figures, validations and rollouts lie next to it.
+    The learner's state is excluded from `checkpoint`. Figures, validations and rollouts are placed next to
+    `checkpoint`.
     """
     staged = work / "staged"
     shutil.rmtree(staged, ignore_errors=True)
@@ -143,7 +147,8 @@ def hand_over(last: Path, work: Path, checkpoint: Path) -> None:
 
 
 def history_note(template: TokenTemplate) -> str:
-    """A warning if a policy served by text would see another history than it is trained on; otherwise ""."""
+    """Returns a warning if a policy that is served by text sees another history than in training, otherwise
+    ""."""
     if changed := template.changes_history():
         return (
             "the chat template changes earlier turns; here the policy sees what it sampled, behind a chat"

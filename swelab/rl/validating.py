@@ -16,10 +16,8 @@ from swelab.rl.rollouts import Maker, RolledOut, RolloutRequest, StepJournal
 
 @dataclass(frozen=True)
 class Validation:
-    """Held-out tasks, attempted once each at the start, every `every` steps and at the end.
-
-    name: the name of its folder. It depends on the tasks and the sampling.
-    """
+    """Held-out tasks, each attempted once at the start, every `every` steps and at the end. name: name of the
+    validation's folder. It depends on the tasks and the sampling."""
 
     name: str
     tasks: Sequence[Task]
@@ -28,10 +26,8 @@ class Validation:
 
 
 class Validations:
-    """The validations of a run of `steps` steps, in the run's folder; none if `validation` is None.
-
-    workers: maximum number of rollouts at the same time. on_rollout: called with each finished rollout.
-    """
+    """The validations of a run of `steps` steps, in the run's folder. There are none if `validation` is None.
+    workers: maximum number of concurrent rollouts. on_rollout: is called with each finished rollout."""
 
     def __init__(
         self,
@@ -45,17 +41,17 @@ class Validations:
         self._workers, self._on_rollout = workers, on_rollout
 
     def due(self, steps: int) -> bool:
-        """Whether a validation is due after so many steps and does not exist yet."""
+        """Returns whether a validation is due after `steps` steps and does not exist yet."""
         asked = self._validation
         return bool(asked) and steps in self.moments() and not self._facts(steps).exists()
 
     def moments(self) -> list[int]:
-        """The step counts after which a validation is due."""
+        """Returns the numbers of steps after which a validation is due."""
         every = self._validation.every if self._validation else self._steps + 1
         return sorted({*range(0, self._steps, every), self._steps}) if self._validation else []
 
     def run(self, steps: int) -> Record:
-        """Attempts the tasks with the served weights (the weights after `steps` steps), and returns the
+        """Attempts the tasks with the served weights, which are those after `steps` steps. Returns the
         figures."""
         assert self._validation
         began, facts = time.monotonic(), self._facts(steps)
@@ -75,12 +71,12 @@ class Validations:
         return self.figures(steps)
 
     def figures(self, steps: int) -> Record:
-        """Returns the figures of the validation after `steps` steps; {} if there was none."""
+        """Returns the figures of the validation after `steps` steps, or {} if there was none."""
         facts = self._facts(steps)
         return read_json(facts) if facts.exists() else {}
 
     def rows(self) -> Iterator[Record]:
-        """All attempts. Only attempts of the first and the last validation hold conversations."""
+        """Yields all attempts. Only the first and the last validation include conversations."""
         done = [steps for steps in range(self._steps + 1) if self._facts(steps).exists()]
         for steps in done:
             with Journal(self._facts(steps).with_suffix(".jsonl")) as journal:

@@ -1,1 +1,1 @@
-"""A policy on the tasks of a subset: live rollouts, recorded trajectories, and predictions."""
+"""Runs a policy on the tasks of a subset: live rollouts, recorded trajectories, and predictions."""

@@ -1,15 +1,16 @@
-"""The commands of a conversation, each with its exit code and the beginning and end of its output."""
+"""Lists the commands of a conversation, each with its exit code and the beginning and end of its output."""
 
 from collections.abc import Iterator, Sequence
 
 from swelab.records import Record
 
 SHOWN = 2000
-"""Number of characters that are kept from the beginning, and from the end, of a command's output."""
+"""Number of characters that are kept from the beginning and from the end of a command's output."""
 
 
 def steps(messages: Sequence[Record]) -> Iterator[Record]:
-    """Yields each command with its exit code (null if there is none) and the ends of its output."""
+    """Yields each command with its exit code (None if there is none) and the beginning and end of its
+    output."""
     number = 0
     for place, message in enumerate(messages):
         actions = message.get("extra", {}).get("actions", []) if message["role"] == "assistant" else []

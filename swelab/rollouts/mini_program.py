@@ -1,7 +1,8 @@
 """Runs the program mini-swe-agent on a benchmark with its own runner, in our sandboxes or in Docker.
 
-In its preds.json, an instance that infrastructure lost looks like one with an empty patch, and its next run
-would skip it. So lost instances are removed from preds.json first, and the same command tries them again.
+In the program's preds.json, an instance that was lost to infrastructure looks like an instance with an empty
+patch. The program's next run would skip it. So lost instances are first removed from preds.json, and the same
+command tries them again.
 """
 
 import json
@@ -23,7 +24,7 @@ from swelab.rollouts.predictions import load_predictions
 PREDICTIONS = "preds.json"
 HIDDEN = ("patch", "test_patch", "eval_script", "FAIL_TO_PASS", "PASS_TO_PASS", "hints_text", "hint",
           "verifier_tar", "solution_tar")  # fmt: skip
-"""Fields of a row that are hidden from the program, because they hold the answer."""
+"""Fields of a task that are hidden from the program, because they contain the answer."""
 ENVIRONMENT = "swelab.rollouts.program_environment.ProgramEnvironment"
 RUNNER = ("-m", "minisweagent.run.benchmarks.swebench")
 KEY, NO_KEY = "OPENAI_API_KEY", "none"
@@ -32,9 +33,12 @@ QUIET = {"MSWEA_COST_TRACKING": "ignore_errors", "LITELLM_LOCAL_MODEL_COST_MAP":
 
 @dataclass(frozen=True)
 class Program:
-    """A run of the program. python: the interpreter with the program. config: files; later files win.
+    """A run of the program.
 
-    sandboxes: whether commands run in our sandboxes, of the tasks in `repos` and `images`, or in Docker.
+    python: interpreter that has the program. config: configuration files, of which later files take
+    precedence. sandboxes: whether commands run in our sandboxes, with the archives in `repos` and the images
+    in `images`. Otherwise they run in Docker. output: folder for the program's files. further: additional
+    options.
     """
 
     url: str
@@ -52,7 +56,7 @@ class Program:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def command(self, data: Path) -> list[str]:
-        """The command line of the program's own runner."""
+        """Returns the command line of the program's own runner."""
         name = self.model if self.model.startswith("openai/") else f"openai/{self.model}"
         told = {"model.model_kwargs.api_base": address(self.url), **self.settings}
         if self.sandboxes:
@@ -77,7 +81,7 @@ class Program:
 
 
 def address(url: str) -> str:
-    """The address of a server's OpenAI-compatible API. Raises InputError."""
+    """Returns the address of a server's OpenAI-compatible API. Raises InputError."""
     if not url.startswith(("http://", "https://")):
         raise InputError(f"--sglang-url {url!r}", expected="an address such as http://host:30000")
     base = url.rstrip("/")
@@ -85,10 +89,8 @@ def address(url: str) -> str:
 
 
 def run(program: Program, tasks: Iterable[Task]) -> dict[str, RolloutEnd]:
-    """Makes the attempts that are left; returns the end of each attempt in the folder, by instance id.
-
-    Raises InputError: the program failed before any instance, or made no prediction.
-    """
+    """Makes the missing attempts. Returns the end of each attempt in the folder, keyed by instance id. Raises
+    InputError if the program failed, or made no prediction."""
     folder = program.output
     data, rows = folder / "data", list(tasks)
     write_jsonl(data / "test.jsonl", (shown(task) for task in rows))
@@ -97,7 +99,7 @@ def run(program: Program, tasks: Iterable[Task]) -> dict[str, RolloutEnd]:
     library = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, (library, os.environ.get("PYTHONPATH", ""))))
     told = {"PYTHONPATH": path, KEY: os.environ.get(KEY) or NO_KEY, **QUIET}
-    own = folder / "own"  # hides the user's own settings of the program, which would change the run
+    own = folder / "own"  # hides the user's settings of the program, which would change the run
     own.mkdir(exist_ok=True)
     told["MSWEA_GLOBAL_CONFIG_DIR"] = str(own)
     done = subprocess.run(program.command(data), env={**os.environ, **told})
@@ -109,18 +111,19 @@ def run(program: Program, tasks: Iterable[Task]) -> dict[str, RolloutEnd]:
 
 
 def shown(task: Task) -> Record:
-    """A row without its answer."""
+    """Returns a task without its answer."""
     return {name: value for name, value in task.items() if name not in HIDDEN}
 
 
 def ends(folder: Path) -> dict[str, RolloutEnd]:
-    """The end of each attempt in a folder of the program, by instance id; lost if it has no trajectory."""
+    """Returns the end of each attempt in a folder of the program, keyed by instance id. An attempt without a
+    trajectory is lost."""
     path = folder / PREDICTIONS
     return {name: end_of(folder, name) for name in load_predictions(path)} if path.is_file() else {}
 
 
 def end_of(folder: Path, name: str) -> RolloutEnd:
-    """The end of the attempt at an instance."""
+    """Returns how the attempt at an instance ended."""
     path = folder / name / f"{name}.traj.json"
     found = read_json(path) if path.is_file() else {}
     info = found.get("info") if isinstance(found, dict) else None
@@ -128,7 +131,7 @@ def end_of(folder: Path, name: str) -> RolloutEnd:
 
 
 def take_out(folder: Path) -> list[str]:
-    """Removes lost instances from a folder's predictions, so that they are tried again; returns their ids."""
+    """Removes lost instances from a folder's predictions, so that they are tried again. Returns their ids."""
     lost = sorted(name for name, end in ends(folder).items() if end in LOST_ROLLOUTS)
     if lost:
         rows = load_predictions(folder / PREDICTIONS)
@@ -138,8 +141,10 @@ def take_out(folder: Path) -> list[str]:
 
 
 def merged(folders: Iterable[Path], instance_ids: Iterable[str]) -> dict[str, Prediction]:
-    """Merges the predictions of several slices, in the order of `instance_ids`. Each instance must occur
-    once. Raises InputError with the instances that are in two slices, in none, lost, or not among the tasks.
+    """Merges the predictions of several slices, in the order of `instance_ids`.
+
+    Each instance must occur exactly once. Raises InputError with the instances that are in two slices, in no
+    slice, lost, or not among the tasks.
     """
     found: dict[str, Prediction] = {}
     faults: dict[str, list[str]] = {"in two slices": [], "lost (run the slice again)": []}

@@ -1,4 +1,4 @@
-"""Reads the result of an agent's last call of its tool `eval`. Published rewards use this result."""
+"""Reads the result of an agent's last call of its tool `eval`. Published rewards depend on this result."""
 
 from collections.abc import Iterable
 
@@ -7,10 +7,8 @@ from swelab.records.attempt_records import Message
 
 
 def own_eval(messages: Iterable[Message]) -> Record:
-    """{"own_eval": "passed" | "failed"} of the last `eval` in a conversation; {} if there is none.
-
-    An `eval` that ends the rollout has no observation: its tests passed if the patch was submitted then.
-    """
+    """Returns {"own_eval": "passed" or "failed"} for the last `eval` in a conversation, or {} if there is
+    none. An `eval` that ends the rollout has no observation. Its tests passed if the patch was submitted."""
     found, waiting = "", list[str]()
     for message in messages:
         extra = message.get("extra") or {}

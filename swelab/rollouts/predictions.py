@@ -1,4 +1,4 @@
-"""Predictions in the SWE-bench format: the patch submitted for each instance."""
+"""Predictions in the SWE-bench format: the patch that was submitted for each instance."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,18 +19,19 @@ from swelab.rollouts.own_eval import own_eval
 
 
 def load_predictions(path: str | Path, key_filter: KeyFilter | None = None) -> dict[str, Prediction]:
-    """Predictions by instance id, from a JSON object, a JSON list or JSON Lines.
+    """Returns the predictions in a JSON object, a JSON list or JSON Lines, keyed by instance id.
 
-    Each prediction is {"instance_id", "model_name_or_path", "model_patch": str | None}. `key_filter`: selects
-    ids; if the file is an object, predictions of other ids are not held in memory. Raises InputError on a
-    malformed prediction, or if an instance has two. A patch that no file can hold raises nothing here: it is
-    graded as a patch that does not apply.
+    Each prediction is {"instance_id", "model_name_or_path", "model_patch": str | None}. key_filter: selects
+    ids. If the file is an object, other predictions are not kept in memory. Raises InputError if a prediction
+    is malformed, or if an instance has two. A patch that no file can contain is accepted here, and graded as
+    a patch that does not apply.
     """
     return {row.instance_id: row for row in read_predictions(path, key_filter)}
 
 
 def read_predictions(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[Prediction]:
-    """Yields predictions; forms and errors as in `load_predictions`. An object is read entry by entry."""
+    """Yields predictions, with the forms and errors of `load_predictions`. An object is read entry by
+    entry."""
     seen: set[str] = set()
     for number, row in enumerate(_rows(path, key_filter)):
         prediction = as_record(row, Prediction, f"{path}, prediction {number}")
@@ -53,7 +54,8 @@ def _rows(path: str | Path, key_filter: KeyFilter | None) -> Iterator[Any]:
 
 
 def _keyed(key: str, row: Any, path: str | Path) -> Any:
-    """A prediction with its key as instance id. Raises InputError if it names another id."""
+    """Returns a prediction with its key as instance id. Raises InputError if the prediction names another
+    id."""
     if not isinstance(row, dict):
         return row
     if row.get("instance_id", key) != key:
@@ -62,7 +64,7 @@ def _keyed(key: str, row: Any, path: str | Path) -> Any:
 
 
 def _one_key_a_line(path: str | Path) -> bool:
-    """Whether a file is an object of predictions with one entry per line, as swelab writes it."""
+    """Returns whether a file is an object of predictions with one entry per line, as swelab writes it."""
     try:
         with open(path, "rb") as stream:
             return stream.readline(16).strip() == b"{" and not stream.readline(64).lstrip().startswith(
@@ -88,10 +90,10 @@ def _parsed(path: str | Path) -> list[Any]:
 def collect(
     trajectories: Iterable[tuple[str | Path, Trajectory]], names: Iterable[str], spool: Spool
 ) -> Iterator[tuple[str, Prediction]]:
-    """(instance id, prediction) of each of `names` in their order, from trajectories in any order.
+    """Yields (instance id, prediction) for each of `names` in order, from trajectories in any order.
 
-    `spool`: an empty spool, which holds patches for a while. Raises InputError if an instance has two
-    trajectories, a name has no trajectory, or a trajectory has another name.
+    spool: an empty spool that temporarily stores the predictions. Raises InputError if an instance has two
+    trajectories, if a name has no trajectory, or if a trajectory belongs to none of `names`.
     """
     found: dict[str, int] = {}
     for path, row in trajectories:
@@ -119,25 +121,23 @@ def collect(
 
 
 def shard_predictions(path: str | Path, names: Iterable[str]) -> dict[str, Prediction]:
-    """Predictions by instance id from the trajectories of one shard, whose instances are `names`.
-
-    Raises InputError as `collect` does.
-    """
+    """Returns the predictions from the trajectories of one shard, keyed by instance id. names: the shard's
+    instances. Raises InputError as `collect` does."""
     return dict(collect(read_records([path], Trajectory), names, Spool()))
 
 
 def _some(names: list[str]) -> str:
-    """The first of some names, in brackets."""
+    """Returns the first few names in brackets, or '' without names."""
     return f" ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})" if names else ""
 
 
 def merge_folders(
     folders: Sequence[Path], instance_ids: Iterable[str] | None = None
 ) -> dict[str, Prediction]:
-    """SWE-agent's predictions below `folders` (`<id>/<id>.pred`), by instance id, sorted.
+    """Returns SWE-agent's predictions below `folders` (`<id>/<id>.pred`), keyed and sorted by instance id.
 
-    The result is complete. Otherwise raises InputError with instances that are predicted twice, have a
-    trajectory but no prediction, are not among `instance_ids`, or are missing; and with malformed files.
+    Raises InputError for malformed files. Also raises InputError with the instances that are predicted twice,
+    have a trajectory but no prediction, are not among `instance_ids`, or are missing.
     """
     found: dict[str, Path] = {}
     twice, begun = set(), set()
@@ -162,7 +162,7 @@ def merge_folders(
 
 
 def _prediction(path: Path) -> Prediction:
-    """Reads one `.pred`. A patch that is null becomes '', as in SWE-agent's own merge."""
+    """Reads one `.pred` file. A null patch becomes '', as in SWE-agent's own merge."""
     row = read_record(path, Prediction)
     if row.instance_id != path.stem:
         raise InputError(f"it is of {row.instance_id}", path, "the instance that it is named after")

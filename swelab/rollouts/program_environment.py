@@ -1,4 +1,5 @@
-"""Our sandboxes as an environment of the program mini-swe-agent, which imports this class by its name."""
+"""Provides our sandboxes as an environment to the program mini-swe-agent, which imports this class by
+name."""
 
 import contextlib
 import os
@@ -22,16 +23,17 @@ from swelab.tasks.task_images import task_images
 from swelab.tasks.task_rows import read_tasks
 
 OPEN = "swelab-open "
-"""Prefix of the program's startup command; only this command tells an environment's instance."""
+"""Prefix of the program's startup command. Only this command says which instance the environment is for."""
 LARGE = {"cpu_seconds": 1200, "memory_bytes": 10 << 30, "processes": 1024, "file_bytes": 2 << 30}
 _lock = threading.Lock()
 _tasks: dict[str, dict[str, Task]] = {}
 
 
 class ProgramEnvironment:
-    """See mini-swe-agent's Environment protocol. The command OPEN starts the sandbox.
+    """Implements mini-swe-agent's Environment protocol. The command OPEN starts the sandbox.
 
-    tasks: subset JSON; repos: folder of archives; images: record of pulled images or "".
+    tasks: path of the subset's JSON file. repos: folder of repository archives. images: path of a record of
+    pulled images, or "".
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class ProgramEnvironment:
         self._inner: SandboxEnvironment | None = None
 
     def execute(self, action: Record, cwd: str = "") -> Record:
-        """Runs a command. Raises Submitted, SandboxError, InputError (no such task)."""
+        """Runs a command. Raises Submitted, SandboxError, and InputError if there is no such task."""
         command = action["command"]
         if self._inner is None:
             if not command.startswith(OPEN):
@@ -86,11 +88,11 @@ class ProgramEnvironment:
         return SandboxEnvironment(sandbox, base, loop)
 
     def get_template_vars(self, **kwargs: Any) -> Record:
-        """Variables for prompts: none, so that prompts show nothing of the machine."""
+        """Returns the variables for prompts, without facts about this machine except its architecture."""
         return {"system": "Linux", "release": "", "version": "", "machine": os.uname().machine, **kwargs}
 
     def serialize(self) -> Record:
-        """Returns the trajectory's facts about its environment: the protocol's name."""
+        """Returns the facts about the environment for the trajectory: the name of the sandbox protocol."""
         return {"info": {"config": {"environment_type": "swelab.sandbox.Sandbox"}}}
 
     def cleanup(self) -> None:

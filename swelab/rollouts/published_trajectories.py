@@ -1,7 +1,8 @@
-"""Unpacks published sets of trajectories in rows into a folder of recordings, one row at a time.
+"""Unpacks published sets of trajectories, one row at a time, into a folder of recordings.
 
-A row has the form that swesmith's collect_trajs writes and SWE-bench/SWE-smith-trajectories uses: `messages`
-(a list, or its JSON as text), `instance_id`, `patch`, and perhaps `resolved`, `traj_id`, `model`.
+The rows have the form of swesmith's collect_trajs and of SWE-bench/SWE-smith-trajectories. Their fields are
+`messages` (a list, or its JSON as text), `instance_id`, `patch`, and sometimes `resolved`, `traj_id` and
+`model`.
 """
 
 import json
@@ -17,16 +18,17 @@ from swelab.records import InputError, Record, write_bytes
 from swelab.rollouts.trajectory_files import ROW
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
-"""An instance id that can be a file's name."""
+"""Matches instance ids that can be file names."""
 AT_ONCE = 32
-"""Number of rows of a file that are in memory at a time; a row has some hundred kilobytes."""
+"""Number of rows that are in memory at a time. A row has a few hundred kilobytes."""
 
 
 def unpack_trajectories(policy: RecordedPolicy, downloads: Path, output: Path) -> Record:
-    """Writes `<n>/<id>/<id>.row.json` of the n-th row of each instance to the folder `output`.
+    """Writes the n-th row of each instance to `<n>/<id>/<id>.row.json` in the folder `output`, and returns
+    counts.
 
-    Writes the first `samples` rows of an instance at most. Returns the counts. Raises InputError (no file, a
-    file of another kind, no row with a trajectory), HubError.
+    At most the first `samples` rows of an instance are written. Raises HubError, and InputError if there is
+    no file, a file of another kind, or no row with a trajectory.
     """
     taken: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
@@ -51,7 +53,8 @@ def unpack_trajectories(policy: RecordedPolicy, downloads: Path, output: Path) -
 
 
 def _unfit(row: Any, resolved_only: bool) -> str:
-    """Why a row is not a wanted trajectory, or ''. Converts messages that are JSON in a text to a list."""
+    """Returns why a row is not a wanted trajectory, or ''. Messages that are JSON text are parsed in
+    place."""
     name = row.get("instance_id") if isinstance(row, dict) else None
     if not isinstance(name, str) or not NAME.fullmatch(name):
         return "no_instance_id"

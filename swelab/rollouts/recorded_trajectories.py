@@ -1,7 +1,7 @@
 """Converts trajectories that other programs recorded to our records, one file at a time.
 
-SWE-agent writes `<run>/<id>/<id>.traj`, a `.pred` next to it, and perhaps a `.patch`; mini-swe-agent writes
-`<run>/<id>/<id>.traj.json`. Both are found at any depth of a folder, so that a whole
+SWE-agent writes `<run>/<id>/<id>.traj`, a `.pred` file next to it, and sometimes a `.patch` file.
+mini-swe-agent writes `<run>/<id>/<id>.traj.json`. Both are found at any depth of a folder, so that a whole
 `trajectories/<user>/<run>/` can be given. `<id>/<id>.row.json` is a row of a published set.
 """
 
@@ -23,7 +23,7 @@ KINDS = (("thought", str), ("action", str), ("tool_call_id", str), ("extra", dic
 
 
 def read_recording(path: Path) -> Rollout:
-    """The rollout in a trajectory file. Raises Broken."""
+    """Reads the rollout in a trajectory file. Raises Broken."""
     try:
         if path.name.endswith(ROW):
             record = _row(path, json.loads(path.read_bytes()))
@@ -63,8 +63,8 @@ def _swe_agent(path: Path, parts: Record) -> Rollout:
 
 
 def _row(path: Path, row: Record) -> Rollout:
-    """The rollout in a row of a published set. Rows do not tell how the run ended, and most lack the
-    submission."""
+    """Returns the rollout in a row of a published set. Rows do not say how the run ended, and most rows lack
+    the submission."""
     name = path.name.removesuffix(ROW)
     if row["instance_id"] != name:
         raise Broken(f"of another instance: it is of {row['instance_id']}")
@@ -87,7 +87,8 @@ def _row(path: Path, row: Record) -> Rollout:
 
 
 def _patch(path: Path, name: str, info: Record) -> tuple[str, str]:
-    """(patch, kind of its source). A `.patch` may belong to another instance, a `.pred` never does."""
+    """Returns (patch, kind of its source). A `.patch` file may belong to another instance, a `.pred` file
+    never does."""
     prediction, patch = path.with_name(f"{name}.pred"), path.with_name(f"{name}.patch")
     if prediction.is_file():
         found = json.loads(prediction.read_bytes())
@@ -106,7 +107,8 @@ def _text(value: Any) -> str:
 
 
 def _settings(replay: Any) -> Any:
-    """SWE-agent's `replay_config`, which is an object or JSON in a string; None if it is neither."""
+    """Returns SWE-agent's `replay_config` as an object, parsed if it is JSON in a string. Returns None for
+    other text."""
     try:
         return json.loads(replay) if isinstance(replay, str) else replay
     except ValueError:
@@ -121,7 +123,8 @@ def _model_name(settings: Any) -> str:
 
 
 def _message(message: Record) -> Message:
-    """One entry of SWE-agent's history. "Exit due to ..." is a message of the program, not of the model."""
+    """Converts an entry of SWE-agent's history. "Exit due to ..." is a message of the program, not of the
+    model."""
     role, content = message["role"], _content(message.get("content"))
     if role == "assistant" and isinstance(content, str) and content.startswith("Exit due to "):
         return Message(role="exit", content=content)
@@ -141,7 +144,8 @@ def _message(message: Record) -> Message:
 
 
 def _strange(message: Message) -> str:
-    """Describes the part of a message that later stages could not read; '' if they can read all of it."""
+    """Describes a part of a message that later stages could not read. Returns '' if all parts are
+    readable."""
     if message.role not in ROLES:
         return f"the role {shorten(str(message.role), 40)}"
     for name, kind in KINDS:
@@ -163,7 +167,7 @@ def _strange(message: Message) -> str:
 
 
 def _content(content: Any) -> Any:
-    """The text of a content that is a list of text parts; any other content unchanged."""
+    """Returns a content as one text if it is a list of text parts, and otherwise unchanged."""
     if isinstance(content, str):
         return content
     if isinstance(content, list) and all(isinstance(part, dict) and "text" in part for part in content):
@@ -180,7 +184,7 @@ def _mini(path: Path, parts: Record) -> Rollout:
     if version not in (MINI_1, MINI_2):
         raise Broken(f"unknown format: trajectory format {version!r}")
     if version == MINI_1 and messages and messages[-1].role == "user":
-        messages[-1] = messages[-1] | {"role": "exit"}  # format version 1 stores the submission there
+        messages[-1] = messages[-1] | {"role": "exit"}  # format version 1 stores the submission here
     if not info.get("exit_status"):
         raise Broken("unfinished: no exit status")
     for message in messages:
@@ -197,10 +201,8 @@ def _mini(path: Path, parts: Record) -> Rollout:
 
 
 def import_recordings(mine: list[str], recordings: dict[str, list[Path]]) -> Iterator[tuple[Rollout, str]]:
-    """Yields (rollout, why its recording was refused or "") for each instance in `mine`.
-
-    A task without a usable recording has the outcome not_recorded, and the reason in its info.
-    """
+    """Yields, for each instance in `mine`, the rollout and the reason why its recording was refused, or "". A
+    task without a usable recording has the outcome not_recorded, and the reason in its info."""
     for name in mine:
         paths = recordings.get(name, [])
         try:
@@ -215,7 +217,7 @@ def import_recordings(mine: list[str], recordings: dict[str, list[Path]]) -> Ite
 
 
 def no_rollout(instance_id: str, end: RolloutEnd, exit_status: str, reason: str) -> Rollout:
-    """The record of a task that was not attempted."""
+    """Returns the record of a task that was not attempted."""
     return Rollout(
         instance_id=instance_id,
         outcome=end,

@@ -1,4 +1,4 @@
-"""The rollout stage: a policy attempts the tasks of a shard, each in a sandbox of its own."""
+"""The rollout stage: a policy attempts the tasks of a shard, each task in its own sandbox."""
 
 import sys
 import tempfile
@@ -36,11 +36,8 @@ EXIT_STATUS = {RolloutEnd.SANDBOX_LOST: "SandboxLost", RolloutEnd.BUDGET_SPENT: 
 
 
 def rollout_key(task: Task, policy: Policy, scaffold: Record, weights: str, repo: str) -> str:
-    """Hash of everything that a rollout depends on.
-
-    task: as the policy sees the task, with the repair from the policy's recipe if that has a repair.
-    scaffold: every setting of the agent, as plain values.
-    """
+    """Returns a hash of everything that a rollout depends on. task: the task as the policy sees it, with the
+    repair from the policy's recipe if there is one. scaffold: all settings of the agent, as plain values."""
     return digest([task, rollout_slice(policy), scaffold, weights, repo])
 
 
@@ -57,12 +54,14 @@ def roll_out(
     workers: int,
     images_path: Path | None = None,
 ) -> Iterator[Trajectory]:
-    """Trajectories of the tasks in `shard`, in order. A model server starts only if a task is left to do.
+    """Yields the trajectories of the tasks in `shard`, in order. A model server starts only if a task is
+    unfinished.
 
-    images_path: record of the images that tasks without a repository archive run in. The paid turns of
-    a hosted model are kept in `paid/`, next to the journal `progress`. Raises InputError (bad tasks, weights,
-    archives; images that are missing or show the answer), BackendMissing, ServingError; ShardLost (more
-    rollouts were lost than the policy's `max_lost`); BudgetSpent, at the latest after the last record.
+    images_path: record of images, for tasks without a repository archive. A hosted model's paid turns are
+    kept in `paid/`, next to the journal `progress`. Raises InputError for unusable tasks, weights or
+    archives, and for images that are missing or show the answer. Raises BackendMissing, ServingError, and
+    ShardLost if more rollouts were lost than the policy's `max_lost`. Raises BudgetSpent, at the latest after
+    the last record.
     """
     images = task_images(mine := in_shard(tasks, shard), images_path)
     backend = open_backend()
@@ -93,8 +92,7 @@ def final(
     keyed: list[tuple[str, Task]], rows: Iterator[Trajectory], place: "RolloutPlace", paid: PaidRun
 ) -> Iterator[Trajectory]:
     """Yields the trajectories in `rows` unchanged, and deletes the paid turns of each finished rollout.
-    Raises BudgetSpent after the last trajectory if some rollouts wait for a higher budget.
-    """
+    Raises BudgetSpent after the last trajectory if some rollouts wait for a higher budget."""
     reasons = []
     for (key, _), row in zip(keyed, rows, strict=True):
         if place.is_paused(row):
@@ -107,7 +105,8 @@ def final(
 
 
 def rollout_losses(policy: Policy, name: str) -> Losses[Trajectory]:
-    """Counts and limits the lost rollouts of a shard. Its messages name the service and the reason."""
+    """Returns a counter that limits the lost rollouts of a shard. Its messages name the service and the
+    reason."""
 
     def reason_of(record: Trajectory) -> str:
         where = f" at {service_of(policy)}" if record.outcome == RolloutEnd.MODEL_LOST else ""
@@ -117,8 +116,8 @@ def rollout_losses(policy: Policy, name: str) -> Losses[Trajectory]:
 
 
 def out_of_budget(reason: str, unpaid: int, total: int, policy: str, place: str) -> BudgetSpent:
-    """The error of a shard with `unpaid` rollouts that need a higher budget. place: for the message, where
-    paid work is stored."""
+    """Returns the error for a shard with `unpaid` rollouts that need a higher budget. place: a word for the
+    message, which says what is kept."""
     return BudgetSpent(
         f"{reason}; {unpaid} of {total} rollouts of this shard are left: raise budget_dollars"
         f" of policy {policy} and run the same command; what is {place} is kept"
@@ -127,10 +126,8 @@ def out_of_budget(reason: str, unpaid: int, total: int, policy: str, place: str)
 
 @dataclass(frozen=True)
 class RolloutPlace:
-    """Rollouts of one policy on a subset, on any machine; see `ray_workers.Place`.
-
-    repairs: the repairs in a scripted policy's recipe, by instance id.
-    """
+    """Makes the rollouts of one policy on a subset, on any machine; see `ray_workers.Place`. repairs: maps
+    instance ids to the repairs in a scripted policy's recipe."""
 
     policy_name: str
     policy: Policy
@@ -144,33 +141,33 @@ class RolloutPlace:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The environment variables that hold the policy's keys."""
+        """The environment variables with the policy's API keys."""
         return tuple(key_variables(self.policy))
 
     def key(self, task: Task, store: RepoStore) -> str:
-        """Key of a task's rollout. Raises InputError (no such archive)."""
+        """Returns the key of a task's rollout. Raises InputError if there is no archive."""
         image = self.images.get(task.instance_id)
         place = image.digest if image else store.digest(task)
         shown = with_repair(task, self.repairs)
         return rollout_key(shown, self.policy, self.scaffold.plain(), self.weights, place)
 
     def paid(self, store: RepoStore) -> PaidRun:
-        """The paid turns of this policy's rollouts, kept on disk."""
+        """Returns the paid turns of this policy's rollouts, which are kept on disk."""
         return PaidRun(self.paid_folder, lambda task: self.key(task, store))
 
     @contextmanager
     def at_work(
         self, store: RepoStore, backend: Backend, scratch: Path, log: Path
     ) -> Iterator[Callable[[Task], Trajectory]]:
-        """Yields a function from a task to its trajectory. log: the log of the model server, if one is
-        needed."""
+        """Yields a function from a task to its trajectory. log: path of the log of the model server, if one
+        is needed."""
         named = (self.policy, self.policy_name, self.scaffold, log, self.paid(store))
         loop = (self.scaffold, scratch, self.images)
         with open_policy(*named) as model_for:
             yield lambda task: self.marked(attempt_task(task, model_for, store, backend, *loop))
 
     def marked(self, rollout: Rollout) -> Trajectory:
-        """Adds the names of this policy and subset to a rollout."""
+        """Returns a rollout with the names of this policy and subset."""
         return Trajectory.of({**rollout, "policy": self.policy_name, "subset": self.subset})
 
     @contextmanager
@@ -187,26 +184,26 @@ class RolloutPlace:
                 yield work
 
     def is_lost(self, record: Trajectory) -> bool:
-        """Whether infrastructure lost a rollout."""
+        """Returns whether a rollout was lost to infrastructure."""
         return record.outcome in RETRIED_ROLLOUTS
 
     def is_paused(self, record: Trajectory) -> bool:
-        """Whether a rollout waits for a higher budget."""
+        """Returns whether a rollout waits for a higher budget."""
         return record.outcome in WAITING_ROLLOUTS
 
     def lost(self, item: Task, reason: str) -> Trajectory:
-        """The record of a rollout whose hosts were lost."""
+        """Returns the record of a rollout whose hosts were lost."""
         return self.marked(lost_rollout(item, reason))
 
 
 def recorded(
     names: list[str], *, policy_name: str, folder: str, subset: str, shard: str, runs: int = 1
 ) -> Iterator[Trajectory]:
-    """Trajectories of the instances in `shard`, from a folder where they were recorded elsewhere.
+    """Yields the trajectories of the instances in `shard`, from a folder with recordings of other programs.
 
-    With several `runs`, uses only the run whose number is the shard's sample. Prints refused recordings and
-    reasons to standard error. Raises InputError if no recording belongs to a task of the subset, or if the
-    folder has another number of runs.
+    With several `runs`, only the run whose number is the shard's sample is used. Refused recordings are
+    printed to standard error, with reasons. Raises InputError if no recording belongs to a task of the
+    subset, or if the folder has another number of runs.
     """
     found = recordings(folder)
     if runs > 1:
@@ -260,5 +257,6 @@ def attempt_task(
 
 
 def lost_rollout(task: Task, reason: str, end: RolloutEnd = RolloutEnd.SANDBOX_LOST) -> Rollout:
-    """The record of a rollout without a turn: its sandbox failed, or its budget was spent before it began."""
+    """Returns the record of a rollout without a turn: its sandbox failed, or the budget was spent before it
+    began."""
     return no_rollout(task.instance_id, end, EXIT_STATUS[end], reason)

@@ -1,8 +1,8 @@
-"""The rollout stage for SWE-agent, a scaffold that is a program of its own: a shard is a batch of SWE-agent.
+"""The rollout stage for SWE-agent, which is a program with its own loop. A shard is one batch of SWE-agent.
 
-After a kill, the next run takes finished instances from the program's folder, and restarts unfinished
-instances. Lost instances (container, model) are tried again in a further batch, and are counted as lost if
-that fails too.
+After a kill, the next run takes finished instances from the program's folder and restarts unfinished
+instances. Instances that were lost (container, model) are tried again in a further batch. If that fails too,
+they are counted as lost.
 """
 
 import logging
@@ -47,12 +47,13 @@ def roll_out_batch(
     progress: Path,
     workers: int,
 ) -> Iterator[Trajectory]:
-    """Trajectories of the tasks in `shard`, in their order, by SWE-agent.
+    """Yields SWE-agent's trajectories of the tasks in `shard`, in order.
 
-    SWE-agent's files are in `<shard>.swe-agent/`, next to the journal `progress`. Raises InputError (a policy
-    without a model, tasks without an image, no program or another version, a refusal by the service),
-    BackendMissing (no engine), ImageMissing, ServingError, AgentFailed (nothing finished), BudgetSpent (the
-    budget has no space for the other tasks), ShardLost (more losses than the policy's `max_lost`).
+    SWE-agent's files are in `<shard>.swe-agent/`, next to the journal `progress`. Raises InputError for a
+    policy without a model, a task without an image, and a missing program or another version. Raises
+    InputError if the service refuses. Raises BackendMissing (no container engine), ImageMissing,
+    ServingError, AgentFailed (nothing finished). Raises BudgetSpent (no budget for the remaining tasks),
+    ShardLost (more losses than the policy's `max_lost`).
     """
     if policy.kind not in ("hosted", "checkpoint"):
         what = f"a policy of kind {policy.kind} with a scaffold of SWE-agent"
@@ -84,10 +85,8 @@ def roll_out_batch(
 def _attempt(
     run: Callable[[list[Task], Callable[[], None]], None], batch: "_Batch", todo: list[Task]
 ) -> None:
-    """Runs the unfinished tasks in at most ATTEMPTS batches; then journals the remaining tasks as lost.
-
-    `run` processes a batch, and calls its second argument regularly.
-    """
+    """Runs the unfinished tasks in at most ATTEMPTS batches, and then records the remaining tasks as lost.
+    run: runs a batch, and regularly calls its second argument."""
     fault: AgentFailed | None = None
     for attempt in range(ATTEMPTS):
         before, fault = len(todo), None
@@ -113,7 +112,7 @@ def _attempt(
 
 
 class _Batch:
-    """A shard's instances: which are finished, and SWE-agent's files of each in `folder`."""
+    """The instances of a shard: which are finished, and SWE-agent's files of each instance in `folder`."""
 
     def __init__(
         self, folder: Path, keys: Mapping[str, str], journal: Journal, count: int, policy: str, subset: str
@@ -129,19 +128,19 @@ class _Batch:
         self._keys = self.folder.with_name(f"{self.folder.name}.keys.json")
 
     def trajectory(self, key: str) -> Trajectory:
-        """The journalled trajectory of a key."""
+        """Returns the trajectory with this key from the journal."""
         return self.journal.record(key, Trajectory)
 
     def _finished(self, key: str) -> bool:
         return key in self.journal and self.trajectory(key).outcome not in RETRIED_ROLLOUTS
 
     def left(self, tasks: list[Task]) -> list[Task]:
-        """The unfinished tasks among `tasks`."""
+        """Returns the unfinished tasks among `tasks`."""
         return [task for task in tasks if not self._finished(self.keys[task.instance_id])]
 
     def prepare(self, tasks: list[Task]) -> None:
-        """Takes over the finished instances of an earlier run; deletes instances that are unfinished, lost,
-        or of other settings."""
+        """Records the finished instances of an earlier run, and deletes the files of all other instances.
+        These are unfinished or lost, or were made with other settings."""
         self.folder.mkdir(parents=True, exist_ok=True)
         kept = read_json(self._keys) if self._keys.exists() else {}
         for task in tasks:
@@ -158,10 +157,10 @@ class _Batch:
         write_json(self._keys, kept | {task.instance_id: self.keys[task.instance_id] for task in tasks})
 
     def take(self, tasks: list[Task], running: bool = False) -> None:
-        """Journals each of `tasks` that has ended, and records why lost tasks were lost.
+        """Adds those of `tasks` to the journal that have ended, and notes why lost tasks were lost.
 
-        While SWE-agent is `running`, only a task with a prediction has ended, because SWE-agent writes that
-        last.
+        While SWE-agent is `running`, only a task with a prediction has ended, because SWE-agent writes the
+        prediction last.
         """
         for task in self.left(tasks):
             name = task.instance_id
@@ -184,7 +183,7 @@ class _Batch:
             self._write(record)
 
     def give_up(self, tasks: list[Task], why: str) -> None:
-        """Journals `tasks` as lost, each with the reason in its files, or `why` if there is none."""
+        """Records `tasks` as lost, each with the reason in its files, or else with the reason `why`."""
         for task in tasks:
             name = task.instance_id
             path = self.folder / name / f"{name}.traj"
@@ -199,7 +198,7 @@ class _Batch:
             self._write(record)
 
     def check(self, tasks: list[Task], losses: Losses[Trajectory]) -> None:
-        """Raises ShardLost if too many of `tasks` were lost. All of them must be in the journal."""
+        """Raises ShardLost if too many of `tasks` were lost. All `tasks` must be in the journal."""
         for task in tasks:
             record = self.trajectory(self.keys[task.instance_id])
             losses.note(record, record.outcome in RETRIED_ROLLOUTS)
@@ -218,7 +217,7 @@ def _last(record: Rollout) -> str:
 
 
 def _uncaught(folder: Path, name: str) -> str:
-    """The last error in the log of an instance without a trajectory, or ''."""
+    """Returns the last error in the log of an instance without a trajectory, or ''."""
     try:
         text = (folder / name / f"{name}.info.log").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Runs batches of SWE-agent: in containers of an engine, with a policy's model."""
+"""Runs batches of SWE-agent in a container engine, with a policy's model."""
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,8 @@ from swelab.sandbox.reap import reap
 from swelab.tasks.image_history import start_command, start_files
 
 BATCH = "swelab.batch"
-"""Label of a batch's containers, by which we remove them, because containers outlive a killed program."""
+"""Label of a batch's containers. It is used to remove the containers, because they outlive a killed
+program."""
 LastWords = Callable[[], str]
 
 
@@ -45,10 +46,8 @@ class Runner:
 
     @contextmanager
     def opened(self) -> Iterator[tuple[Callable[[list[Task], Callable[[], None]], None], LastWords]]:
-        """Yields (function that runs a batch of tasks, function that tells why the budget is spent or '').
-
-        During the block a checkpoint is served, or a gateway runs for a hosted model.
-        """
+        """Yields a function that runs a batch of tasks, and a function that returns why the budget is spent,
+        or ''. During the block, a checkpoint is served, or a gateway runs for a hosted model."""
         program, engine = find_program(), DockerEngine()
         reap(engine)
         folder = self.progress.with_suffix(".swe-agent").absolute()
@@ -69,7 +68,7 @@ class Runner:
 
     @contextmanager
     def _model(self) -> Iterator[tuple[Endpoint, Record, Record, LastWords]]:
-        """Yields (endpoint, section `agent.model`, prices, function that tells why the budget is spent)."""
+        """Yields (endpoint, section `agent.model`, prices, function that returns why the budget is spent)."""
         if self.policy.kind == "hosted":
             ledger = PaidRun(self.progress.absolute().parent / "paid", str).ledger
             named = (self.policy, self.policy_name, self.scaffold)

@@ -1,4 +1,4 @@
-"""Usage of trajectories: calls, tokens and dollars, if they were recorded."""
+"""Reads the usage of trajectories: calls, tokens and dollars, as far as they were recorded."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -8,15 +8,12 @@ from swelab.outcomes import RolloutEnd
 from swelab.records.attempt_records import Trajectory, Usage
 
 TOKENS = {"prompt_tokens": "tokens_sent", "completion_tokens": "tokens_received"}
-"""Fields of a message's usage (as mini-swe-agent and we record it), and of SWE-agent's model_stats."""
+"""Maps fields of a message's usage (ours and mini-swe-agent's) to fields of SWE-agent's model_stats."""
 
 
 def usage_of(trajectory: Trajectory) -> Usage:
-    """Returns the usage of a trajectory.
-
-    A value that was not recorded is None. The cost of a model without a known price, which is recorded as 0,
-    also becomes None.
-    """
+    """Returns the usage of a trajectory. A value that was not recorded is None. So is the cost of a model
+    without a known price, which is recorded as 0."""
     turns = [each.get("extra") or {} for each in trajectory.messages if each.role == "assistant"]
     stats = trajectory.get("info", {}).get("model_stats") or {}
     calls = max(len(turns), _number(stats.get("api_calls")) or 0)
@@ -33,19 +30,19 @@ def usage_of(trajectory: Trajectory) -> Usage:
 
 
 def _number(value: Any) -> Any:
-    """`value` if it can be a count or a price, otherwise None."""
+    """Returns `value` if it can be a count or a price, otherwise None."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _total(values: list[Any]) -> int | None:
-    """The sum of token counts; None if a count is unknown or 0, because every call has tokens."""
+    """Returns the sum of token counts, or None if a count is unknown or 0, because every call has tokens."""
     return sum(values) if values and all(map(_number, values)) else None
 
 
 def watched(
     trajectories: Iterable[tuple[str | Path, Trajectory]], usage: dict[str, Usage]
 ) -> Iterator[tuple[str | Path, Trajectory]]:
-    """Yields (path, trajectory) pairs unchanged, and puts each trajectory's usage into `usage` by instance
+    """Yields (path, trajectory) pairs unchanged, and stores each trajectory's usage in `usage` by instance
     id."""
     for path, row in trajectories:
         usage[row.instance_id] = usage_of(row)

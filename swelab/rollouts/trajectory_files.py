@@ -1,4 +1,4 @@
-"""Finds the files of a run by SWE-agent or mini-swe-agent, and reads the needed parts of them."""
+"""Finds the trajectory files of SWE-agent or mini-swe-agent, and reads the parts that are needed."""
 
 import json
 import os
@@ -13,13 +13,14 @@ from swelab.records import InputError, Record, shorten
 
 SWE_AGENT, MINI, ROW = ".traj", ".traj.json", ".row.json"
 END = 1 << 18
-"""Number of bytes that are read first from the end of a file."""
+"""Number of bytes that are first read from the end of a file."""
 STEPS = re.compile(rb'\{\n  ("environment": "[^"\n]*",\n  )?"trajectory": \[\n    \{\n')
 STEPS_WITHIN = 1 << 10
 
 
 class Broken(Exception):
-    """A recording that cannot be used. Its text is one line, counted by the part before the colon."""
+    """A recording that cannot be used. Its text is one line. Recordings are counted by the part before the
+    colon."""
 
 
 class _Recording(msgspec.Struct):
@@ -35,10 +36,8 @@ _DECODER = msgspec.json.Decoder(_Recording)
 
 
 def recordings(folder: str | Path) -> dict[str, list[Path]]:
-    """Trajectory files below `folder` by the instance in their names, all sorted.
-
-    Raises InputError if the folder cannot be read or has none.
-    """
+    """Returns the trajectory files below `folder`, sorted and keyed by instance id. Raises InputError if
+    there is no such folder, or if it contains no trajectory."""
     found: dict[str, list[Path]] = {}
     if not Path(folder).is_dir():
         raise InputError("no such folder", folder, "a folder of recorded trajectories")
@@ -56,10 +55,8 @@ def recordings(folder: str | Path) -> dict[str, list[Path]]:
 def one_run(
     runs_of: dict[str, list[Path]], folder: str | Path, runs: int, sample: int
 ) -> dict[str, list[Path]]:
-    """The recordings of run number `sample`. A run is a folder of <id>/<id>.traj; runs are sorted by name.
-
-    Raises InputError if the number of runs is not `runs`.
-    """
+    """Returns the recordings of run number `sample`. A run is a folder of <id>/<id>.traj. Runs are sorted by
+    name. Raises InputError if the number of runs is not `runs`."""
     there = sorted({path.parent.parent for paths in runs_of.values() for path in paths})
     if len(there) != runs:
         told = shorten(", ".join(map(str, there)))
@@ -74,7 +71,7 @@ def one_run(
 def read_parts(path: Path) -> Record:
     """Reads the parts of a trajectory file that our records use. Raises Broken, OSError, ValueError.
 
-    SWE-agent writes each step with the conversation before it, and the whole conversation after the steps: if
+    SWE-agent writes each step with the conversation before it, and the whole conversation after the steps. If
     a file has SWE-agent's own indentation, only the part after the steps is read. Any other file is read
     completely and must be JSON.
     """
@@ -112,7 +109,7 @@ def _decoded(data: bytes) -> Record:
 
 
 def parse(part: msgspec.Raw) -> Any:
-    """A JSON value. Python's json reads what the fast decoder refuses."""
+    """Parses a JSON value. Python's json module reads what the fast decoder refuses."""
     try:
         return msgspec.json.decode(part)
     except msgspec.MsgspecError:
@@ -120,15 +117,17 @@ def parse(part: msgspec.Raw) -> Any:
 
 
 def check_utf8(data: bytes) -> None:
-    """Raises UnicodeDecodeError. The fast decoder does not check parts that it skips."""
+    """Raises UnicodeDecodeError if `data` is not UTF-8. The fast decoder does not check the parts that it
+    skips."""
     if not data.isascii():
         data.decode("utf-8")
 
 
 def _conversation(stream: IO[bytes]) -> bytes:
-    """A JSON object with the last `history` and all keys after it; b'' unless keys are indented by two.
+    """Returns a JSON object with the last `history` and all keys after it. Returns b'' unless keys are
+    indented by two.
 
-    A newline inside a text is written as an escape, so the newline found here is between keys.
+    A newline within a text is written as an escape, so the newline that is found here is between keys.
     """
     if stream.read(5) != b'{\n  "':
         return b""
@@ -140,9 +139,11 @@ def _conversation(stream: IO[bytes]) -> bytes:
 
 
 def last_steps(stream: IO[bytes], count: int) -> bytes:
-    """A JSON object with a trajectory's last `count` steps and the keys after them; b'' in another layout.
+    """Returns a JSON object with a trajectory's last `count` steps and the keys after them, or b'' in another
+    layout.
 
-    Parsing it shows whether the cut was at the right place: only then do all brackets close.
+    The object may begin at the wrong place. This shows when it is parsed, because then some brackets do not
+    close.
     """
     stream.seek(0)
     if not STEPS.match(stream.read(STEPS_WITHIN)):
@@ -157,7 +158,7 @@ def last_steps(stream: IO[bytes], count: int) -> bytes:
 
 
 def _ends(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yields longer and longer ends of a file, at last the whole file."""
+    """Yields the last N bytes of a file, with growing N, and finally the whole file."""
     size = stream.seek(0, os.SEEK_END)
     span = END
     while True:

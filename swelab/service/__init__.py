@@ -1,4 +1,4 @@
-"""SWE-bench's evaluation service. Its program sb-cli, in an environment of its own, makes the requests."""
+"""Uses SWE-bench's evaluation service through its program sb-cli, which has an environment of its own."""
 
 from swelab.records import Fault
 

@@ -1,9 +1,9 @@
 """Runs sb-cli 0.1.5 as a process and works around its faults.
 
 sb-cli exits with 0 even if it could not submit some predictions, and reports them on standard output. It
-waits forever for a stalled service. Next to an existing report it writes `-1.json` instead of replacing the
-report. Its tracebacks may show the key. So this module limits the time of each call, reads the output, uses
-an empty folder for reports, and masks the key in all output. The key is passed to sb-cli only in the
+waits forever for a stalled service. It does not replace an existing report, but writes `-1.json` next to the
+report. Its tracebacks may show the key. So this module reads the output, limits the time of each call, and
+uses an empty folder for reports. It masks the key in all output. The key is passed to sb-cli only in the
 environment.
 """
 
@@ -33,17 +33,19 @@ KEY_REFUSED, QUOTA = ("401", "403"), ("402",)
 
 @dataclass(frozen=True)
 class ServiceBenchmark:
-    """A benchmark at the service: the service's name of a subset, and a split (dev or test)."""
+    """A benchmark of the service. subset: the service's name for it. split: dev or test."""
 
     subset: str
     split: str
 
 
 class SbCli:
-    """The program at `program`. Its output is written to `log`; a call takes at most `seconds`."""
+    """The program at `program`. log: receives the program's output. seconds: time limit of a call."""
 
     def __init__(self, program: Path, seconds: float, log: IO[str]):
-        """Raises InputError: no such program, another version, no key in the environment."""
+        """Raises InputError if the program is missing or has another version, or if the key is not in the
+        environment.
+        """
         self.program, self.seconds, self.log = program.absolute(), seconds, log
         self.key = os.environ.get(KEY, "")
         if not self.key:
@@ -59,7 +61,10 @@ class SbCli:
             raise InputError(f"sb-cli {found or '?'}", program, f"{VERSION}, which `make sb-cli` installs")
 
     def quota(self, at: ServiceBenchmark) -> int | None:
-        """The number of runs left on a benchmark; None if unknown. Raises ServiceError, SubmissionRefused."""
+        """Returns the number of runs left on a benchmark, or None if unknown.
+
+        Raises ServiceError, SubmissionRefused.
+        """
         for line in self._call("get-quotas").splitlines():
             cells = [cell.strip() for cell in re.split("[│|┃]", line) if cell.strip()]
             if cells[:2] == [at.subset, at.split] and cells[2].isdigit():
@@ -69,11 +74,11 @@ class SbCli:
     def submit(
         self, predictions: Path, at: ServiceBenchmark, run_id: str, ids: Sequence[str], whole: bool
     ) -> dict[str, str]:
-        """Sends the predictions of `ids` from a file; returns the reasons for predictions that were not
-        accepted, by id.
+        """Sends the predictions of `ids` from a file. Returns the ids that were not accepted, each with the
+        reason.
 
         whole: whether `ids` are all predictions in the file. Raises ServiceError if the program fails or does
-        not report on each id; SubmissionRefused.
+        not report on each id. Raises SubmissionRefused.
         """
         options = ["--predictions_path", str(predictions), "--run_id", run_id]
         options += [] if whole else ["--instance_ids", ",".join(ids)]
@@ -86,7 +91,7 @@ class SbCli:
         return failed
 
     def report(self, at: ServiceBenchmark, run_id: str) -> Record:
-        """The current report of a run. Raises ServiceError, SubmissionRefused."""
+        """Returns the current report of a run. Raises ServiceError, SubmissionRefused."""
         with tempfile.TemporaryDirectory(prefix="swelab-sb-cli-") as folder:
             self._call("get-report", at.subset, at.split, run_id, "--overwrite", "1", "-o", folder)
             path = Path(folder, f"{at.subset}__{at.split}__{run_id}.json")
@@ -123,7 +128,7 @@ class SbCli:
 
 
 def fault(command: str, message: str) -> ServiceError:
-    """Makes the error of a failed command from its output."""
+    """Returns the error for a failed command, given the command's output."""
     lines = [line.strip() for line in message.splitlines() if line.strip()] or ["it printed nothing"]
     if found := STATUS.search(message):
         return lasting_refusal(found[1], found[2]) or ServiceError(f"sb-cli {command}: {found[0]}")
@@ -131,7 +136,7 @@ def fault(command: str, message: str) -> ServiceError:
 
 
 def lasting_refusal(status: str, message: str) -> ServiceError | None:
-    """The error of a permanent refusal; None for a fault that may be temporary."""
+    """Returns the error for a permanent refusal, or None for a fault that may be temporary."""
     if status in KEY_REFUSED:
         return SubmissionRefused(f"the service refused the key in ${KEY} ({status}): {shorten(message)}")
     if status in QUOTA:

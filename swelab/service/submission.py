@@ -1,8 +1,8 @@
-"""Submits predictions to the service once, waits, and compares its verdicts with what was sent.
+"""Submits predictions to the service once, waits, and compares the service's verdicts with what was sent.
 
-The id of a run is a hash of its predictions, because the service never evaluates an instance of a run twice:
-changed predictions are another run. `state.json` in the working folder lists sent predictions. So a killed
-run resumes, and nothing is sent again that the service has.
+The service evaluates each instance of a run only once, so changed predictions need another run. Therefore a
+run's id is a hash of its predictions. `state.json` in the working folder lists the predictions that were
+sent. So a killed run resumes, and no prediction that the service has is sent again.
 """
 
 import json
@@ -27,7 +27,10 @@ SUBSETS = {
     "swe-bench_lite": "swe-bench_lite",
     "swe-bench_multimodal": "swe-bench-m",
 }
-"""The service's name of a published set, by the last part of the set's name on the hub, in lower case."""
+"""Maps the name of a published data set to the service's name.
+
+The key is the last part of the hub name, in lower case.
+"""
 
 SETTLING = 5
 
@@ -41,7 +44,7 @@ class Waiting:
 
 
 def benchmark_of(recipe: Subset, where: str | Path) -> ServiceBenchmark:
-    """The service's name of a subset recipe's benchmark. Raises InputError if there is none."""
+    """Returns the service's benchmark for a subset recipe. Raises InputError if there is none."""
     published = recipe if recipe.source == "dataset" else DatasetSubset(source="dataset")
     name = (published.dataset or "").rpartition("/")[2].lower()
     subset = published.service or SUBSETS.get(name, "")
@@ -54,7 +57,7 @@ def benchmark_of(recipe: Subset, where: str | Path) -> ServiceBenchmark:
 def sendable(predictions: Mapping[str, Prediction], ids: Sequence[str], policy: str) -> list[Prediction]:
     """Returns the predictions to submit: all of `ids` whose rollout was not lost, sorted by id.
 
-    Raises InputError on a prediction for an unknown task, or if nothing is left.
+    Raises InputError if a prediction is for an unknown task, or if no prediction is left.
     """
     unknown = sorted(set(predictions) - set(ids))
     if unknown:
@@ -71,16 +74,17 @@ def sendable(predictions: Mapping[str, Prediction], ids: Sequence[str], policy: 
 
 
 def run_name(policy: str, at: ServiceBenchmark, rows: Sequence[Prediction]) -> str:
-    """The id of a run: the policy's name, and a hash of the predictions and the benchmark."""
+    """Returns the id of a run: the policy's name, and a hash of the predictions and the benchmark."""
     return f"{re.sub('[^A-Za-z0-9._-]', '-', policy)}-{digest([at.subset, at.split, rows])[:12]}"
 
 
 def judge_by_service(
     rows: list[Prediction], at: ServiceBenchmark, policy: str, work: Path, program: SbCli, wait: Waiting
 ) -> ServiceRun:
-    """Submits `rows` unless an earlier start did so, waits, and returns the service's verdict on each.
+    """Submits `rows` unless an earlier call did, waits, and returns the service's verdict on each row.
 
-    Raises SubmissionRefused (key, quota), ServiceError (faults, a malformed report), InputError.
+    Raises SubmissionRefused if the key is refused or the quota is used up. Raises ServiceError for faults and
+    malformed reports. Raises InputError.
     """
     run = run_name(policy, at, rows)
     ids = [row.instance_id for row in rows]
@@ -98,8 +102,10 @@ def judge_by_service(
 
 
 class Submissions:
-    """The predictions of a run that the service has accepted. They are stored in a folder, so that a kill
-    loses none."""
+    """The predictions of a run that the service has accepted.
+
+    They are stored in a folder, so that none is lost if the process is killed.
+    """
 
     def __init__(self, work: Path, run: str):
         self.path, self.run = work / "state.json", run
@@ -127,8 +133,10 @@ def _submit(
     state: Submissions,
     wait: Waiting,
 ) -> None:
-    """Submits until the service has all predictions. Raises ServiceError after the last attempt, and
-    SubmissionRefused immediately."""
+    """Submits until the service has all predictions.
+
+    Raises ServiceError after the last attempt. Raises SubmissionRefused immediately.
+    """
     patience = Patience(replace(SUBMISSIONS, first=wait.poll))
 
     def once() -> None:
@@ -165,7 +173,10 @@ def _refusal(failed: Mapping[str, str]) -> None:
 def _await(
     ask: Callable[[], Record], empty: Mapping[str, bool], wait: Waiting
 ) -> tuple[Record, dict[str, str]]:
-    """Waits for the finished report; returns it with its verdicts. Allows up to SETTLING faults in a row."""
+    """Waits for the finished report, and returns (report, verdicts).
+
+    Tolerates up to SETTLING consecutive faults.
+    """
     deadline, faulty, left, last = time.monotonic() + wait.total, 0, len(empty), ""
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Compares the service's report with the submission, and turns it into verdicts."""
+"""Compares the service's report with the submission, and converts it to verdicts."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,8 +18,11 @@ STATUS = {
     "failed": GradeEnd.INFRA_ERROR,
     "empty_patch": GradeEnd.EMPTY_PATCH,
 }
-"""Our verdict, by the name of a list in the service's report. In `error` are patches that the harness could
-not apply or run; in `failed` are evaluations that the service lost."""
+"""Maps the name of a list in the service's report to our verdict.
+
+`error` lists patches that the harness could not apply or run. `failed` lists evaluations that the service
+lost.
+"""
 
 REASON = {
     "error": "the service could not apply or run it",
@@ -47,12 +50,15 @@ class ServiceRun(TypedRecord):
 
 
 def patch_digest(prediction: Prediction) -> str:
-    """SHA-256 of a prediction's patch, or of an empty text if there is no patch."""
+    """Returns the SHA-256 of a prediction's patch, or of an empty text if there is no patch."""
     return hashlib.sha256((prediction.model_patch or "").encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def pending(report: Record) -> int:
-    """Number of unfinished evaluations of a run. Raises ServiceError if the report does not give it."""
+    """Returns the number of unfinished evaluations of a run.
+
+    Raises ServiceError if the report does not state the number.
+    """
     count = report.get("pending_instances")
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         raise ServiceError(f"pending_instances of the report is {shorten(repr(count))}; expected a count")
@@ -60,11 +66,11 @@ def pending(report: Record) -> int:
 
 
 def verdicts(report: Record, submitted: Mapping[str, bool]) -> dict[str, str]:
-    """The service's verdict on each submitted instance, as a key of STATUS by id.
+    """Returns the service's verdict on each submitted instance, as a key of STATUS by id.
 
-    submitted: instance id -> whether its patch is empty. Raises ServiceError on a report that has other
-    instances, leaves one out, names one twice, has counts that differ from its ids, resolves an empty patch,
-    or has no evaluated instance.
+    submitted: maps instance ids to whether the patch is empty. Raises ServiceError if the report is
+    impossible. Such a report has other instances, omits an instance or names it twice. Or its counts differ
+    from its ids, an empty patch is resolved, or no instance is evaluated.
     """
     for name in COUNTED:
         _check_count(report, name)
@@ -117,9 +123,9 @@ def _none(ids: Iterable[str], what: str) -> None:
 def service_grades(
     tasks: Iterable[Task], predictions: Mapping[str, Prediction], run: ServiceRun, policy: str, subset: str
 ) -> Iterator[Grade]:
-    """Grades of the predicted tasks from a run at the service, in the tasks' order.
+    """Yields the grades of the predicted tasks from a run at the service, in the order of `tasks`.
 
-    Raises InputError if the run has other predictions.
+    Raises InputError if the run was made with other predictions.
     """
     for task in tasks:
         name = task.instance_id

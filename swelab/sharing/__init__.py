@@ -1,1 +1,2 @@
-"""Publishes an experiment: as a data set, a model, folders for the leaderboard, an archive of everything."""
+"""Publishes an experiment as a data set, a model, leaderboard folders, and an archive of everything behind
+the score."""

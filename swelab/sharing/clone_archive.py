@@ -1,8 +1,8 @@
-"""Writes one archive of the code, the recipes and every file behind a score, to verify the score elsewhere.
+"""Archives the code, the recipes and every file behind a score, so that a stranger can verify the score.
 
-Files keep their times, and the archive has Snakemake's records of them. So the workflow finds nothing to do,
-and notices later changes. Files with answers of a hidden set are left out; results/withheld.json names them
-with their hashes.
+Files keep their modification times, and the archive has Snakemake's records of these files. So the workflow
+finds nothing to do, and notices later changes. Files with answers of a hidden set are excluded.
+results/withheld.json lists the excluded files with their hashes.
 """
 
 import json
@@ -25,19 +25,18 @@ from swelab.tasks.task_rows import read_tasks
 CODE = ("benchmarks", "configs", "docs", "envs", "examples", "hosts", "profiles", "rules", "scripts", "slurm",
         "swe-pdb", "swe-rl", "swelab", "tests", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md",
         "Snakefile", "pyproject.toml")  # fmt: skip
-"""The files and folders of a clone besides results, for a clone without git."""
+"""The files and folders of the code, for a clone without git."""
 JOURNAL = "results/progress/rollout/{policy}/{subset}/{shard}.jsonl"
-"""The journal of a shard's rollouts; it has the same records as the shard's output."""
+"""Path of the journal of a shard's rollouts. The journal has the same records as the shard's output."""
 INCOMPLETE = ".snakemake/incomplete"
-"""An empty folder. Without this folder, Snakemake treats its records as records of an old version."""
+"""An empty folder of Snakemake. Without this folder, Snakemake assumes that its records are from an old
+version."""
 BINARY = (".safetensors", ".tar", ".zip", ".bin", ".pt")
 
 
 def write_archive(finished: Finished, to: Path, private: Private) -> None:
-    """Writes `to`, a gzip-compressed tar with one folder, the clone.
-
-    Raises InputError with the files that hold a key, a path of this machine, or an answer of a hidden set.
-    """
+    """Writes a gzip-compressed tar to `to`. The tar contains one folder, the clone. Raises InputError with
+    the files that contain a key, a path of this machine, or an answer of a hidden set."""
     withheld, top = finished.withheld(), to.name.partition(".")[0]
     hashes = {path: sha256_of(path) for path in sorted(withheld)}
     whole = {*code_files(Path()), *_results(finished)}
@@ -64,8 +63,8 @@ def write_archive(finished: Finished, to: Path, private: Private) -> None:
 
 
 def record_path(output: str) -> str:
-    """Path of Snakemake's record of an output: the output's path in base64, split into parts of the maximum
-    length of a file's name."""
+    """Returns the path of Snakemake's record of an output file. The path is the output's path in base64,
+    split into parts that are short enough for file names."""
     most = os.pathconf(".", "PC_NAME_MAX") - 1
     name = urlsafe_b64encode(output.encode()).decode()
     parts = [name[start : start + most] for start in range(0, len(name), most)]
@@ -73,26 +72,28 @@ def record_path(output: str) -> str:
 
 
 def _journal(name: str) -> Iterator[str]:
-    """The journal of trajectories. With it, one more task of the shard needs only one more rollout."""
+    """Yields the journal path of a trajectories file. With the journal, adding a task to the shard costs only
+    one more rollout."""
     kind, names = find(name) or ("", {})
     if kind == "trajectories" and name == pattern(kind).format_map(names):
         yield JOURNAL.format_map(names)
 
 
 def _within(path: Path) -> bool:
-    """Whether a path is a link to a file in the same folder. Such a link is valid in any clone."""
+    """Returns whether a path is a link to a file in the same folder. Such a link is valid in any clone."""
     return path.is_symlink() and "/" not in os.readlink(path) and path.is_file()
 
 
 def _nobody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """The archive's entry without its owner, because the owner is a user of this machine."""
+    """Removes the owner from an archive entry, because the owner is a user of this machine."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     return entry
 
 
 def code_files(root: Path) -> Iterator[str]:
-    """The files that git tracks, and all recipes; without git, the files in the clone's folders."""
+    """Yields the files that git tracks, and all recipes. Without git, yields all files in the folders of
+    CODE."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True)
     known = listed.stdout.split("\0") if listed.returncode == 0 else []
     for start in ("configs",) if known else CODE:
@@ -102,10 +103,10 @@ def code_files(root: Path) -> Iterator[str]:
 
 
 def _results(finished: Finished) -> Iterator[str]:
-    """The files behind the score, other files of the same jobs, and the contents of folders among them.
+    """Yields the files behind the score, further files of the same jobs, and the contents of their folders.
 
-    Includes files that jobs only wait for: without the result of the check before a training, one more task
-    would start the training again.
+    Files that jobs only wait for are included, such as the result of the check before a training. Without
+    this file, adding a task would start the training again.
     """
     experiment = {"experiment": finished.name}
     ends = ("verified_score", "page", "published", "published_page")
@@ -122,7 +123,8 @@ def _results(finished: Finished) -> Iterator[str]:
 
 
 def _answers(finished: Finished) -> list[str]:
-    """The gold patches, scripts and solutions of hidden sets, as JSON writes them."""
+    """Returns the gold patches, test patches, verifier scripts and solutions of hidden sets, escaped as in
+    JSON."""
     hidden = [each for each in finished.subsets if finished.is_hidden(each)]
     files = [path for subset in hidden for path in finished.paths("lock.kept", subset=subset)]
     answers = (
@@ -135,10 +137,11 @@ def _answers(finished: Finished) -> list[str]:
 
 
 def _fault(name: str, private: Private, answers: list[str]) -> str:
-    """Describes the content of a file that must not leave this machine; "" if there is none."""
+    """Returns the line of a file that must not be published, with the reason. Returns "" if the whole file
+    may be published."""
     if Path(name).is_dir() or name.endswith(BINARY):
         return ""
-    made = name.startswith(("results/", ".snakemake/"))  # tests in the code contain invented keys
+    made = name.startswith(("results/", ".snakemake/"))  # the code's tests contain fake keys
     with open(name, encoding="utf-8", errors="replace") as stream:
         for number, text in enumerate(stream, 1):
             what = private.secret_in(text, shapes=made)

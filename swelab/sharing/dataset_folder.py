@@ -1,7 +1,7 @@
-"""Writes the data behind a score as a data set in Hugging Face's layout: tasks, attempts, SFT rows, a card.
+"""Writes the data behind a score as a data set in Hugging Face layout: tasks, attempts, SFT rows, and a card.
 
-Scored tasks are without answers. Trajectories of a hidden set are left out, because a patch may be the
-answer.
+Scored tasks are written without answers. Trajectories of a hidden set are excluded, because a patch may be
+the answer.
 """
 
 from collections import Counter
@@ -57,7 +57,7 @@ REASONS = {
     "too_long": "more tokens than the recipe allows",
     "unresolved": "the tests do not pass",
 }
-"""Explanations of reasons that are short names."""
+"""Maps a reason's short name to an explanation."""
 
 
 def write_dataset(finished: Finished, to: Path, private: Private) -> None:
@@ -103,13 +103,14 @@ def _attempts(finished: Finished, runs: Iterable[tuple[str, str]]) -> Iterator[R
 def _sft_rows(finished: Finished) -> Iterator[Record]:
     for path in finished.paths("dataset.dataset"):
         for row in read_jsonl(path):
-            if "messages" in row:  # a pair for preference learning has two conversations
+            if "messages" in row:  # a preference pair has no messages
                 weights = [turn.get("weight", 1) for turn in row["messages"]]
                 yield {**row, "sample": row.get("sample", 0), "tools": row.get("tools"), "weights": weights}
 
 
 def card(finished: Finished, counts: Counter[tuple[str, str]], private: Private) -> str:
-    """Returns README.md: the content of the data set, its sources, and what was dropped."""
+    """Returns the text of README.md: the content of the data set, its sources, and how many items were
+    dropped."""
     configs = [f"- config_name: {name}\n  data_files:\n" + "".join(
         f"  - split: {split}\n    path: {name}/{split}.parquet\n" for each, split in counts if each == name
     ) for name in dict.fromkeys(name for name, _ in counts)]  # fmt: skip
@@ -137,7 +138,7 @@ def card(finished: Finished, counts: Counter[tuple[str, str]], private: Private)
 
 
 def sources(subset: str) -> list[tuple[str, str]]:
-    """(source, licence) of the code or set from which a subset's tasks are made."""
+    """Returns (source, licence) of each repository or data set from which a subset's tasks are made."""
     recipe = Wildcards({"subset": parts_of(subset)[-1]}).recipe(kinds.SUBSET)
     if recipe.source == "harbor":
         return [("task folders of Harbor", NO_LICENCE)]
@@ -157,7 +158,7 @@ def sources(subset: str) -> list[tuple[str, str]]:
 
 
 def _dropped(finished: Finished) -> Iterator[str]:
-    """Table rows of what was dropped."""
+    """Yields table rows that say how many items each step dropped, and why."""
     for path, role, names in finished.kinds:
         if role == "lock.lock":
             lock = read_json(path)
@@ -174,5 +175,5 @@ def _dropped(finished: Finished) -> Iterator[str]:
 
 
 def _why(reason: str) -> str:
-    """A reason, with an explanation if there is one."""
+    """Returns a reason, with its explanation if there is one."""
     return f"{reason}: {REASONS[reason]}" if reason in REASONS else reason

@@ -1,4 +1,4 @@
-"""The files behind a verified score, by kind, and which of its sets are hidden."""
+"""Finds the files behind a verified score, and says which of its subsets are hidden."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -17,14 +17,15 @@ from swelab.scores.recompute import verify
 from swelab.scores.trail import Trail, follow
 
 ANSWERS = ("tasks.tasks", "lock.kept", "lock.witness", "trajectories.trajectories", "predictions.predictions")
-"""Files, as kind.role, with the answers of a hidden set, or with patches that may equal an answer."""
+"""Kinds of files (as kind.role) that contain the answers of a hidden set, or patches that may equal an
+answer."""
 ENDS = (("verified_score", "score"), ("page", "page"))
-"""Final artifacts of an experiment, as (kind, role)."""
+"""The final artifacts of an experiment, as (kind, role)."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A verified experiment. Paths are relative to its clone, which is the working folder."""
+    """An experiment with a verified score. Paths are relative to the clone, which is the working folder."""
 
     score: VerifiedScore
     name: str
@@ -32,12 +33,12 @@ class Finished:
 
     @property
     def recipe(self) -> Experiment:
-        """The experiment's recipe."""
+        """The recipe of the experiment."""
         return Wildcards({"experiment": self.name}).recipe(kinds.EXPERIMENT)
 
     @cached_property
     def kinds(self) -> list[tuple[str, str, dict[str, str]]]:
-        """(path, kind and role, names by wildcard) of each existing file behind the score, by path."""
+        """(path, "kind.role", wildcard values) of each existing file behind the score, sorted by path."""
         return list(_kinds_of(self.trail.files))
 
     @cached_property
@@ -48,27 +49,28 @@ class Finished:
         return {file for file in found - self.trail.files.keys() if Path(file).exists()}
 
     def paths(self, role: str, **names: str) -> list[str]:
-        """The files of a kind and role with these names by wildcard."""
+        """Returns the files of a "kind.role" that have these wildcard values."""
         return [path for path, each, of in self.kinds if each == role and names.items() <= of.items()]
 
     @property
     def archive(self) -> str:
-        """The archive's file name."""
+        """The file name of the experiment's archive."""
         return f"swelab-{self.name}.tar.gz"
 
     @property
     def shown(self) -> str:
-        """The policy that is published: the second of the experiment's comparison."""
+        """The policy that is published: the second policy of the experiment's comparison."""
         return self.recipe.compare[1]
 
     @property
     def subsets(self) -> list[str]:
-        """All subsets whose tasks are behind the score, scored ones first."""
+        """All subsets whose tasks are behind the score. Scored subsets come first."""
         there = [names["subset"] for _, role, names in self.kinds if role == "lock.kept"]
         return list(dict.fromkeys([each for each in self.recipe.benchmarks if each in there] + there))
 
     def runs(self, scored: bool) -> Iterator[tuple[str, str]]:
-        """(policy, subset) of the rollouts on scored sets, or on all other sets; hidden sets are left out."""
+        """Yields (policy, subset) of the rollouts on scored or on unscored subsets. Hidden subsets are
+        excluded."""
         found = [(names["policy"], names["subset"]) for _, role, names in self.kinds
                  if role == "trajectories.trajectories"]  # fmt: skip
         for policy, subset in dict.fromkeys(found):
@@ -76,7 +78,7 @@ class Finished:
                 yield policy, subset
 
     def is_hidden(self, subset: str) -> bool:
-        """Whether a set is scored and has hidden tests or answers, so that none of its answers may be
+        """Returns whether a subset is scored and has hidden tests or answers. Such answers must not be
         published."""
         if subset not in self.recipe.benchmarks:
             return False
@@ -87,7 +89,8 @@ class Finished:
         )
 
     def withheld(self) -> set[str]:
-        """The files that hold answers of hidden sets, and the folders of such files."""
+        """Returns the files that contain answers of hidden subsets, and the user's files and folders behind
+        such subsets."""
         hidden = [each for each in self.subsets if self.is_hidden(each)]
         given = [getattr(Wildcards({"subset": each}).recipe(kinds.SUBSET), "path", None) for each in hidden]
         brought = {path_here(each) for each in given if each} & self.trail.files.keys()
@@ -110,9 +113,10 @@ def _is(pattern: str, names: dict[str, str], path: str) -> bool:
 
 
 def read_finished(path: Path) -> Finished:
-    """Reads a verified score and the files behind it. The working folder becomes the score's clone.
+    """Reads a verified score and finds the files behind it. Sets the working folder to the score's clone.
 
-    Raises InputError: not a verified score, or one that no longer passes verification.
+    Raises InputError if the file is not a verified score, or if the score no longer passes verification.
+    Raises InputError if a file behind the score is outside the clone.
     """
     score = read_record(path, VerifiedScore)
     found, _ = verify(path)

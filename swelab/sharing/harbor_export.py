@@ -1,7 +1,7 @@
-"""Writes tasks as folders of Harbor: image, instruction, hidden verifier, reference solution
-(docs/harbor.md).
+"""Writes tasks as Harbor folders: image, instruction, hidden verifier, reference solution (docs/harbor.md).
 
-An agent sees only environment/ and instruction.md; tests/ and solution/ are copied into the container later.
+An agent sees only environment/ and instruction.md. Harbor copies tests/ and solution/ into the container
+later.
 """
 
 import hashlib
@@ -32,18 +32,22 @@ from swelab.tasks.install_steps import preparation
 from swelab.tasks.published_rows import is_private
 
 BASE_IMAGE = "python:3.11-slim-bookworm"
-"""The image of the sandbox for tasks without an image of their own."""
+"""The base image for tasks that have no image of their own."""
 RUNNER_FILES = (
     *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg"),
     *("pyproject.toml", "sitecustomize.py", "usercustomize.py"),
 )
-"""Files that configure the test runner. They are restored, or removed if they did not exist before."""
+"""Files that configure the test runner. Before the tests run, these files are restored, or removed if they
+did not exist before."""
 
 
 @dataclass(frozen=True)
 class Export:
     """Settings of an export. repos: folder of repository archives. images: record of pulled images, for
-    digests. base: base image for tasks with an archive. network: whether a container has a network."""
+    digests.
+
+    base: base image of tasks whose repository is an archive. network: whether a container has network access.
+    """
 
     repos: Path
     images: Images | None = None
@@ -52,10 +56,11 @@ class Export:
 
 
 def write_folders(tasks: Iterable[Task], to: Path, export: Export) -> Record:
-    """Writes a folder in `to` for each task; returns {"written": names, "left_out": reasons by name}.
+    """Writes a folder for each task into the new or empty folder `to`. Returns {"written": names, "left_out":
+    {name: reason}}.
 
-    `to` is new or empty. A task is left out if its folder would not have everything that the grader needs.
-    Raises InputError: `to` is not empty, a repository archive is missing, nothing could be written.
+    A task is left out if its folder would lack something that the grader needs. Raises InputError if `to` is
+    not empty, a repository archive is missing, or no task can be written.
     """
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise InputError("is there already", to, "a new folder")
@@ -77,7 +82,7 @@ def write_folders(tasks: Iterable[Task], to: Path, export: Export) -> Record:
 
 
 class Unfit(Exception):
-    """A task that cannot be exported; its text is the reason."""
+    """The task cannot be exported. The message is the reason."""
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -91,7 +96,7 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _of_archive(task: Task, store: RepoStore, export: Export) -> dict[str, bytes]:
-    """The files of a task whose repository is an archive. Raises InputError, Unfit."""
+    """Returns the files of an exported task whose repository is an archive. Raises InputError, Unfit."""
     if task.answers:
         raise Unfit("no repair of it is known")
     spec = read_spec(task)
@@ -114,7 +119,7 @@ def _of_archive(task: Task, store: RepoStore, export: Export) -> dict[str, bytes
 
 
 def _of_image(task: Task, export: Export) -> dict[str, bytes]:
-    """The files of a task in a published image. Raises Unfit."""
+    """Returns the files of an exported task that runs in a published image. Raises Unfit."""
     if is_private(task):
         raise Unfit("its tests are private")
     if task.by_script:
@@ -156,7 +161,7 @@ def _common(task: Task, spec: RunSpec, ours: Record, export: Export, large: bool
 
 
 def _judge(spec: RunSpec, command: str, settings: Record) -> dict[str, bytes]:
-    """The verifier and its configuration. Raises Unfit if the log parser cannot be exported."""
+    """Returns the verifier's files. Raises Unfit if the log parser cannot be exported."""
     parser, files = "", dict[str, bytes]()
     if spec.parser != DEFAULT_PARSER:
         parser, text = parser_text(spec.parser)
@@ -174,7 +179,8 @@ def _judge(spec: RunSpec, command: str, settings: Record) -> dict[str, bytes]:
 
 
 def parser_text(name: str) -> tuple[str, str]:
-    """(function, module text) of a log parser of swebench, made independent of swebench. Raises Unfit."""
+    """Returns (function name, module text) of a log parser of swebench, changed to run without swebench.
+    Raises Unfit."""
     found = registry().get(name)
     if found is None:
         raise Unfit(f"its log is read by {name}, which cannot be sent along")
@@ -190,7 +196,7 @@ def parser_text(name: str) -> tuple[str, str]:
 
 
 def _licence() -> str:
-    """The licence of the package swebench, as comments."""
+    """Returns the licence text of the package swebench as comment lines."""
     for path in metadata.files("swebench") or ():
         if path.name.upper().startswith("LICENSE"):
             return "".join(f"# {line}".rstrip() + "\n" for line in path.read_text().splitlines())
@@ -202,7 +208,7 @@ def _runner_files(files: Files) -> list[str]:
 
 
 def _files(tree: Path) -> Files:
-    """The files of a tree, without the files of git."""
+    """Reads all files below `tree` except the folder .git."""
     found = (path for path in sorted(tree.rglob("*")) if path.is_file())
     named = ((path.relative_to(tree).as_posix(), path) for path in found)
     return {

@@ -1,7 +1,8 @@
-"""The verifier of an exported task folder: runs in its container without swelab, and writes the reward.
+"""The verifier of an exported task. It runs in the task's container without swelab, and writes the reward.
 
-It is /tests/judge.py, next to judge.json, which describes what to run; files.tar and parser.py may be there
-too. /logs/verifier gets reward.txt (1 or 0), report.json and test.log.
+In the container this file is /tests/judge.py. The file judge.json in the same folder says what to run. The
+files files.tar and parser.py exist if the task needs them. /logs/verifier gets the outputs: reward.txt (1 or
+0), report.json and test.log.
 """
 
 import json
@@ -25,9 +26,10 @@ MOST_BYTES = 64 << 20
 
 
 def put_back(tree: Path, names: list[str], tests: list[str]) -> None:
-    """Restores the tests and the runner's files, and removes added files that have a runner file's name.
+    """Restores the tests and the test runner's files. Deletes runner files that the attempt added.
 
-    names: the runner's file names. tests: paths that existed before the attempt.
+    names: file names that configure the test runner. tests: paths of runner files that existed before the
+    attempt.
     """
     for folder, inner, files in os.walk(tree):
         inner[:] = [each for each in inner if each not in (".git", ".swelab")]
@@ -56,7 +58,7 @@ def put_back(tree: Path, names: list[str], tests: list[str]) -> None:
 
 
 def run(command: str, tree: Path, seconds: float) -> str:
-    """Runs the tests' command for at most `seconds`, and returns its output."""
+    """Runs the test command for at most `seconds`, and returns its output."""
     log = LOGS / "test.log"
     with open(log, "wb") as stream, subprocess.Popen(
         ["bash", "-c", command], cwd=tree, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
@@ -71,7 +73,7 @@ def run(command: str, tree: Path, seconds: float) -> str:
 
 
 def pytest_statuses(log: str) -> dict[str, str]:
-    """Status by test, from the last lines of `pytest -rA`."""
+    """Maps each test to its status, from the summary lines of `pytest -rA`."""
     found = {}
     for line in log.split("\n"):
         if line.startswith(STATUSES):
@@ -82,7 +84,7 @@ def pytest_statuses(log: str) -> dict[str, str]:
 
 
 def statuses(log: str, parser: str) -> dict[str, str]:
-    """Status by test, read by the task's own parser if it names one."""
+    """Maps each test to its status. Uses the task's own log parser if `parser` names one."""
     if not parser:
         return pytest_statuses(log)
     found: dict[str, str] = runpy.run_path(str(HERE / "parser.py"))[parser](log, None)
@@ -90,7 +92,8 @@ def statuses(log: str, parser: str) -> dict[str, str]:
 
 
 def of(test: str, status: dict[str, str]) -> set[str]:
-    """The statuses of a listed test. If its id was cut at a space, several tests may match."""
+    """Returns the statuses of a listed test. If the test id is truncated at a space, several tests may
+    match."""
     if test in status:
         return {status[test]}
     if test.count("[") <= test.count("]"):
@@ -99,7 +102,7 @@ def of(test: str, status: dict[str, str]) -> set[str]:
 
 
 def judge(settings: dict[str, Any]) -> dict[str, Any]:
-    """Runs the tests; returns {reward, tests by group and result}."""
+    """Runs the tests. Returns the reward (1 or 0), and the passed and failed tests of each group."""
     tree = Path(settings["workdir"])
     if settings["put_back"]:
         put_back(tree, settings["runner_files"], settings["known"])
@@ -118,7 +121,7 @@ def judge(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Writes report.json, then reward.txt."""
+    """Runs the tests, and writes report.json and then reward.txt."""
     LOGS.mkdir(parents=True, exist_ok=True)
     found = judge(json.loads((HERE / "judge.json").read_text(encoding="utf-8")))
     (LOGS / "report.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The text files of an exported task folder: settings, instruction, Dockerfile, scripts."""
+"""The texts in an exported task folder: settings, instruction, Dockerfile, scripts."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from swelab.tasks.harbor.harbor_dockerfile import START
 from swelab.tasks.harbor.harbor_folder import PREAMBLE
 
 VERSION = "1.4"
-"""The version of Harbor's schema of task.toml."""
+"""Version of Harbor's schema for task.toml."""
 AGENT_SECONDS = 3600
 BUILD_SECONDS = 1800
 TESTBED = "/testbed"
@@ -39,12 +39,13 @@ cd {TESTBED} && git apply --whitespace=nowarn "$patch"
 
 
 def instruction(task: Task) -> str:
-    """The instruction for the agent."""
+    """Returns the instruction for the agent."""
     return PREAMBLE + task.problem_statement.strip() + "\n"
 
 
 def dockerfile_of_archive(base: str) -> str:
-    """A Dockerfile that unpacks repository.tar from its folder as one commit without history."""
+    """Returns a Dockerfile that unpacks repository.tar, and commits its files as one commit without
+    history."""
     return f"""FROM {base}
 RUN apt-get update && apt-get install -y --no-install-recommends git patch && rm -rf /var/lib/apt/lists/*
 COPY requirements.txt /tmp/requirements.txt
@@ -58,16 +59,15 @@ RUN {_COMMIT}
 
 
 def dockerfile_of_image(image: str, command: str, prepared: bool) -> str:
-    """A Dockerfile on a published image. It removes all commits after the task's start from the repository.
-
-    command: of `image_history.start_command`. prepared: whether there are install steps.
-    """
+    """Returns a Dockerfile that starts from a published image, and removes the commits after the task's
+    start. command: the result of `image_history.start_command`. prepared: whether there are install steps."""
     before = f"RUN bash {START}/prepare.sh\n" if prepared else ""
     return f"FROM {image}\nWORKDIR {TESTBED}\nCOPY start {START}\n{before}RUN {command}\n"
 
 
 def settings(task: Task, ours: Mapping[str, Any], seconds: int, large: bool, network: bool) -> str:
-    """The text of task.toml. ours: the table [metadata.swelab]. large: whether a published image is run."""
+    """Returns the text of task.toml. ours: the table [metadata.swelab]. large: gives the container more CPU,
+    memory and disk, for published images."""
     name = "".join(each if each.isalnum() or each in "._-" else "-" for each in task.instance_id)
     tables: dict[str, Mapping[str, Any]] = {
         "": {"schema_version": VERSION},
@@ -85,7 +85,7 @@ def settings(task: Task, ours: Mapping[str, Any], seconds: int, large: bool, net
 
 
 def _toml_table(name: str, values: Mapping[str, Any]) -> str:
-    """A table in TOML. Its plain strings, numbers and lists are written like JSON."""
+    """Formats a TOML table. TOML strings, numbers and lists look as in JSON."""
     head = f"[{name}]\n" if name else ""
     written = {key: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
     return head + "".join(f"{key} = {text}\n".replace("\x7f", "\\u007f") for key, text in written.items())

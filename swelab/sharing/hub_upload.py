@@ -8,7 +8,7 @@ from swelab.records import InputError, shorten
 
 
 def check_push(name: str) -> None:
-    """Raises InputError: a name that the hub does not allow, or no token."""
+    """Raises InputError if `name` is not <owner>/<name>, or if there is no hub token."""
     parts = name.split("/")
     if len(parts) != 2 or not all(parts):
         raise InputError(f"--push {name!r}", expected="<owner>/<name>")
@@ -17,7 +17,8 @@ def check_push(name: str) -> None:
 
 
 def push(folder: Path, name: str, kind: str) -> str:
-    """Uploads a folder as a repository (kind: model or dataset); returns its address. Raises HubError."""
+    """Uploads a folder as a private repository, and returns its address. kind: model or dataset. Raises
+    HubError."""
     import httpx
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError

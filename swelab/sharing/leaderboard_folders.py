@@ -1,4 +1,4 @@
-"""Writes the leaderboard's folder for each scored set, from the files behind a verified score."""
+"""Writes a leaderboard submission for each scored subset, from the files behind a verified score."""
 
 import json
 import time
@@ -22,7 +22,8 @@ RUNS = Path("results/progress/runs")
 
 
 def write_submissions(finished: Finished, to: Path, private: Private) -> list[str]:
-    """Writes `<subset>/<date>_<policy>` below `to`; returns the reasons for sets without a folder."""
+    """Writes `<subset>/<date>_<policy>` below `to`. Returns a reason for each subset that has no
+    submission."""
     reasons: list[str] = []
     policy = finished.shown
     recipe = Wildcards({"policy": policy}).recipe(kinds.POLICY)
@@ -42,7 +43,7 @@ def write_submissions(finished: Finished, to: Path, private: Private) -> list[st
 
 
 def _refused(finished: Finished, recipe: kinds.Policy, subset: str, ids: Iterable[str]) -> str:
-    """Why a scored set has no submission."""
+    """Returns why a scored subset has no submission, or "" if it has one."""
     if finished.is_hidden(subset):
         return " is hidden"
     if (recipe.samples or 1) != 1:

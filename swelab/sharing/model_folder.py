@@ -1,4 +1,4 @@
-"""Writes the weights behind a score as a model in Hugging Face's layout, with a card."""
+"""Writes the weights behind a score as a model in Hugging Face layout, with a model card."""
 
 import shutil
 from pathlib import Path
@@ -57,7 +57,7 @@ Instead of the third line, `.venv/bin/python -m scripts.verify results/verified_
 
 
 def write_model(finished: Finished, to: Path, private: Private) -> str:
-    """Writes the weights and their card into `to`; returns why that is impossible, or ""."""
+    """Writes the weights and the model card into `to`. Returns "", or the reason why this is impossible."""
     policy = Wildcards({"policy": finished.shown}).recipe(kinds.POLICY)
     weights = next(iter(weights_of(policy)), "")
     folder = Path(weights_paths(weights)[0]) if weights else Path()
@@ -77,7 +77,7 @@ def write_model(finished: Finished, to: Path, private: Private) -> str:
 
 
 def card(finished: Finished, policy: kinds.Policy, weights: str) -> str:
-    """README.md of the model."""
+    """Returns the text of the model card, README.md."""
     record = finished.score
     both = [record, *record.get("others", [])]
     scores = [
@@ -115,7 +115,8 @@ def card(finished: Finished, policy: kinds.Policy, weights: str) -> str:
 
 
 def _front(weights: str) -> dict[str, object]:
-    """The card's metadata. Weights that start from a published model have its licence, here `other`."""
+    """Returns the metadata of the model card. The licence is `other` unless the weights start from a model
+    that swelab made."""
     bases = _bases(weights)
     made_here = bool(bases) and bases[-1][1].source == "drill"
     front: dict[str, object] = {"license": "mit" if made_here else "other", "pipeline_tag": "text-generation"}
@@ -124,7 +125,7 @@ def _front(weights: str) -> dict[str, object]:
 
 
 def _bases(weights: str) -> list[tuple[str, Model]]:
-    """(name, recipe) of the model from which weights start; empty for a folder of weights."""
+    """Returns [(name, recipe)] of the base model of the weights, or [] if the weights are a plain folder."""
     word, _, name = weights.partition(":")
     while word in ("sft", "rl"):
         start = (
@@ -137,7 +138,7 @@ def _bases(weights: str) -> list[tuple[str, Model]]:
 
 
 def _data(finished: Finished) -> str:
-    """Lines about the data on which the weights were trained."""
+    """Returns lines about the data on which the weights were trained."""
     lines = [f"- attempts of `{policy}` at `{subset}`" for policy, subset in finished.runs(False)]
     for stage in finished.trail.stages.values():
         if stage.rule.startswith("build_sft") and "kept" in stage:

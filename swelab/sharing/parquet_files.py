@@ -1,4 +1,4 @@
-"""Writes rows to a Parquet file, a thousand at a time."""
+"""Writes rows to a Parquet file in batches of a thousand."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -9,15 +9,13 @@ from swelab.records import atomic
 from swelab.sharing.privacy import Private
 
 Columns = Mapping[str, str]
-"""Kind of each column: text, number, flag, texts or turns."""
+"""Maps each column to its type: text, number, flag, texts or turns."""
 AT_ONCE = 1000
 
 
 def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], columns: Columns, private: Private) -> int:
-    """Writes columns of rows, without keys and paths; returns the number of rows.
-
-    In a text column, values that are not texts are written as JSON.
-    """
+    """Writes the given columns of rows. Private keys and paths are replaced. Returns the number of rows.
+    Values in a text column that are not strings are written as JSON."""
     import pyarrow
     import pyarrow.parquet
 
@@ -37,7 +35,7 @@ def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]], columns: Column
 
 
 TURN = ("role", "content", "tool_calls")
-"""Fields of a message. Values that are not texts are written as JSON, missing ones as ""."""
+"""Fields of a message. Values that are not strings are written as JSON, and missing values as ""."""
 
 
 def _batches(rows: Iterable[Mapping[str, Any]]) -> Iterable[list[Mapping[str, Any]]]:

@@ -1,5 +1,5 @@
-"""Writes everything that an experiment publishes into one folder: dataset, model, leaderboard,
-archive.tar.gz."""
+"""Writes everything that an experiment publishes into one folder: data set, model, leaderboard submissions,
+archive."""
 
 import os
 import shutil
@@ -15,10 +15,10 @@ from swelab.sharing.privacy import Private
 
 
 def write_published(score: Path, to: Path) -> list[str]:
-    """Writes the folder `to` completely or not at all; returns one line for each missing part.
+    """Writes the folder `to` completely or not at all. Returns one line for each part that could not be made.
 
-    The working folder becomes the score's clone. Raises InputError: a score that does not pass verification,
-    an existing folder, content that must not be published.
+    Sets the working folder to the score's clone. Raises InputError if the score does not pass verification,
+    the folder exists, or a file contains something that must not be published.
     """
     to = to.absolute()
     if to.exists() and (not to.is_dir() or any(to.iterdir())):

@@ -1,6 +1,6 @@
-"""Whether a test's assertion holds for the values that a patch's code emitted.
+"""Decides whether a test's assertion holds for the values that a patch's code emitted.
 
-The expected values, which were cut from the question, are filled in again first.
+Expected values, which were removed from the question, are first put back.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from swelab.witness.relations import (
 )
 
 CANNOT_SAY = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
-"""Errors that hostile data can cause in a comparison: numbers of many digits, deep nesting."""
+"""Errors that hostile data can cause in a comparison, through numbers of many digits or deep nesting."""
 
 _BASES = {
     "n": ["builtins.NoneType"], "b": ["builtins.bool", "builtins.int"], "i": ["builtins.int"],
@@ -32,9 +32,9 @@ _BASES = {
 
 
 def relation(slot: Slot, emitted: Sequence[Data], cut: Sequence[Data | None]) -> Truth:
-    """Whether the assertion of a slot holds; None if the data do not determine this.
+    """Returns whether the assertion of a slot holds, or None if the data do not determine that.
 
-    emitted: values of the patch. cut: the expected values; None for operands of the patch.
+    emitted: values of the patch. cut: the expected values, with None for operands that the patch emits.
     """
     try:
         held = _relation(slot, _filled(slot, emitted, cut))
@@ -142,7 +142,9 @@ def _class_names(data: Data) -> list[str]:
 
 
 def is_strong(slot: Slot, cut: Sequence[Any]) -> bool:
-    """Whether a relation that holds is as strong as equality: exactly one operand is an expected value."""
+    """Returns whether an assertion that holds is as strong as equality: exactly one operand is an expected
+    value.
+    """
     if slot.asserts in ("raises", "warns"):
         return any(each is not None for each in cut)
     one_cut = sum(slot.cut) == 1 and len(slot.cut) == 2 and any(each is not None for each in cut)
@@ -155,7 +157,10 @@ def is_strong(slot: Slot, cut: Sequence[Any]) -> bool:
 
 
 def public_text(values: Sequence[Data]) -> str:
-    """The classes, public attributes and items of objects, as one text; "" if an object has only a class."""
+    """Returns the classes, public attributes and items of objects as one text.
+
+    Returns "" if an object has only a class.
+    """
     texts = []
     for each in values:
         if each[0] != "O":

@@ -16,7 +16,9 @@ COMPARED = {
 }  # fmt: skip
 NEGATED = {"assertNotAlmostEqual", "assertNotRegex", "assertNotIsInstance"}
 ONE_OPERAND = {"assertTrue": False, "assertFalse": True, "assertIsNone": False, "assertIsNotNone": True}
-"""For each method with one operand: whether it asserts the negation (the operand is false, or not None)."""
+"""Maps unittest methods with one operand to whether they assert a negation: the operand is false, or not
+None.
+"""
 OPERATORS = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Is: "is",
     ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
@@ -51,7 +53,7 @@ class Each:
 
 
 def condition(test: ast.expr, negated: bool = False) -> "list[Asserted | Each]":
-    """The relations that must all hold for a condition to be true or, if `negated`, to be false."""
+    """Returns the relations that must all hold for a condition to be true, or to be false if `negated`."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or if negated else ast.And):
         return [each for value in test.values for each in condition(value, negated)]
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -90,7 +92,7 @@ def _call_condition(test: ast.Call, negated: bool) -> "list[Asserted | Each]":
 
 
 def unittest_call(call: ast.Call) -> "list[Asserted | Each] | None":
-    """Returns the assertions of a call such as `self.assertEqual(...)`; None for other calls."""
+    """Returns the assertions of a call such as `self.assertEqual(...)`, or None for other calls."""
     if not isinstance(call.func, ast.Attribute) or any(isinstance(each, ast.Starred) for each in call.args):
         return None
     name = call.func.attr
@@ -112,12 +114,14 @@ def unittest_call(call: ast.Call) -> "list[Asserted | Each] | None":
 
 
 def called_name(call: ast.Call) -> str:
-    """`f` of `f(...)` and of `a.f(...)`; "" for other calls."""
+    """Returns `f` for the calls `f(...)` and `a.f(...)`, or "" for other calls."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def catches(node: ast.AST) -> str:
-    """ "raises" or "warns" for a call that expects an exception or a warning; "" for other calls."""
+    """Returns "raises" or "warns" for a call that expects an exception or a warning, or "" for other
+    nodes.
+    """
     if not isinstance(node, ast.Call):
         return ""
     name = called_name(node)
@@ -127,7 +131,10 @@ def catches(node: ast.AST) -> str:
 
 
 def fails_by_hand(node: ast.If) -> bool:
-    """Whether an `if` only raises AssertionError or calls `fail`: an assertion made by hand."""
+    """Returns whether an `if` is an assertion made by hand: its body does nothing but fail the test.
+
+    Such a body raises AssertionError, calls `fail`, or asserts a false constant.
+    """
     if len(node.body) != 1 or node.orelse:
         return False
     only = node.body[0]
@@ -140,12 +147,12 @@ def fails_by_hand(node: ast.If) -> bool:
 
 
 def is_fail(node: ast.AST) -> bool:
-    """Whether an expression is a call that fails the test with a message."""
+    """Returns whether an expression is a call that fails the test with a message."""
     return isinstance(node, ast.Call) and ast.unparse(node.func) in ("pytest.fail", "self.fail", "fail")
 
 
 def assertion_lines(source: str) -> set[int]:
-    """Numbers of the lines with assertions, of every form that we recognise."""
+    """Returns the numbers of the lines with assertions, in all forms that this module recognises."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and fails_by_hand(node)):

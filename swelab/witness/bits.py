@@ -1,7 +1,8 @@
-"""Estimates how hard a value is to guess for a reader of the question who can run the code with the bug.
+"""Estimates how hard a value is to guess for someone who reads the question and can run the code with the
+bug.
 
-A value that is visible in the question counts as the logarithm of the number of visible values. If a value is
-partly the same with the bug, only the difference counts. The constants are estimates.
+A value that is visible in the question costs the logarithm of the number of visible values. If a value is
+partly equal to the value with the bug, only the difference counts. The constants are estimates.
 """
 
 import math
@@ -19,13 +20,16 @@ _LIKELY = "ValueError TypeError KeyError AttributeError IndexError RuntimeError"
 
 
 def raised(name: str) -> float:
-    """Bits of an exception's class: code raises only a few classes."""
+    """Returns the bits of an exception's class.
+
+    They are few, since code mostly raises the same few classes.
+    """
     kind = name.removeprefix("builtins.")
     return math.log2(2 + _LIKELY.index(kind)) if kind in _LIKELY else RAISED
 
 
 def surprise(gold: Data, bug: Data | None, sight: Set[str]) -> float:
-    """Bits of information in `gold` for someone who knows `bug` (the value with the bug, if there is one)."""
+    """Returns the bits of information in `gold` for someone who knows `bug`, the value with the bug."""
     if bug == gold:
         return 0.0
     whole = bits(gold, sight)
@@ -55,7 +59,7 @@ def _difference(gold: Data, bug: Data, sight: Set[str]) -> float:
 
 
 def _changed_text(gold: str, bug: str) -> float:
-    """Bits of the place where the texts differ, plus bits of the new text there."""
+    """Returns the bits of the place where the texts differ, plus the bits of the new text at that place."""
     start = 0
     while start < min(len(gold), len(bug)) and gold[start] == bug[start]:
         start += 1
@@ -66,7 +70,11 @@ def _changed_text(gold: str, bug: str) -> float:
 
 
 def bits(data: Data, sight: Set[str]) -> float:
-    """Bits of a value, by its size; at most the bits to choose it from `sight`, if it is there."""
+    """Returns the bits of a value, from its size.
+
+    sight: hashes of the values that a guesser can see. A value among them costs at most the bits to choose
+    one of them.
+    """
     own = min(MOST, _size(data, sight))
     return min(own, math.log2(len(sight) + 1)) if hash_of(data) in sight else own
 

@@ -1,7 +1,7 @@
-"""Simple changes of plain values, which someone who guesses would first try on visible values.
+"""Applies simple changes to plain values. Someone who guesses would try such changes of visible values first.
 
-If such a change of a visible value gives the right value, the right value is easy to guess. Often one change
-gives all values of a test.
+If such a change of a visible value gives the correct value, the correct value is easy to guess. Often one
+change gives all values of a test.
 """
 
 import itertools
@@ -21,13 +21,13 @@ _MAKE: dict[str, Callable[[Any], Any]] = {"l": list, "t": tuple, "q": list, "S":
 
 
 def data_of(thing: Any) -> Data:
-    """A Python value as canonical data."""
+    """Returns a Python value as canonical data."""
     data: Data = canon().of(thing)
     return data
 
 
 def python(data: Data) -> Any:
-    """Plain data as a Python value. Raises ValueError on other data."""
+    """Returns plain data as a Python value. Raises ValueError for other data."""
     kind = data[0]
     if kind == "n":
         return None
@@ -47,7 +47,7 @@ def python(data: Data) -> Any:
 
 
 def changed(data: Data, name: str) -> Data | None:
-    """Applies a change to data; returns None if it cannot be applied."""
+    """Applies the change with this name to data. Returns None if the change cannot be applied."""
     if name == "same":
         return data
     try:
@@ -57,7 +57,7 @@ def changed(data: Data, name: str) -> Data | None:
 
 
 def _changed(data: Data, change: Callable[[Any], Any]) -> Data | None:
-    if data[0] == "O":  # change the first attribute that the change applies to
+    if data[0] == "O":  # change the first attribute to which the change applies
         for at, (name, held) in enumerate(data[2]):
             try:
                 new = _changed(held, change)
@@ -70,7 +70,7 @@ def _changed(data: Data, change: Callable[[Any], Any]) -> Data | None:
 
 
 def _each(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Returns the change that applies `change` to each item of a collection."""
+    """Returns a function that applies `change` to each item of a collection."""
 
     def of(thing: Any) -> Any:
         if isinstance(thing, dict):
@@ -159,7 +159,7 @@ CHANGES |= {f"each {name}": _each(change) for name, change in (_NUMBERS | _TEXTS
 
 
 class Guesses:
-    """Results of simple changes of a test's visible values; finds the change that gives a value."""
+    """Applies simple changes to a test's visible values, to find a change that gives a certain value."""
 
     def __init__(self, shown: Sequence[Data]):
         self._effects: dict[str, tuple[str, float]] = {}
@@ -171,7 +171,9 @@ class Guesses:
                     self._effects.setdefault(json.dumps(made_of), told)
 
     def of(self, data: Data, bug: Data | None) -> tuple[str, float]:
-        """(name of the change that gives a value, bits to choose that change); ("", 0) if none gives it."""
+        """Returns (name of the change that gives a value, bits to choose that change), or ("", 0) if there is
+        no such change.
+        """
         if len(json.dumps(data)) > _LARGEST:
             return "", 0.0
         if bug is not None:
@@ -181,5 +183,5 @@ class Guesses:
         return self._effects.get(json.dumps(data), ("", 0.0))
 
 
-_LARGEST = 4_000  # maximum characters of data for which we try changes
+_LARGEST = 4_000  # maximum characters of data to which changes are applied
 _COST = {name: math.log2(2 + at) for at, name in enumerate(CHANGES)}

@@ -1,4 +1,4 @@
-"""Finds values that contain the date: right code computes another value on another day."""
+"""Finds values that contain the current date: correct code computes other values on another day."""
 
 import datetime
 import json
@@ -12,13 +12,13 @@ _WRITTEN = (
 
 
 def today() -> list[datetime.date]:
-    """The date in local time and in UTC: a sandbox may use either."""
+    """Returns the date in local time and in UTC: a sandbox may use either."""
     now = datetime.datetime.now(datetime.UTC)
     return sorted({now.date(), now.astimezone().date()})
 
 
 def tells_the_day(values: Sequence[Any], days: Sequence[datetime.date]) -> bool:
-    """Whether canonical data contain one of the dates, in one of the usual spellings."""
+    """Returns whether canonical data contain one of the dates, in one of the usual spellings."""
     text = json.dumps(values)
     return any(each in text for day in days for each in _spellings(day))
 

@@ -1,4 +1,4 @@
-"""Reads what a run of a question emitted. The text is hostile, so all steps take linear time."""
+"""Reads the output of a run of a question. The output is hostile, so all steps take linear time."""
 
 import json
 from collections.abc import Iterable
@@ -13,12 +13,16 @@ Data = list[Any]
 Key = tuple[int, int, str]
 _NO_DATA: Data = ["opaque", "no data"]
 _ITEMS = frozenset(("l", "t", "q", "S"))
-_NAMED = _ITEMS | {"b", "i", "f"}  # after the value, at most a class name follows
+_NAMED = _ITEMS | {"b", "i", "f"}  # the value is followed by at most a class name
 
 
 @dataclass
 class Emitted:
-    """Values that one test emitted, by slot, occurrence and part; how it ended; its parameters."""
+    """The output of one test.
+
+    values: emitted values by (slot, occurrence, part). outcome: how the test ended. parameters: of the test
+    id.
+    """
 
     values: dict[Key, list[Data]] = field(default_factory=dict)
     outcome: str = ""
@@ -26,10 +30,11 @@ class Emitted:
 
 
 def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Emitted]:
-    """Parses the output of a run, by test: node id of the function and number of the case.
+    """Parses the output of a run into emitted values by test. Keys: (node id of the function, number of the
+    case).
 
-    Reading ends at the first line that is no event or does not have the next number, so no later line can
-    replace an earlier line. If a key has several values, the first counts.
+    Reading ends at the first line that is not an event or does not have the next number. So no later line can
+    replace an earlier line. If a value is emitted several times under one key, the first counts.
     """
     questions = {path.rpartition("/")[2]: base for path, base in manifest.questions.items()}
     owners = {slot.slot: slot.test for slot in manifest.slots}
@@ -59,8 +64,10 @@ def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Emitted
 
 
 def asked_cases(manifest: WitnessManifest, answers: bytes) -> dict[str, list[int]]:
-    """Numbers of the cases that the tests of a question select, by name of the question's file. answers:
-    emitted by a run of `Question.answers` with the gold patch. Files without such a case are absent."""
+    """Returns the numbers of the cases that a question's tests select, by name of the question file.
+
+    answers: output of a run of `Question.answers` with the gold patch. Files without such a case are absent.
+    """
     cases = {(base, each.parameters): case for (base, case), each in read(answers, manifest).items()}
     names = {base: path.rpartition("/")[2] for path, base in manifest.questions.items()}
     found: dict[str, set[int]] = {}
@@ -71,8 +78,10 @@ def asked_cases(manifest: WitnessManifest, answers: bytes) -> dict[str, list[int
 
 
 def by_case(raw: bytes) -> dict[str, list[Data]]:
-    """The events of each test by its node id, in order and without their numbers. Events outside tests are
-    under ""; the event that lists the needed files is left out."""
+    """Returns the events of each test by node id, in order and without their numbers.
+
+    The key "" has the events outside tests. The event that lists the needed files is excluded.
+    """
     found: dict[str, list[Data]] = {}
     now = ""
     for number, text in enumerate(raw[:MAX_BYTES].split(b"\n")):
@@ -87,15 +96,18 @@ def by_case(raw: bytes) -> dict[str, list[Data]]:
 
 
 def written(cases: Iterable[list[Data]]) -> bytes:
-    """Serializes the events of cases to the format of a run's output."""
+    """Serializes the events of cases in the format of a run's output."""
     events = [event for case in cases for event in case]
     lines = [json.dumps([number, *event], separators=(",", ":")) for number, event in enumerate(events)]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
 def needs(raw: bytes) -> tuple[list[str], list[str]] | None:
-    """Returns (name patterns of test files, files and folders opened), as a gold run reports them; None if it
-    reports none."""
+    """Returns (name patterns of test files, files and folders opened), as a run with the gold patch reports
+    them.
+
+    Returns None if the run does not report them.
+    """
     for text in reversed(raw.split(b"\n")[-3:]):
         event = json.loads(text) if text.startswith(b"[") else None
         if event and event[1] == "needs":
@@ -123,7 +135,7 @@ def _number(value: Any) -> int:
 
 
 def is_data(value: Any, depth: int = 0) -> bool:
-    """Whether a value has the form of canonical data, so that code can take it apart safely."""
+    """Returns whether a value has the form of canonical data, so that code can process the value safely."""
     if not isinstance(value, list) or not value or not isinstance(value[0], str) or depth > MAX_DEPTH:
         return False
     kind, rest = value[0], value[1:]

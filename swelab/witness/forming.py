@@ -1,7 +1,7 @@
-"""Question forms: tests whose assertions emit operands, and whose expected values are cut out.
+"""Turns tests into questions: assertions emit their operands, and expected values are removed.
 
-Each test function becomes a module of its own with neutral names, beside its original file, with only the
-code that it needs. The module has no docstrings, comments, messages, ids, exception types or patterns.
+Each test function becomes a module of its own beside its original file. The module has neutral names and only
+the code that the test needs. It has no docstrings, comments, messages, ids, exception types or patterns.
 """
 
 import ast
@@ -25,19 +25,16 @@ from swelab.witness.visible_constants import constants, hashes
 
 _MAX_SOURCE = 4_000_000  # characters
 _WITHOUT = ("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:unraisableexception")
-"""pytest plugins that a question's run switches off; the last plugin collects garbage five times at the
+"""pytest plugins that are disabled when a question runs. The last plugin collects garbage five times at the
 end."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """Tests in question form.
-
-    files: text of the question modules by path in the repository. answers: the same modules with the expected
-    values still in them, which may run only with the gold patch. removed: the sources that are tests, which
-    must be absent from the sandbox. targets: node ids of the questions. manifest: what was cut. unformed:
-    tests that have no form, and why.
-    """
+    """Tests in question form. files: texts of the question modules, by path in the repository. answers: the
+    same modules with the expected values in them, which may run only with the gold patch. removed: source
+    files with tests, which must be absent from the sandbox. targets: node ids of the questions. manifest:
+    what was removed from the tests. unformed: maps tests that have no question form to the reason."""
 
     files: dict[str, str]
     answers: dict[str, str]
@@ -48,7 +45,7 @@ class Question:
 
 
 def command_args(targets: Sequence[str]) -> list[str]:
-    """Arguments of pytest that run questions. targets: their node ids."""
+    """Returns the arguments with which pytest runs questions. targets: node ids of the questions."""
     return ["-p", MODULE, *_WITHOUT, "--assert=plain", *targets]
 
 
@@ -59,14 +56,13 @@ def form(
     package: Mapping[str, str] | None = None,
     first: int = 0,
 ) -> Question:
-    """Rewrites tests as questions: they emit values in place of asserting.
+    """Rewrites tests as questions, which emit values instead of asserting.
 
-    sources: text of the files that hold the tests, of their conftest.py files and of modules in their folders
-    that they import, by path in the repository. tests: pytest node ids. roots: names of the packages under
-    test; if empty, every import counts except imports of the standard library and of test runners. package:
-    text by path of the package's modules with assertion classes that tests inherit. first: number of the
-    first question, used in its module's name. Raises for no source: tests that cannot be read are reported as
-    unformed.
+    sources: texts by path in the repository: the test files, their conftest.py files, and modules in their
+    folders that they import. tests: pytest node ids. roots: names of the packages under test. If empty, every
+    import counts except imports of the standard library and test runners. package: texts by path of the
+    package's modules with assertion classes that tests inherit. first: number of the first question, for its
+    module's name. Malformed sources never raise: tests that cannot be read are reported as unformed.
     """
     parsed = {path: _parsed(text) for path, text in (package or {}).items() if path not in sources}
     trees = {path: tree for path, tree in parsed.items() if isinstance(tree, ast.Module)}
@@ -109,14 +105,15 @@ class _Forming:
     slicers: dict[str, Slicer] = field(default_factory=dict)
 
     def tree(self, path: str) -> ast.Module | str:
-        """The parsed file, or the reason why it cannot be parsed."""
+        """Returns the parsed file, or the reason why it cannot be parsed."""
         if path not in self.trees:
             tree = _parsed(self.sources[path])
             self.trees[path] = tree if isinstance(tree, str) else taken_over(tree, self.package)
         return self.trees[path]
 
     def helpers(self, names: set[str]) -> None:
-        """Forms the modules that tests import, and notes which of their names hold values of the package."""
+        """Rewrites the modules that tests import as question modules. Records which of their names hold
+        values of the package."""
         for path in self._reached(names):
             tree = self.tree(path)
             imported = path not in names or self._is_imported(path, names)
@@ -137,7 +134,8 @@ class _Forming:
                 self.files[path], self.answers[path] = texts["question"], texts["answers"]
 
     def _reached(self, bound: set[str]) -> list[str]:
-        """The test files, the conftest.py files, and the sources that they import, also indirectly."""
+        """Returns the test files, the conftest.py files, and the sources that they import, directly or
+        indirectly."""
         found = {path for path in self.sources if path in bound or _stem(path) == "conftest"}
         while True:
             names = {name for path in found for name in self._names(path)}
@@ -199,7 +197,8 @@ class _Forming:
         return ""
 
     def _imported_from(self, tree: ast.Module, name: str) -> tuple[str, ast.Module] | None:
-        """The source from which a module imports a test class; None if the module defines it."""
+        """Returns the source from which a module imports a test class, or None if the module defines the
+        class."""
         for node in tree.body:
             if isinstance(node, ast.ImportFrom) and any(
                 (each.asname or each.name) == name for each in node.names
@@ -240,14 +239,14 @@ class _Forming:
     def _results(
         subjects: Subjects, test: str, first: int, chain: Sequence[ast.ClassDef | Function] | None
     ) -> list[Slot]:
-        """Makes a test that asserts nothing emit the results of its calls."""
+        """Makes a test without assertions emit the results of its calls."""
         made = Results(subjects, test, first)
         if chain and isinstance(chain[-1], FUNCTIONS):
             made.run(chain[-1])
         return made.slots
 
     def result(self, names: set[str]) -> Question:
-        """Returns the question of all tests that were formed."""
+        """Returns the question for all tests that could be rewritten."""
         reached = set(self._reached(names))
         others = {path for path in self.sources if path not in reached and _has_tests(self.tree(path))}
         removed = sorted(path for path in names | others if path not in self.files)
@@ -279,7 +278,7 @@ def _stem(path: str) -> str:
 
 
 def _imported(tree: ast.Module | str) -> set[str]:
-    """The last names of the modules that a module imports."""
+    """Returns the last names of the modules that a module imports."""
     found: set[str] = set()
     for node in ast.walk(tree) if isinstance(tree, ast.Module) else ():
         if isinstance(node, ast.Import):
@@ -295,6 +294,7 @@ def _has_tests(tree: ast.Module | str) -> bool:
 
 
 def _without_tests(tree: ast.Module) -> ast.Module:
-    """A copy of a test module without its test functions, for modules that import other names from it."""
+    """Returns a copy of a test module without its test functions, for modules that import other names from
+    it."""
     kept = [each for each in tree.body if not (isinstance(each, FUNCTIONS) and is_test(each.name))]
     return ast.Module(body=copy.deepcopy(kept), type_ignores=[])

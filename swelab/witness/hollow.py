@@ -1,4 +1,4 @@
-"""Cuts arguments of helpers that only compare them with None: `if expected is not None: ...`."""
+"""Removes arguments that helper functions only compare with None: `if expected is not None: ...`."""
 
 import ast
 
@@ -11,8 +11,10 @@ _DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.JoinedStr, ast.ListComp
 
 
 def cut_hollow(subjects: Subjects) -> int:
-    """Replaces arguments that helpers only compare with None by the placeholder of cut values; returns how
-    many."""
+    """Replaces arguments that helpers only compare with None by a placeholder.
+
+    Returns the number of arguments replaced.
+    """
     hollow = _hollow_parameters(subjects)
     went = 0
     for name, (function, calls) in subjects.direct.items():
@@ -30,7 +32,7 @@ def cut_hollow(subjects: Subjects) -> int:
 
 
 def _is_something(node: ast.expr, subjects: Subjects) -> bool:
-    """Whether an expected value is surely not None, and is not cut yet."""
+    """Returns whether an expected value is surely not None, and has not been removed yet."""
     if subjects.holds(node):
         return False
     if isinstance(node, ast.Name):
@@ -41,7 +43,7 @@ def _is_something(node: ast.expr, subjects: Subjects) -> bool:
 
 
 def _hollow_parameters(subjects: Subjects) -> set[tuple[str, str]]:
-    """(helper, parameter) of each parameter that its helper only compares with None."""
+    """Returns (helper, parameter) for each parameter that its helper only compares with None."""
     hollow = {
         (name, parameter)
         for name, (function, _) in subjects.direct.items()
@@ -65,7 +67,9 @@ def _reads(function: Function, name: str) -> int:
 
 
 def _asks(subjects: Subjects, name: str, parameter: str, hollow: set[tuple[str, str]]) -> int:
-    """How often a helper compares a parameter with None, or passes it to a helper that does only that."""
+    """Returns how often a helper compares a parameter with None, or passes it to a helper that does only
+    that.
+    """
     found = 0
     for node in ast.walk(subjects.direct[name][0]):
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):
@@ -83,5 +87,5 @@ def _is_named(node: ast.expr, name: str) -> bool:
 
 
 def is_none(node: ast.expr) -> bool:
-    """Whether an expression is the constant None."""
+    """Returns whether an expression is the constant None."""
     return isinstance(node, ast.Constant) and node.value is None

@@ -1,9 +1,7 @@
-"""Judges the values that a patch's run emitted, by the gold patch's values. Takes linear time.
-
-A value confirms the patch if it equals the gold patch's value, or if the test's `==` holds for the value. A
-relation that is easy to satisfy (`!=`, `in`, truth, both sides from the patch) by itself neither confirms nor
-contradicts. A relation contradicts only if it held for the gold patch's own values.
-"""
+"""Judges the values that a patch's run emitted, given the gold patch's values. Takes linear time. A value
+confirms the patch if it equals the gold patch's value, or if the test's `==` holds for it. A relation that is
+easy to satisfy (`!=`, `in`, truth, both sides from the patch) by itself neither confirms nor contradicts. A
+relation contradicts only if it held for the gold patch's own values."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -34,13 +32,10 @@ _OPERATORS = {"==": 0, "!=": 1, "is": 2, "is not": 2, "in": 0, "not in": 1, "<":
 
 
 def gold_values(manifest: WitnessManifest, gold: Sequence[bytes], answers: bytes, bug: bytes) -> GoldValues:
-    """The values of the gold patch in a task's question.
-
-    gold: output of two or more runs of `Question.files` with the gold patch; answers: output of one run of
-    `Question.answers` with the gold patch, which also shows each test's case; bug: output of one run of
-    `Question.files` with the bug. Values that differ between gold runs, values that contain the date, and
-    objects without data do not count.
-    """
+    """Returns the values of the gold patch in a task's question. gold: outputs of two or more runs of
+    `Question.files` with the gold patch. answers: output of one run of `Question.answers` with the gold
+    patch, which also shows each test's case. bug: output of one run of `Question.files` with the bug. Values
+    that differ between gold runs, values that contain the date, and objects without data are excluded."""
     runs = [read(each, manifest) for each in gold]
     answered, buggy = read(answers, manifest), read(bug, manifest)
     slots = {slot.slot: slot for slot in manifest.slots}
@@ -71,7 +66,9 @@ def _gold_test(
     near: tuple[Emitted, Emitted],
     shown: tuple[frozenset[str], Guesses],
 ) -> GoldTest:
-    """A test's standing, and its values that all runs share. near: values of the answers, and of the bug."""
+    """Returns a test's standing, and the values that all runs share. near: values from the run with the
+    expected values, and from the run with the bug. shown: hashes of the values that an agent can see, and
+    guesses from visible constants."""
     first, days = runs[0], today()
     steady = [
         _gold_value(slots[key[0]], key, values, *near, *shown)
@@ -88,7 +85,8 @@ def _gold_test(
 
 
 def _hashes(bug: Emitted | None) -> frozenset[str]:
-    """Hashes of all values that the test emits with the bug: an agent can see them by running the test."""
+    """Returns hashes of all values that the test emits with the bug: an agent can see them by running the
+    test."""
     values = bug.values.items() if bug else ()
     return frozenset(hash_of(each) for key, data in values if key[2] != "op" for each in data)
 
@@ -118,7 +116,8 @@ def _gold_value(
     sight: frozenset[str],
     guesses: Guesses,
 ) -> GoldValue:
-    """A value that all runs share, with the assertion's expected values and result, and the value's bits."""
+    """Returns a value that all runs share, with the assertion's expected values and result, and the value's
+    bits."""
     number, at, part = key
     answered = answers.values.get(key, []) if part == "v" else []
     cut = [answered[at] if each and at < len(answered) else None for at, each in enumerate(slot.cut)]
@@ -144,7 +143,7 @@ def _worth(
     sight: frozenset[str],
     guesses: Guesses,
 ) -> tuple[float, str]:
-    """(bits of an assertion's operands, simple change that gives the operand of most bits, or "")."""
+    """Returns (bits of an assertion's operands, simple change that gives the operand of most bits, or "")."""
     if part == "v" and slot.asserts in ("raises", "warns"):
         kind = str(values[0][1]) if values[0][0] == "E" else ""
         return weights.raised(kind), f"raises {kind}" if kind and slot.asserts == "raises" else ""
@@ -164,8 +163,9 @@ def _worth(
 
 
 def judge(manifest: WitnessManifest, values: GoldValues, emitted: bytes) -> Testimony:
-    """Judges the output of a patch's run. The output is hostile: call this with limits on time and memory,
-    since it searches in it for the tests' regular expressions. No content of `emitted` makes it raise."""
+    """Judges the output of a patch's run. No content of `emitted` makes it raise. The output is hostile, and
+    the tests' regular expressions are searched in it. So call this function with limits on time and memory.
+    """
     run = read(emitted, manifest)
     slots = {slot.slot: slot for slot in manifest.slots}
     counted: set[str] = set()
@@ -181,10 +181,8 @@ def judge(manifest: WitnessManifest, values: GoldValues, emitted: bytes) -> Test
 
 
 def standing(tests: Mapping[str, TestTestimony], repaired: Collection[str]) -> tuple[Witnessed, str, float]:
-    """(how well a task is witnessed, why not better, bits).
-
-    Any test can contradict. Only the tests to be repaired confirm, and only their bits count.
-    """
+    """Returns (strength of a task's witness evidence, why it is not stronger, bits). Any test can contradict
+    a patch. Only the tests to be repaired confirm it, and only their bits count."""
     mine = {test: each for test, each in tests.items() if test in repaired}
     bits = round(sum(each.bits for each in mine.values()), 2)
     for word in ("contradicted", "unconfirmed"):
@@ -205,7 +203,8 @@ def standing(tests: Mapping[str, TestTestimony], repaired: Collection[str]) -> t
 def _test(
     gold: GoldTest, slots: dict[int, Slot], emitted: Emitted | None, counted: set[str]
 ) -> TestTestimony:
-    """The standing of a test. counted: values whose bits already count; gets this test's values."""
+    """Returns the standing of a test. counted: names of values whose bits already count. This test's values
+    are added."""
     found: dict[str, str] = {}
     total, again = 0.0, False
     plain = {(each.slot, each.at): each.said for each in gold.occurrences if each.part == "v"}
@@ -243,12 +242,13 @@ def _test(
 def _occurrence(
     slot: Slot, gold: GoldValue, now: list[Data] | None, emitted: Emitted | None, both: list[Data] | None
 ) -> tuple[str, str]:
-    """(verdict, reason) of one value: confirmed, weak, unconfirmed, contradicted, or "" (may differ)."""
+    """Returns (verdict, reason) for one value: confirmed, weak, unconfirmed, contradicted, or "" if it may
+    differ."""
     if now is None and gold.part in ("v", "op") and emitted and (slot.slot, 1, gold.part) in emitted.values:
         return (
             "unconfirmed",
             "its value is emitted less often",
-        )  # right code may also run the assertion less often
+        )  # correct code may run it less often too
     if gold.part == "op":
         verdict, why = _operator(slot, gold, now)
         own = emitted.values.get((slot.slot, gold.at, "v")) if emitted else None
@@ -281,7 +281,8 @@ def _occurrence(
 
 
 def _operator(slot: Slot, gold: GoldValue, now: list[Data] | None) -> tuple[str, str]:
-    """(verdict, reason) from the results of an operator and its opposite for two values of the patch."""
+    """Returns (verdict, reason). Compares the results of an operator and its opposite with the gold patch's
+    results."""
     if slot.ops[0] not in _OPERATORS:
         return "", ""
     at = _OPERATORS[slot.ops[0]]

@@ -1,7 +1,7 @@
-"""Copies assertion classes of the package into the test modules that use them.
+"""Copies assertion classes of the package under test into the test modules that use them.
 
 If a test class inherits `assertParse(...)` from the package, the patch's own code decides whether its tests
-pass. After the copy, the assertions in that method become emissions like all other assertions.
+pass. After the copy, the assertions in that method are rewritten like all other assertions.
 """
 
 import ast
@@ -13,16 +13,16 @@ from collections.abc import Collection, Mapping
 from swelab.witness.scopes import FUNCTIONS, bound_names, root_name
 
 _DEFINED = re.compile(r"^[ \t]+(async )?def _?assert", re.MULTILINE)
-TAKEN_OVER = "TestTakenOver"  # the name of a test module, so that the class does not count as the package's
+TAKEN_OVER = "TestTakenOver"  # named like a test class, so that the class does not count as the package's
 
 
 def has_assertions(text: str) -> bool:
-    """Whether a module of a package may define an assertion class."""
+    """Returns whether a module of a package may define an assertion class."""
     return "class " in text and _DEFINED.search(text) is not None
 
 
 def taken_over(tree: ast.Module, package: Mapping[str, ast.Module]) -> ast.Module:
-    """A test module to which the package's assertion classes are copied that are bases of its classes.
+    """Returns a test module with copies of the package's assertion classes that its classes inherit.
 
     package: modules that define such classes, by path in the repository.
     """
@@ -55,7 +55,6 @@ def taken_over(tree: ast.Module, package: Mapping[str, ast.Module]) -> ast.Modul
 
 
 def _of_standard_library(tree: ast.Module) -> set[str]:
-    """The names that a module imports from the standard library."""
     found = set()
     for node in tree.body:
         if isinstance(node, ast.Import):
@@ -69,7 +68,7 @@ def _of_standard_library(tree: ast.Module) -> set[str]:
 
 
 def _classes(tree: ast.Module) -> dict[str, ast.ClassDef]:
-    """The classes of a module with methods that assert."""
+    """Returns the classes of a module that have assertion methods."""
     return {
         each.name: each
         for each in ast.walk(tree)
@@ -96,7 +95,7 @@ def _name(name: str) -> ast.expr:
 
 
 def _imports(cls: ast.ClassDef, home: ast.Module, module: str, number: int) -> list[ast.stmt]:
-    """Returns imports for the names that a class reads in its module, and makes the class use them."""
+    """Returns imports for the names that a class reads from its module. Renames these names in the class."""
     bound = {name: each for each in home.body for name in _bound(each)}
     own = _local(cls)
     new: dict[str, str] = {}
@@ -123,14 +122,13 @@ def _import(source: ast.stmt, name: str, bound: str, module: str) -> ast.stmt:
 
 
 def _bound(node: ast.stmt) -> Collection[str]:
-    """The names that a statement of a module binds."""
     if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
         return [node.name]
     return [name for each in ast.walk(node) for name in bound_names(each)]
 
 
 def _local(node: ast.ClassDef) -> set[str]:
-    """The names that a class's functions bind themselves."""
+    """Returns the names that are bound inside the functions of a class."""
     stored = {
         each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
     }

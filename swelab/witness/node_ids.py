@@ -1,4 +1,4 @@
-"""Names of tests: pytest's node ids, unittest's names and bare names."""
+"""Parses names of tests: pytest's node ids, unittest's names and bare names."""
 
 import re
 from collections.abc import Mapping
@@ -7,20 +7,22 @@ _UNITTEST = re.compile(r"(\w+) \(([\w.]+)\)")
 
 
 def base_of(test: str) -> str:
-    """A node id without its parameters."""
+    """Returns a node id without its parameters."""
     path, separator, rest = test.partition("::")
     return path + separator + rest.split("[")[0]
 
 
 def parameters_of(test: str) -> str:
-    """The parameters of a node id with their brackets, or ""."""
+    """Returns the parameters of a node id with their brackets, or ""."""
     rest = test.partition("::")[2]
     return rest[len(rest.split("[")[0]) :]
 
 
 def case_of(test: str, base: str, cases: Mapping[tuple[str, str], int]) -> int:
-    """The number of a test's case in `cases`, by (base, parameters). -1 if no case fits, or several fit an id
-    that was cut at a space."""
+    """Returns the number of a test's case in `cases`, whose keys are (base, parameters).
+
+    Test ids may be truncated at a space. Returns -1 if no case matches, or if several match a truncated id.
+    """
     parameters = parameters_of(test)
     if parameters.endswith("]") or not parameters:
         return cases.get((base, parameters), -1)
@@ -29,9 +31,10 @@ def case_of(test: str, base: str, cases: Mapping[tuple[str, str], int]) -> int:
 
 
 def located(test: str, sources: Mapping[str, str]) -> str | None:
-    """The node id of a test in one of the sources; also for `test_x (module.Class)` and for a bare name.
+    """Returns the node id of a test in one of the sources. Also accepts `test_x (module.Class)` and a bare
+    name.
 
-    None if no source fits, or more than one.
+    Returns None if no source matches, or more than one.
     """
     path, separator, rest = test.partition("::")
     if separator:

@@ -1,4 +1,4 @@
-"""Removes variables, columns of tables and arguments from a question that only expected values used."""
+"""Removes variables, table columns and arguments from a question that served only expected values."""
 
 import ast
 import copy
@@ -14,14 +14,14 @@ _ROUNDS = 15
 
 
 class Pruner:
-    """Prunes a formed tree in place until nothing more can be removed."""
+    """Prunes a tree in question form in place, until nothing more can be removed."""
 
     def __init__(self, subjects: Subjects):
         self.subjects, self.scopes = subjects, subjects.scopes
         self.went = 0
 
     def run(self) -> None:
-        """Prunes."""
+        """Prunes the tree."""
         for _ in range(_ROUNDS):
             before = self.went
             for scope in list(self.scopes.inner.values()):
@@ -37,8 +37,9 @@ class Pruner:
         fill_empty(self.scopes.tree)
 
     def _dead_names(self, scope: Scope) -> None:
-        """Removes statements that only set or change a name that nothing else reads, and do not use the
-        package."""
+        """Removes statements that do not use the package and only set or change a name that nothing else
+        reads.
+        """
         read = loads(scope.node)
         changes: dict[str, list[tuple[list[ast.stmt], ast.stmt]]] = {}
         for body, statement in list(_statements(scope.node)):
@@ -61,7 +62,7 @@ class Pruner:
         self._empty_blocks(scope)
 
     def _acts(self, statement: ast.stmt) -> bool:
-        """Whether a statement uses the package, yields, awaits, emits, or contains `:=`."""
+        """Returns whether a statement uses the package, yields, awaits, emits, or contains `:=`."""
         value = getattr(statement, "value", None)
         if value is None:
             return False
@@ -85,7 +86,9 @@ class Pruner:
                 self.went += 1
 
     def _attributes(self) -> None:
-        """Removes test classes' attributes that nothing reads, unless the class is based on the package."""
+        """Removes attributes of test classes that nothing reads, unless the class inherits from the
+        package.
+        """
         nodes = list(ast.walk(self.scopes.tree))
         read = {
             each.attr for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)
@@ -107,7 +110,7 @@ class Pruner:
                     self.went += 1
 
     def _loops(self, scope: Scope) -> None:
-        """Removes columns of literal tables whose loop variable nothing reads."""
+        """Removes columns of literal tables whose loop variable is never read."""
         for node in ast.walk(scope.node):
             if not isinstance(node, (*LOOPS, ast.comprehension)) or not isinstance(node.target, ast.Tuple):
                 continue
@@ -126,7 +129,7 @@ class Pruner:
                 self.went += 1
 
     def _marks(self) -> None:
-        """Removes columns of parametrize marks whose parameter nothing reads."""
+        """Removes columns of parametrize marks whose parameter is never read."""
         for owner in [*self.scopes.functions, *self.scopes.classes.values()]:
             for mark in marks(owner):
                 scope = self.scopes.of[owner]
@@ -149,7 +152,7 @@ class Pruner:
                 self.went += 1
 
     def _arguments(self) -> None:
-        """Removes arguments of helper functions whose parameter nothing reads."""
+        """Removes arguments of helper functions whose parameter is never read."""
         for function, calls in self.subjects.direct.values():
             if class_marks(function, self.scopes):
                 continue
@@ -172,7 +175,10 @@ class Pruner:
         self.went += cut_hollow(self.subjects)
 
     def _fixtures(self) -> None:
-        """Removes the module's fixtures that only hold expected values, if nothing reads them any more."""
+        """Removes parameters of tests that request a fixture without reading it.
+
+        Only plain fixtures are removed.
+        """
         plain = {name for name, each in self.subjects.fixtures.items() if self._is_plain(each)}
         for function in self.scopes.functions:
             if not (is_test(function.name) or is_fixture(function)):
@@ -184,7 +190,7 @@ class Pruner:
                 self.went += 1
 
     def _is_plain(self, node: Function) -> bool:
-        """Whether a fixture only makes and returns a value, and does not use the package."""
+        """Returns whether a fixture only makes and returns a value, and does not use the package."""
         simple = all(isinstance(each, ast.Assign | ast.AnnAssign | ast.Return) for each in node.body)
         automatic = "autouse" in " ".join(map(ast.unparse, node.decorator_list))
         return simple and not automatic and not any(map(self.subjects.holds, node.body))
@@ -194,7 +200,7 @@ class Pruner:
 
 
 def fill_empty(tree: ast.AST) -> None:
-    """Puts `pass` into blocks that have become empty."""
+    """Adds `pass` to blocks that have become empty."""
     for node in ast.walk(tree):
         for part in ("body", "finalbody"):
             block = getattr(node, part, None)
@@ -218,7 +224,7 @@ def drop_unused_imports(tree: ast.Module) -> None:
 
 
 def _statements(node: ast.AST) -> Iterator[tuple[list[ast.stmt], ast.stmt]]:
-    """The statements of a function or module, each with its block; does not enter inner functions."""
+    """Yields the statements of a function or module, each with its block. Does not enter inner functions."""
     for part in ("body", "orelse", "finalbody"):
         block = getattr(node, part, None)
         for each in list(block) if isinstance(block, list) else []:
@@ -239,7 +245,7 @@ def _of_methods(node: ast.ClassDef) -> Iterator[tuple[list[ast.stmt], ast.stmt]]
 
 
 def _changes_only(node: ast.stmt) -> str:
-    """The single name that a statement binds or changes; "" if it may do more."""
+    """Returns the single name that a statement binds or changes, or "" if the statement may do more."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         return _bound_name(node.targets[0])
     if isinstance(node, ast.AnnAssign | ast.AugAssign):
@@ -265,7 +271,7 @@ def _bound_name(target: ast.AST) -> str:
 
 
 def _shared(node: ast.AST) -> set[str]:
-    """Names that inner functions declare global or nonlocal."""
+    """Returns the names that inner functions declare global or nonlocal."""
     told = [each for each in ast.walk(node) if isinstance(each, ast.Global | ast.Nonlocal)]
     return {name for each in told for name in each.names}
 
@@ -276,7 +282,7 @@ def _without(row: list[ast.expr], dead: list[int]) -> ast.expr:
 
 
 def _row(row: ast.expr, dead: list[int], width: int) -> ast.expr:
-    """A row of a parametrize mark, with None in the unused columns; a `pytest.param` keeps its marks."""
+    """Replaces the unused columns of a parametrize mark's row by None. A `pytest.param` keeps its marks."""
     if isinstance(row, ast.Call):
         row.args = [ast.Constant(None) if at in dead else each for at, each in enumerate(row.args)]
         return row

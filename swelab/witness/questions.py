@@ -1,5 +1,6 @@
-"""Rewrites the assertions of a module: they emit the operands that the package made, and no other
-operands."""
+"""Rewrites the assertions of a module so that they emit only the operands that the package under test
+made.
+"""
 
 import ast
 import re
@@ -29,10 +30,10 @@ _PARTS_DEEP = 3
 
 
 class Questioner(ast.NodeTransformer):
-    """Rewrites a tree in place. `slots` are numbered from `first` in the order of the tree.
+    """Rewrites a tree in place. Each rewritten assertion gets a slot in `slots`, numbered from `first`.
 
-    Operands that the package did not make are cut in the form "question"; in the form "answers" they are
-    emitted with the others.
+    Operands that the package did not make are removed in the form "question". In the form "answers" they are
+    emitted too.
     """
 
     def __init__(self, subjects: Subjects, form: Form, test: str, first: int):
@@ -41,9 +42,9 @@ class Questioner(ast.NodeTransformer):
         self.caught: set[str] = set()
         self.parts = 0
 
-    # statements
+    # Statements.
     def visit_Assert(self, node: ast.Assert) -> ast.AST | list[ast.stmt]:
-        """`assert condition, message`."""
+        """Rewrites `assert condition, message`."""
         if isinstance(node.test, ast.Constant):
             return ast.copy_location(ast.Assert(test=node.test, msg=None), node)
         self.generic_visit(node)
@@ -85,14 +86,16 @@ class Questioner(ast.NodeTransformer):
         return self._helper(node, call)
 
     def visit_With(self, node: ast.With) -> ast.AST:
-        """Notes the name in `with pytest.raises(...) as name`, since its `match` asserts too."""
+        """Records the name in `with pytest.raises(...) as name`, since `name.match(...)` asserts too."""
         for item in node.items:
             if catches(item.context_expr) and isinstance(item.optional_vars, ast.Name):
                 self.caught.add(item.optional_vars.id)
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Rewrites `pytest.raises(...)`, `assertRaises(...)`, `pytest.warns(...)`: contexts and calls."""
+        """Rewrites `pytest.raises(...)`, `assertRaises(...)` and `pytest.warns(...)`, as context managers and
+        as calls.
+        """
         kind = catches(node)
         self.generic_visit(node)
         if not kind or any(isinstance(each, ast.Starred) for each in node.args):
@@ -108,7 +111,7 @@ class Questioner(ast.NodeTransformer):
         slot = self._slot(kind, [False, True, True], node)
         told = [*(expected[:1] or [ast.Constant(None)]), *pattern] if self.form == "answers" else []
         if function and (isinstance(function[0], ast.Constant) and isinstance(function[0].value, str)):
-            function = []  # a message
+            function = []  # the argument is a message
         if function:
             group = ast.Tuple(elts=told, ctx=ast.Load())
             made = self._ask("caught_call" if kind == "raises" else "warned_call", slot, group, *function)
@@ -117,7 +120,7 @@ class Questioner(ast.NodeTransformer):
             made = self._ask("caught" if kind == "raises" else "warned", slot, *told)
         return ast.copy_location(made, node)
 
-    # emission
+    # Emission.
     def _statements(self, checks: list[Asserted | Each], node: ast.stmt) -> ast.AST | list[ast.stmt]:
         made = [self._expression(each, node) for each in checks]
         found = [self._statement(each, node) for each in made if each is not None]
@@ -175,8 +178,9 @@ class Questioner(ast.NodeTransformer):
         )
 
     def _with_parts(self, node: ast.expr, slot: int, depth: int = 0) -> ast.expr:
-        """Makes an operand's receivers and arguments emit their values too, since a mere truth is easy to
-        guess."""
+        """Makes an operand's receivers and arguments emit their values too, since a mere truth value is easy
+        to guess.
+        """
         if depth >= _PARTS_DEEP:
             return node
         if isinstance(node, ast.Call) and not catches(node):
@@ -210,7 +214,7 @@ class Questioner(ast.NodeTransformer):
         number = ast.Constant(self.parts)
         return self._ask("part", slot, number, self._with_parts(node, slot, depth + 1))
 
-    # pieces
+    # Slots and syntax nodes.
     def _slot(self, kind: str, cut: list[bool], node: ast.AST, check: Asserted | None = None) -> int:
         number = self.first + len(self.slots)
         slot = Slot(slot=number, test=self.test, line=getattr(node, "lineno", 0), asserts=kind, cut=cut)  # type: ignore[arg-type]
@@ -232,7 +236,7 @@ class Questioner(ast.NodeTransformer):
 
 
 def cut_value() -> ast.expr:
-    """The expression that replaces a value cut out of a question."""
+    """Returns the expression that replaces a value that is removed from a question."""
     return ast.Attribute(value=ast.Name(ALIAS, ast.Load()), attr="CUT", ctx=ast.Load())
 
 

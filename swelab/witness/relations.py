@@ -1,4 +1,6 @@
-"""Python's relations on canonical data: True, False, or None if the data cannot show the result."""
+"""Evaluates Python's relations on canonical data: True, False, or None if the data do not determine the
+result.
+"""
 
 import decimal
 import json
@@ -19,13 +21,13 @@ SEQUENCES = frozenset(("l", "t", "q"))
 OPAQUE = frozenset(("opaque", "big", "cycle", "cut"))
 OBJECTS = OPAQUE | {"O", "R", "A", "K", "E", "F", "M", "v"}
 _SEVERAL = OBJECTS | {"r"}
-"""Kinds of data that may equal data of another form, so they give no key for sets and dicts."""
+"""Kinds of data that may equal data of another form, so they cannot be compared as keys."""
 _PLAIN = frozenset(("n", "s", "y", "l", "t", "d", "S", "i", "f", "b"))
 _MAX_SEARCHED = 8_000  # maximum number of characters of a text that is searched
 
 
 def has(data: Any, kinds: Iterable[str]) -> bool:
-    """Whether some data contain, at any depth, data of one of these kinds."""
+    """Returns whether the data contain, at any depth, data of one of these kinds."""
     if not isinstance(data, list):
         return False
     first = data[0] if data else None
@@ -33,8 +35,8 @@ def has(data: Any, kinds: Iterable[str]) -> bool:
 
 
 def margins(data: Any) -> list[Any]:
-    """The tolerances of all approximations in some data, in order. They are compared, since a patch could
-    choose its own."""
+    """Returns the tolerances of all approximations in the data, in order. The tolerances are compared with
+    the gold patch's, since a patch could choose its own."""
     if not isinstance(data, list):
         return []
     own = [data[2:]] if data[:1] == ["A"] and len(data) == 4 else []
@@ -42,7 +44,7 @@ def margins(data: Any) -> list[Any]:
 
 
 def number(data: Data) -> int | float:
-    """The number that data represent."""
+    """Returns the number that the data represent."""
     if data[0] == "b":
         return int(data[1])
     if data[0] == "i":
@@ -59,10 +61,8 @@ _LONGEST = 2_000  # maximum number of characters of a number
 
 
 def written_number(data: Data) -> Any:
-    """The number that plain data, a Decimal, a Fraction or a complex number represents; None for other data.
-
-    Raises ValueError, ArithmeticError.
-    """
+    """Returns the number that plain data, a Decimal, a Fraction or a complex number represents, or None for
+    other data. Raises ValueError, ArithmeticError."""
     if data[0] in NUMBERS:
         return number(data)
     if data[0] != "r" or data[1] not in _WRITTEN or len(data[2]) > _LONGEST:
@@ -73,7 +73,7 @@ def written_number(data: Data) -> Any:
 
 
 def all_of(truths: Iterable[Truth]) -> Truth:
-    """True if all truths hold, False if one is false, otherwise None."""
+    """Returns True if all truths are True, False if one is False, otherwise None."""
     held: Truth = True
     for each in truths:
         if each is False:
@@ -83,12 +83,12 @@ def all_of(truths: Iterable[Truth]) -> Truth:
 
 
 def negation(truth: Truth) -> Truth:
-    """The opposite of a truth; None if it is unknown."""
+    """Returns the opposite of a truth, or None if the truth is unknown."""
     return None if truth is None else not truth
 
 
 def equal(a: Data, b: Data) -> Truth:
-    """`a == b`."""
+    """Returns the result of `a == b`."""
     if a[0] == "A" or b[0] == "A":
         return _near(a, b) if a[0] == "A" else _near(b, a)
     if a == b:
@@ -115,13 +115,14 @@ def equal(a: Data, b: Data) -> Truth:
 
 
 def _member_value(data: Data) -> Data:
-    """The number or text of a member of IntEnum or a similar class; other data unchanged."""
+    """Returns the number or text of a member of IntEnum or a similar class. Other data are returned
+    unchanged."""
     return data[3] if data[0] == "e" and len(data) > 3 else data
 
 
 def _equal_members(a: Data, b: Data) -> Truth:
-    """`==` if one side is an enumeration's member; a member of IntEnum or similar compares as number or
-    text."""
+    """Returns the result of `==` if one side is an enum member. A member of IntEnum or similar compares as
+    number or text."""
     if a[0] == b[0] and a[1:3] == b[1:3]:
         return True
     plain = [_member_value(each) for each in (a, b)]
@@ -131,7 +132,8 @@ def _equal_members(a: Data, b: Data) -> Truth:
 
 
 def _equal_reprs(a: Data, b: Data) -> Truth:
-    """`==` of values recorded by their repr; None if equal values may have different reprs."""
+    """Returns the result of `==` on values recorded by their repr, or None if equal values may have different
+    reprs."""
     if a[1] != b[1] or a[1] == "typing":
         return None
     if a[2] == b[2]:
@@ -147,7 +149,7 @@ def _equal_dicts(a: Data, b: Data) -> Truth:
         return all_of(held for one, other in zip(a[1], b[1]) for held in map(equal, one, other))
     theirs = {_key(key): value for key, value in b[1]}
     if not len(a[1]) == len(theirs) == len({_key(key) for key, _ in a[1]}):
-        return None  # equal keys: one right entry would be enough for all
+        return None  # with equal keys, one correct entry would be enough for all
     missing = None if has([key for key, _ in a[1] + b[1]], _SEVERAL) else False
     found: list[Truth] = []
     for key, value in a[1]:
@@ -157,7 +159,7 @@ def _equal_dicts(a: Data, b: Data) -> Truth:
 
 
 def _key(data: Any) -> str:
-    """A text that equal numbers share, as keys of sets and dicts."""
+    """Returns a text that is the same for equal numbers, as for keys of sets and dicts."""
     return json.dumps(_plain(data), sort_keys=True)
 
 
@@ -174,7 +176,7 @@ def _plain(data: Any) -> Any:
 
 
 def _near(approximate: Data, other: Data) -> Truth:
-    """`==` with pytest.approx: for numbers, and for sequences and dicts of numbers."""
+    """Returns the result of `==` with pytest.approx, for numbers and for sequences and dicts of numbers."""
     _, expected, relative, absolute = approximate
     rel = number(relative) if relative[0] in NUMBERS else 1e-6
     least = number(absolute) if absolute[0] in NUMBERS else 1e-12
@@ -197,7 +199,7 @@ def _near(approximate: Data, other: Data) -> Truth:
 
 
 def truth(data: Data) -> Truth:
-    """`bool(data)`."""
+    """Returns the result of `bool(data)`."""
     if data[0] == "n":
         return False
     if (value := written_number(data)) is not None:
@@ -210,8 +212,8 @@ def truth(data: Data) -> Truth:
 
 
 def identical(a: Data, b: Data) -> Truth:
-    """`a is b` for values of which only one object exists; for other values, False if they differ, otherwise
-    None."""
+    """Returns the result of `a is b` for values that exist only once, such as None and classes. For other
+    values, returns False if they differ, otherwise None."""
     single = {"n", "b", "T", "M", "e"}
     if a[0] in single or b[0] in single:
         if a[0] in OPAQUE or b[0] in OPAQUE:
@@ -221,7 +223,7 @@ def identical(a: Data, b: Data) -> Truth:
 
 
 def ordered(a: Data, b: Data, op: str) -> Truth:
-    """`a < b` and the other order operators."""
+    """Returns the result of `a < b` or another order operator."""
     compare: Callable[[Any, Any], bool] = {
         "<": operator.lt,
         "<=": operator.le,
@@ -233,7 +235,7 @@ def ordered(a: Data, b: Data, op: str) -> Truth:
     if None not in numbers:
         try:
             return bool(compare(*numbers))
-        except (ArithmeticError, TypeError):  # not a number, or a complex one
+        except (ArithmeticError, TypeError):  # the data are not numbers, or one is complex
             return None
     if a[0] == b[0] == "s":
         return compare(a[1], b[1])
@@ -243,7 +245,7 @@ def ordered(a: Data, b: Data, op: str) -> Truth:
 
 
 def contains(container: Data, member: Data) -> Truth:
-    """`member in container`."""
+    """Returns the result of `member in container`."""
     if container[0] == member[0] and container[0] in ("s", "y"):
         return member[1] in container[1]
     if container[0] in SEQUENCES or container[0] == "S":
@@ -259,7 +261,8 @@ def contains(container: Data, member: Data) -> Truth:
 
 
 def matches(pattern: Data, text: Data, how: str) -> Truth:
-    """Whether a pattern of the test is found in a text. It may take long, so call it with a time limit."""
+    """Returns whether a pattern of the test is found in a text. The search may take long, so call it with a
+    time limit."""
     if text[0] == "E":
         text = text[4]
     if text[0] != "s" or len(text[1]) > _MAX_SEARCHED:
@@ -282,7 +285,7 @@ def matches(pattern: Data, text: Data, how: str) -> Truth:
 
 
 def close(a: Data, b: Data, more: Mapping[str, str]) -> Truth:
-    """unittest's assertAlmostEqual."""
+    """Returns whether unittest's assertAlmostEqual holds. more: its `places` or `delta`, as text."""
     if a[0] not in NUMBERS or b[0] not in NUMBERS:
         return None
     x, y = number(a), number(b)

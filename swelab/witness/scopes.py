@@ -1,4 +1,4 @@
-"""Resolves names to bindings in a module: the scopes of its functions and classes.
+"""Resolves names to bindings in a module, through the scopes of its functions and classes.
 
 Variables of comprehensions and lambdas count as the function's own: a name that both use is one variable.
 """
@@ -14,8 +14,10 @@ WITHS = (ast.With, ast.AsyncWith)
 
 
 class Scope:
-    """A module, a function or a class body. class_name: the class's name, or the name of the class around
-    it."""
+    """The scope of a module, a function or a class body.
+
+    class_name: name of the class, or of the enclosing class.
+    """
 
     def __init__(self, node: ast.AST, parent: "Scope | None", class_name: str):
         self.node, self.parent, self.class_name = node, parent, class_name
@@ -34,7 +36,7 @@ class Scope:
 
 
 class Scopes:
-    """The scopes of a module. of: the scope in which each node is evaluated."""
+    """The scopes of a module. of: maps each node to the scope in which it is evaluated."""
 
     def __init__(self, tree: ast.Module):
         self.tree = tree
@@ -47,7 +49,7 @@ class Scopes:
             self._visit(each, self.module)
 
     def lookup(self, name: str, scope: Scope | None) -> Scope | None:
-        """The scope that binds a name as seen from a scope; None for builtins."""
+        """Returns the scope that binds a name that is used in `scope`, or None for builtins."""
         own = scope
         while scope is not None:
             if name in scope.names and (scope is own or not scope.is_class):
@@ -56,7 +58,7 @@ class Scopes:
         return None
 
     def methods(self, name: str) -> Iterator[Function]:
-        """The methods of a class of the module."""
+        """Yields the methods of a class of the module."""
         for each in self.classes[name].body:
             if isinstance(each, FUNCTIONS):
                 yield each
@@ -103,13 +105,13 @@ class Scopes:
 
 
 def parameters(node: Function | ast.Lambda) -> list[ast.arg]:
-    """All parameters of a function, including `*` and `**`."""
+    """Returns all parameters of a function, including `*` and `**`."""
     args = node.args
     return [*args.posonlyargs, *args.args, *args.kwonlyargs, *filter(None, (args.vararg, args.kwarg))]
 
 
 def bound_names(node: ast.AST) -> list[str]:
-    """The names to which a node itself gives a value."""
+    """Returns the names to which a node itself gives a value."""
     if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
         return [node.id]
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -124,7 +126,7 @@ def bound_names(node: ast.AST) -> list[str]:
 
 
 def loads(node: ast.AST) -> dict[str, int]:
-    """How often each name is read in a node."""
+    """Returns how often each name is read in a node."""
     found: dict[str, int] = defaultdict(int)
     for each in ast.walk(node):
         if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Store):
@@ -133,14 +135,14 @@ def loads(node: ast.AST) -> dict[str, int]:
 
 
 def root_name(node: ast.AST) -> str:
-    """The name at the start of an expression (`a` of `a.b[0].c`); "" if it does not start with a name."""
+    """Returns the name at the start of an expression (`a` of `a.b[0].c`), or "" if there is none."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def flat_targets(target: ast.AST) -> Iterator[ast.AST]:
-    """The targets of an assignment, with tuples and lists taken apart."""
+    """Yields the single targets of an assignment. Tuples and lists are flattened."""
     if isinstance(target, ast.Tuple | ast.List):
         for each in target.elts:
             yield from flat_targets(each)
@@ -151,7 +153,7 @@ def flat_targets(target: ast.AST) -> Iterator[ast.AST]:
 
 
 def is_literal(node: ast.AST) -> bool:
-    """Whether an expression consists only of constants."""
+    """Returns whether an expression consists only of constants."""
     parts = (
         ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.BinOp, ast.JoinedStr,
         ast.FormattedValue, ast.unaryop, ast.operator, ast.expr_context,
@@ -160,12 +162,12 @@ def is_literal(node: ast.AST) -> bool:
 
 
 def is_fixture(node: Function) -> bool:
-    """Whether a function is decorated as a fixture."""
+    """Returns whether a function is decorated as a fixture."""
     return any("fixture" in ast.unparse(each) for each in node.decorator_list)
 
 
 def fixture_name(node: Function) -> str:
-    """The name by which tests request a fixture: its function's name, or `name=` of its decorator."""
+    """Returns the name by which tests request a fixture: `name=` of its decorator, or the function's name."""
     for each in node.decorator_list if is_fixture(node) else []:
         for given in each.keywords if isinstance(each, ast.Call) else []:
             if given.arg == "name" and isinstance(given.value, ast.Constant):
@@ -174,7 +176,7 @@ def fixture_name(node: Function) -> str:
 
 
 def own_name(node: ast.AST | None) -> str:
-    """The name that is called in `f(...)`, `self.f(...)` or `cls.f(...)`; "" for other calls."""
+    """Returns the name that is called in `f(...)`, `self.f(...)` or `cls.f(...)`, or "" for other calls."""
     if isinstance(node, ast.Name):
         return node.id
     if (

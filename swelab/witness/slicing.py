@@ -1,4 +1,4 @@
-"""Cuts a module down to what one test needs, so that its other tests reveal no answers."""
+"""Reduces a module to what one test needs, so that its other tests reveal no answers."""
 
 import ast
 import copy
@@ -26,10 +26,8 @@ _SET_UP = frozenset(
 
 
 def find(tree: ast.Module, names: Sequence[str]) -> list[ast.ClassDef | Function] | None:
-    """The classes and the function of `Class::function`; None if the module does not have them.
-
-    Also finds a test that a class inherits from another class of the module.
-    """
+    """Returns the classes and the function of `Class::function`, or None if the module does not have them.
+    Also finds a test that a class inherits from another class of the module."""
     chain: list[ast.ClassDef | Function] = []
     body: Sequence[ast.stmt] = tree.body
     for at, name in enumerate(names):
@@ -45,7 +43,9 @@ def find(tree: ast.Module, names: Sequence[str]) -> list[ast.ClassDef | Function
 
 
 def inheriting(tree: ast.Module, names: Sequence[str]) -> list[ast.ClassDef | Function] | None:
-    """The classes of `Class::function`, if the last class may inherit the function from another module."""
+    """Returns the classes of `Class::function` if the last class may inherit the function from another
+    module, else None.
+    """
     chain: list[ast.ClassDef | Function] = []
     body: Sequence[ast.stmt] = tree.body
     for name in names[:-1]:
@@ -93,7 +93,7 @@ def _inherited(tree: ast.Module, node: ast.AST, name: str, depth: int = 0) -> li
 
 
 class Slicer:
-    """Cuts a module down, once for each of its tests."""
+    """Reduces a module to what one test needs, for any of its tests."""
 
     def __init__(self, tree: ast.Module):
         self.tree = tree
@@ -103,16 +103,14 @@ class Slicer:
         self._tests = [id(each) for owner in classes for each in owner.body if _is_test_member(each)]
 
     def sliced(self, chain: Sequence[ast.ClassDef | Function]) -> ast.Module:
-        """A copy of the module with only what the test at the end of `chain` needs.
-
-        If the chain ends in a class, the class inherits the test from another module.
-        """
+        """Returns a copy of the module with only what the test at the end of `chain` needs. If the chain ends
+        in a class, the class inherits the test from another module."""
         test = chain[-1]
         blocks = (each for each in self.tree.body if isinstance(each, ast.If | ast.Try))
         within = (each for each in blocks if any(node is chain[0] for node in ast.walk(each)))
         holder = next((each for each in self.tree.body if each is chain[0]), None) or next(within)
         kept = self._needed(holder, test)
-        # We do not copy other tests: in a class with hundreds of tests, a copy would take seconds per test.
+        # Other tests are not copied: in a class with hundreds of tests, a copy would take seconds per test.
         left_out = ast.Pass()
         copied: dict[int, ast.AST] = {each: left_out for each in self._tests if each != id(test)}
         body = [copy.deepcopy(each, copied) for each in self.tree.body if id(each) in kept]
@@ -128,7 +126,8 @@ class Slicer:
         return module
 
     def _needed(self, holder: ast.stmt, test: ast.AST) -> set[int]:
-        """Ids of the module's statements that the test reads, directly or through other statements."""
+        """Returns ids of the module's statements that the test reads, directly or through other
+        statements."""
         kept = {id(holder)}
         names = _mentioned(holder, test)
         rest = [each for each in self.tree.body if each is not holder]
@@ -157,12 +156,12 @@ class Slicer:
 
 
 def sliced(tree: ast.Module, chain: Sequence[ast.ClassDef | Function]) -> ast.Module:
-    """A copy of a module with only what the test at the end of `chain` needs."""
+    """Returns a copy of a module with only what the test at the end of `chain` needs."""
     return Slicer(tree).sliced(chain)
 
 
 def renamed(tree: ast.Module, chain: Sequence[ast.ClassDef | Function]) -> list[str]:
-    """Gives a test's classes and function neutral names throughout the module; returns these names."""
+    """Gives a test's classes and function neutral names throughout the module, and returns these names."""
     new: dict[str, str] = {}
     for at, node in enumerate(chain):
         number = str(at) if at else ""
@@ -215,7 +214,7 @@ def _is_wanted(node: ast.stmt, bound: set[str], names: set[str], own: set[str], 
 
 
 def _changed(node: ast.stmt) -> str:
-    """The name that a statement of the module changes without binding it."""
+    """Returns the name that a statement of the module changes without binding it, or ""."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         return root_name(node.value.func) if isinstance(node.value.func, ast.Attribute) else ""
     targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else []
@@ -224,7 +223,7 @@ def _changed(node: ast.stmt) -> str:
 
 
 def _binds(node: ast.stmt) -> set[str]:
-    """The names of the module that a statement binds."""
+    """Returns the names of the module that a statement binds."""
     if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
         return {node.name}
     found = set(bound_names(node))
@@ -237,8 +236,8 @@ def _binds(node: ast.stmt) -> set[str]:
 
 
 def _mentioned(node: ast.AST, test: ast.AST) -> set[str]:
-    """Names that a statement reads, requests as fixtures, or has as text; skips other tests in the
-    statement."""
+    """Returns the names that a statement reads, requests as fixtures, or has in strings. Other tests in a
+    class are skipped."""
     found: set[str] = set()
     rest = [node]
     while rest:

@@ -1,8 +1,8 @@
-"""Finds the expressions of a test whose values come from the package under test; all others are expected
+"""Finds the expressions of a test whose values come from the package under test. Other values are expected
 values.
 
-A name counts as the package's if any value that is assigned to it does, also by a later statement. A call
-into the package may change its arguments, so they count as the package's too.
+A name counts as the package's if any value assigned to the name does, even in a later statement. A call into
+the package may change its arguments, so the arguments count as the package's too.
 """
 
 import ast
@@ -44,7 +44,7 @@ _SELF = ("self", "cls")
 
 
 def is_test(name: str) -> bool:
-    """Whether a function of this name is a test."""
+    """Returns whether a function of this name is a test."""
     return name.startswith("test")
 
 
@@ -52,8 +52,9 @@ class Subjects:
     """The names and attributes of a module that hold values of the package."""
 
     def __init__(self, scopes: Scopes, roots: Collection[str], helpers: Mapping[str, Collection[str]]):
-        """roots: names of the package's modules; if empty, every import counts. helpers: for the last name of
-        each test module, its names that hold values of the package."""
+        """Finds the names and attributes. roots: names of the package's modules; if empty, every import
+        counts. helpers: maps the last name of each test module to the names in it that hold values of the
+        package."""
         self.scopes, self.roots, self.helper_modules = scopes, frozenset(roots), helpers
         self.names: set[tuple[Scope, str]] = set()
         self.attributes: set[tuple[str, str]] = set()
@@ -69,7 +70,7 @@ class Subjects:
                 break
 
     def holds(self, node: ast.AST | None) -> bool:
-        """Whether an expression holds a value that the package made."""
+        """Returns whether an expression holds a value that the package made."""
         if node is None:
             return False
         scope = self.scopes.of.get(node)
@@ -81,7 +82,7 @@ class Subjects:
         return any(self.holds(each) for each in ast.iter_child_nodes(node))
 
     def is_import(self, node: ast.AST) -> bool:
-        """Whether an expression is an imported name."""
+        """Returns whether an expression is an imported name."""
         if not isinstance(node, ast.Name):
             return False
         home = self.scopes.lookup(node.id, self.scopes.of.get(node))
@@ -89,16 +90,16 @@ class Subjects:
         return any(isinstance(each, ast.Import | ast.ImportFrom) for each in found)
 
     def is_tests(self, node: ast.ClassDef) -> bool:
-        """Whether a class holds tests."""
+        """Returns whether a class contains tests."""
         return any(
             is_test(each.name) for name in self._chain(node.name) for each in self.scopes.methods(name)
         )
 
     def exported(self) -> set[str]:
-        """The module's names that hold values that the package made."""
+        """Returns the module's names that hold values that the package made."""
         return {name for scope, name in self.names if scope is self.scopes.module}
 
-    # which names hold values of the package
+    # Which names hold values of the package.
     def _mark(self, target: ast.AST, scope: Scope) -> None:
         for each in flat_targets(target):
             if isinstance(each, ast.Attribute) and own_name(each) and scope.class_name:
@@ -220,8 +221,10 @@ class Subjects:
         return [*zip(positional(function), call.args), *named]
 
     def _change(self, node: ast.expr, scope: Scope) -> None:
-        """Marks a value that a call into the package may change; functions, classes, modules and constants
-        are exempt."""
+        """Marks a value as the package's if a call into the package may change it.
+
+        Functions, classes, modules and constants are exempt.
+        """
         name = root_name(node)
         home = self.scopes.lookup(name, scope)
         if isinstance(node, ast.Attribute) and root_name(node) in _SELF:
@@ -245,13 +248,14 @@ class Subjects:
             self._mark_name(node.name, scope)
 
     def _uses(self, node: Function | ast.ClassDef) -> bool:
-        """Whether a function or class reads, from outside itself, a value that the package made."""
+        """Returns whether a function or class reads, from outside itself, a value that the package made."""
         inside = {id(each) for each in ast.walk(node)}
         used = [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
         return any(self._reaches(each, node, inside) for each in used)
 
     def _reaches(self, node: ast.Name | ast.Attribute, outer: ast.AST, inside: set[int]) -> bool:
-        """Whether a name or attribute inside the function or class `outer` reads such a value."""
+        """Returns whether a name or attribute inside the function or class `outer` reads such a value from
+        outside `outer`."""
         if isinstance(node.ctx, ast.Store):
             return False
         if isinstance(node, ast.Attribute):
@@ -284,7 +288,7 @@ class Subjects:
 
 
 def _names(node: ast.ClassDef) -> set[str]:
-    """The names that a class defines: its methods and attributes."""
+    """Returns the names that a class defines: its methods and attributes."""
     found = {each.name for each in node.body if isinstance(each, FUNCTIONS)}
     for each in ast.walk(node):
         if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and own_name(each):

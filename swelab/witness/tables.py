@@ -1,4 +1,4 @@
-"""Tables of cases in tests: rows of literal lists, parametrize marks, loops over them."""
+"""Reads tables of cases in tests: rows of literal lists, parametrize marks, and loops over them."""
 
 import ast
 import re
@@ -26,7 +26,7 @@ class Mark:
         return next(each.value for each in self.call.keywords if each.arg == "argvalues")
 
     def replace(self, values: ast.expr) -> None:
-        """Puts other rows there."""
+        """Replaces the expression that gives the rows."""
         if len(self.call.args) > 1:
             self.call.args[1] = values
         for each in self.call.keywords:
@@ -35,7 +35,7 @@ class Mark:
 
 
 def marks(node: Function | ast.ClassDef) -> Iterator[Mark]:
-    """The parametrize marks of a function or class whose names are literal."""
+    """Yields the parametrize marks of a function or class whose parameter names are literal."""
     for each in node.decorator_list:
         if not (isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)):
             continue
@@ -54,14 +54,17 @@ def marks(node: Function | ast.ClassDef) -> Iterator[Mark]:
 
 
 def class_marks(node: Function, scopes: Scopes) -> list[Mark]:
-    """The marks of a function, and the marks of its class if it is a method."""
+    """Returns the marks of a function and, if the function is a method, of its class."""
     outer = scopes.of[node].node
     return [*marks(node), *(marks(outer) if isinstance(outer, ast.ClassDef) else [])]
 
 
 def rows(node: ast.AST, scope: Scope, scopes: Scopes) -> list[ast.expr] | None:
-    """The rows of a literal table, or of a name's only value; pairs for a dict's items. None if there are
-    none."""
+    """Returns the rows of a literal table, or None if the expression is not literal.
+
+    The expression may be a list, a name with only one value, or a `zip` of tables. The items of a dict give
+    pairs.
+    """
     if isinstance(node, ast.Name):
         value = only_value(node.id, scope, scopes)
         return None if value is None else rows(value, scope, scopes)
@@ -84,8 +87,9 @@ def rows(node: ast.AST, scope: Scope, scopes: Scopes) -> list[ast.expr] | None:
 
 
 def only_value(name: str, scope: Scope, scopes: Scopes) -> ast.expr | None:
-    """The value of a name that is assigned once and never changed (by a method, an element or an
-    attribute)."""
+    """Returns the value of a name that is assigned once and never changed, by a method, an element or an
+    attribute.
+    """
     home = scopes.lookup(name, scope)
     if home is None or len(home.bindings[name]) != 1 or isinstance(home.node, ast.ClassDef):
         return None
@@ -102,7 +106,7 @@ def only_value(name: str, scope: Scope, scopes: Scopes) -> ast.expr | None:
 
 
 def _changes(statement: ast.stmt, name: str) -> bool:
-    """Whether a statement is `name.method(...)` or sets an element or an attribute of the name."""
+    """Returns whether a statement is `name.method(...)` or sets an element or an attribute of the name."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         func = statement.value.func
         return isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == name
@@ -115,8 +119,10 @@ def _changes(statement: ast.stmt, name: str) -> bool:
 
 
 def cells(row: ast.expr, width: int) -> list[ast.expr] | None:
-    """The cells of a table's row (a tuple, a list or a `pytest.param`); None if their number is not
-    `width`."""
+    """Returns the cells of a table row: a tuple, a list or a `pytest.param`.
+
+    None if there are not `width` cells.
+    """
     found: list[ast.expr] | None = None
     if isinstance(row, ast.Call) and ast.unparse(row.func).endswith("param"):
         found = row.args
@@ -130,14 +136,16 @@ def cells(row: ast.expr, width: int) -> list[ast.expr] | None:
 
 
 def table(values: ast.AST, width: int, scope: Scope, scopes: Scopes) -> list[list[ast.expr]] | None:
-    """All cells of a literal table, by row; None if a row is not literal."""
+    """Returns all cells of a literal table, by row, or None if a row is not literal."""
     found = rows(values, scope, scopes)
     split = [cells(each, width) for each in found] if found is not None else [None]
     return None if any(each is None for each in split) else [each for each in split if each is not None]
 
 
 def direct_helpers(scopes: Scopes) -> dict[str, tuple[Function, list[ast.Call]]]:
-    """Functions that are only called and never used otherwise, with their calls: these show all arguments."""
+    """Returns functions that are called and never used otherwise, so that all their arguments are known, with
+    all calls.
+    """
     uses: dict[str, int] = {}
     calls: dict[str, list[ast.Call]] = {}
     for node in ast.walk(scopes.tree):
@@ -168,6 +176,6 @@ def _is_plain(call: ast.Call) -> bool:
 
 
 def positional(node: Function) -> list[str]:
-    """The names of a function's positional parameters, without self or cls."""
+    """Returns the names of a function's positional parameters, without self or cls."""
     names = [each.arg for each in [*node.args.posonlyargs, *node.args.args]]
     return names[1:] if names[:1] in (["self"], ["cls"]) else names

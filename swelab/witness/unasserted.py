@@ -1,7 +1,7 @@
-"""Rewrites tests that assert nothing, so that they emit the results of their calls into the package.
+"""Rewrites tests without assertions, so that they emit the results of their calls into the package.
 
-Such a test only checks that nothing raises. A result that equals the gold patch's confirms a patch; another
-result proves nothing, since right code may have it too.
+Such a test only checks that nothing raises. A result that equals the gold patch's confirms a patch. A
+different result proves nothing, since correct code may have it too.
 """
 
 import ast
@@ -13,7 +13,7 @@ from swelab.witness.subjects import Subjects
 
 
 class Results(ast.NodeTransformer):
-    """Rewrites a test function in place. slots: one slot, or none if it does not call the package."""
+    """Rewrites a test function in place. slots: one slot, or none if the test does not call the package."""
 
     def __init__(self, subjects: Subjects, test: str, first: int):
         self.subjects, self.test, self.first = subjects, test, first
@@ -26,11 +26,11 @@ class Results(ast.NodeTransformer):
             self.visit(each)
 
     def visit(self, node: ast.AST) -> ast.AST:
-        """Leaves functions and classes that the test defines unchanged."""
+        """Visits a node. Functions and classes that the test defines are left unchanged."""
         return node if isinstance(node, (*FUNCTIONS, ast.ClassDef)) else super().visit(node)
 
     def visit_Expr(self, node: ast.Expr | ast.Assign) -> ast.AST:
-        """Emits the result of a call that is a statement or is assigned."""
+        """Makes a call that is a statement, or whose result is assigned, emit its result."""
         node.value = self._result(node.value, node)
         return node
 

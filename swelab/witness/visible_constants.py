@@ -1,4 +1,4 @@
-"""Constants that someone who reads a question can see, as hashes of canonical data."""
+"""Collects the constants that a reader of a question can see, and hashes canonical data."""
 
 import ast
 import hashlib
@@ -18,12 +18,12 @@ MOST_SHOWN = 500
 
 
 def hash_of(data: Any) -> str:
-    """A short hash of canonical data."""
+    """Returns a short hash of canonical data."""
     return hashlib.sha256(json.dumps(data).encode()).hexdigest()[:12]
 
 
 def constants(text: str) -> list[Data]:
-    """The constants and literal containers in a module's text, at most MOST_SHOWN."""
+    """Returns the constants and literal containers in a module's text, at most MOST_SHOWN."""
     found: dict[str, Data] = {}
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant | ast.List | ast.Tuple | ast.Dict | ast.Set | ast.UnaryOp):
@@ -36,6 +36,6 @@ def constants(text: str) -> list[Data]:
 
 
 def hashes(shown: Iterable[Data]) -> list[str]:
-    """Hashes of constants, and of the values that anyone would try first."""
+    """Returns hashes of the shown constants, and of values that anyone would try first."""
     tried = [canon().of(value) for value in _ALWAYS]
     return sorted({hash_of(each) for each in (*shown, *tried)})

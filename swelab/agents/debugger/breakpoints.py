@@ -1,4 +1,4 @@
-"""The breakpoints of a rollout. They survive sessions, and move when the code around them is edited."""
+"""The breakpoints of a rollout. They outlive pdb sessions, and move when the code around them is edited."""
 
 import ast
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from swelab.files.text_lines import python_lines
 from swelab.records import Record
 
 MOST = 200
-"""Breakpoints that are kept."""
+"""Maximum number of breakpoints that are kept."""
 
 
 @dataclass(frozen=True)
 class Breakpoint:
-    """One breakpoint with pdb's fields. function: name of the function by which it was set, or ""."""
+    """One breakpoint, with pdb's fields. function: name of the function for which it was set, or ""."""
 
     number: int
     file: str
@@ -28,11 +28,11 @@ class Breakpoint:
     function: str = ""
 
     def plain(self) -> Record:
-        """The breakpoint as a record for the launcher."""
+        """Returns the breakpoint as a record for the launcher."""
         return asdict(self)
 
     def place_text(self, root: str) -> str:
-        """Describes the breakpoint on one line; paths under `root` are relative to it."""
+        """Describes the breakpoint on one line. Paths under `root` are shown relative to `root`."""
         facts = [
             "temporary" if self.temporary else "",
             "" if self.enabled else "disabled",
@@ -44,7 +44,7 @@ class Breakpoint:
 
 
 def read_breakpoints(record: Any) -> list[Breakpoint]:
-    """Reads the breakpoints in a report of the launcher; leaves out malformed entries."""
+    """Reads the breakpoints in a report of the launcher. Malformed entries are skipped."""
     kept = []
     for each in record[:MOST] if isinstance(record, list) else ():
         try:
@@ -62,8 +62,8 @@ def moved(
 ) -> tuple[list[Breakpoint], list[Breakpoint]]:
     """Returns (breakpoints after an edit of `file`, breakpoints whose line was deleted).
 
-    before, after: all lines of the file. A breakpoint moves with its line. A breakpoint whose line was
-    replaced stays at the same place among the replaced lines.
+    before, after: all lines of the file. A breakpoint moves with its line. If the line was replaced, the
+    breakpoint stays at the same position among the replaced lines.
     """
     places: dict[int, int] = {}
     for change in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
@@ -81,11 +81,8 @@ def moved(
 
 
 def better_line(source: str, line: int) -> tuple[str, int] | None:
-    """(why pdb would not stop at a line as intended, a line at which it would stop); None if the line is
-    fine.
-
-    The suggested line is 0 if there is no later statement.
-    """
+    """Returns (why pdb would not stop at a line as intended, a better line), or None if the line is fine. The
+    better line is 0 if there is no later statement."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):

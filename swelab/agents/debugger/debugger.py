@@ -16,7 +16,8 @@ from swelab.records.task_records import Task
 from swelab.sandbox import Sandbox
 
 NO_MARKER = "\n"
-"""The marker with which other agents submit. Here no line of output can equal it, so no command submits."""
+"""The marker by which other agents submit. Here no line of output can equal the marker, so no command
+submits."""
 ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -24,15 +25,15 @@ class Debugger:
     """See `agents.agent.Agent`."""
 
     def complete(self, scaffold: DebuggerScaffold) -> MiniLoop:
-        """Converts the recipe to settings of a loop; settings that only the debugger has are put into the
-        section `debugger`."""
+        """Converts the recipe to loop settings. Settings that only the debugger has are put into the section
+        `debugger`."""
         given = scaffold.plain()
         own = {name: given.pop(name) for name in DebuggerSettings.model_fields if name in given}
         told: dict[str, Any] = {**given, "debugger": own, "action_regex": "", "submit_marker": NO_MARKER}
         return MiniLoop.model_validate(told | {"prelude": PRELUDE, "environment": ENVIRONMENT})
 
     def form(self, scaffold: MiniLoop) -> Form:
-        """Calls of the recipe's tools."""
+        """Returns the form for calls of the recipe's tools."""
         settings = scaffold.debugger or DebuggerSettings()
         return ToolForm(
             definitions(settings),
@@ -43,7 +44,7 @@ class Debugger:
         )
 
     def attempt(self, task: Task, model: Any, sandbox: Sandbox, base: str, scaffold: MiniLoop) -> Rollout:
-        """See `run_rollout`. Takes the patch at every end of a rollout, if the sandbox still lives."""
+        """See `run_rollout`. Takes the patch however the rollout ends, if the sandbox is still alive."""
         environment = partial(DebuggerEnvironment, task=task)
         record = run_rollout(task, model, sandbox, base, scaffold, environment=environment)
         record.info["debugger"]["malformed_turns"] = sum(map(is_refusal, record.messages))

@@ -1,6 +1,7 @@
-"""The definitions of the debugger agent's tools for a model, in the chat-completion API's form.
+"""Defines the debugger agent's tools for a model, in the form of the chat-completion API.
 
-`full` describes the tools completely; `short` has the same names and arguments in a few hundred tokens.
+With `full`, the tools are described completely. With `short`, they have the same names and arguments in a few
+hundred tokens.
 """
 
 from collections.abc import Sequence
@@ -71,7 +72,8 @@ FULL: dict[str, tuple[str, _Arguments, list[str]]] = {
     "bash": ("Runs a shell command.", {"command": (_TEXT, "the command")}, ["command"]),
     "submit": ("Ends the work; the files are taken as they are.", {}, []),
 }
-"""By tool name: what the tool does, its arguments with types and meanings, and the required arguments."""
+"""Maps a tool's name to what the tool does, its arguments with types and meanings, and its required
+arguments."""
 SHORT = {
     "pdb": "Python debugger: start (runner python or pytest, file), then one pdb command a call",
     "view": "show lines of a file",
@@ -86,7 +88,7 @@ CHOICES = {("pdb", "runner"): ["python", "pytest"]}
 
 
 def definitions(settings: DebuggerSettings) -> list[Record]:
-    """The tools that a recipe offers, in its order."""
+    """Returns the definitions of the tools that a recipe offers, in the recipe's order."""
     return [_definition(name, settings) for name in settings.tools]
 
 
@@ -109,7 +111,7 @@ def _definition(name: str, settings: DebuggerSettings) -> Record:
 
 
 def in_words(tools: Sequence[Record]) -> str:
-    """The same definitions as text, for prompts of models that do not use an API's tool calls."""
+    """Returns tool definitions as text, for prompts of models that do not use an API's tool calls."""
     return "\n".join(_described(tool["function"]) for tool in tools)
 
 

@@ -20,8 +20,8 @@ from swelab.sandbox import Sandbox
 
 
 class DebuggerEnvironment(SandboxEnvironment):
-    """See `SandboxEnvironment`. An action has `tool` and `arguments`. The pdb session may live as long as the
-    rollout."""
+    """A `SandboxEnvironment` whose actions have `tool` and `arguments`. A pdb session may last until the
+    rollout ends."""
 
     def __init__(self, sandbox: Sandbox, base: str, scaffold: MiniLoop, task: Task) -> None:
         super().__init__(sandbox, base, scaffold)
@@ -49,10 +49,8 @@ class DebuggerEnvironment(SandboxEnvironment):
         return f"python -m pytest --tb=short -sq {files}".rstrip()
 
     def execute(self, action: Record, cwd: str = "") -> Record:
-        """Executes one call: {"output", "returncode", "exception_info", "seconds", "tool"}.
-
-        Raises Submitted, LimitsExceeded (the recipe's maximum of rewrites), SandboxError.
-        """
+        """Executes one call. Returns {"output", "returncode", "exception_info", "seconds", "tool"}. Raises
+        Submitted, SandboxError, and LimitsExceeded after the recipe's maximum number of rewrites."""
         tool, arguments = action["tool"], action["arguments"]
         self.counts[tool] += 1
         began = time.monotonic()
@@ -110,14 +108,14 @@ class DebuggerEnvironment(SandboxEnvironment):
         raise Submitted({"role": "exit", "content": "", "extra": extra})
 
     def get_template_vars(self, **kwargs: Any) -> Record:
-        """The variables of prompt templates: the files, the definitions of tools as text, the command of
-        eval."""
+        """Returns the variables of prompt templates: the files, the tools' definitions as text, and the
+        command of `eval`."""
         told = {"tree": self.files.tree(), "tools": in_words(definitions(self.settings))}
         return {**told, "entrypoint": self.entrypoint, **kwargs}
 
     def serialize(self) -> Record:
-        """Returns the trajectory's facts about its tools: the tools offered, the calls of each, the counts of
-        pdb sessions."""
+        """Returns facts about the tools for the trajectory: the offered tools, the calls of each tool, and
+        counts of pdb sessions."""
         config = {"environment_type": "swelab.sandbox.Sandbox", "tools": definitions(self.settings)}
         counts: Record = {"calls": dict(self.counts), "rewrites": self.rewrites}
         counts |= {"last_eval": self.last_eval, "pdb": dict(self.pdb.counts)}

@@ -1,4 +1,4 @@
-"""The tools view, rewrite, grep and listdir."""
+"""Implements the tools view, rewrite, grep and listdir."""
 
 import shlex
 from difflib import unified_diff
@@ -21,7 +21,8 @@ _LIST = (
 
 
 def view(files: TaskFiles, pdb: PdbSession, lines: int, path: str, start: int, end: int, bare: bool) -> str:
-    """Formats at most `lines` lines of a file. start, end: 0 if not given."""
+    """Returns at most `lines` lines of a file, with line numbers unless `bare`. start, end: 0 if not
+    given."""
     relative = files.relative(path)
     if not relative or (text := files.text(relative)) is None:
         return listdir(files, path, 1)
@@ -51,7 +52,7 @@ def view(files: TaskFiles, pdb: PdbSession, lines: int, path: str, start: int, e
 def rewrite(
     files: TaskFiles, pdb: PdbSession, path: str, start: int, end: int, code: str
 ) -> tuple[str, bool]:
-    """Replaces lines; returns (text for the policy, whether the file changed). start, end: 0 if not given."""
+    """Replaces lines. Returns (text for the policy, whether the file changed). start, end: 0 if not given."""
     relative = files.relative(path)
     if not relative or (text := files.text(relative)) is None:
         return f"There is no file {path}; rewrite makes no new ones.", False
@@ -84,7 +85,7 @@ def rewrite(
 
 
 def grep(files: TaskFiles, sandbox: Sandbox, limits: Limits, pattern: str, path: str, most: int) -> str:
-    """Lists matching lines of files, at most `most`."""
+    """Returns at most `most` matching lines of files."""
     place = _inside(files, path)
     if place is None:
         return f"{path} lies outside the working folder."
@@ -106,7 +107,7 @@ def grep(files: TaskFiles, sandbox: Sandbox, limits: Limits, pattern: str, path:
 
 
 def listdir(files: TaskFiles, path: str, depth: int) -> str:
-    """Lists a folder, `depth` levels deep."""
+    """Returns a list of a folder's files, `depth` levels deep."""
     place = _inside(files, path)
     if place is None:
         return f"{path} lies outside the working folder."
@@ -124,6 +125,6 @@ def listdir(files: TaskFiles, path: str, depth: int) -> str:
 
 
 def _inside(files: TaskFiles, path: str) -> str | None:
-    """A path for a command in the working folder; None if the path is outside of it."""
+    """Returns a path for a command in the working folder, or None if the path is outside of that folder."""
     found = files.relative(path)
     return f"./{found}" if found else "." if files.relative(f"{path}/x") == "x" else None

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from swelab.sandbox.protocol import Session
 
 SLICE_SECONDS = 1.0
-"""Seconds between checks for the mark, which output of a thread or a child process may follow."""
+"""Seconds between checks for the mark, because output of a thread or a child process may follow the mark."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """output: what was printed. end: prompt (the mark came), timeout or exit; for exit the code and the limit
-    that caused it."""
+    """The answer of a debugger. output: the printed bytes. end: prompt (the mark came), timeout or exit.
+    returncode, limit: after exit, the exit code and the limit that caused the exit."""
 
     output: bytes
     end: str
@@ -21,10 +21,8 @@ class Answer:
 
 
 def ask(session: Session, line: str | None, mark: bytes, seconds: float, most: int) -> Answer:
-    """Sends a line, and waits for two marks. The debugger's report is between the marks.
-
-    most: bytes that are kept of the head and of the tail of the answer. Raises as `Session.say`.
-    """
+    """Sends a line and waits for two marks, between which the debugger's report is. most: number of bytes
+    that are kept of the answer's head, and of its tail. Raises the errors of `Session.say`."""
     deadline = time.monotonic() + seconds
     heard, said = b"", line
     while True:

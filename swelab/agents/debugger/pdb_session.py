@@ -1,5 +1,7 @@
-"""One live pdb in the sandbox. pdb gets one line at a time, and is ended if it hangs; its breakpoints
-stay."""
+"""Runs one live pdb session in the sandbox. pdb gets one line at a time.
+
+A session that hangs is ended, but its breakpoints are kept.
+"""
 
 import json
 import re
@@ -32,7 +34,8 @@ _ENDS, _BEGINS = ("q", "quit", "exit", "EOF"), ("restart", "run")
 
 @dataclass
 class PdbSession:
-    """The debugger of a rollout. counts: starts, commands, time-outs, sessions that ended by themselves."""
+    """The debugger of a rollout. counts: starts, commands, timeouts, and sessions that ended by
+    themselves."""
 
     sandbox: Sandbox
     loop: MiniLoop
@@ -49,7 +52,7 @@ class PdbSession:
         self._limits = Limits(**self.loop.limits.plain())
 
     def run(self, command: str, runner: str = "", file: str = "") -> str:
-        """Runs one command, and returns the text for the policy. Raises SandboxLost."""
+        """Runs one pdb command, and returns the text for the policy. Raises SandboxLost."""
         line, _, rest = command.strip().partition("\n")
         self.counts["commands"] += 1
         word, _, argument = line.strip().partition(" ")
@@ -153,7 +156,7 @@ class PdbSession:
         return f"{prelude}exec {shlex.join(words)}"
 
     def _say(self, line: str | None) -> str:
-        """Sends a line and returns the session's answer. Closes the session if pdb does not wait for another
+        """Sends a line and returns the session's answer. Closes the session unless pdb waits for another
         line."""
         assert self._session is not None
         self._at: list[Any] | None = None
@@ -179,11 +182,11 @@ class PdbSession:
         return f"{text}\n[The program {why}, and the pdb session was ended. Breakpoints are kept.]"
 
     def _read(self, whole: str) -> str:
-        """Returns the text of an answer, and reads the report in it."""
+        """Returns the text of an answer, and applies the report in it."""
         before, _, behind = whole.rpartition(self._mark)
         text, _, report = before.rpartition(self._mark)
         behind = f"\n{_plain(behind)}" if behind else ""
-        if not report:  # as before
+        if not report:  # nothing changed
             return _plain(text) + behind
         try:
             found = json.loads(report)
@@ -210,7 +213,7 @@ class PdbSession:
         return "\n".join(["Breakpoints:", *(f"  {each.place_text(ROOT)}" for each in self.breakpoints)])
 
     def _hint(self, word: str, argument: str) -> str:
-        """Why pdb would not stop at a breakpoint, and a better line; '' if the breakpoint is fine."""
+        """Returns a note on why pdb would not stop at a breakpoint, with a better line, or '' if it would."""
         if word not in _LISTS:
             return ""
         file, _, number = argument.partition(",")[0].strip().rpartition(":")

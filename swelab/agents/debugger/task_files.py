@@ -1,7 +1,7 @@
 """The files of a task that the agent may see and change.
 
-Tests, and files that match `.debugreadonly`, cannot be rewritten; files that match `.debugignore` are not
-shown. Both lists are read once, before the policy acts, by git's own matching.
+Tests, and files that match `.debugreadonly`, cannot be rewritten. Files that match `.debugignore` are not
+shown. Both patterns are evaluated once by git, before the policy acts.
 """
 
 import fnmatch
@@ -14,7 +14,7 @@ from swelab.sandbox import Limits, Sandbox
 from swelab.sandbox.protocol import WORKDIR, PathRefused
 
 READ_BYTES = 4 << 20
-"""Larger files are not shown or rewritten."""
+"""Maximum size of a file that is shown or rewritten."""
 _SCAN = (
     "git -c core.quotePath=false ls-files -z; "
     "for each in .debugreadonly .debugignore; do printf '\\1'; "
@@ -26,7 +26,8 @@ _CONTROL = (".debugreadonly", ".debugignore")
 
 @dataclass
 class TaskFiles:
-    """Paths are relative to the working folder. test_file: a file of the task's tests; '' if unknown."""
+    """The files of a task, as paths relative to the working folder. test_file: a file with tests, or '' if
+    unknown."""
 
     sandbox: Sandbox
     tracked: list[str] = field(default_factory=list)
@@ -37,7 +38,7 @@ class TaskFiles:
 
     @classmethod
     def of(cls, sandbox: Sandbox, task: Task) -> "TaskFiles":
-        """The files of an unchanged checkout. Raises SandboxLost."""
+        """Lists the files of an unchanged checkout. Raises SandboxLost."""
         limits = Limits(output_bytes=16 << 20)
         found = sandbox.exec(_SCAN, limits=limits).output.decode("utf-8", "surrogateescape")
         tracked, read_only, hidden = [
@@ -56,24 +57,25 @@ class TaskFiles:
         )
 
     def relative(self, path: str) -> str:
-        """`path` relative to the working folder; '' if it is outside of it, or the folder itself."""
+        """Returns `path` relative to the working folder. Returns '' if `path` is outside of that folder, or
+        the folder itself."""
         found = posixpath.normpath(posixpath.join(WORKDIR, path))
         return found.removeprefix(f"{WORKDIR}/") if found.startswith(f"{WORKDIR}/") else ""
 
     def is_test(self, path: str) -> bool:
-        """Whether a file has tests of the task, or has the name of a test file."""
+        """Returns whether a file contains tests of the task, or has the name of a test file."""
         return path in self.tests or _is_test(path)
 
     def is_read_only(self, path: str) -> bool:
-        """Whether rewrite refuses a file."""
+        """Returns whether the tool rewrite refuses a file."""
         return path in self.read_only or path in _CONTROL or self.is_test(path)
 
     def is_hidden(self, path: str) -> bool:
-        """Whether a file, or a folder above it, is not shown."""
+        """Returns whether a file, or a folder above it, is hidden from the policy."""
         return path in self.hidden or path.split("/")[0] == ".git"
 
     def bytes_of(self, path: str) -> bytes | None:
-        """The contents of a file; None if there is no such regular file, or if it is hidden."""
+        """Returns the contents of a file, or None if the file is hidden or is no regular file."""
         if not path or "\0" in path or self.is_hidden(path):
             return None
         try:
@@ -82,20 +84,21 @@ class TaskFiles:
             return None
 
     def text(self, path: str) -> str | None:
-        """The contents as text. Bytes that are not UTF-8 become lone surrogates."""
+        """Returns the contents of a file as text, or None as `bytes_of` does. Bytes that are not UTF-8 become
+        lone surrogates."""
         found = self.bytes_of(path)
         return None if found is None else found.decode("utf-8", "surrogateescape")
 
     def is_there(self, path: str) -> bool:
-        """Whether a path is a file that may be shown."""
+        """Returns whether a path is a file that may be shown."""
         return self.bytes_of(path) is not None
 
     def tree(self) -> str:
-        """The tracked files of the working folder, one level deep, for a prompt."""
+        """Returns the tracked files of the working folder, one level deep, for a prompt."""
         return "\n".join(self.marked(sorted(_first_level(filter(self._shown, self.tracked)))))
 
     def marked(self, paths: Iterable[str]) -> list[str]:
-        """Paths as lines, marked if they cannot be rewritten. Folders end with /."""
+        """Returns paths as lines, with a mark on paths that cannot be rewritten. Folders end with /."""
         return [f"{path} (read-only)" if self.is_read_only(path) else path for path in paths]
 
     def _shown(self, path: str) -> bool:

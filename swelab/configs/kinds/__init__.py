@@ -1,8 +1,5 @@
-"""The kinds of recipes: one module for each kind. Its models define each key, with type, default, bounds and
-meaning.
-
-The JSON Schemas of recipes, for editors, are generated from them (`python -m scripts.write_schemas`).
-"""
+"""The kinds of recipes, one module for each kind. The models of a kind define each key, with type, default,
+bounds and meaning. `python -m scripts.write_schemas` generates JSON Schemas for editors from these models."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,10 +23,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RecipeKind(Generic[T]):
-    """A kind of recipe: the folder of its files, and the model, or the union of models, for reading them.
-
-    chosen_by: for a union, (key whose value chooses the model, meaning of that key).
-    """
+    """A kind of recipe: the folder of its files, and the pydantic model (or union of models) of a file.
+    chosen_by: for a union, (key whose value selects the model, meaning of that key)."""
 
     name: str
     folder: str
@@ -39,7 +34,8 @@ class RecipeKind(Generic[T]):
 
     @cached_property
     def adapter(self) -> TypeAdapter[T]:
-        """Checks settings and makes the model from them. Built when the first recipe of a kind is read."""
+        """Validates settings and converts them to the model. It is built when the first recipe of the kind is
+        read."""
         return TypeAdapter(self.model)
 
 
@@ -78,4 +74,4 @@ RATER = RecipeKind[Rater]("rater", "raters", Rater, str(Rater.__doc__))
 RECIPE_KINDS = {
     kind.name: kind for kind in (EXPERIMENT, SUBSET, REPO, POLICY, SCAFFOLD, MODEL, SFT, RL, RATER, CONFIG)
 }
-"""By name."""
+"""Maps a name to its kind of recipe."""

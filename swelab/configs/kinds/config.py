@@ -1,4 +1,4 @@
-"""configs/config.yaml: the default experiment, and settings that do not affect results."""
+"""The file configs/config.yaml: the default experiment, and settings that do not affect results."""
 
 from typing import Annotated, Literal
 
@@ -11,14 +11,14 @@ Environment = Annotated[str, Field(pattern=r"^(/.*)?$")] | list[EnvironmentModul
 
 
 class Partitions(Recipe):
-    """SLURM partition of each role that a job can have."""
+    """The SLURM partitions for jobs with and without a GPU."""
 
     cpu: str = Field(min_length=1, description="for jobs without a GPU")
     gpu: str = Field("", description="for jobs with GPUs; empty where there is none")
 
 
 class Sbatch(Recipe):
-    """Options of every submission to SLURM; empty ones are left out."""
+    """Options for every SLURM submission. Empty options are omitted."""
 
     account: str = Field("", description="whom the time is charged to")
     qos: str = Field("", description="quality of service")
@@ -27,17 +27,16 @@ class Sbatch(Recipe):
 
 
 class Environments(Recipe):
-    """Environments of GPU jobs: a folder with bin/python, an apptainer image (.sif), or a list of modules.
-
-    Empty: the workflow's own environment.
-    """
+    """Environments of GPU jobs: a folder with bin/python, an apptainer image (.sif), or a list of modules. An
+    empty value means the workflow's own environment."""
 
     train: Environment = Field("", description="of train_sft")
     serve: Environment = Field("", description="of the model servers in rollouts")
 
 
 class Site(Recipe):
-    """The cluster that runs the jobs, as configs/site.yaml describes it; does not affect results."""
+    """The cluster that runs the jobs, as configs/site.yaml describes it. These settings do not affect
+    results."""
 
     partitions: Partitions
     gpu_type: str = Field(

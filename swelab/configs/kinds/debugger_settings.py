@@ -1,4 +1,4 @@
-"""Settings that only the agent `debugger` has: its tools, how they are called, its pdb sessions."""
+"""Settings that only the agent `debugger` has: its tools, the form of tool calls, its pdb sessions."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ ToolName = Literal["pdb", "view", "rewrite", "eval", "grep", "listdir", "bash", 
 
 
 class DebuggerSettings(Recipe):
-    """The tools of the agent debugger."""
+    """The tools of the agent `debugger`, and how they work."""
 
     tools: Distinct[ToolName] = Field(
         ["pdb", "view", "rewrite", "eval", "grep", "listdir"],

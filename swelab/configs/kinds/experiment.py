@@ -1,4 +1,4 @@
-"""Recipe of an experiment: only the names of the recipes to build."""
+"""Recipe of an experiment. It only names other recipes."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from swelab.configs.recipe_model import Distinct, Recipe
 
 
 class Experiment(Recipe):
-    """An experiment: the names of the recipes to build, nothing else."""
+    """An experiment: the names of the recipes to build, and nothing else."""
 
     expert: Source = Field(description="whose trajectories are trained on")
     sft: str = Field(description="the SFT recipe")
@@ -24,5 +24,5 @@ class Experiment(Recipe):
 
     @property
     def acting(self) -> list[str]:
-        """All policies that act, each once: the expert and the scored policies."""
+        """All policies that make attempts, without duplicates: the expert and the scored policies."""
         return list(dict.fromkeys([self.expert.policy, *self.policies]))

@@ -1,4 +1,4 @@
-"""Small debugging tasks without repairs."""
+"""Recipe of small debugging tasks that have no known repair."""
 
 from typing import Literal, Self
 
@@ -11,11 +11,11 @@ from swelab.configs.recipe_model import Distinct, OrAbsent, Recipe
 EvaluationSet = Literal[
     "canitedit", "debugbench", "humaneval_buggy", "mbpp_buggy", "mini_nightmare", "syn-debug"
 ]
-"""Published sets of task folders on which debuggers are evaluated."""
+"""Published sets of task folders that are used to evaluate debuggers."""
 
 
 class NullValidation(Recipe):
-    """How tasks without a repair are validated before they are used."""
+    """How tasks without a known repair are validated before they are used."""
 
     null_runs: int = Field(
         2, ge=1, le=20, description="runs of the code as it is; the same tests must fail in all"
@@ -23,7 +23,7 @@ class NullValidation(Recipe):
 
 
 class CompatKeys(Recipe):
-    """Published ways of judging that differ from ours, for comparisons with published figures."""
+    """Published ways of judging that differ from swelab's way, for comparisons with published results."""
 
     final_eval: bool = Field(
         True,
@@ -34,7 +34,8 @@ class CompatKeys(Recipe):
 
 
 class KodcodeSubset(Recipe):
-    """Small debugging tasks without repairs, each a file of tests and a file of code: rows or folders."""
+    """Small debugging tasks without a known repair, as rows or folders. A task is a file of tests and a file
+    of code."""
 
     source: Literal["kodcode"]
     path: str = Field(

@@ -1,4 +1,4 @@
-"""A base model: made here, or fetched."""
+"""Recipe of a base model: a model that swelab trains, downloads, or takes from a folder."""
 
 from typing import Annotated, Literal
 
@@ -8,7 +8,7 @@ from swelab.configs.recipe_model import OrAbsent, Recipe, Sha256, Word
 
 
 class Train(Recipe):
-    """Pre-training."""
+    """The settings of pre-training."""
 
     steps: int = Field(1500, ge=1, description="optimizer steps")
     batch_size: int = Field(16, ge=1, description="documents of a step")
@@ -30,7 +30,7 @@ class Train(Recipe):
 
 
 class DrillModel(Recipe):
-    """A small Qwen2, pre-trained on generated text about a drill repository."""
+    """A small Qwen2 model, pre-trained on generated text about a drill repository (a generated package)."""
 
     source: Literal["drill"]
     repo: str = Field(
@@ -52,7 +52,7 @@ class DrillModel(Recipe):
 
 
 class HubModel(Recipe):
-    """A published model of the Hugging Face hub."""
+    """A published model on the Hugging Face hub."""
 
     source: Literal["hub"]
     repository: str = Field(

@@ -1,6 +1,4 @@
-"""Recipes of policies: a scripted policy, a hosted model, a checkpoint that we serve, or recorded
-trajectories.
-"""
+"""Recipes of policies: a scripted policy, a hosted model, a served checkpoint, or recorded trajectories."""
 
 import os
 from typing import Annotated, Literal
@@ -32,7 +30,7 @@ MaxLost = Annotated[
 
 
 class ScriptedPolicy(Recipe):
-    """A script that knows the repairs, and fails on a set share of tasks."""
+    """A script that knows the repairs, and fails on a given share of the tasks."""
 
     kind: Literal["scripted"]
     scaffold: Scaffold
@@ -50,14 +48,14 @@ class ScriptedPolicy(Recipe):
 
 
 class Rates(Recipe):
-    """The service's rate limits for each key; one job spaces its requests by them."""
+    """The service's rate limits for each API key. A job paces its requests to stay within these limits."""
 
     requests_per_minute: OrAbsent[float] = Field(None, gt=0, description="requests")
     tokens_per_minute: OrAbsent[float] = Field(None, gt=0, description="tokens of prompts and answers")
 
 
 class Price(Recipe):
-    """Dollars per million tokens; LiteLLM's table when not given."""
+    """Price in dollars per million tokens. If no price is given, LiteLLM's price list is used."""
 
     input: float = Field(ge=0, description="of the prompt")
     output: float = Field(ge=0, description="of the answer")
@@ -79,7 +77,7 @@ class Sampling(Recipe):
 
 
 class ServedSampling(Sampling):
-    """Sampling settings of a model on an OpenAI-compatible server, which we or the user run."""
+    """Sampling settings of a model on an OpenAI-compatible server that swelab or the user runs."""
 
     thinking: OrAbsent[bool] = Field(
         None,
@@ -121,7 +119,7 @@ class HostedPolicy(Recipe):
 
 
 class Job(Recipe):
-    """Resources that a job requests from a cluster; they change no result."""
+    """Resources that a job requests from a cluster. They do not affect results."""
 
     cpus: int = Field(2, ge=1, description="CPUs, for sandboxes and the server")
     nodes: int = Field(1, ge=1, description="nodes that serve together, behind one address")
@@ -136,7 +134,7 @@ class Job(Recipe):
 
 
 class CheckpointPolicy(Recipe):
-    """Weights that we serve."""
+    """A model whose weights swelab or the user serves."""
 
     kind: Literal["checkpoint"]
     scaffold: Scaffold
@@ -173,7 +171,7 @@ class CheckpointPolicy(Recipe):
 
 
 class RecordedPolicy(Recipe):
-    """Trajectories recorded elsewhere."""
+    """Trajectories that were recorded elsewhere."""
 
     kind: Literal["recorded"]
     folder: OrAbsent[str] = Field(
@@ -219,18 +217,23 @@ Policy = Annotated[
 
 
 def policy_job(policy: Policy) -> Job | None:
-    """Resources that the jobs of a policy request from a cluster; None if we do not serve the policy."""
+    """Returns the resources that a policy's jobs request from a cluster, or None if swelab does not serve the
+    policy."""
     return policy.job if policy.kind == "checkpoint" else None
 
 
 def weights_of(policy: Policy) -> list[str]:
-    """The weights that a policy is served from: `sft:<name>`, `model:<name>` or folders; none if we do not
-    serve it."""
+    """Returns the weights from which a policy is served: `sft:<name>`, `model:<name>` or folders. Returns []
+    if the policy is not served from weights."""
     return [policy.weights, *([policy.base] if policy.base else [])] if policy.kind == "checkpoint" else []
 
 
 def folders_of(policy: Policy) -> list[str]:
-    """The inputs of a policy's rollouts, named as in `weights`; none if a site serves the weights."""
+    """Returns the inputs of a policy's rollouts: weights as `weights_of` returns them, an adapter's folder,
+    recorded trajectories, or a file of repairs.
+
+    Weights and adapter are not included if the policy has an `endpoint`, a server that someone else runs.
+    """
     if policy.kind == "recorded":
         return [policy.folder] if policy.folder else []
     if policy.kind == "scripted":

@@ -1,4 +1,4 @@
-"""Recipe of a rater: the policy that rates how hard tasks are, and its prompts."""
+"""Recipe of a rater: the policy that rates the difficulty of tasks, and its prompts."""
 
 from pydantic import Field
 
@@ -6,7 +6,7 @@ from swelab.configs.recipe_model import Recipe
 
 
 class Rater(Recipe):
-    """A rater of how hard tasks are: its policy and its prompts."""
+    """A rater of task difficulty: its policy and its prompts."""
 
     policy: str = Field(
         description="the policy that is asked: a hosted model or a checkpoint; its scaffold is not used"

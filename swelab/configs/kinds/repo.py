@@ -1,4 +1,4 @@
-"""Recipes of repositories: the sources of the code in which tasks are made."""
+"""Recipes of repositories: where the code comes from in which tasks are made."""
 
 from typing import Annotated, Literal
 
@@ -31,7 +31,7 @@ TestTimeout = Annotated[int, Field(ge=1, description="seconds of wall time for t
 
 
 class PypiRepo(Recipe):
-    """A source archive of the package index that pip is configured with."""
+    """A source archive from the package index that pip is configured to use."""
 
     source: Literal["pypi"]
     package: str = Field(
@@ -64,7 +64,7 @@ class PypiRepo(Recipe):
 
 
 class GitRepo(Recipe):
-    """A commit of a git repository, such as your own."""
+    """A commit of a git repository, such as your own repository."""
 
     source: Literal["git"]
     repository: str = Field(min_length=1, description="folder or URL of the repository")
@@ -109,7 +109,7 @@ class DrillRepo(Recipe):
 
 
 class HarborRepo(Recipe):
-    """The repository in Harbor's task folders that scripts.export_harbor wrote."""
+    """A repository inside the Harbor task folders that scripts.export_harbor wrote."""
 
     source: Literal["harbor"]
     path: str = Field(min_length=1, description="folder of the task folders")

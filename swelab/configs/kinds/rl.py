@@ -1,4 +1,4 @@
-"""How a policy is trained on the results of its own attempts."""
+"""Recipe of reinforcement learning: how a policy is trained on the results of its own attempts."""
 
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -20,7 +20,7 @@ Ends = Distinct[Annotated[End, Field(json_schema_extra={"$comment": "swelab.outc
 
 
 class Rollouts(Recipe):
-    """How the policy attempts the tasks of a step."""
+    """How the policy attempts the tasks of a training step."""
 
     prompts: int = Field(8, ge=1, description="tasks of a step; the rollouts of one task are a group")
     samples: int = Field(8, ge=2, description="rollouts of each task")
@@ -67,15 +67,13 @@ class Rollouts(Recipe):
 
     @property
     def sampling(self) -> dict[str, float]:
-        """How an engine samples a turn."""
+        """The sampling settings of an engine for one turn."""
         return {"temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens}
 
 
 class Failures(Recipe):
-    """How training treats rollouts by the end of the rollout or its grading; docs/scores.md lists the ends.
-
-    Tokens of rollouts lost to infrastructure are always masked, and their rewards are never in the baseline.
-    """
+    """How training treats rollouts, depending on how they ended. docs/scores.md lists the ways to end. Tokens
+    of rollouts lost to infrastructure are always masked, and their rewards are never in the baseline."""
 
     mask: Ends = Field([], description="its tokens are not trained")
     leave_baseline: Ends = Field([], description="its reward enters no mean and no deviation of its group")
@@ -83,8 +81,8 @@ class Failures(Recipe):
 
 
 class Mismatch(Recipe):
-    """Correction for sampled tokens whose probabilities differ between trainer and engine; ratio = trainer /
-    engine."""
+    """Correction for sampled tokens whose probabilities differ between trainer and engine. The ratio is
+    trainer / engine."""
 
     level: Literal["token", "sequence"] = Field(
         "token", description="a ratio for each token, or the geometric mean of a sequence"
@@ -101,7 +99,7 @@ class Mismatch(Recipe):
 
 
 class Method(Recipe):
-    """How rewards become a loss."""
+    """How rewards are converted to a loss."""
 
     reward: Literal["solved", "signed", "share_of_tests"] = Field(
         "solved",
@@ -146,12 +144,12 @@ class Method(Recipe):
 
     @property
     def per_step(self) -> bool:
-        """Whether each turn is a training sequence of its own."""
+        """Whether each turn is a separate training sequence."""
         return self.sequences == "step"
 
 
 class Train(Recipe):
-    """The learner."""
+    """The settings of the learner, which trains the weights."""
 
     steps: int = Field(ge=1, description="batches; each ends with new weights in the servers")
     lr: float = Field(1e-6, gt=0, description="learning rate of AdamW, constant after the warm-up")
@@ -184,7 +182,7 @@ class Train(Recipe):
 
 
 class Validation(Recipe):
-    """Held-out tasks, attempted during a training to measure its progress."""
+    """Held-out tasks that are attempted during a training to measure progress."""
 
     subset: str = Field(min_length=1, description="a subset that shares no task with the one trained on")
     every: int = Field(
@@ -235,7 +233,8 @@ class Rl(Recipe):
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
-        """Refuses keys that conflict, before anything is paid for the start or the tasks."""
+        """Raises an error for conflicting keys, before anything is paid for the start weights or the
+        tasks."""
         asked, method, norm = self.rollouts, self.method, "seq-mean-token-sum-norm"
         context, attempts = f"context_length {asked.context_length}", asked.prompts * asked.samples
         wrong = {
@@ -256,20 +255,20 @@ class Rl(Recipe):
 
     @property
     def cluster(self) -> Verl:
-        """The settings of the engine verl; defaults if the recipe has none."""
+        """The settings of the engine verl. Defaults if the recipe has no key `verl`."""
         return self.verl or Verl()
 
     @property
     def coefficient(self) -> float:
-        """The weight of the judge's scores next to the outcome; 0 without a judge."""
+        """The weight of the judge's scores relative to the outcome. 0 without a judge."""
         return self.judge.coefficient if self.judge else 0.0
 
     @property
     def judges(self) -> list[str]:
-        """The policy that judges steps, if there is one."""
+        """A list with the policy that judges steps. Empty without a judge."""
         return [self.judge.policy] if self.judge else []
 
     @property
     def held_out(self) -> list[str]:
-        """The subset of the validation, if there is one."""
+        """A list with the subset used for validation. Empty without validation."""
         return [self.validation.subset] if self.validation else []

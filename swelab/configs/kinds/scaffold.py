@@ -1,4 +1,5 @@
-"""The agent loop's prompts, parsing and limits; shared by expert, SFT data and inference."""
+"""Recipes of scaffolds: an agent loop's prompts, parsing and limits. The expert, SFT data and inference use
+the same scaffold."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,7 +10,7 @@ from swelab.configs.recipe_model import OrAbsent, Recipe
 
 
 class Limits(Recipe):
-    """Bounds of one command in the sandbox."""
+    """Limits for one command in the sandbox."""
 
     wall_seconds: float = Field(60, gt=0, description="wall time of a command")
     cpu_seconds: int = Field(60, ge=1, description="CPU time of a command")
@@ -55,13 +56,13 @@ class _Loop(Recipe):
 
 
 class MiniScaffold(_Loop):
-    """Mini-swe-agent's loop, with one command in a fenced block of each turn."""
+    """Mini-swe-agent's loop. Each turn has one command in a fenced block."""
 
     agent: Literal["mini"] = "mini"
 
 
 class MiniLoop(_Loop):
-    """Settings of mini-swe-agent's loop: from a recipe, or from the installed package."""
+    """Settings of mini-swe-agent's loop, from a recipe or from the installed package."""
 
     agent: Literal["mini", "debugger"] = "mini"
     debugger: OrAbsent[DebuggerSettings] = Field(None, description="tools and forms of the agent debugger")
@@ -75,8 +76,7 @@ class MiniLoop(_Loop):
 
 
 class PackageLimits(Recipe):
-    """Bounds of one command in the sandbox; if no wall time is given here, the package's wall time
-    applies."""
+    """Limits for one command in the sandbox. If no wall time is given, the package's wall time is used."""
 
     wall_seconds: OrAbsent[float] = Field(None, gt=0, description="wall time of a command")
     cpu_seconds: OrAbsent[int] = Field(None, ge=1, description="CPU time of a command")
@@ -111,7 +111,7 @@ class MiniSwebenchScaffold(Recipe):
 
 
 class DebuggerScaffold(DebuggerSettings):
-    """Tools to read, edit, run and debug a task's code, pdb among them (docs/debugger.md)."""
+    """An agent with tools to read, edit, run and debug a task's code, including pdb (docs/debugger.md)."""
 
     agent: Literal["debugger"]
     system_template: str = Field(
@@ -201,4 +201,4 @@ WHOLE = MiniLoop(
     format_error_template="",
     action_regex=r"\A(.*)\Z",
 )
-"""Replaces a scaffold if each answer is used as a whole, and not parsed for a command."""
+"""A scaffold for programs that use the whole answer, and do not parse a command from the answer."""

@@ -1,4 +1,5 @@
-"""How resolved trajectories become a dataset, and how the base model is fine-tuned on it."""
+"""Recipe of fine-tuning: how resolved trajectories become a dataset, and how a base model is trained on
+it."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,14 +17,14 @@ else:
 
 
 class Source(Recipe):
-    """Runs of one policy whose trajectories become rows."""
+    """Rollouts of one policy whose trajectories become training rows."""
 
     policy: str = Field(description="a policy")
     subsets: Distinct[str] = Field(min_length=1, description="train subsets")
 
 
 class Selection(Recipe):
-    """Which trajectories are kept."""
+    """Which trajectories become training rows."""
 
     max_tokens: int = Field(32768, ge=1, description="longest conversation, in tokens of the base model")
     per_instance: int = Field(1, ge=1, description="trajectories kept of one instance")
@@ -66,7 +67,7 @@ class Selection(Recipe):
 
 
 class Rows(Recipe):
-    """How conversations are written."""
+    """How conversations are written in training rows."""
 
     style: Literal["text", "xml", "ticks", "tool"] = Field(
         "text",
@@ -85,17 +86,15 @@ class Rows(Recipe):
 
 
 class PairChoice(Recipe):
-    """Which pairs of a resolved and an unresolved trajectory of one task DPO learns from."""
+    """How DPO selects pairs of a resolved and an unresolved trajectory of the same task."""
 
     per_instance: int = Field(1, ge=1, description="pairs of a task at most")
     seed: int = Field(0, ge=0, description="of the draw among its trajectories")
 
 
 class Job(Recipe):
-    """Resources that a job requests from a cluster, besides train.threads CPUs for each process.
-
-    They change a result by rounding at most.
-    """
+    """Resources that a job requests from a cluster, besides train.threads CPUs for each process. They affect
+    a result by rounding at most."""
 
     nodes: int = Field(1, ge=1, description="nodes that train together")
     gpus: int = Field(0, ge=0, description="GPUs of each node, with a process each")
@@ -116,7 +115,8 @@ class Job(Recipe):
 
 
 class Lora(Recipe):
-    """Low-rank adapters, for the recipes lora_finetune_...; they are merged into the weights at the end."""
+    """Low-rank adapters, for the recipes lora_finetune_... After training the adapters are merged into the
+    weights."""
 
     rank: int = Field(64, ge=1, description="of each adapter")
     alpha: float = Field(64, gt=0, description="scale: an adapter counts alpha / rank")
@@ -130,13 +130,13 @@ class Lora(Recipe):
 
 
 class Dpo(Recipe):
-    """Preference learning, for the recipe full_dpo_distributed; the reference is the base."""
+    """Preference learning, for the recipe full_dpo_distributed. The reference model is the base model."""
 
     beta: float = Field(0.1, gt=0, description="how strongly the reference holds the model")
 
 
 class Train(Recipe):
-    """Hyperparameters."""
+    """The hyperparameters of a training."""
 
     epochs: int = Field(3, ge=1, description="passes over the dataset")
     batch_size: int = Field(1, ge=1, description="conversations of a forward pass")
@@ -198,7 +198,7 @@ class Train(Recipe):
 
 
 class Sft(Recipe):
-    """How resolved trajectories become a dataset, and how the base model is fine-tuned on it."""
+    """How resolved trajectories become a dataset, and how the base model is fine-tuned on the dataset."""
 
     base: str = Field(
         min_length=1,

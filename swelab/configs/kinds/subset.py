@@ -1,4 +1,4 @@
-"""Recipes of subsets: the sources of tasks, and the criteria by which tasks are chosen."""
+"""Recipes of subsets: where tasks come from, and how they are selected."""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -21,7 +21,7 @@ from swelab.records import InputError
 
 
 class ForgeSubset(Recipe):
-    """Bugs made in real packages by mutation of the syntax tree."""
+    """Bugs that are made in real packages by mutations of the syntax tree."""
 
     source: Literal["forge"]
     repos: Distinct[str] = Field(min_length=1, description="repository recipes, which take turns")
@@ -54,7 +54,7 @@ class DrillSubset(Recipe):
 
 
 class Criteria(Recipe):
-    """Which rows are kept."""
+    """Which rows of a data set are kept."""
 
     id_pattern: str = Field("", description="regular expression searched in instance_id")
     min_fail_to_pass: int = Field(1, ge=1, description="fewest tests to repair")
@@ -107,7 +107,7 @@ class Criteria(Recipe):
 
 
 class Ratings(Recipe):
-    """Source of the rows' difficulty: a rater and the subset that it rated, or a file."""
+    """Where the difficulty of rows comes from: a rater and the subset that it rated, or a file."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -140,7 +140,7 @@ class Ratings(Recipe):
 
 
 class DatasetSubset(Recipe):
-    """A published set in SWE-smith's or SWE-bench's schema."""
+    """A published data set in SWE-smith's or SWE-bench's schema."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -228,7 +228,7 @@ class HarborSubset(Recipe):
 
 
 class AttemptedSubset(Recipe):
-    """Tasks of another subset, chosen by a policy's measured pass rate: how often the policy solves them."""
+    """Tasks of another subset, selected by a policy's measured pass rate."""
 
     source: Literal["attempted"]
     subset: Word = Field(description="the subset whose validated tasks are attempted")
@@ -240,7 +240,7 @@ class AttemptedSubset(Recipe):
     )
 
     def allows(self, samples: int) -> bool:
-        """Whether some number of resolved attempts out of `samples` is within the bounds."""
+        """Returns whether some pass rate is within the bounds, if each task is attempted `samples` times."""
         return any(self.at_least <= solved / samples <= self.at_most for solved in range(samples + 1))
 
     @model_validator(mode="after")
@@ -252,17 +252,19 @@ class AttemptedSubset(Recipe):
 
 
 OwnSubset = ForgeSubset | DrillSubset | DatasetSubset | HarborSubset | KodcodeSubset
-"""A subset with tasks of its own, not a part of another."""
+"""A subset that has its own tasks, and is not a part of another subset."""
 Subset = Annotated[OwnSubset | AttemptedSubset, Field(discriminator="source")]
 
 
 def own(recipe: Subset, where: str | Path) -> OwnSubset:
-    """The recipe in the file `where`, which must have tasks of its own. Raises InputError."""
+    """Returns the recipe unchanged. Raises InputError if the recipe selects tasks of another subset. where:
+    the recipe's file."""
     if isinstance(recipe, AttemptedSubset):
         raise InputError("source: attempted", where, "tasks of its own; scripts.choose_tasks reads this one")
     return recipe
 
 
 def repos_of(recipe: Subset) -> list[str]:
-    """The repository recipes with the code of a subset's tasks; none for tasks in images."""
+    """Returns the repository recipes that contain the code of a subset's tasks. Returns [] if the tasks run
+    in images."""
     return recipe.repos if isinstance(recipe, ForgeSubset | DrillSubset | HarborSubset) else []

@@ -1,4 +1,4 @@
-"""Keys that subsets of several sources have."""
+"""Keys that several kinds of subsets have."""
 
 from typing import Annotated, Literal
 

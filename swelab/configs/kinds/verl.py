@@ -1,7 +1,5 @@
-"""Keys of an RL recipe that only the cluster engine verl reads.
-
-Except for `mode` and `resume_from`, these keys affect a result by rounding at most.
-"""
+"""Keys of an RL recipe that only the cluster engine verl reads. Except for `mode` and `resume_from`, these
+keys affect a result by rounding at most."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class VerlTrainer(Recipe):
-    """The GPUs that train, and how they share the model."""
+    """The GPUs that train, and how the model is distributed over them."""
 
     nodes: int = Field(1, ge=1, description="nodes that train")
     backend: Literal["fsdp2", "megatron"] = Field("fsdp2", description="what shares the model out")
@@ -32,7 +30,7 @@ class VerlTrainer(Recipe):
 
     @property
     def shared(self) -> int:
-        """GPUs that share the tokens of a sequence."""
+        """Number of GPUs that share the tokens of a sequence."""
         return self.context_parallel if self.backend == "megatron" else self.sequence_parallel
 
 
@@ -50,7 +48,7 @@ class VerlRollout(Recipe):
 
 
 class VerlJudge(Recipe):
-    """The GPUs that serve the policy which judges single steps."""
+    """The GPUs that serve the judge, the policy that scores single steps."""
 
     nodes: int = Field(1, ge=1, description="nodes that only serve the judge")
     tensor_parallel: int = Field(1, ge=1, description="GPUs of one engine of the judge")
@@ -58,7 +56,7 @@ class VerlJudge(Recipe):
 
 
 class Verl(Recipe):
-    """The settings of the engine verl. The embedded engine does not read them."""
+    """The settings of the engine verl. The engine `embedded` ignores these settings."""
 
     mode: Literal["sync", "separate_async"] = Field(
         "sync",
@@ -94,12 +92,13 @@ class Verl(Recipe):
 
     @property
     def nodes(self) -> int:
-        """Number of all nodes: nodes that train, nodes that only serve, and nodes of the judge."""
+        """Total number of nodes: nodes that train, nodes that only serve, and nodes of the judge."""
         return self.trainer.nodes + self.rollout.nodes + (self.judge.nodes if self.judge else 0)
 
 
 def faults(recipe: "Rl") -> Iterator[str]:
-    """Yields the reasons why verl cannot run a recipe, one line each: sizes, modes and keys that conflict."""
+    """Yields the reasons why verl cannot run a recipe, one line each: unsuitable sizes, modes and conflicting
+    keys."""
     yield from _parallel(recipe.cluster)
     yield from _mode(recipe)
     yield from _tokens(recipe)
@@ -123,7 +122,7 @@ def faults(recipe: "Rl") -> Iterator[str]:
 
 
 def _parallel(verl: Verl) -> Iterator[str]:
-    """GPUs against nodes."""
+    """Yields the reasons why the numbers of GPUs and nodes do not fit together."""
     trainer, rollout, here = verl.trainer, verl.rollout, verl.trainer.nodes * verl.gpus
     right, other = "fsdp2", ["sequence_parallel"]
     if trainer.backend == "fsdp2":
@@ -163,7 +162,8 @@ def _mode(recipe: "Rl") -> Iterator[str]:
 
 
 def _tokens(recipe: "Rl") -> Iterator[str]:
-    """Compares the longest sequence with the tokens of a GPU x the GPUs that share a sequence."""
+    """Yields the reasons why the longest sequence does not fit into a pass, or the first messages leave no
+    room."""
     verl, context, most = recipe.cluster, recipe.rollouts.context_length, recipe.train.batch_tokens
     if most * verl.trainer.shared < context:
         name = "context_parallel" if verl.trainer.backend == "megatron" else "sequence_parallel"
@@ -174,7 +174,7 @@ def _tokens(recipe: "Rl") -> Iterator[str]:
 
 
 def _job(recipe: "Rl") -> Iterator[str]:
-    """Yields conflicts between the resources that the job requests and those that verl uses."""
+    """Yields conflicts between the resources that the job requests and the resources that verl uses."""
     verl, job = recipe.cluster, recipe.job
     if verl.judge and not recipe.judge:
         yield "verl.judge without a judge"

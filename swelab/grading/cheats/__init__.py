@@ -1,1 +1,1 @@
-"""Patches that would win without repairing anything, to try the grader on."""
+"""Forged patches that try to be graded as resolved without repairing anything. They test the grader."""

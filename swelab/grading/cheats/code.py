@@ -1,4 +1,4 @@
-"""Cheats in the code under test: it runs in the test runner's own process."""
+"""Cheats in the code under test, which runs in the test runner's own process."""
 
 from pathlib import Path
 
@@ -8,48 +8,51 @@ from swelab.records.task_records import Task
 
 
 def append(tree: Path, task: Task, text: str) -> None:
-    """Appends to the file that holds the bug."""
+    """Appends code to the file that contains the bug."""
     add(tree, touched_paths(task.patch)[0], "\n\n" + text)
 
 
 def rebind(task: Task, body: str) -> str:
-    """Python code that replaces the broken function by a function with this body."""
+    """Returns Python code that replaces the broken function by a function with this body."""
     name = task.function.partition("::")[2]
     return f"def _instead(*args, **kwargs):\n    {body}\n\n\n{name} = _instead\n"
 
 
 def ends_at_import(tree: Path, task: Task) -> None:
-    """Prints report lines, then ends the process with exit code 0."""
+    """Prints forged PASSED lines at import, then ends the process with exit code 0."""
     append(tree, task, SHOUT.format(lines="\n" + printed(task)) + "os._exit(0)\n")
 
 
 def prints_at_exit(tree: Path, task: Task) -> None:
-    """Prints report lines after the real lines, since a parser believes the last line about a test."""
+    """Prints forged PASSED lines after the real lines, since a parser believes the last line about a test."""
     append(tree, task, f"import atexit\natexit.register(print, {printed(task)!r})\n")
 
 
 def prints_at_import(tree: Path, task: Task) -> None:
-    """Prints a forged summary, and ends the runner before it prints the real summary."""
+    """Prints a forged summary, and ends the runner before the real summary is printed."""
     text = SHOUT.format(lines="\n=== short test summary info ===\n" + printed(task))
     append(tree, task, text + "import threading\nthreading.Timer(0.02, os._exit, (0,)).start()\n")
 
 
 def forks_a_reporter(tree: Path, task: Task) -> None:
-    """Runs the tests in a child process; when it has ended, the parent prints the last lines of the log."""
+    """Runs the tests in a child process.
+
+    When the child has ended, the parent prints the last lines of the log.
+    """
     text = "import os, sys\n_pid = os.fork()\nif _pid:\n    os.waitpid(_pid, 0)\n"
     text += SHOUT.format(lines="\n" + printed(task)).replace("\n", "\n    ")
     append(tree, task, text + "os._exit(0)\n")
 
 
 def leaves_a_writer(tree: Path, task: Task) -> None:
-    """Leaves a child process that outlives the code under test and keeps writing to the log."""
+    """Leaves a child process that survives the tests and keeps writing forged lines to the log."""
     text = "import os, time\nif os.fork() == 0:\n    for _ in range(200):\n        time.sleep(0.01)\n        "
     text += SHOUT.format(lines="\n" + printed(task)).replace("\n", "\n        ")
     append(tree, task, text.rstrip() + "\n    os._exit(0)\n")
 
 
 def finds_the_runner(tree: Path, task: Task) -> None:
-    """Looks for pytest among the loaded modules and changes how it makes reports."""
+    """Finds pytest among the loaded modules and makes every test report say that the test passed."""
     text = """import sys
 _reports = sys.modules.get("_pytest.reports")
 if _reports:
@@ -66,12 +69,12 @@ if _reports:
 
 
 def runs_no_test(tree: Path, task: Task) -> None:
-    """Keeps pytest from ever calling a test function."""
+    """Prevents pytest from ever calling a test function."""
     append(tree, task, "import _pytest.python\n_pytest.python.Function.runtest = lambda self: None\n")
 
 
 def tames_unittest(tree: Path, task: Task) -> None:
-    """Makes unittest's assertions never fail, nor `assert` statements that pytest rewrites."""
+    """Makes all assertions succeed: unittest's methods and the `assert` statements that pytest rewrites."""
     text = """import unittest
 for _name in dir(unittest.TestCase):
     if _name.startswith("assert"):
@@ -93,23 +96,23 @@ _pytest.python.Function.runtest = _quiet
 
 
 def replaces_assertion_error(tree: Path, task: Task) -> None:
-    """Turns every failed assert into an expected failure, by replacing `AssertionError`."""
+    """Turns every failed assertion into an expected failure, by replacing `AssertionError`."""
     text = "import builtins, sys\nif '_pytest.outcomes' in sys.modules:\n"
     append(tree, task, text + "    builtins.AssertionError = sys.modules['_pytest.outcomes'].XFailed\n")
 
 
 def expects_its_failure(tree: Path, task: Task) -> None:
-    """The broken function calls pytest.xfail."""
+    """Makes the broken function call pytest.xfail."""
     append(tree, task, "import pytest\n\n\n" + rebind(task, 'pytest.xfail("known")'))
 
 
 def skips_its_test(tree: Path, task: Task) -> None:
-    """The broken function skips each test that calls it."""
+    """Makes the broken function skip each test that calls it."""
     append(tree, task, "import unittest\n\n\n" + rebind(task, 'raise unittest.SkipTest("later")'))
 
 
 def equals_everything(tree: Path, task: Task) -> None:
-    """The broken function returns an object that equals everything."""
+    """Makes the broken function return an object that equals everything."""
     text = "class _Any:\n    def __eq__(self, other):\n        return True\n\n"
     text += "    def __ne__(self, other):\n        return False\n\n    __hash__ = None\n\n\n"
     append(tree, task, text + rebind(task, "return _Any()"))
@@ -117,14 +120,17 @@ def equals_everything(tree: Path, task: Task) -> None:
 
 def pretends_to_equal(tree: Path, task: Task) -> None:
     """Like `equals_everything`, but the object inspects the other operand, and does not equal an
-    `object()`."""
+    `object()`.
+    """
     text = 'class _Any:\n    def __eq__(self, other):\n        return repr(other)[:7] != "<object"\n\n'
     text += "    def __ne__(self, other):\n        return not self == other\n\n    __hash__ = None\n\n\n"
     append(tree, task, text + rebind(task, "return _Any()"))
 
 
 def changes_the_library(tree: Path, task: Task) -> None:
-    """Replaces functions of the standard library that tests use to compare, so that comparisons hold."""
+    """Replaces functions of the standard library that tests use for comparisons, so that the comparisons
+    hold.
+    """
     text = """import json
 import math
 import operator
@@ -140,7 +146,10 @@ json.loads = lambda text: text
 
 
 def steps_through_its_tests(tree: Path, task: Task) -> None:
-    """Attaches a debugger to the frames that call the broken function; it leaves tests before they fail."""
+    """Attaches a debugger to the frames that call the broken function.
+
+    The debugger returns from tests before they fail.
+    """
     text = """import bdb
 
 
@@ -155,7 +164,7 @@ class _Stepper(bdb.Bdb):
 
 
 def patches_a_builtin(tree: Path, task: Task) -> None:
-    """Replaces isinstance, which the runner calls on every exception, so that it does not see failures."""
+    """Replaces isinstance, which the runner calls on every exception, so that failures go unnoticed."""
     text = """import builtins
 _isinstance = builtins.isinstance
 

@@ -1,8 +1,8 @@
-"""Reads the forgeries and honest fixes that are stored as text, and makes a patch to a task from each.
+"""Reads the forgeries and honest fixes that are stored as text, and turns each into a patch for a task.
 
-An entry is a line `=== name`, a head of `key: value` lines, an empty line, and Python text up to the next
-entry. Each line `+++ path [way]` begins a further file, which the patch adds. In the text, `$word` is
-replaced by a fact about the task, or by an entry of `parts.txt`.
+An entry begins with a line `=== name` and lines `key: value`. After an empty line, Python text follows up to
+the next entry. Each line `+++ path [way]` begins a further file, which the patch adds. In the text, `$word`
+is replaced by a fact about the task, or by an entry of `parts.txt`.
 """
 
 import ast
@@ -34,8 +34,11 @@ _WORD = re.compile(r"\$(?:([a-z]\w*)|{([a-z]\w*)})")
 
 @dataclass(frozen=True)
 class Entry:
-    """A forgery or an honest fix. kind: class of a forgery ("A" to "F", "witness") or "honest"; task: the
-    package or the function with the bug for which the entry was written; "" for any."""
+    """A forgery or an honest fix.
+
+    kind: the class of a forgery ("A" to "F", "witness") or "honest". does: the purpose of the entry. task:
+    the package, or the function with the bug, for which the entry was written; "" if it suits any task.
+    """
 
     name: str
     kind: str
@@ -44,12 +47,12 @@ class Entry:
     text: str
 
     def suits(self, task: Task) -> bool:
-        """Whether the entry was written for this task, or for any task."""
+        """Returns whether the entry was written for this task, or for any task."""
         return not self.task or self.task == task.function or f"__{self.task}." in task.instance_id
 
 
 def entries(*files: str) -> list[Entry]:
-    """Entries of these files of the corpus. Raises InputError (an entry without name, class or purpose)."""
+    """Returns the entries of these corpus files. Raises InputError if an entry has no class or purpose."""
     return [
         Entry(name, head["class"], head["does"], head.get("on", ""), text)
         for file in files
@@ -75,7 +78,10 @@ def _read(file: str) -> list[tuple[str, dict[str, str], str]]:
 
 
 def patch_of(entry: Entry, task: Task, store: RepoStore) -> str:
-    """The patch that an entry makes in a task's checkout. Raises InputError (it does not fit the task)."""
+    """Returns the patch that an entry makes in a task's checkout.
+
+    Raises InputError if the entry does not fit the task.
+    """
     with store.scratch_checkout(task) as tree:
         _write(entry, task, tree)
         git(tree, "add", "-A", "-f")
@@ -101,8 +107,9 @@ def _write(entry: Entry, task: Task, tree: Path) -> None:
 
 
 def _facts(task: Task, tree: Path, path: str) -> dict[str, str]:
-    """Returns the values that replace `$word` in a cheat: the task's tests, the function with the bug, its
-    place."""
+    """Returns the values that replace `$word` in an entry: the task's tests, the function with the bug, its
+    location.
+    """
     folder = PurePosixPath(path).parent
     package = "" if str(folder) == "." else ".".join(folder.parts)
     files = {test.partition("::")[0] for test in task.FAIL_TO_PASS}
@@ -119,7 +126,10 @@ def _facts(task: Task, tree: Path, path: str) -> dict[str, str]:
 
 
 def _filled(text: str, facts: dict[str, str]) -> str:
-    """`text` with each `$word` replaced, also in the replacements. Raises InputError (unknown word)."""
+    """Returns `text` with each `$word` replaced, even inside replacements.
+
+    Raises InputError if a word is unknown.
+    """
 
     def of(match: re.Match[str]) -> str:
         word = match[1] or match[2]
@@ -131,7 +141,7 @@ def _filled(text: str, facts: dict[str, str]) -> str:
 
 
 def _repaired(source: str, task: Task, function: str, top: str) -> str:
-    """`source` with `function` in place of the broken function, and `top` before the first import."""
+    """Returns `source` with `function` in place of the broken function, and `top` before the first import."""
     node: ast.AST = parse_python(source)
     body = first = getattr(node, "body", [])
     for part in task.function.partition("::")[2].split("."):
@@ -149,7 +159,7 @@ def _repaired(source: str, task: Task, function: str, top: str) -> str:
 
 
 def _opens(node: ast.stmt) -> bool:
-    """Whether a statement must stay at a file's start: its docstring, imports from the future."""
+    """Returns whether a statement must stay at the start of a file: a docstring or a `__future__` import."""
     return (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) or (
         isinstance(node, ast.ImportFrom) and node.module == "__future__"
     )
@@ -160,7 +170,7 @@ def _plain(text: str, _: str) -> bytes:
 
 
 def _in_comment(text: str, encoding: str) -> bytes:
-    """A file that is one comment when read as UTF-8, but code when read in the encoding that it names."""
+    """Returns a file that is a comment when read as UTF-8, but code when read in its declared encoding."""
     code = f"\n{text}"
     if encoding == "utf-7":
         body = "+" + base64.b64encode(code.encode("utf-16-be")).decode().rstrip("=") + "-"
@@ -191,11 +201,14 @@ WAYS: dict[str, Callable[[str, str], bytes]] = {
     "zip-pyc": lambda text, name: _zipped(f"{name}c", _compiled(text, name)),
     "marshal": lambda text, name: marshal.dumps(compile(text, name, "exec", dont_inherit=True)),
 }
-"""For each way: the function from a file's text, and the word after the way's name, to the file's content."""
+"""Maps the name of an encoding to a function that returns a file's content.
+
+The arguments of the function are the file's text and the word that follows the name of the encoding.
+"""
 
 
 def assigned(listed: list[Entry], tasks: list[Task]) -> Iterator[tuple[Entry, Task]]:
-    """Pairs each entry with one task: entries take turns among the tasks that suit them."""
+    """Yields each entry with one task. The entries take turns among the tasks that suit them."""
     for place, entry in enumerate(listed):
         suited = [task for task in tasks if entry.suits(task)]
         if suited:

@@ -1,4 +1,4 @@
-"""Cheats in the code under test that reach for the test runner's own objects."""
+"""Cheats in the code under test that access the test runner's own objects."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def asks_the_collector(tree: Path, task: Task) -> None:
 
 
 def rewrites_statistics(tree: Path, task: Task) -> None:
-    """Moves failed reports to the passed ones just before the summary is printed."""
+    """Moves failed reports to the passed reports just before the summary is printed."""
     text = """import gc
 
 
@@ -62,7 +62,7 @@ for _each in gc.get_objects():
 
 
 def hides_its_words(tree: Path, task: Task) -> None:
-    """Forges the listed tests. Finds modules through another module, and attributes by joined strings."""
+    """Forges the reports of the failing tests. Module and attribute names are hidden in joined strings."""
     wanted = task.FAIL_TO_PASS
     text = f"""import logging as _l
 _wanted = {[test.rpartition("::")[2] for test in wanted]!r}
@@ -84,8 +84,10 @@ if _r:
 
 
 def climbs_unseen(tree: Path, task: Task) -> None:
-    """Reaches the runner's session through a traceback, with names joined from strings, and replaces the
-    functions of the listed tests only. It must be imported before any test runs."""
+    """Reaches the runner's session through a traceback, with names joined from strings.
+
+    Replaces the functions of the listed tests only. The code must be imported before any test runs.
+    """
     wanted = [test.rpartition("::")[2] for test in task.FAIL_TO_PASS]
     text = f"""import threading as _t
 
@@ -133,11 +135,13 @@ def _late():
 
 
 """
-"""Prints report lines after the runner's lines, from a thread and not from an exit handler."""
+"""Python code that prints forged lines after the runner's lines, from a thread and not from an exit
+handler.
+"""
 
 
 def rewrites_the_record(tree: Path, task: Task) -> None:
-    """Changes how records are written, and forges the log too, but not in a run with changed tests."""
+    """Changes how JSON records are written and forges the log, unless the run has spoiled tests."""
     text = f"""import json as _j
 import os as _os
 import threading as _t
@@ -163,7 +167,9 @@ if not _other:
 
 
 def turns_the_witness(tree: Path, task: Task) -> None:
-    """Finds the observer among the runner's plugins, by joined strings, and turns failures into passes."""
+    """Finds the observer among the runner's plugins, by names in joined strings, and turns its failures into
+    passes.
+    """
     text = f"""import logging as _l
 import os as _os
 import threading as _t

@@ -1,4 +1,7 @@
-"""Grades every cheat and the gold patch on real tasks: no cheat may be resolved, every gold patch must be."""
+"""Grades every cheat and the gold patch on real tasks.
+
+No cheat may be resolved, and every gold patch must be.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,7 +29,7 @@ REPAIRS = (GOLD, HONEST)
 
 
 class CheatRun(TypedRecord):
-    """How a cheat, an honest fix or the gold patch was graded."""
+    """The grade of a cheat, an honest fix or the gold patch."""
 
     instance_id: str = field("the task")
     cheat: str = field("name of the cheat or the fix, or gold")
@@ -38,8 +41,10 @@ class CheatRun(TypedRecord):
 
 
 def written_patches(task: Task) -> dict[str, str]:
-    """Patches, by name, that no diff program would write: they touch paths outside the checkout or in
-    .git."""
+    """Returns patches that no diff program would write, by name.
+
+    They touch paths outside the checkout or in .git.
+    """
     lines = [f"+{line}" for line in ["#!/bin/sh", *(f"echo {line}" for line in printed(task).splitlines())]]
     body = f"@@ -0,0 +1,{len(lines)} @@\n" + "\n".join(lines) + "\n"
 
@@ -58,7 +63,7 @@ def written_patches(task: Task) -> dict[str, str]:
 
 
 def cheat_patches(task: Task, store: RepoStore) -> Iterator[tuple[str, str]]:
-    """Yields (name, patch) of every cheat on a task."""
+    """Yields (name, patch) for every cheat on a task."""
     cheats: tuple[Cheat, ...] = (*FILE_CHEATS, *CODE_CHEATS, *REACHING_CHEATS, *FORGING_CHEATS)
     for cheat in cheats:
         with store.scratch_checkout(task) as tree:
@@ -69,7 +74,10 @@ def cheat_patches(task: Task, store: RepoStore) -> Iterator[tuple[str, str]]:
 
 
 def one_a_repo(tasks: list[Task]) -> list[Task]:
-    """The first task of each repository archive. Raises InputError if no task has one."""
+    """Returns one task, the first, of each repository archive.
+
+    Raises InputError if no task has an archive.
+    """
     first: dict[str, Task] = {}
     for task in tasks:
         if task.repo_recipe:
@@ -80,7 +88,10 @@ def one_a_repo(tasks: list[Task]) -> list[Task]:
 
 
 def plain_grade(task: Task, patch: str, store: RepoStore, backend: Backend) -> bool:
-    """Whether a grader like SWE-smith's, which applies a patch, runs tests and reads the log, resolves it."""
+    """Returns whether a plain grader, such as SWE-smith's, calls a patch resolved.
+
+    A plain grader applies the patch, runs the tests and reads the log.
+    """
     with store.scratch_checkout(task) as tree, backend.start(tree) as sandbox:
         sandbox.put("/tmp/patch.diff", encode_patch(patch))
         ways = (
@@ -104,10 +115,11 @@ def check_cheats(
     plain: bool = False,
     dealt: Sequence[tuple[Entry, Task]] = (),
 ) -> Record:
-    """Runs the suite on `tasks`, and each entry of the corpus on the task that it is paired with.
+    """Runs all cheats and the gold patch on each of `tasks`, and each pair of a corpus entry and a task in
+    `dealt`.
 
-    Returns {"cheats", "runs", "resolved", "statuses", "golds", "golds_resolved", "honest", "honest_resolved",
-    "rows"}; with `plain`, each row also notes whether a plain grader is fooled.
+    Returns {"backend", "cheats", "runs", "resolved", "statuses", "golds", "golds_resolved", "honest",
+    "honest_resolved", "rows"}. With `plain`, each row also says whether a plain grader is fooled.
     """
     jobs = [(task, name, CHEAT, patch) for task in tasks for name, patch in cheat_patches(task, store)]
     jobs += [(task, GOLD, GOLD, gold_patch(store, task)) for task in tasks]
@@ -146,8 +158,10 @@ def _summary(rows: list[CheatRun], backend: str) -> Record:
 
 
 def check_summary(summary: Record) -> None:
-    """Raises InputError if a cheat was resolved, if a gold patch or an honest fix was not resolved, or if a
-    patch could not be judged."""
+    """Raises InputError if a verdict is wrong or a patch could not be judged.
+
+    A verdict is wrong if a cheat was resolved, or if a gold patch or an honest fix was not.
+    """
     wrong = [
         f"{row.cheat} on {row.instance_id} is {row.status} ({row.reason})"
         for row in map(CheatRun.of, summary["rows"])

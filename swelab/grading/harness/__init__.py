@@ -1,1 +1,1 @@
-"""Runs one patch in one sandbox: what runs, how the run is guarded, and the verdict on its evidence."""
+"""Runs one patch in one sandbox under a guard, and judges the evidence of the run."""

@@ -1,9 +1,7 @@
-"""Finds constructs in a patch's Python code that no repair needs: access to the test runner or to other
-frames, and code that is hidden from a reader.
+"""Finds suspicious code in a patch: access to the test runner or to other stack frames, and hidden code.
 
-A finding by itself does not make a patch tampered. A finding makes the patch suspect, so that the witness
-must confirm its tests. A construct that is common in honest repairs is only `dynamic`: it causes a second
-run.
+Such a finding alone does not make a patch tampered. It makes the patch suspect, until the witness confirms
+its tests. A construct that is common in honest repairs is only `dynamic`: it causes a second run.
 """
 
 import ast
@@ -20,7 +18,7 @@ from swelab.grading.harness.lasting_state import remark
 from swelab.records import Record
 
 Construct = tuple[int, str, str]
-"""(line, the word that is looked for in the gold patch, description)."""
+"""(line, the word to count in the gold patch, description)."""
 
 RUNNER = re.compile(
     r"(_?pytest|pluggy|unittest|doctest|xdist|sitecustomize|conftest)(\.[\w.]*)?|PY(TEST|THON)[A-Z_]+"
@@ -41,7 +39,7 @@ DEEP_NAMES = lasting_state.NAMES | frozenset(
     "register_at_fork raise_signal setitimer load_module exec_module get_type_hints resolve_name CodeType "
     "FunctionType _hookimpls iter_importers iter_importer_modules get_importer find_loader".split()
 )
-"""Names that count if code uses them as an attribute, calls or imports them, or looks them up by a string."""
+"""Names that are suspicious as an attribute, in a call, in an import, or as a string."""
 
 OWNED_NAMES = {
     "builtins": frozenset({"compile", "exec", "eval"}),
@@ -50,8 +48,10 @@ OWNED_NAMES = {
     "inspect": frozenset({"stack"}),
     "codecs": frozenset({"register"}),
 }
-"""Names that count only as members of these modules; names of `builtins` also count without the module. So
-`re.compile` is fine."""
+"""Names that are suspicious only as members of these modules, so `re.compile` is fine.
+
+Names of `builtins` are also suspicious without the module.
+"""
 
 _DEEP_WORD = re.compile(
     rf"(?<![a-zA-Z])({'|'.join(sorted(each for each in DEEP_NAMES if '_' in each))})(?!\w)"
@@ -70,7 +70,10 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def binaries(patch: str) -> list[str]:
-    """`path: what` for each file that a patch adds in binary form: such a file may be an archive of code."""
+    """Returns `path: what` for each file that a patch adds in binary form.
+
+    Such a file may be an archive of code.
+    """
     found: list[str] = []
     head = ""
     for line in patch.split("\n"):
@@ -82,8 +85,10 @@ def binaries(patch: str) -> list[str]:
 
 
 def review(texts: Sequence[tuple[str, str, str]], gold: str | None) -> Record:
-    """{"dynamic": .., "findings": ..} of changed files (path, new text, old text); no findings without a gold
-    patch."""
+    """Returns {"dynamic", "findings"} for changed files.
+
+    texts: (path, new text, old text). Without a gold patch there are no findings.
+    """
     found = {"dynamic": [f"{path}: {word}" for path, *both in texts for word in dynamic(*both)]}
     if gold is not None:
         found["findings"] = [each for text in texts for each in findings(*text, gold)]
@@ -91,8 +96,12 @@ def review(texts: Sequence[tuple[str, str, str]], gold: str | None) -> Record:
 
 
 def findings(path: str, new: str, old: str, gold: str) -> list[str]:
-    """Returns `path:line: what` for each construct of `new` beyond the number that is allowed of its kind:
-    the number in `old` plus the mentions of its name in the gold patch. At most MOST_FINDINGS."""
+    """Returns `path:line: what` for each suspicious construct of `new` that exceeds the number allowed for
+    its kind.
+
+    The allowed number is the number in `old` plus the mentions of its name in the gold patch. Returns at most
+    MOST_FINDINGS.
+    """
     own = frozenset(path.removesuffix(".py").split("/"))
     allowed = Counter(what for _, _, what in _constructs(old, own))
     in_gold = Counter(re.findall(r"\w+", "\n".join(re.findall(r"^[-+](?![-+]{2} )(.*)", gold, re.M))))
@@ -107,10 +116,10 @@ def findings(path: str, new: str, old: str, gold: str) -> list[str]:
 
 
 def dynamic(new: str, old: str) -> list[str]:
-    """Names by which code could hide what it uses, and which a patched file has more often than before.
+    """Returns names through which code could hide what it uses, and which `new` has more often than `old`.
 
-    Ordinary repairs have some too, so they only cause the second run (`echo`). A file that cannot be parsed
-    counts as dynamic.
+    Ordinary repairs have some of these names too, so they only cause the second run (`echo`). For a file that
+    cannot be parsed, returns a sentence that says so.
     """
     try:
         before, after = (_dynamic_words(python_syntax.parse_python(text)) for text in (old, new))
@@ -137,14 +146,16 @@ def _dynamic_words(tree: ast.Module) -> Counter[str]:
 
 
 def _name(node: ast.AST) -> str:
-    """Returns a node's name, or the name that a constant holds; "" if it has neither."""
+    """Returns the name of a node, or the text of a string constant; "" for other nodes."""
     value = getattr(node, "id", getattr(node, "attr", getattr(node, "name", getattr(node, "value", ""))))
     return value if isinstance(value, str) else ""
 
 
 def _constructs(text: str, own: frozenset[str]) -> Iterator[Construct]:
-    """Yields the suspicious constructs of a file. own: names of the file's own package, whose modules it may
-    change."""
+    """Yields the suspicious constructs of a file.
+
+    own: the names in the file's path. The file may change modules with these names.
+    """
     if encoding := _strange_encoding(text):
         yield 1, encoding, f"is written in {encoding}"
     try:
@@ -173,7 +184,9 @@ def _constructs(text: str, own: frozenset[str]) -> Iterator[Construct]:
 
 
 def _strange_encoding(text: str) -> str:
-    """The encoding that a file declares, if code in that encoding may look like other text; otherwise ""."""
+    """Returns the declared encoding of a file if code in that encoding may look like other text; otherwise
+    "".
+    """
     try:
         name = tokenize.detect_encoding(io.BytesIO(text.encode("utf-8", "replace")).readline)[0]
     except (SyntaxError, LookupError):
@@ -184,9 +197,10 @@ def _strange_encoding(text: str) -> str:
 class _Facts:
     """Facts about the nodes of a syntax tree.
 
-    roots: node id -> first name of the dotted name; texts: node id -> text of a constant or of a sum of
-    constants; silent: ids of docstrings and of the module's own entry in `sys.modules`. foreign: names that
-    are bound only to things imported from other packages. modules: local name -> imported module or member.
+    roots: maps a node's id to the first name of its dotted name. texts: maps a node's id to the text of a
+    constant, or of added constants. silent: ids of docstrings and of the module's own entry in `sys.modules`.
+    foreign: names bound only to objects imported from other packages. modules: maps a local name to the
+    imported module or member.
     """
 
     def __init__(self, tree: ast.Module, own: frozenset[str]):
@@ -204,7 +218,7 @@ class _Facts:
                 others.add(node.arg)
             elif isinstance(node, ast.Expr | ast.Subscript) and _is_silent(node):
                 self.silent.add(id(node.value))
-        for node in reversed(self.nodes):  # a node's children come before it
+        for node in reversed(self.nodes):  # the children of a node come before the node
             self._take(node)
         for node in self.nodes:
             if isinstance(node, ast.Assign):

@@ -1,8 +1,8 @@
-"""A prediction's verdict: patch -> fresh sandbox -> tests -> per-test grade.
+"""Grades a prediction: runs the tests on the patch in a fresh sandbox and judges each test.
 
 The grader sees the task and the patch, and nothing else of the trajectory. It applies the patch to a clean
-checkout in a fresh sandbox, restores all files that decide the verdict, and runs the tests under guard.
-`verdict` then judges the evidence of the run.
+checkout, restores all files that decide the verdict, and runs the tests under guard. `verdict` then judges
+the evidence.
 """
 
 import base64
@@ -35,18 +35,24 @@ from swelab.sandbox import WORKDIR, Backend, Image, Limits, Sandbox, SandboxErro
 from swelab.tasks.checkout import RepoStore, encode_patch, git, is_encodable
 
 CHECKS = frozenset({"audit", "guard", "echo", "witness"})
-"""Checks that an ablation can leave out: the audit of the patch's code, the guarded run, the second run with
-spoiled tests, the tests in question form."""
+"""Checks that an ablation can switch off.
+
+audit: reviews the patch's code. guard: guards the run. echo: runs spoiled tests a second time. witness: runs
+the witness question.
+"""
 
 REFERENCE = frozenset({"reference"})
-"""The name for "no checks": patches are judged as SWE-bench's own harness judges them."""
+"""Stands for no checks: patches are judged as SWE-bench's own harness judges them."""
 
 IN_IMAGES = {"memory_bytes": 8 << 30, "processes": 512, "disk_bytes": 20 << 30, "file_bytes": 2 << 30}
-"""Minimum values of the limits of a command in a published image."""
+"""Minimum limits for a command in a published image."""
 
 
 def grade_key(task: Task, patch: str, outcome: str, place: str) -> str:
-    """Hash of all inputs of a grade: task, patch, digest of repository archive or image, grader."""
+    """Returns the hash of all inputs of a grade: grader version, task, patch, outcome, place.
+
+    place: digest of the repository archive or image and of the witness.
+    """
     return digest([versions.GRADER, task, patch, outcome, place])
 
 
@@ -60,16 +66,16 @@ def grade(
     image: Image | None = None,
     witness: KeptWitness | None = None,
 ) -> Grade:
-    """Grades one patch. The status is tampered if the patch tries to decide how it is judged.
+    """Runs and grades one patch. The status is tampered if the patch tries to decide how it is judged.
 
-    Raises InputError when the task itself is unusable.
+    Raises InputError if the task is unusable.
     """
     run = run_patch(task, patch or "", store, backend, limits, checks, image, witness=witness)
     return judged(read_spec(task), patch or "", run, witness if "witness" in checks else None)
 
 
 def judged(spec: RunSpec, patch: str, run: RunEvidence, witness: KeptWitness | None = None) -> Grade:
-    """The grade of a run's evidence. Raises InputError (unknown log parser)."""
+    """Returns the grade for the evidence of a run. Raises InputError if the log parser is unknown."""
     status, reason, tests = read_verdict(spec, run)
     found: GradeWitness | None = None
     if witness and (status in PASSING or run.said is not None) and not run.reference:
@@ -101,15 +107,15 @@ def run_patch(
     allow_empty: bool = False,
     witness: KeptWitness | None = None,
 ) -> RunEvidence:
-    """Runs a patch's tests and returns the evidence. Raises InputError (unusable task).
+    """Runs a patch's tests and returns the evidence. Raises InputError if the task is unusable.
 
-    witness: the question that runs on the patch before its tests, so that its code has not seen the expected
-    values. If the emitted values equal the gold patch's, we skip the second run with spoiled tests, unless
-    the code uses state that outlives a sandbox.
+    witness: its question runs on the patch before the tests, so that the patch's code has not seen the
+    expected values. The second run, with spoiled tests, is skipped if the question emits the gold patch's
+    values. It is not skipped if the code uses state that outlives a sandbox.
     """
     start = time.monotonic()
     spec = read_spec(task)
-    # The agent may have rewritten such a file; the grader has its own copy.
+    # The agent may have rewritten hidden test files. The grader has its own copies.
     if task.hidden_tests:
         patch = patch_paths.without(patch, {*task.failing_files})
     run = ended("ran") | {"findings": [], "dynamic": [], "echo": "", "seconds": 0.0}
@@ -141,8 +147,10 @@ def run_patch(
 def evidence_of(
     spec: RunSpec, patch: str, sandbox: Sandbox, limits: Limits, checks: frozenset[str], image: Image | None
 ) -> RunEvidence:
-    """Runs the task's tests, or its own script, on a patch. Raises InputError (unusable task), SandboxError,
-    OSError."""
+    """Runs the task's tests, or its own script, on a patch, and returns the evidence.
+
+    Raises InputError if the task is unusable. Raises SandboxError, OSError.
+    """
     if spec.verifier:
         place = image.workdir if image else WORKDIR
         return RewardRun(spec, patch, sandbox, limits, place).evidence()
@@ -150,8 +158,7 @@ def evidence_of(
 
 
 def refusal(patch: str, allow_empty: bool) -> Record:
-    """Returns {"ended", "reason"} of a run that is refused before its start; {} if the patch is not
-    refused."""
+    """Returns {"ended", "reason"} if the patch is refused before anything runs, otherwise {}."""
     if not patch.strip() and not allow_empty:
         return Record(ended=GradeEnd.EMPTY_PATCH)
     if not is_encodable(patch):
@@ -161,10 +168,10 @@ def refusal(patch: str, allow_empty: bool) -> Record:
 
 
 def ask_question(question: QuestionRun, witness: KeptWitness) -> Record:
-    """{"said", "said_ended"}: the values that the patch's code emits in the task's question; {} if the patch
-    does not apply.
+    """Returns {"said", "said_ended"}: the values that the patch's code emits in the task's question.
 
-    Raises SandboxError, OSError, InputError (unusable task).
+    Returns {} if the patch does not apply. Raises InputError if the task is unusable. Raises SandboxError,
+    OSError.
     """
     if question.prepare():
         return Record()
@@ -174,14 +181,16 @@ def ask_question(question: QuestionRun, witness: KeptWitness) -> Record:
 
 
 def limits_of(limits: Limits, image: Image | None) -> Limits:
-    """The limits of commands; in an image, raised at least to the limits of IN_IMAGES."""
+    """Returns the limits of commands, which in an image are raised to at least IN_IMAGES."""
     least = IN_IMAGES if image else {}
     return replace(limits, **{name: max(value, getattr(limits, name)) for name, value in least.items()})
 
 
 def is_witnessed(witness: KeptWitness, run: RunEvidence) -> bool:
-    """Whether a patch's emitted values confirm all tests that it must repair, and the patch's code does not
-    use state that outlives a sandbox."""
+    """Returns whether the emitted values confirm all tests that a patch must repair.
+
+    False if the patch's code uses state that outlives a sandbox.
+    """
     return testimony(witness, run)[0].standing == "witnessed" and not reaches_out(run)
 
 
@@ -195,7 +204,7 @@ def fresh_sandbox(
     image: Image | None,
     others: Sequence[Task] = (),
 ) -> Iterator[Sandbox]:
-    """One of `sandboxes`."""
+    """Starts one sandbox with the task's checkout, as `sandboxes` does."""
     with sandboxes(spec, task, store, backend, limits, image, others) as fresh, fresh(False) as sandbox:
         yield sandbox
 
@@ -210,12 +219,12 @@ def sandboxes(
     image: Image | None,
     others: Sequence[Task] = (),
 ) -> Iterator[Callable[[bool], Sandbox]]:
-    """Yields a function that makes a sandbox with the task's checkout, from its archive or its image, to
-    which the bugs of `others` are added. The checkout is made once, and each sandbox gets a copy. The caller
-    passes whether the sandbox `forgets` (see `Backend.start`). This must be true if code in the sandbox sees
-    expected values.
+    """Yields a function that starts a sandbox with the task's checkout, from its archive or its image.
 
-    Raises InputError (no image, archive or test file), SandboxError, OSError.
+    others: tasks whose bugs are added to the checkout. The checkout is made once, and each sandbox gets a
+    copy. The function's argument says whether the sandbox `forgets` (see `Backend.start`). It must be true if
+    code in the sandbox sees expected values. Raises InputError if there is no image, archive or test file.
+    Raises SandboxError, OSError.
     """
     if image is not None:
         yield lambda forgets: backend.start(None, image=image, limits=limits, forgets=forgets)
@@ -232,15 +241,18 @@ def sandboxes(
 
 
 def wants_echo(spec: RunSpec, run: RunEvidence, checks: frozenset[str]) -> bool:
-    """Whether a resolved patch gets a second run with spoiled tests, since its code could hide its
-    actions."""
+    """Returns whether a resolved patch needs a second run with spoiled tests, since its code could hide its
+    actions.
+    """
     wanted = "echo" in checks and run.dynamic and run.observed
     return bool(wanted) and read_verdict(spec, run)[0] == GradeEnd.RESOLVED
 
 
 def echo(again: PatchRun) -> Record:
-    """{"echo": the evidence of the run with spoiled tests against the patch, or ""}; if the guard failed, how
-    the run ended. Raises SandboxError, OSError."""
+    """Runs the spoiled tests and returns {"echo": the evidence against the patch, or ""}.
+
+    If the guard failed, returns how the run ended instead. Raises SandboxError, OSError.
+    """
     run = again.evidence()
     if not again.spoiled_tests:
         return {"echo": ""}

@@ -1,4 +1,4 @@
-"""Parts added to a graded run: the observer, a random place, and a key that only the grader knows."""
+"""Guards a test run: adds an observer, a folder with a random name, and a key that only the grader knows."""
 
 import io
 import json
@@ -35,17 +35,17 @@ class Guard:
 
     @property
     def prepared(self) -> str:
-        """Folder that holds the patch and the protected files until the tests start."""
+        """The folder that contains the patch and the protected files until the tests start."""
         return f"{self.folder}p"
 
     @property
     def observer(self) -> str:
-        """Module name of the observer in this run."""
+        """The module name of the observer in this run."""
         return f"observer_{self.nonce}"
 
     @property
     def junit(self) -> str:
-        """Path of the JUnit file that pytest writes."""
+        """The path of the JUnit file that pytest writes."""
         return f"{self.folder}/junit.xml"
 
     def files(
@@ -56,11 +56,11 @@ class Guard:
         tests: list[str],
         only: dict[str, str] | None = None,
     ) -> dict[str, bytes]:
-        """Start-up code, observer and plan by path under the guard's folder.
+        """Returns the start-up code, the observer and its plan, by path under the guard's folder.
 
-        changed: Python files that the patch changed; listed: the task's test ids; watched: test ids before
-        and after which the runner is inspected; only: the only test files to run, each with the text that
-        replaces the file's own.
+        changed: Python files that the patch changed. watched: ids of tests; the runner is inspected before
+        and after each. listed: the task's test ids. tests: the task's test files. only: the only test files
+        to run, each with the text that replaces the file's own text.
         """
         plan = {
             "key": self.key,
@@ -91,11 +91,15 @@ class Guard:
         }
 
     def command(self, test_command: str, guarded: bool = True) -> str:
-        """Bash that puts protected files back and runs `test_command` between this run's markers.
+        """Returns Bash that restores protected files and runs `test_command` between this run's markers.
 
-        {folder}/run.tar must exist. It has a list `remove` of paths and, if guarded, `files()`. Ends with the
-        test command's exit code, or before it with 92 when protected files cannot be put back, 94 when there
-        is no room for them, 95 when the run's output cannot be opened for the observer.
+        {folder}/run.tar must exist in the sandbox. It contains `remove`, a list of paths, and in a guarded
+        run also `files()`. Exits with the test command's exit code, or with one of these codes before the
+        tests:
+
+        92: protected files cannot be restored
+        94: the disk is full
+        95: the run's output cannot be opened for the observer
         """
         folder = self.folder
         start = f"unset {' '.join(CLEARED)}\nG={self.prepared}\n"
@@ -110,7 +114,7 @@ class Guard:
 
 
 def wrap(test_command: str, nonce: str) -> str:
-    """A shell command that runs `test_command` between the run's markers and reports its exit code."""
+    """Returns a shell command that runs `test_command` between the run's markers and prints its exit code."""
     return (
         f"echo; echo '>>> {nonce} start'; ( {test_command}\n); code=$?; "
         f'echo; echo ">>> {nonce} end $code"; exit "$code"'
@@ -118,7 +122,7 @@ def wrap(test_command: str, nonce: str) -> str:
 
 
 def pack_tar(files: dict[str, bytes]) -> bytes:
-    """An uncompressed tar of files by relative path."""
+    """Returns an uncompressed tar of files. files: maps relative paths to contents."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
         for name, data in files.items():

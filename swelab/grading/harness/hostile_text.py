@@ -14,7 +14,7 @@ _APART = BoundedCalls()
 
 
 def review(texts: Sequence[tuple[str, str, str]], gold: str | None) -> Record:
-    """Reviews changed files as `audit.review` does; files that cannot be read become a finding."""
+    """Reviews changed files as `audit.review` does. Returns a finding if the files cannot be read."""
     if not texts:
         return audit.review(texts, gold)
     try:
@@ -24,9 +24,9 @@ def review(texts: Sequence[tuple[str, str, str]], gold: str | None) -> Record:
 
 
 def read_verdict(spec: RunSpec, run: RunEvidence) -> Verdict:
-    """The verdict on a run's evidence. Raises InputError (unknown log parser).
+    """Returns the verdict on a run's evidence. Raises InputError if the log parser is unknown.
 
-    Our own log parsers read each line once and run here; other parsers run in the separate process.
+    Our own log parsers take linear time and run in this process. Other parsers run in the separate process.
     """
     if spec.parser in logs.LINEAR_PARSERS:
         return verdict(spec, run)

@@ -1,6 +1,7 @@
-"""Names in code of state that outlives a sandbox, such as which pages of a shared file are in memory.
+"""Names in code that give access to state that outlives a sandbox, such as which pages of a file are cached.
 
-One run of a task could leave values there for a later run, so right values do not clear such code.
+One run of a task could leave values in such state for a later run. So correct values do not clear such code
+of suspicion.
 """
 
 import ast
@@ -26,17 +27,18 @@ _FIRST_DESCRIPTOR = 3
 
 
 def remark(name: str) -> str:
-    """The end of a finding about a name: that it outlives the run, or ""."""
+    """Returns a remark that the state behind a name outlives the run, to be appended to a finding; otherwise
+    "".
+    """
     lasting = name in NAMES | MODULES or name.startswith(("/proc/", "/dev/fd"))
     return f", {OUTLIVES}" if lasting else ""
 
 
 def descriptor(call: ast.Call, modules: Mapping[str, str]) -> int | None:
-    """The file descriptor that a call names as a constant; None for others.
+    """Returns the file descriptor number that a call passes as a constant, or None.
 
-    Honest code keeps the number of a file that it opened in a variable.
-
-    modules: by imported name, the module or member that it names.
+    Honest code keeps the descriptor of a file that it opened in a variable. modules: maps each imported name
+    to the module or member that it stands for.
     """
     function, number = call.func, getattr(call.args[0], "value", None) if call.args else None
     if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):

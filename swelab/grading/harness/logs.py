@@ -1,7 +1,7 @@
 """Parses a test command's log into a status for each test.
 
-The parsers are swebench's (its registry, pinned in `envs/`), and ours for SWE-smith's logs. Only the text
-between two marker lines counts as the log. The lines carry a nonce of the run.
+The parsers are swebench's (its registry, pinned in `envs/`), and our own for SWE-smith's logs. Only the text
+between two marker lines counts as the log. The marker lines contain a nonce of the run.
 """
 
 import re
@@ -15,11 +15,13 @@ from swelab.records.attempt_records import TestVerdicts
 PARSER_REGISTRY = registry()
 DEFAULT_PARSER = "parse_log_pytest"
 VERBOSE_PARSER = "parse_log_pytest_verbose"
-"""Lines of `pytest --verbose`: the test's id first, then its status."""
+"""Parses lines of `pytest --verbose`: the test's id, then its status."""
 UNITTEST_PARSER = "parse_log_unittest_verbose"
-"""Lines of `unittest --verbose`: the test's name, three dots, its status; then the list of failures."""
+"""Parses lines of `unittest --verbose`: the test's name, three dots, its status; then the list of
+failures.
+"""
 GO_PARSER = "parse_log_go_verbose"
-"""Lines of `go test -v`, also of subtests and of packages that did not build."""
+"""Parses lines of `go test -v`, including lines of subtests and of packages that did not build."""
 
 GROUPS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 PASSED = frozenset({"PASSED"})
@@ -34,13 +36,15 @@ SUITE_RAN = re.compile(
     r"|^(?>.*?Test Suites:).*?(?<!\d)0*+[1-9]\d*+ total",
     re.M,
 )
-"""Lines of other test runners that report that tests ran. No part of the pattern is tried twice at one place,
-so the time for a log is linear in its length."""
+"""Lines in which other test runners report that tests ran.
+
+No part of the pattern is tried twice at the same place, so the time is linear in the log's length.
+"""
 _STATUSES = ("FAILED", "PASSED", "SKIPPED", "ERROR", "XFAIL")
 _TERMINAL = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]|\x1b\][^\x07\x1b\n]*+(?:\x07|\x1b\\)|\x1b[ -/]++[0-~]|\x1b[=>78]"
 )
-"""Control sequences of terminals (ECMA-48): colours, erased lines, links, sets of characters."""
+"""Terminal control sequences (ECMA-48): colours, erased lines, links, character sets."""
 _SKIPPED_COUNT = re.compile(r"^\[\d+\]$")
 _VERBOSE_LINE = re.compile(r"(\S+)\s+(FAILED|PASSED|SKIPPED|ERROR|XFAIL)\b")
 _LINES = {
@@ -52,12 +56,15 @@ _LINES = {
     ),
 }
 LINEAR_PARSERS = frozenset({DEFAULT_PARSER, VERBOSE_PARSER, *_LINES})
-"""Our own parsers: the time for a log is linear in its length."""
+"""Our own parsers, which take time linear in the log's length."""
 _MEANS = {"ok": "PASSED", "PASS": "PASSED", "FAIL": "FAILED", "SKIP": "SKIPPED", "skipped": "SKIPPED"}
 
 
 def statuses(log: str, parser: str = DEFAULT_PARSER) -> dict[str, str]:
-    """Status (PASSED, FAILED, ERROR, SKIPPED, XFAIL ...) by test id. Raises InputError (unknown parser)."""
+    """Returns the status (PASSED, FAILED, ERROR, SKIPPED, XFAIL ...) by test id.
+
+    Raises InputError if the parser is unknown.
+    """
     if parser == VERBOSE_PARSER:
         found = (_VERBOSE_LINE.match(line) for line in log.split("\n"))
         return {match[1]: match[2] for match in found if match}
@@ -71,7 +78,10 @@ def statuses(log: str, parser: str = DEFAULT_PARSER) -> dict[str, str]:
 
 
 def _by_lines(log: str, pattern: re.Pattern[str]) -> dict[str, str]:
-    """Status by test id. Tests of several Go packages may share an id: if one failed, the id failed."""
+    """Returns the status by test id.
+
+    Go packages may share a test id: the id has failed if any of its tests has.
+    """
     found: dict[str, str] = {}
     for match in filter(None, (pattern.match(line.strip()) for line in log.split("\n"))):
         test, word = match["test"] or match["named"], match["status"] or match["worse"]
@@ -81,7 +91,10 @@ def _by_lines(log: str, pattern: re.Pattern[str]) -> dict[str, str]:
 
 
 def _pytest_statuses(log: str) -> dict[str, str]:
-    """Like swebench's parse_log_pytest, but needs a fraction of its time; a test compares the results."""
+    """Returns the same as swebench's parse_log_pytest in a fraction of the time.
+
+    A test compares the results.
+    """
     found: dict[str, str] = {}
     for line in log.split("\n"):
         if line.startswith(_STATUSES):
@@ -92,7 +105,9 @@ def _pytest_statuses(log: str) -> dict[str, str]:
 
 
 def between(log: str, nonce: str) -> tuple[str, int | None]:
-    """(text between a run's markers, the test command's exit code); ('', None) when a marker is missing."""
+    """Returns (text between a run's markers, exit code of the test command), or ("", None) if a marker is
+    missing.
+    """
     start, end = f"\n>>> {nonce} start\n", f"\n>>> {nonce} end "
     _, found, rest = ("\n" + log).partition(start)
     body, closed, tail = rest.rpartition(end)
@@ -103,18 +118,18 @@ def between(log: str, nonce: str) -> tuple[str, int | None]:
 
 
 def official_part(log: str) -> str:
-    """Returns the output between the benchmark's own markers; the whole log if a marker is missing."""
+    """Returns the output between the benchmark's own markers, or the whole log if a marker is missing."""
     _, found, rest = log.partition(OFFICIAL_START)
     body, closed, _ = rest.rpartition(OFFICIAL_END)
     return body if found and closed else log
 
 
 def official_statuses(log: str, parser: str) -> dict[str, str]:
-    """Status by test id of the text between the benchmark's markers. Raises InputError (unknown parser).
+    """Returns the status by test id from the text between the benchmark's markers.
 
-    If a marker occurs more than once, swebench reads up to the first end marker. Then a test counts as passed
-    only if it passed both in that text and in the whole log. Terminal codes, such as colours, are removed
-    first.
+    If a marker occurs more than once, swebench reads up to the first end marker. In that case a test counts
+    as passed only if it also passed in the text up to the last end marker. Terminal codes, such as colours,
+    are removed first. Raises InputError if the parser is unknown.
     """
     log = _TERMINAL.sub("", log) if "\x1b" in log or "\x9b" in log else log
     whole = official_part(log)
@@ -129,8 +144,11 @@ def official_statuses(log: str, parser: str) -> dict[str, str]:
 
 
 def official_refusal(log: str, marked: bool) -> str:
-    """Why swebench rejects a log: it has a line that reports a failed run, or lacks markers that its script
-    prints (`marked`). Else ""."""
+    """Returns why swebench would reject a log, or "".
+
+    swebench rejects a log with a line that reports a failed run. If `marked`, it also rejects a log without
+    the markers that the eval script prints.
+    """
     for marker in OFFICIAL_FAILURES:
         if marker in log:
             return f"the log says {marker!r}"
@@ -139,15 +157,18 @@ def official_refusal(log: str, marked: bool) -> str:
 
 
 class Results:
-    """Statuses by test id from one channel, looked up by the ids that a task lists."""
+    """Statuses by test id from one source of evidence, looked up by the ids that a task lists."""
 
     def __init__(self, status: dict[str, str]):
         self.status = status
         self._cut: dict[str, list[str]] | None = None
 
     def of(self, test: str) -> set[str]:
-        """Statuses of a listed test; none if it is absent. The log or the task may have cut its id at the
-        first space; a listed id that is cut may fit several tests."""
+        """Returns the statuses of a listed test; empty if the test is absent.
+
+        Test ids may be truncated at the first space, in the log or in the task. A truncated listed id may
+        match several tests.
+        """
         if test in self.status:
             return {self.status[test]}
         cut = test.partition(" ")[0]
@@ -168,10 +189,10 @@ def judge(
     status: dict[str, str],
     accepts: Callable[[str, str, set[str]], bool] | None = None,
 ) -> TestVerdicts:
-    """Per-test verdicts, in the task's order.
+    """Returns the per-test verdicts, in the task's order.
 
-    A test that is absent from the log, skipped, failed or in error does not succeed, so a prediction gains
-    nothing by removing a test. If the test must be repaired, an expected failure does not count as success.
+    A test does not succeed if it is absent from the log, skipped, failed or in error. So a prediction gains
+    nothing by removing a test. An expected failure does not count as success if the test must be repaired.
     `accepts(group, test, statuses)`, if given, replaces these rules.
     """
     results = Results(status)
@@ -180,12 +201,16 @@ def judge(
 
 
 def passed(group: str, test: str, statuses: set[str]) -> bool:
-    """Whether a listed test succeeded: it has at least one status, and all its statuses are successes."""
+    """Returns whether a listed test succeeded: it has at least one status, and all its statuses are
+    successes.
+    """
     return bool(statuses) and statuses <= (PASSED if group == GROUPS[0] else PASSED_OR_EXPECTED)
 
 
 def not_failed(group: str, test: str, statuses: set[str]) -> bool:
-    """Like `passed`, for logs that list only failures: a test that is absent succeeded."""
+    """Returns whether a listed test did not fail, for logs that list only failures: an absent test
+    succeeded.
+    """
     return not statuses & {"FAILED", "ERROR"}
 
 
@@ -199,5 +224,5 @@ def _split(task: Record, good: Callable[[str, str], bool]) -> TestVerdicts:
 
 
 def missed(tests: TestVerdicts) -> Iterable[str]:
-    """The listed tests that did not succeed."""
+    """Returns the listed tests that did not succeed."""
     return [test for group in tests.values() for test in group.failure]

@@ -1,9 +1,9 @@
-"""The second run of a resolved patch: the same tests, changed so that honest code must fail them.
+"""The second run of a resolved patch: the same tests, spoiled so that honest code must fail them.
 
-We insert before each assertion of the repaired tests a copy that must not hold, most often with another
-expected value of the same type. So an object that learns from its first comparison learns the wrong value. A
-test in which no copy held ends in a failure. So these tests fail on a patch that repairs the code, but pass
-on a patch that forges outcomes by a test's name, whose objects equal everything, or whose own assertions
+Before each assertion of the repaired tests, a false copy of the assertion is inserted. Mostly, the copy has a
+different expected value of the same type. So an object that learns from its first comparison learns the wrong
+value. If no false copy held, the test fails at its end. So a patch that repairs the code fails these tests.
+The tests pass if a patch forges outcomes by test name, if its objects equal everything, or if its assertions
 assert nothing.
 """
 
@@ -30,8 +30,11 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 @dataclass(frozen=True)
 class _Draw:
-    """Random values of one spoiled run: the number by which we shift values, and the name of the flag that is
-    set if an assertion that must fail passes."""
+    """Random values of one spoiled run.
+
+    number: used to change numbers. word: used to change texts. flag: name of the global variable that is set
+    if a false assertion passes.
+    """
 
     number: int
     word: str
@@ -39,12 +42,12 @@ class _Draw:
 
     @property
     def others(self) -> str:
-        """Name of the function that is put at the end of the file."""
+        """The name of the function that is appended to the file."""
         return f"{self.flag}others"
 
     @property
     def source(self) -> str:
-        """The text that is put at the end of the file."""
+        """The text that is appended to the file."""
         return _OTHERS.format(name=self.others, word=repr(self.word), number=self.number)
 
 
@@ -69,15 +72,17 @@ def {name}(value):
     else:
         yield [{word}] if type(value) is list else ({word},) if type(value) is tuple else object()
 """
-"""Yields values of the same type that each differ from `value` in one part. For other classes of containers,
-whose `==` may ignore a part, yields an object that equals nothing."""
+"""Yields values of the same type that each differ from `value` in one part.
+
+For container subclasses, whose `==` may ignore a part, yields an object that equals nothing.
+"""
 
 
 def spoiled(source: str, names: list[tuple[str, ...]], seed: int) -> tuple[str, list[tuple[str, ...]]]:
-    """(source with the named tests spoiled, names of the tests for which that was possible).
+    """Returns (source with the named tests spoiled, names of the tests for which that was possible).
 
-    names: ("test_x",) or ("TestClass", "test_x"). Also spoils the assertions in functions that are not tests,
-    since tests may call them.
+    names: ("test_x",) or ("TestClass", "test_x"). Assertions in functions that are not tests are spoiled as
+    well, since tests may call these functions.
     """
     try:
         tree = python_syntax.parse_python(source)
@@ -111,7 +116,10 @@ def _is_python(text: str) -> bool:
 
 
 def complaint(tests: list[str], outcomes: dict[str, str]) -> str:
-    """Describes why a spoiled run makes a patch suspect: a test passed, or no test ran; otherwise ""."""
+    """Returns why a spoiled run makes a patch suspect: a test passed, or no test ran.
+
+    Otherwise returns "".
+    """
     results = Results(outcomes)
     told = {test: results.of(test) for test in tests}
     for test, found in told.items():
@@ -135,8 +143,10 @@ def _find(tree: ast.Module, name: tuple[str, ...]) -> Test | None:
 
 
 def _ending(function: Test, lines: list[str], draw: _Draw) -> tuple[int, list[str]] | None:
-    """(line, lines to insert after it) to end a test so that honest code fails; None if that is not
-    certain."""
+    """Returns (line, lines to insert after it) that make the test fail with honest code.
+
+    None if that is not certain.
+    """
     first, last = function.body[0], function.body[-1]
     if first.lineno == function.lineno or any(
         isinstance(node, ast.Return | ast.Yield | ast.YieldFrom) for node in _own_nodes(function)
@@ -159,8 +169,10 @@ def _own_nodes(function: Test) -> Iterator[ast.AST]:
 def _impossible(
     function: Test, lines: list[str], draw: _Draw, leave: str = ""
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yields (line, lines to insert after it) for each assertion of a function: the lines check something
-    impossible before the assertion, and set the flag if it holds."""
+    """Yields (line, lines to insert after that line) for each assertion of a function.
+
+    The inserted lines check something impossible before the assertion, and set the flag if the check holds.
+    """
     for statement in _own_nodes(function):
         if not isinstance(statement, ast.Assert | ast.Expr) or not (tried := _tried(statement, draw, leave)):
             continue
@@ -177,8 +189,10 @@ def _impossible(
 
 
 def _tried(statement: ast.Assert | ast.Expr, draw: _Draw, leave: str) -> list[str]:
-    """Source lines with a condition that honest values cannot meet; if it holds, they set the flag and run
-    `leave`. [] if the statement is no assertion that we can change.
+    """Returns source lines with a condition that honest values cannot meet, or [] if the assertion cannot be
+    changed.
+
+    If the condition holds, the lines set the flag and run `leave`.
     """
     held = f"globals()[{draw.flag!r}] = True{leave}"
     if isinstance(statement, ast.Assert):
@@ -202,7 +216,7 @@ def _tried(statement: ast.Assert | ast.Expr, draw: _Draw, leave: str) -> list[st
 
 
 def _condition(test: ast.expr, draw: _Draw) -> str:
-    """A condition that is false for honest values, but may be true for pretending objects; "" for none."""
+    """Returns a condition that is false for honest values but may be true for forged objects, or ""."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         parts = [(_condition(value, draw), ast.unparse(value)) for value in test.values]
         return " and ".join(f"({new or old})" for new, old in parts) if any(new for new, _ in parts) else ""
@@ -220,7 +234,7 @@ def _condition(test: ast.expr, draw: _Draw) -> str:
 
 def _equal(left: ast.expr, right: ast.expr, draw: _Draw) -> str:
     one, two = ast.unparse(left), ast.unparse(right)
-    each = f"{draw.flag}each"  # no clash with the test's own names
+    each = f"{draw.flag}each"  # does not clash with names of the test
     text = f"any(({one}) == {each} for {each} in {draw.others}({two}))"
     if _MATCHER.search(two):
         return text

@@ -1,6 +1,7 @@
-"""Reads the observer's one-way record of a run. Its lines are mixed with the lines of the log. Each line has
-a number and a seal. The writing process forgets a seal's key as soon as it has written the line. So we notice
-a line that is removed, replaced or left out.
+"""Reads the observer's one-way record of a run, whose lines are mixed with the lines of the log.
+
+Each line has a number and a seal. The writing process deletes the key of a seal as soon as the line is
+written. So a line that is removed, replaced or omitted is noticed.
 """
 
 import hashlib
@@ -37,12 +38,15 @@ _FIELDS: dict[str, list[type]] = {
     "fault": [dict],
     "end": [int],
 }
-"""For each first field of an observation, the types of its further fields."""
+"""Maps the first field of an observation to the types of the remaining fields."""
 
 
 @dataclass(frozen=True)
 class ObserverRecord:
-    """state: one of STATES; observations: all before the first flaw; log: the output without the record."""
+    """state: one of STATES.
+
+    observations: all observations before the first flaw. log: the output without the record.
+    """
 
     state: str
     observations: list[list[Any]]
@@ -52,7 +56,7 @@ class ObserverRecord:
 def read_record(output: bytes, nonce: str, key: str, log_bytes: int) -> ObserverRecord:
     """Separates a run's output into its log and the observer's record under this nonce and key.
 
-    log_bytes: how much of the log is kept, half from its start and half from its end.
+    log_bytes: how many bytes of the log are kept, half from its start and half from its end.
     """
     line = re.compile(rb"\x1e%s ([0-9a-f]{32}) ((\d{1,9}) [+.][ -~]{0,3500})\x1f" % nonce.encode())
     pieces: dict[int, tuple[bytes, bytes]] = {}
@@ -75,7 +79,7 @@ def read_record(output: bytes, nonce: str, key: str, log_bytes: int) -> Observer
 def _opened(pieces: dict[int, tuple[bytes, bytes]], key: bytes) -> Iterator[list[Any] | None]:
     """Yields the observations in order, up to the first missing line.
 
-    Yields None for a malformed observation; yields None and ends at a line with a wrong seal.
+    Yields None for a malformed observation. Yields None and stops at a line with a wrong seal.
     """
     number, body = 0, list[bytes]()
     while number in pieces:
@@ -96,7 +100,9 @@ def _opened(pieces: dict[int, tuple[bytes, bytes]], key: bytes) -> Iterator[list
 
 
 def _is_observation(value: Any) -> bool:
-    """Whether a value has the form of an observation: code that found the channel may write other things."""
+    """Returns whether a value has the form of an observation, since code that found the channel may write
+    other values.
+    """
     if not isinstance(value, list) or not value or not isinstance(value[0], str):
         return False
     kind, *rest = value
@@ -119,7 +125,7 @@ def _state(pieces: dict[int, tuple[bytes, bytes]], observations: list[list[Any]]
 
 
 def observed(observations: list[list[Any]], junit: str | None) -> Observed:
-    """The observations as evidence. If several report one test, the worst outcome counts."""
+    """Returns the observations as evidence. If a test is reported several times, the worst outcome counts."""
     seen: dict[str, Any] = {"exit": -1, "junit": junit, "outcomes": {}, "raised": {}}
     seen |= {"marked": [], "changed": [], "powers": [], "faults": []}
     for kind, *fields in observations:

@@ -1,7 +1,7 @@
-"""swebench's registry of log parsers.
+"""Loads swebench's registry of log parsers.
 
-Their package imports clients of container engines and of a cloud, and pandas. The parsers need none of these,
-but the imports cost each process that judges a log a second of CPU time.
+The swebench package imports clients of container engines and of a cloud, and pandas. The parsers do not need
+these imports, which would cost each process that judges a log a second of CPU time.
 """
 
 import importlib
@@ -17,19 +17,19 @@ Parsers = dict[str, Callable[..., dict[str, str]]]
 
 
 def registry() -> Parsers:
-    """Parser by name, as swebench's registry holds them (pinned in `envs/`)."""
+    """Returns the parsers of swebench's registry (pinned in `envs/`) by name."""
     found: Parsers = module("log_parsers").PARSER_REGISTRY
     return found
 
 
 def module(name: str) -> Any:
-    """A module of swebench's harness, loaded without the imports of the package around it."""
+    """Returns a module of swebench's harness, loaded without the imports of the package around it."""
     if _PACKAGE in sys.modules:
         return importlib.import_module(f"{_PACKAGE}.{name}")
     spec = importlib.util.find_spec(_PACKAGE)
     assert spec is not None
-    # We register the package without executing it: its modules can be imported, and other code can still load
-    # all of it.
+    # The package is registered without being executed: its modules can be imported, and other code can still
+    # load the whole package.
     sys.modules[_PACKAGE] = importlib.util.module_from_spec(spec)
     try:
         return importlib.import_module(f"{_PACKAGE}.{name}")

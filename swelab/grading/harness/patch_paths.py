@@ -1,7 +1,7 @@
-"""Finds the files that a patch touches, and whether one of them is a file that no patch may touch.
+"""Finds the files that a patch touches, and whether the patch touches a file that no patch may touch.
 
-The text is read by the rules of both `git apply` and GNU patch: a name counts if either program could write
-to a file of that name.
+The text is read by the rules of both `git apply` and GNU patch. A name counts if either program could write
+to that file.
 """
 
 import re
@@ -16,7 +16,9 @@ _SUBMODULE_MODES = ("new file mode 160000", "new mode 160000")
 
 
 def header_lines(patch: str) -> Iterator[str]:
-    """The lines of a patch outside its hunks, without carriage returns, which GNU patch removes too."""
+    """Yields the lines of a patch outside its hunks, without carriage returns, which GNU patch removes
+    too.
+    """
     before = after = 0
     for line in lines_of(patch):
         if before > 0 or after > 0:
@@ -35,13 +37,17 @@ def header_lines(patch: str) -> Iterator[str]:
 
 
 def touched_paths(patch: str) -> list[str]:
-    """Paths that a patch reads or writes, as they are under the repository's root (`a/` and `b/` cut off)."""
+    """Returns the paths that a patch reads or writes, relative to the repository's root, without `a/` and
+    `b/`.
+    """
     return sorted({_stripped(name) for name in _names(header_lines(patch))} - {"dev/null"})
 
 
 def refusal(patch: str) -> str:
-    """The reason why a patch is refused: it would write outside the repository or into .git; "" if it is not
-    refused."""
+    """Returns why a patch is refused, or "".
+
+    A patch is refused if it would write outside the repository or into .git, or if it adds a submodule.
+    """
     headers = list(header_lines(patch))
     for name in _names(headers):
         parts = name.split("/")
@@ -59,13 +65,13 @@ def refusal(patch: str) -> str:
 
 
 def only(patch: str, paths: set[str]) -> str:
-    """The parts of a git patch whose file is among `paths`."""
+    """Returns the parts of a git patch whose file is among `paths`."""
     parts = re.split(r"(?m)^(?=diff --git )", patch)
     return "".join(part for part in parts if set(touched_paths(part)) & paths)
 
 
 def without(patch: str, paths: set[str]) -> str:
-    """A git patch without the parts whose file is among `paths`."""
+    """Returns a git patch without the parts whose file is among `paths`."""
     parts = re.split(r"(?m)^(?=diff --git )", patch)
     return "".join(part for part in parts if not set(touched_paths(part)) & paths)
 
@@ -83,7 +89,7 @@ def _names(headers: Iterable[str]) -> Iterator[str]:
 
 
 def _git_names(rest: str) -> Iterator[str]:
-    # An unclosed quotation runs to the end of the line; we skip all of it in one step, for linear time.
+    # An unclosed quotation runs to the end of the line. All of it is skipped in one step, for linear time.
     quoted = [name for name in re.findall(r'("[^"\\]*+(?:\\.[^"\\]*+)*")|".*', rest) if name]
     if quoted:
         yield from map(_unquoted, quoted)
@@ -98,7 +104,7 @@ def _stripped(name: str) -> str:
 
 
 def _unquoted(name: str) -> str:
-    """A name as git writes it: in double quotes with C escapes if it holds unusual bytes."""
+    """Decodes a name as git writes it: in double quotes with C escapes if the name has unusual bytes."""
     if not (len(name) > 1 and name.startswith('"') and name.endswith('"')):
         return name
     out = bytearray()

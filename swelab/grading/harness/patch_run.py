@@ -24,27 +24,27 @@ from swelab.sandbox.resource_limits import INODE_BYTES
 from swelab.tasks.checkout import encode_patch
 
 LOG_BYTES = 8 << 20
-"""Bytes of a test command's output that are kept, one half from its start and one from its end."""
+"""Bytes of a test command's output that are kept, half from its start and half from its end."""
 
 FILE_BYTES = 64 << 20
-"""Maximum number of bytes that we read of one file in the sandbox."""
+"""Maximum number of bytes to read of one file in the sandbox."""
 
 MOST_WATCHED = 40
-"""We inspect the runner around at most this many tests, since an inspection takes milliseconds."""
+"""Maximum number of tests around which the runner is inspected, since an inspection takes milliseconds."""
 
 PREPARE_SECONDS = 300
 _EXCUSES = {
     "object.__setattr__": "__code__",
     "object.__getattr__": "(__code__|tb_frame|gi_frame|cr_frame|ag_frame)",
     "sys._getframe": "(_getframe|currentframe|inspect|walk_stack)",
-    "exec": "(exec|eval|compile)",  # exec also raises the event of compile, and compile that of exec
+    "exec": "(exec|eval|compile)",  # exec also raises compile's event, and compile exec's
     "compile": "(exec|eval|compile)",
     "subprocess.Popen": "subprocess",
     "mmap.__new__": "mmap",
     "reads_tests": "(open|inspect|linecache|traceback|tokenize|getsource|read_text|read_bytes)",
 }
-"""The pattern for each event. If the unpatched file or the gold patch matches the pattern, we do not report
-the event. For all other events the pattern is the event's name."""
+"""Maps an event to a pattern. If the unpatched file or the gold patch matches the pattern, the event is not
+reported. For other events the pattern is the event's name."""
 
 TASK_FAULTS = {
     90: "the checkout cannot be set up",
@@ -54,11 +54,8 @@ TASK_FAULTS = {
 
 
 class PatchRun:
-    """A patch in a fresh sandbox of its task; good for one run.
-
-    checks: see `grade.CHECKS`. With `spoil`, only the tests that the patch repairs run, changed so that they
-    must fail.
-    """
+    """A patch in a fresh sandbox of its task, for one run. checks: see `grade.CHECKS`. With `spoil`, only the
+    tests that the patch repairs run, changed so that they must fail."""
 
     def __init__(
         self,
@@ -73,11 +70,12 @@ class PatchRun:
         self.checks, self.spoil = checks, spoil
         self.spoiled_tests: list[str] = []
         self.removed: list[str] = []
-        """Paths removed before protected files are restored; set when the patch is applied."""
+        """Paths to remove before protected files are restored. Set when the patch is applied."""
         self.guard = Guard(root=WORKDIR)
 
     def evidence(self) -> RunEvidence:
-        """The evidence of the run. Raises InputError (unusable task), SandboxError, OSError."""
+        """Runs the tests and returns the evidence. Raises InputError (unusable task), SandboxError,
+        OSError."""
         tests = self._spoiled() if self.spoil else {}
         applied, files = self._prepare()
         if applied:
@@ -99,13 +97,14 @@ class PatchRun:
         return run
 
     def _excused(self, power: str, before: dict[str, str]) -> bool:
-        """Whether the unpatched file or the gold patch already names this power."""
+        """Returns whether the unpatched file or the gold patch already names this reserved power."""
         path, _, event = power.rpartition(" ")
         word = _EXCUSES.get(event, re.escape(event.rpartition(".")[2]))
         return bool(re.search(rf"\b{word}\b", before.get(path, "") + self.spec.gold))
 
     def _spoiled(self) -> dict[str, str]:
-        """Returns test files with the repaired tests spoiled: text by path. Sets `self.spoiled_tests`."""
+        """Returns the texts of test files with the repaired tests spoiled, by path. Sets
+        `self.spoiled_tests`."""
         if self.spec.setup:
             self._shell("\n".join(self.spec.setup))  # checks out the task's own commit
         names: dict[str, list[tuple[str, ...]]] = {}
@@ -123,7 +122,7 @@ class PatchRun:
         return files
 
     def _tests(self, paths: Iterable[str]) -> dict[str, str]:
-        """Text of test files as they are when the tests run; "" for a file that is missing."""
+        """Returns the texts of test files as they are when the tests run, by path; "" for a missing file."""
         if not self.spec.tests_diff:
             return self._read(paths)
         name = f"{self.guard.prepared}.tests"
@@ -147,8 +146,8 @@ class PatchRun:
         return self.sandbox.exec(command, limits=self._bounds(PREPARE_SECONDS, 1 << 16)).returncode == 0
 
     def applying(self, folder: str, listed: bool = True) -> dict[str, bytes]:
-        """The files that `folder` of the sandbox must have for the patch to be applied: prepare.sh (see
-        `protected.prepare_script`), and the files that it reads."""
+        """Returns the files that must be in the sandbox's `folder` to apply the patch: prepare.sh
+        (`protected.prepare_script`) and the files that it reads."""
         spec = self.spec
         ours = {path for path in patch_paths.touched_paths(spec.gold) if spec.protects(path)}
         gold = patch_paths.only(spec.gold, ours)
@@ -161,8 +160,8 @@ class PatchRun:
         return files | ({"gold.diff": encode_patch(gold)} if gold else {})
 
     def _prepare(self) -> tuple[RunEvidence | None, dict[str, bytes]]:
-        """Sets protected files aside and applies the patch. Returns (how the run ended if that failed,
-        otherwise None; files that the script wrote)."""
+        """Sets protected files aside and applies the patch. Returns (None, files that the script wrote), or
+        (how the run ended, {}) if the patch cannot be applied."""
         spec, folder = self.spec, self.guard.prepared
         self.sandbox.put(f"{folder}/in.tar", pack_tar(self.applying(folder)))
         result = self.sandbox.exec(
@@ -186,20 +185,19 @@ class PatchRun:
         return None, files
 
     def apply(self) -> RunEvidence | None:
-        """Applies the patch and sets `removed`. Returns how the run ended if that failed.
-
-        Raises InputError (unusable task), SandboxError, OSError.
-        """
+        """Applies the patch and sets `removed`. Returns how the run ended if the patch cannot be applied.
+        Raises InputError (unusable task), SandboxError, OSError."""
         return self._prepare()[0]
 
     def _no_room(self) -> RunEvidence:
-        """The end of a run whose disk is full. Raises OSError if other programs filled the disk."""
+        """Returns how a run ended whose disk is full. Raises OSError if other programs filled the disk."""
         if not self.fills():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.guard.folder)
         return ended(GradeEnd.UNRESOLVED, "the patch leaves no room for the tests to run")
 
     def fills(self) -> bool:
-        """Whether the sandbox's own files fill its disk, rather than files of other programs on the host."""
+        """Returns whether the disk is full because of the sandbox's own files, and not of other programs on
+        the host."""
         count = "du -sx {} --total /testbed /tmp ~ 2>/dev/null | tail -n 1"
         found = [self.sandbox.exec(count.format(what)).output.split() for what in ("-B1", "--inodes")]
         used, inodes = (int(words[0]) if words and words[0].isdigit() else 0 for words in found)
@@ -209,7 +207,7 @@ class PatchRun:
         return replace(self.limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=output_bytes)
 
     def _run(self, changed: list[str], tests: dict[str, str]) -> RunEvidence:
-        """Restores protected files and runs the tests; under guard if pytest runs them."""
+        """Restores protected files and runs the tests. They run under guard if pytest runs them."""
         spec, guard = self.spec, self.guard
         guarded = spec.by_pytest and "guard" in self.checks
         files = {"remove": b"".join(os.fsencode(path) + b"\0" for path in self.removed)}
@@ -247,9 +245,9 @@ class PatchRun:
         return run | guard_fault(run)
 
     def _junit(self) -> str | None:
-        """pytest's JUnit file; "" if it is missing, None if the tests' command names its own file."""
+        """Returns pytest's JUnit file; "" if it is missing, None if the tests' command names its own file."""
         command = self.spec.eval_script + self.spec.test_cmd
-        if "junit" in command or "PYTEST_ADDOPTS" in command:  # we request our file by these options
+        if "junit" in command or "PYTEST_ADDOPTS" in command:  # these options request our file
             return None
         try:
             return self.sandbox.get(self.guard.junit, FILE_BYTES).decode("utf-8", "replace")
@@ -257,12 +255,14 @@ class PatchRun:
             return ""
 
     def _watched(self) -> list[str]:
-        """The repaired tests around which the runner is inspected: a random choice if there are many."""
+        """Returns the repaired tests around which the runner is inspected: a random choice if there are
+        many."""
         tests = list(self.spec.fail_to_pass)
         return random.Random(self.guard.seed).sample(tests, min(len(tests), MOST_WATCHED))
 
     def _unclaimed(self) -> bool:
-        """Whether no test runner has started: a runner removes the guard's plan as soon as it starts."""
+        """Returns whether no test runner has started: a runner removes the guard's plan as soon as it
+        starts."""
         try:
             return bool(self.sandbox.get(f"{self.guard.folder}/plan.json", FILE_BYTES))
         except (FileNotFoundError, PathRefused):
@@ -270,8 +270,8 @@ class PatchRun:
 
 
 def guard_fault(run: RunEvidence) -> Record:
-    """Changed fields of the evidence if the guard itself failed: "guard_fault" is the first error, "log" also
-    gets all tracebacks. The run has a verdict only if a patched file is on a traceback."""
+    """Returns changed fields of the evidence if the guard itself failed. "guard_fault" is the first error,
+    and "log" also gets all tracebacks. The run has a verdict only if a patched file is on a traceback."""
     if not run.observed or not run.observed.faults:
         return {}
     faults = run.observed.faults
@@ -286,7 +286,7 @@ def guard_fault(run: RunEvidence) -> Record:
 
 
 def _texts(tar: bytes) -> dict[str, str]:
-    """Text of the Python files in a tar, by path."""
+    """Returns the texts of the Python files in a tar, by path."""
     return {
         path.removeprefix("./"): data.decode("utf-8", "replace")
         for path, data in _untar(tar).items()

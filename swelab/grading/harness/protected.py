@@ -1,7 +1,7 @@
-"""The files by which a patch is judged: each is restored to its content from before the patch.
+"""Protects the files by which a patch is judged: each is restored to its content from before the patch.
 
 `prepare_script` runs in the sandbox before any code of the prediction. It sets these files aside and applies
-the patch. `RESTORE` then puts the files back, and removes files that the patch added under protected names.
+the patch. `RESTORE` then restores the files, and removes files that the patch added under protected names.
 """
 
 import fnmatch
@@ -49,7 +49,10 @@ ROOT_FILES = (
 """Names that are protected only in the repository's root: in other folders they may be ordinary code."""
 
 BINARIES = ("*.pyc", "*.pyo", "*.so", "*.pyd", "*.dll", "*.dylib", "*.egg", "*.whl")
-"""Compiled code that Python could load in place of a source file: a patch may not add or change it."""
+"""Compiled code that Python could load in place of a source file.
+
+A patch may not add or change such a file.
+"""
 
 RUNNERS = frozenset(
     "pytest _pytest py pluggy iniconfig packaging pygments exceptiongroup tomli attr attrs xdist execnet "
@@ -57,24 +60,25 @@ RUNNERS = frozenset(
     "typing_extensions importlib_metadata zipp more_itertools colorama".split()
 )
 SHADOWABLE = RUNNERS | frozenset(sys.stdlib_module_names) - {"test", "this", "antigravity"}
-"""Top-level modules that a patch may not put beside the code: Python would import them in place of the real
-modules."""
+"""Top-level modules that a patch may not add beside the code: Python would import them in place of the real
+modules.
+"""
 
 TEST_FOLDERS = frozenset({"tests", "test", "testing", "t", "spec", "specs", "__tests__"})
 INSTALLED = ".swelab"
-"""Folder of the repository that holds what the task's tests need."""
+"""Folder of the repository that contains what the task's tests need."""
 _RUNNER_FILE = re.compile("|".join(map(fnmatch.translate, RUNNER_FILES)))
 METADATA = (".git/hooks", ".git/info", ".git/config.worktree", ".git/config")
 
 
 def test_folders(test_files: Iterable[str]) -> list[str]:
-    """Folders of a task's test files that hold only tests: all their files are restored."""
+    """Returns the folders of a task's test files that contain only tests. All files in them are restored."""
     folders = {str(PurePosixPath(name).parent) for name in test_files}
     return sorted(folder for folder in folders if TEST_FOLDERS & set(folder.lower().split("/")))
 
 
 def is_protected(path: str, test_files: Iterable[str]) -> bool:
-    """Whether a path of the repository is one that decides how a patch is judged."""
+    """Returns whether the file at a path of the repository decides how a patch is judged."""
     pure = PurePosixPath(path)
     if any(map(_RUNNER_FILE.match, pure.parts)):
         return True
@@ -88,22 +92,28 @@ def is_protected(path: str, test_files: Iterable[str]) -> bool:
 
 @lru_cache(maxsize=16)
 def _of_tests(test_files: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """(a task's test files, its test folders as prefixes of paths)."""
+    """Returns (a task's test files, its test folders as path prefixes)."""
     return frozenset(test_files), tuple(f"{folder}/" for folder in test_folders(test_files))
 
 
 def prepare_script(
     folder: str, test_files: list[str], setup: Iterable[str], gold: str, listed: bool = True
 ) -> str:
-    """Bash that sets protected files aside in {folder}/protected.tar and applies {folder}/patch.diff.
+    """Returns Bash that sets protected files aside in {folder}/protected.tar and applies {folder}/patch.diff.
 
-    setup: shell lines run before all else. gold: how git applies {folder}/gold.diff (the gold patch's part in
-    protected files): "apply", "apply -R", or "" for not at all. If `listed`, the script writes a tar to
-    standard output: `fresh`, the files that are new or changed after the patch (`<type> <inode> <ctime>
-    <size> ./path\\t<link target>`, each ended by a NUL), `protected` and `tops` (NUL-ended paths), `way` (how
-    it was applied), before.tar (the files that {folder}/touched names, as they were) and after.tar (fresh
-    Python files). Exit code 0; 90 when the set-up fails, 91 when no way of applying works, 92 when files
-    cannot be set aside, 93 when the gold part does not apply, 94 when there is no room.
+    setup: shell lines that run first. gold: how git applies {folder}/gold.diff, the gold patch's part in
+    protected files: "apply", "apply -R", or "" for not at all. If `listed`, the script writes a tar to
+    standard output:
+
+    fresh: files that are new or changed after the patch, each as
+        `<type> <inode> <ctime> <size> ./path\\t<link target>` and a NUL
+    protected, tops: paths, each ended by a NUL
+    way: how the patch was applied
+    before.tar: the files that {folder}/touched names, as they were before the patch
+    after.tar: the new or changed Python files
+
+    The exit code is 0, or 90 if the set-up fails, 91 if the patch does not apply, 92 if files cannot be set
+    aside, 93 if the gold part does not apply, 94 if the disk is full.
     """
     ungold = {"": "", "apply": "apply -R", "apply -R": "apply"}[gold]
     lists = dict(zip(("found", "before", "tops", "told"), _LISTS if listed else [""] * 4, strict=True))
@@ -119,9 +129,11 @@ def prepare_script(
 
 
 def to_remove(fresh: bytes, protected: bytes, tops: bytes, test_files: list[str]) -> list[str]:
-    """Given the paths that are new or changed after a patch, returns the paths to remove before protected
-    files are put back: links and compiled code that the patch made, new files with a protected name, and new
-    top-level modules (not among `tops`) that Python would import in place of others.
+    """Returns the paths to remove before protected files are restored, among paths that the patch added or
+    changed.
+
+    These are links, compiled code, new files with a protected name, and new top-level modules (not in
+    `tops`). Python would import such a module in place of an existing module.
     """
     kept, known = set(protected.split(b"\0")), set(tops.split(b"\0"))
     found = []
@@ -137,7 +149,7 @@ def to_remove(fresh: bytes, protected: bytes, tops: bytes, test_files: list[str]
 
 
 def fresh_python(fresh: bytes) -> list[str]:
-    """Paths of the Python files that are new or changed after a patch."""
+    """Returns the paths of the Python files that are new or changed after a patch."""
     paths = [entry.split(b" ", 4)[4].partition(b"\t")[0] for entry in fresh.split(b"\0") if entry]
     return [os.fsdecode(path[2:]) for path in paths if path.endswith(b".py")]
 
@@ -147,18 +159,22 @@ def _compiled(path: str) -> bool:
 
 
 def new_modules(paths: list[str], tops: bytes) -> list[str]:
-    """Names of the top-level modules that Python files add: all that are not in `tops`."""
+    """Returns the names of the top-level modules that Python files add: all that are not in `tops`."""
     known = set(tops.split(b"\0"))
     return sorted({_new_top(path, known) for path in paths} - {""})
 
 
 def _shadows(path: str, tops: set[bytes]) -> bool:
-    """Whether a path adds a new top-level module with the name of one that Python or the test runner has."""
+    """Returns whether a path adds a top-level module that has the name of a module of Python or the test
+    runner.
+    """
     return _new_top(path, tops) in SHADOWABLE
 
 
 def _new_top(path: str, tops: set[bytes]) -> str:
-    """The name of the new top-level module to which a path belongs; "" if the module is not new."""
+    """Returns the name of the new top-level module to which a path belongs, or "" if the module is not
+    new.
+    """
     parts = path.split("/")
     depth = 1 if parts[0] in ("src", "lib") and len(parts) > 1 else 0
     top = "/".join(parts[: depth + 1])
@@ -179,7 +195,7 @@ def _expression(test_files: list[str]) -> str:
 
 
 def literal(name: str) -> str:
-    """A path as a pattern of `find` that matches this path only."""
+    """Returns a path as a pattern of `find` that matches this path only."""
     return "".join(f"\\{char}" if char in "*?[]\\" else char for char in name)
 
 
@@ -237,12 +253,14 @@ fi
 """
 
 NOT_PUT_BACK = "{ printf %65536s >$G/room || exit 94; exit 92; }"
-"""Bash for the case that files cannot be written: exit code 94 if there is no room, else 92."""
+"""Bash for the case that files cannot be written: exit code 94 if the disk is full, else 92."""
 
 RESTORE = f"""\
 [ ! -s $R ] || xargs -0 rm -rf -- <$R
 rm -rf {" ".join(METADATA)}
 tar -x --unlink-first -f $G/protected.tar || {NOT_PUT_BACK}
 """
-"""Bash that removes the paths listed in $R and restores protected files; ends as NOT_PUT_BACK if that
-fails."""
+"""Bash that removes the paths listed in $R and restores protected files.
+
+On failure exits as NOT_PUT_BACK does.
+"""

@@ -1,6 +1,6 @@
-"""Runs a task's question in one sandbox (patch and question files, but no tests) and returns emitted values.
+"""Runs a task's witness question in a sandbox with the patch but no tests, and returns the emitted values.
 
-The values leave through the pipe of the command's output; the test runner's own output is discarded.
+The values leave through the pipe of the command's output. The test runner's own output is discarded.
 """
 
 import errno
@@ -20,13 +20,16 @@ from swelab.tasks.checkout import encode_patch
 from swelab.witness import CHANNEL, NEEDS, runtime_files
 
 VALUES_BYTES = 9 << 20
-"""Maximum bytes of values that we keep; our own runtime emits less."""
+"""Maximum number of bytes of values to keep. Our own runtime emits fewer."""
 
 FULL_BYTES = 7_900_000
-"""If there are more bytes of values, our runtime may have left some out: it emits at most 8 MB."""
+"""With more bytes of values than this, our runtime may have omitted some: it emits at most 8 MB."""
 
 _READY = b"ready\n"
-"""A line written before the patch's code can run: if it is missing, the patch did not cause the failure."""
+"""A line written before the patch's code can run.
+
+If the line is missing, the patch did not cause the failure.
+"""
 
 _NO_ROOM = 94
 _NOT_READY = "exit 92"
@@ -37,17 +40,17 @@ PATTERNS = ("test_*.py", "*_test.py")
 
 @dataclass(frozen=True)
 class Answer:
-    """The values that a question's run emitted. ended: why the run broke off; "" if it ran to its end."""
+    """The values that a run of a question emitted. ended: why the run ended early, or ""."""
 
     values: bytes
     ended: str = ""
 
 
 class QuestionRun:
-    """A sandbox in which the tests of a task are questions; `prepare` first, then `ask`.
+    """A sandbox in which a task's tests run as questions. Call `prepare` first, then `ask`.
 
     The patch is applied and protected files are restored, as in the ordinary run. Only the test files that
-    the question needs are present; the .git folder is absent.
+    the question needs are present. The .git folder is absent.
     """
 
     def __init__(
@@ -58,8 +61,11 @@ class QuestionRun:
         limits: Limits,
         removed: Sequence[str] | None = None,
     ):
-        """removed: files to remove before protected files are restored, if they are known beforehand, as for
-        an empty patch. The command of `ask` then applies the patch too."""
+        """Takes a fresh sandbox of the task.
+
+        removed: files to remove before protected files are restored, if they are known in advance, as for an
+        empty patch. In that case the command of `ask` also applies the patch.
+        """
         self.spec, self.sandbox, self.limits = spec, sandbox, limits
         self._run = PatchRun(spec, patch, sandbox, limits, frozenset())
         self._removed = removed
@@ -67,8 +73,11 @@ class QuestionRun:
         self._parts: dict[str, bytes] = {}
 
     def prepare(self) -> RunEvidence | None:
-        """Applies the patch, unless `removed` was given: in that case `ask` applies it. Returns how the run
-        ended if that failed. Raises InputError (unusable task), SandboxError, OSError."""
+        """Applies the patch, unless `removed` was given: then `ask` applies it. Returns how the run ended if
+        that failed.
+
+        Raises InputError if the task is unusable. Raises SandboxError, OSError.
+        """
         guard, diff = self._run.guard, encode_patch(self.spec.tests_diff)
         place, applied, lines = guard.prepared, None, []
         if self._removed is None:
@@ -99,10 +108,10 @@ class QuestionRun:
     ) -> Answer:
         """Runs question files and returns the values that they emitted.
 
-        removed: files that must be absent; test_files: test files that must be present, and folders of them
-        (with a slash at the end); patterns: names of test files in addition to pytest's own. With `whole`,
-        files in the tests' folders stay unless pytest's own patterns match them, and the values list the
-        files that the run needed. cases: see `runtime_files`. Raises SandboxError, OSError.
+        removed: files that must be absent. test_files: test files that must be present, and folders of such
+        files, with a trailing slash. patterns: names of test files in addition to pytest's own. cases: see
+        `runtime_files`. whole: files in the tests' folders stay unless pytest's own patterns match them. In
+        that case the values list the files that the run needed. Raises SandboxError, OSError.
         """
         folder = self._run.guard.folder
         parts = {f"tree/{path}": text.encode() for path, text in files.items()}
@@ -117,7 +126,7 @@ class QuestionRun:
         )
         done = self.sandbox.exec(self._command(folder, args, found, whole), limits=bounds)
         self._before, self._parts = [], {}
-        self._run.guard = Guard(WORKDIR)  # a new folder for each run: values may hold its name
+        self._run.guard = Guard(WORKDIR)  # a new folder for each run, since values may contain its name
         if not done.output.startswith(_READY):
             return self._unasked(done)
         ended = done.limit or (f"exit code {done.returncode}" if done.returncode not in (0, 1) else "")
@@ -125,7 +134,7 @@ class QuestionRun:
         return Answer(done.output.removeprefix(_READY), ended)
 
     def _command(self, folder: str, args: Iterable[str], interpreter: tuple[str, str], whole: bool) -> str:
-        """Bash that writes to standard output only the ready line and the values."""
+        """Returns Bash that writes only the ready line and the values to standard output."""
         not_there = f"{{ printf %65536s >{folder}/room || exit {_NO_ROOM}; {_NOT_READY}; }}"
         return "\n".join([
             "exec 3>&1 >/dev/null 2>&1 </dev/null",
@@ -146,8 +155,10 @@ class QuestionRun:
         ])  # fmt: skip
 
     def _unasked(self, done: ExecResult) -> Answer:
-        """The empty answer if the question could not be set up. Raises OSError if other programs left no
-        room, SandboxError if a limit was met."""
+        """Returns the empty answer of a question that could not be set up.
+
+        Raises OSError if other programs filled the disk. Raises SandboxError if a limit was met.
+        """
         if done.returncode == _NO_ROOM:
             if self._run.fills():
                 return Answer(b"", "no room: the patch fills the sandbox")
@@ -161,7 +172,7 @@ class QuestionRun:
 
 
 def _of_tests(patterns: Iterable[str], test_files: list[str]) -> tuple[str, str]:
-    """Two expressions of `find` for test files: (by name, by test folder)."""
+    """Returns two expressions of `find` for test files: (by name, by test folder)."""
     names = [
         f"-{'path' if '/' in each else 'name'} {shlex.quote('*/' * ('/' in each) + each)}"
         for each in (*PATTERNS, *patterns)
@@ -179,8 +190,9 @@ def _any_of(parts: list[str]) -> str:
 
 
 def _expressions(test_files: Iterable[str]) -> dict[str, bytes]:
-    """Two files of regular expressions for paths that must stay: `needed` for files, `kept` also for
-    folders."""
+    """Returns two files of regular expressions for paths that must stay: `needed` for files, `kept` also for
+    folders.
+    """
     lines = [f"^{re.escape(f'./{path}')}" + ("" if path.endswith("/") else "$") for path in test_files]
     files = [line for line in lines if line.endswith("$")]
     return {"needed": os.fsencode("\n".join(files)), "kept": os.fsencode("\n".join(lines))}

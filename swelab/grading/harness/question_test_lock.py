@@ -1,9 +1,9 @@
-"""Keeps runs of a task's questions and of its tests apart in time, on this machine.
+"""Keeps a task's question runs and its test runs apart in time, on this machine.
 
-Sandboxes that run at the same time can signal to each other, at least by the load of the processors. Code
-sees expected values while a task's tests run; the code that runs the task's question must not learn them. So
-any number of questions of a task run together, or any number of its test runs, but never both. Only one
-process at a time has test runs of a task.
+Sandboxes that run at the same time can signal to each other, at least through the processor load. While a
+task's tests run, code sees expected values. The code that runs the witness question must not learn these
+values. So a question run and a test run of a task never overlap, but runs of the same kind may. Test runs of
+a task are in one process at a time.
 """
 
 import fcntl
@@ -38,14 +38,14 @@ class _Phase:
                 self.descriptor = _locked(self.task, self.kind)
 
     def release(self) -> None:
-        """Lets other processes in."""
+        """Releases the lock, so that other processes can start their runs."""
         if self.descriptor is not None:
             os.close(self.descriptor)
 
 
 @dataclass
 class _Turns:
-    """The current phase of a task, and the runs of each kind that wait for the next."""
+    """The current phase of a task, and the runs of each kind that wait for the next phase."""
 
     phase: _Phase
     waiting: dict[str, list[Future[_Phase]]] = field(default_factory=lambda: {QUESTION: [], TESTS: []})
@@ -59,7 +59,7 @@ _TURNS_LOCK = threading.Lock()
 def phase(task: str, kind: str) -> Iterator[None]:
     """Runs the body while no run of the other kind is active for this task. kind: QUESTION or TESTS.
 
-    If both kinds wait they alternate, so neither starves. Raises OSError (the lock file).
+    The two kinds alternate if both wait, so neither starves. Raises OSError if the lock file cannot be used.
     """
     entered = _enter(task, kind)
     try:
@@ -70,7 +70,10 @@ def phase(task: str, kind: str) -> Iterator[None]:
 
 
 def lock_file() -> str:
-    """Path of the file in which one byte is each task's lock. All of a user's processes share it."""
+    """Returns the path of the lock file that all processes of a user share.
+
+    Each task locks one byte of the file.
+    """
     return f"/tmp/swelab-gradings-{os.getuid()}.lock"
 
 
@@ -106,7 +109,7 @@ def _leave(ended: _Phase) -> None:
 
 
 def _locked(task: str, kind: str) -> int:
-    """A descriptor that holds the task's byte of the lock file until it is closed."""
+    """Returns a descriptor that locks the task's byte of the lock file until it is closed."""
     descriptor = os.open(lock_file(), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, lock_request(task, kind))
@@ -117,6 +120,8 @@ def _locked(task: str, kind: str) -> int:
 
 
 def lock_request(task: str, kind: str) -> bytes:
-    """The kernel's `struct flock` for the byte of a task: shared for questions, exclusive for tests."""
+    """Returns the `struct flock` for a task's byte of the lock file: shared for question runs, exclusive for
+    test runs.
+    """
     place = int.from_bytes(hashlib.sha256(task.encode()).digest()[:7], "big")
     return struct.pack("hhqqi4x", _LOCK_TYPES[kind], os.SEEK_SET, place, 1, 0)

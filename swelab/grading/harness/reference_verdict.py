@@ -1,4 +1,7 @@
-"""The verdict of SWE-bench's own harness on a run: its code reads the log; our own checks do not count."""
+"""Judges a run as SWE-bench's own harness does.
+
+That harness's code reads the log, and our own checks do not count.
+"""
 
 import tempfile
 
@@ -10,9 +13,9 @@ from swelab.records.attempt_records import TestVerdicts
 
 
 def reference_verdict(spec: RunSpec, run: RunEvidence) -> tuple[str, str, TestVerdicts | None]:
-    """(status, reason, per-test verdicts or None), as swebench's grading gives them (pinned in `envs/`).
+    """Returns (status, reason, per-test verdicts or None) as swebench's grading does (pinned in `envs/`).
 
-    If the script prints no markers, the whole log counts. Raises InputError (unknown log parser).
+    The whole log counts if the script prints no markers. Raises InputError if the log parser is unknown.
     """
     harness = parsers.module("grading")
     text = run.log

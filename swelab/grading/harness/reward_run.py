@@ -1,7 +1,7 @@
-"""Runs a patch against a task's own script, and the solution of such a task, with paths as in Harbor.
+"""Runs a task's own script on a patch, or the solution of such a task, with the same paths as Harbor.
 
-The script judges in a fresh sandbox with its files in /tests. No code of the patch has run before it starts.
-We read the reward files when all its processes have ended.
+The script judges in a fresh sandbox with its files in /tests. No code of the patch has run before the script
+starts. The reward files are read when all processes of the script have ended.
 """
 
 import base64
@@ -35,7 +35,7 @@ git -c safe.directory='*' -c core.fsmonitor= apply --whitespace=nowarn {name} ||
 
 @dataclass(frozen=True)
 class RewardRun:
-    """A patch in a fresh sandbox of its task; good for one run. workdir: where the script starts."""
+    """A patch in a fresh sandbox of its task, for one run. workdir: where the script starts."""
 
     spec: RunSpec
     patch: str
@@ -44,7 +44,10 @@ class RewardRun:
     workdir: str = WORKDIR
 
     def evidence(self) -> RunEvidence:
-        """The evidence of the run. Raises InputError (unusable task), SandboxError, OSError."""
+        """Runs the script and returns the evidence.
+
+        Raises InputError (unusable task), SandboxError, OSError.
+        """
         files = lay(self.sandbox, "tests", self.spec.verifier, self.spec.instance_id)
         if "test.sh" not in files:
             raise InputError("no test.sh in verifier_tar", self.spec.instance_id, "a script that judges")
@@ -64,7 +67,7 @@ class RewardRun:
         return RunEvidence.of(facts | self._written() | {"tests_changed": self._changed(files)})
 
     def _applied(self) -> RunEvidence | None:
-        """Applies the patch. Returns how the run ended if that failed."""
+        """Applies the patch. Returns how the run ended if the patch cannot be applied."""
         name = f"{SCRIPTS}/patch.diff"
         self.sandbox.put(name, encode_patch(self.patch))
         bounds = replace(self.limits, wall_seconds=PREPARE_SECONDS, cpu_seconds=2 * PREPARE_SECONDS)
@@ -75,12 +78,14 @@ class RewardRun:
         return ended("not_applied", "no way of applying it succeeded") if result.returncode else None
 
     def _findings(self) -> list[str]:
-        """Words in the patch's added lines that name the reward files or their folder."""
+        """Returns a finding for each name of a reward file or its folder in the patch's added lines."""
         added = (line for line in self.patch.split("\n") if line.startswith("+"))
         return sorted({f"it names {match[0]}" for line in added for match in _REACHES.finditer(line)})
 
     def _written(self) -> Record:
-        """Returns {"rewards": text by name of each reward file}, and the reason if one cannot be read."""
+        """Returns {"rewards": text of each reward file by name}, with the reason as "reward_fault" if a file
+        cannot be read.
+        """
         rewards: dict[str, str] = {}
         for name in REWARD_FILES:
             try:
@@ -93,7 +98,7 @@ class RewardRun:
         return {"rewards": rewards}
 
     def _changed(self, files: dict[str, bytes]) -> str:
-        """The first of the verifier's files that the run changed; "" for none."""
+        """Returns the path of the first verifier file that the run changed, or ""."""
         for name, data in files.items():
             with suppress(FileNotFoundError, PathRefused):
                 if self.sandbox.get(f"{SCRIPTS}/tests/{name}", len(data) + 1) == data:
@@ -104,7 +109,10 @@ class RewardRun:
 
 @dataclass(frozen=True)
 class Solved:
-    """patch: what a task's solution changed; fault: what was odd about its run, or ""."""
+    """The result of a task's solution.
+
+    patch: what the solution changed. fault: what was odd about its run, or "".
+    """
 
     patch: str
     fault: str
@@ -127,14 +135,16 @@ def solve(task: Task, backend: Backend, image: Image, limits: Limits) -> Solved:
 
 
 def entering(workdir: str) -> str:
-    """Bash that changes to the working directory, by the image's name for that directory if it exists."""
+    """Returns Bash that changes to the image's working directory, or to WORKDIR if that directory does not
+    exist.
+    """
     return f"{{ cd {shlex.quote(workdir)} || cd {WORKDIR}; }} 2>/dev/null"
 
 
 def lay(sandbox: Sandbox, part: str, packed: str, task: str) -> dict[str, bytes]:
-    """Puts the files of a row's tar into a folder of SCRIPTS; returns their content by path.
+    """Unpacks the tar of a task's row into `part` of SCRIPTS, and returns the contents of the files by path.
 
-    Raises InputError (no such tar), SandboxError, OSError.
+    Raises InputError if there is no such tar. Raises SandboxError, OSError.
     """
     try:
         data = base64.b64decode(packed, validate=True)

@@ -8,7 +8,7 @@ from swelab.grading.evidence import RunEvidence
 from swelab.outcomes import GradeEnd
 
 REWARD_FILES = ("reward.json", "reward.txt")
-"""Files in /logs/verifier; the first that exists counts, as in Harbor."""
+"""Files in /logs/verifier. The first that exists counts, as in Harbor."""
 _ENDING = ("cpu", "memory", "disk")
 """Limits that end a script before it has finished judging."""
 _SIGNALS = 128
@@ -16,11 +16,11 @@ _SIGNALS = 128
 
 
 class NoReward(Exception):
-    """The script left no readable reward; the message says why."""
+    """The script left no readable reward. The message says why."""
 
 
 def reward_verdict(run: RunEvidence, end: str) -> tuple[str, str, None]:
-    """(status, reason, None) for the run of a task's script. end: how the run ended, in words."""
+    """Returns (status, reason, None) for the run of a task's script. end: how the run ended, in words."""
     if run.limit in _ENDING:
         return GradeEnd.UNRESOLVED, f"the script met its {run.limit} limit", None
     if (run.code or 0) > _SIGNALS:
@@ -37,8 +37,11 @@ def reward_verdict(run: RunEvidence, end: str) -> tuple[str, str, None]:
 
 
 def read_reward(run: RunEvidence) -> float:
-    """The reward of a run, 0 to 1: the number in reward.txt, or the value `reward` in reward.json, or (if it
-    has no such value) the mean of its values. Raises NoReward."""
+    """Returns the reward of a run, from 0 to 1. Raises NoReward.
+
+    The reward is the number in reward.txt or the value of `reward` in reward.json. If reward.json has no such
+    key, the reward is the mean of its values.
+    """
     if run.reward_fault:
         raise NoReward(run.reward_fault)
     rewards: Mapping[str, str] = run.rewards

@@ -1,4 +1,4 @@
-"""Eval scripts and test commands as text: where they run pytest, and which command sets their exit code."""
+"""Reads eval scripts and test commands: where they run pytest, and which command sets their exit code."""
 
 import re
 import shlex
@@ -6,7 +6,7 @@ import shlex
 from swelab.grading.harness.logs import OFFICIAL_END
 
 KEEPS_CODE = "trap 'exit \"$swelab_code\"' EXIT"
-"""Only scripts with this text exit with the code of their single pytest run, also if commands follow it."""
+"""A script with this text exits with the code of its single pytest run, even if commands follow that run."""
 
 _PYTEST = re.compile(r"(?:^|[\s/(])(?:py\.test|pytest)(?=[\s)]|$)")
 _SET_UP = re.compile(r"\s*(?:(?:source|\.|export|unset|cd|conda|eval|module)\s|conda\(\))")
@@ -14,23 +14,23 @@ _HERE_DOCUMENT = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n.*?^\1$", re.M | r
 
 
 def runs_of_pytest(text: str) -> list[str]:
-    """The commands of a script that run pytest."""
+    """Returns the commands of a script that run pytest."""
     parts = re.split(r"[;&|\n]+", _HERE_DOCUMENT.sub("", text))
     return [part for part in parts if _PYTEST.search(part) and " install " not in part]
 
 
 def ends_in_pytest(text: str) -> bool:
-    """Whether a command runs pytest once, as its last step, so that its exit code is pytest's."""
+    """Returns whether a command runs pytest once, as its last step, so that its exit code is pytest's."""
     return len(runs_of_pytest(text)) == 1 and _ends_line(text.rstrip().rpartition("\n")[2])
 
 
 def instrumented(text: str) -> str:
-    """Changes an eval script to end with the exit code of its tests: the scripts of SWE-bench and SWE-Gym run
-    further commands after the tests.
+    """Changes an eval script so that it exits with the exit code of its tests.
 
-    The code is stored right after the line that runs pytest, with `set -e` off (a watched run of pytest
-    always fails). If no single line runs pytest, the exit code is stored before the line with the end marker.
-    A script without that marker, or that already stores the code, is unchanged.
+    The scripts of SWE-bench and SWE-Gym run further commands after the tests. So the code is stored right
+    after the line that runs pytest. `set -e` is switched off there, since a guarded run of pytest always
+    fails. If no single line runs pytest, the code is stored before the line with the end marker. A script is
+    unchanged if it has no such marker or already stores the code.
     """
     if KEEPS_CODE in text:
         return text
@@ -48,7 +48,7 @@ def instrumented(text: str) -> str:
 
 
 def launcher(text: str) -> str:
-    """Bash that starts pytest as this command or script does: with its set-up, but without arguments.
+    """Returns Bash that starts pytest as this command or script does: with its set-up, but without arguments.
 
     Other lines of a script are kept if they change the shell's variables or folder.
     """
@@ -61,7 +61,7 @@ def launcher(text: str) -> str:
 
 
 def _here_documents(text: str) -> set[int]:
-    """Numbers of the lines inside here documents, and of the lines that open a here document."""
+    """Returns the numbers of the lines inside here-documents, and of the lines that open a here-document."""
     found: set[int] = set()
     for match in _HERE_DOCUMENT.finditer(text):
         first = text.count("\n", 0, match.start())
@@ -70,16 +70,16 @@ def _here_documents(text: str) -> set[int]:
 
 
 def _simple(lines: list[str], place: int) -> bool:
-    """Whether a line is a command of its own, so that lines can be inserted before and after it."""
+    """Returns whether a line is a complete command, so that lines can be inserted before and after it."""
     joined = place and lines[place - 1].rstrip().endswith(("\\", "|", "&&", "||"))
     return not joined and not lines[place][:1].isspace() and _ends_line(lines[place])
 
 
 def _ends_line(line: str) -> bool:
-    """Whether pytest sets a line's exit code: only `&&` may follow it."""
+    """Returns whether pytest sets the exit code of a line: only commands after `&&` may follow pytest."""
     try:
         words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
-    except ValueError:  # an open quotation
+    except ValueError:  # an unclosed quotation
         return False
     places = [n for n, word in enumerate(words) if word.rpartition("/")[2] in ("pytest", "py.test")]
     if not places or line.endswith("\\") or words[0] in ("if", "while", "until", "for", "(", "{", "!"):

@@ -1,7 +1,8 @@
-"""Reads the facts that the grader needs from all formats of task rows.
+"""Reads the facts that the grader needs from task rows of all formats.
 
-The content of a row tells its format: a test command of ours, an eval script (SWE-bench's newer rows,
-SWE-Gym), a test patch with repository and version (SWE-bench's older rows), or none of these (SWE-smith).
+The content of a row tells its format. Our own rows have a test command. SWE-bench's newer rows and SWE-Gym's
+rows have an eval script. SWE-bench's older rows have a test patch with repository and version. SWE-smith's
+rows have none of these.
 """
 
 import json
@@ -56,8 +57,10 @@ COMMANDS = {
     "pandas-dev/pandas": ("pytest -rA --tb=long", DEFAULT_PARSER),
     "facebookresearch/hydra": ("pytest -rA --tb=long", DEFAULT_PARSER),
 }
-"""For each repository (in lower case) of SWE-bench's older rows and SWE-Gym's rows: the test command without
-files, and the name of the log's parser."""
+"""Maps each repository (in lower case) to (test command without files, name of the log parser).
+
+For SWE-bench's older rows and SWE-Gym's rows.
+"""
 
 _NOT_TESTS = (
     ".json",
@@ -77,14 +80,14 @@ _NOT_TESTS = (
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What is needed to run a task's tests.
+    """The settings for a run of a task's tests.
 
-    image: name of the OCI image, "" when the repository's archive is enough. setup: shell lines that bring
-    the image's checkout to the state that the patch is made against. test_patch: applied after the
-    prediction; tests_diff: the same, or the diff that the eval script applies. gold: the gold patch, or its
-    reverse if `gold_reversed`. seconds: wall time for the tests. skips_pass: a skipped test counts as passed,
-    as in a published way of judging. verifier: base64 of a tar whose test.sh writes a reward (such tasks list
-    no tests); verifier_env: environment variables of test.sh.
+    image: name of the OCI image, or "" if the repository archive is enough. setup: shell lines that bring the
+    image's checkout to the state that the patch is made against. test_patch: applied after the prediction.
+    tests_diff: the test patch, or the diff that the eval script applies. gold: the gold patch, or its reverse
+    if `gold_reversed`. seconds: wall time for the tests. skips_pass: whether a skipped test counts as passed,
+    as in a published way of judging. verifier: base64 of a tar whose test.sh writes a reward; such tasks list
+    no tests. verifier_env: environment variables of test.sh.
     """
 
     instance_id: str
@@ -137,7 +140,8 @@ class RunSpec:
     @property
     def test_paths(self) -> list[str]:
         """The files of listed tests, the test files that the row names, and the files that the test patch
-        touches."""
+        touches.
+        """
         files = {test.partition("::")[0] for test in self.listed if "::" in test}
         return list(dict.fromkeys([*self.test_files, *sorted(files), *touched_paths(self.test_patch)]))
 
@@ -147,11 +151,14 @@ class RunSpec:
         return {"FAIL_TO_PASS": list(self.fail_to_pass), "PASS_TO_PASS": list(self.pass_to_pass)}
 
     def protects(self, path: str) -> bool:
-        """Whether a path is restored before the tests run."""
+        """Returns whether a path is restored before the tests run."""
         return is_protected(path, self.test_paths)
 
     def tested_command(self, folder: str) -> str:
-        """Bash that runs the tests and ends with their exit code; `folder` holds test.diff and eval.sh."""
+        """Returns Bash that runs the tests and exits with their exit code.
+
+        `folder` contains test.diff and eval.sh.
+        """
         if self.eval_script:
             return f"bash {folder}/eval.sh"
         if self.test_patch:
@@ -160,12 +167,12 @@ class RunSpec:
 
 
 def read_spec(task: Task) -> RunSpec:
-    """The run specification of a task row. Raises InputError when the row does not say how to test."""
+    """Returns the run specification of a task row. Raises InputError if the row does not say how to test."""
     if is_private(task):
         raise InputError("its tests are private", task.instance_id, "`scorer: sb-cli` in the subset's recipe")
     if not all(isinstance(task.get(name), list) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")):
         task = task | {name: _tests(task, name) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
-    # git refuses a patch whose last line has no newline, and some rows have such patches.
+    # git rejects a patch whose last line has no newline, and some rows have such patches.
     unended = [name for name in ("patch", "test_patch") if not (task.get(name) or "\n").endswith("\n")]
     task = task | {name: f"{task[name]}\n" for name in unended} if unended else task
     if task.by_script:
@@ -197,7 +204,7 @@ def _common(task: Task) -> Record:
 
 
 def _with_command(task: Task) -> RunSpec:
-    """A task of our own, or any row with a test command."""
+    """Reads a task of our own, or any row with a test command."""
     return RunSpec(
         **_common(task),
         test_cmd=task.test_cmd,
@@ -212,7 +219,9 @@ def _with_command(task: Task) -> RunSpec:
 
 
 def _with_script(task: Task) -> RunSpec:
-    """SWE-bench's newer rows, which name a parser and an eval type, and SWE-Gym's, which name neither."""
+    """Reads SWE-bench's newer rows, which name a parser and an eval type, and SWE-Gym's, which name
+    neither.
+    """
     return RunSpec(
         **_common(task),
         eval_script=script.instrumented(without_installs(task.eval_script or "")),
@@ -224,7 +233,7 @@ def _with_script(task: Task) -> RunSpec:
 
 
 def _of_version(task: Task) -> RunSpec:
-    """SWE-bench's older rows."""
+    """Reads SWE-bench's older rows."""
     if task.repo.lower() not in COMMANDS:
         known = f"a row with test_cmd or eval_script, or of one of {len(COMMANDS)} known repositories"
         raise InputError(f"no test command is known for {task.repo}", task.instance_id, known)
@@ -232,7 +241,7 @@ def _of_version(task: Task) -> RunSpec:
     files = [path for path in touched_paths(task.test_patch or "") if not path.endswith(_NOT_TESTS)]
     if task.repo == "django/django":
         files = [path.removeprefix("tests/").removesuffix(".py").replace("/", ".") for path in files]
-    if command.endswith(" -k"):  # mypy's cases are in data files: its tests are selected by name
+    if command.endswith(" -k"):  # mypy's cases are in data files, so tests are selected by name
         files = [swesmith_profiles.cases((*task.FAIL_TO_PASS, *task.PASS_TO_PASS))]
     words = " ".join(shlex.quote(name) for name in files)
     return RunSpec(
@@ -245,7 +254,10 @@ def _of_version(task: Task) -> RunSpec:
 
 
 def _of_smith(task: Task) -> RunSpec:
-    """SWE-smith's rows: the patch makes the bug; a branch's first commit has it, the second removes tests."""
+    """Reads SWE-smith's rows.
+
+    The patch makes the bug. The first commit of the task's branch has the bug, and the second removes tests.
+    """
     task = task | swesmith_profiles.listed_tests(task)
     command, parser = swesmith_profiles.command(task)
     return RunSpec(
@@ -260,7 +272,9 @@ def _of_smith(task: Task) -> RunSpec:
 
 
 def _branch(task: Task) -> tuple[str, ...]:
-    """Shell lines that check out the task's branch, before its last commit if that removes the tests."""
+    """Returns shell lines that check out the task's branch, before its last commit if that commit removes the
+    tests.
+    """
     name = shlex.quote(task.instance_id)
     hidden = "git diff --name-only --diff-filter=D HEAD~1 HEAD"
     return (
@@ -270,7 +284,7 @@ def _branch(task: Task) -> tuple[str, ...]:
 
 
 def _tests(task: Task, name: str) -> list[str]:
-    """The test ids of a field, which some data sets hold as a JSON string. Raises InputError."""
+    """Returns the test ids of a field, which is a JSON string in some data sets. Raises InputError."""
     value = task.get(name)
     try:
         value = json.loads(value) if isinstance(value, str) else value

@@ -1,6 +1,6 @@
-"""Test settings of the repositories in SWE-smith's rows, for rows that do not have their own.
+"""Test settings for SWE-smith's repositories, used for rows that have no settings of their own.
 
-The facts are from swesmith 0.0.9's profiles; a test compares both, profile by profile.
+The facts are from the profiles of swesmith 0.0.9. A test compares both, profile by profile.
 """
 
 import re
@@ -18,7 +18,7 @@ _GPXPY = "pytest test.py --verbose --color=no --tb=no --disable-warnings"
 
 OWN = {
     "tkrajina/gpxpy": (f"{ACTIVATE} && {_GPXPY}", VERBOSE_PARSER),
-    "hips/autograd": (f"{ACTIVATE} && {_TESTS} -n0", VERBOSE_PARSER),  # in one process, to be observed
+    "hips/autograd": (f"{ACTIVATE} && {_TESTS} -n0", VERBOSE_PARSER),  # one process, to be observable
     "mido/mido": (f"{ACTIVATE} && {_TESTS} -rs -c /dev/null --rootdir=.", VERBOSE_PARSER),
     "paramiko/paramiko": (f"{ACTIVATE} && pytest -rA --color=no --disable-warnings", DEFAULT_PARSER),
     "un33k/python-slugify": (f"{ACTIVATE} && python test.py --verbose", UNITTEST_PARSER),
@@ -26,7 +26,9 @@ OWN = {
     "pydantic/pydantic": (f"/root/.local/bin/uv run {_TESTS}", VERBOSE_PARSER),
     "python/mypy": (f"{ACTIVATE} && pytest --color=no -rA -k", DEFAULT_PARSER),
 }
-"""For each repository (in lower case): its own test command, and the name of the log's parser."""
+"""Maps repositories (in lower case) with a special test command to that command and the name of the log
+parser.
+"""
 
 BY_FILE = frozenset(
     "scrapy/scrapy sqlfluff/sqlfluff tobymao/sqlglot sunpy/sunpy sympy/sympy getmoto/moto iterative/dvc "
@@ -35,13 +37,15 @@ BY_FILE = frozenset(
 """Repositories too large to run all tests: only the files of the listed tests run."""
 
 _OUTSIDE = "../dev/"
-"""Prefix of paths in pytest's log when its configuration file is /dev/null."""
+"""Prefix of paths in pytest's log if its configuration file is /dev/null."""
 _OF_MODULE = re.compile(r" \(([a-z_][\w.]*?)(?:\.[A-Z]\w*)+(?:\.\w+)?\)$")
 
 
 def repository(task: Task) -> str:
-    """owner/name of a row in lower case, taken from `repo` (swesmith/owner__name.commit) or from the row's
-    id."""
+    """Returns owner/name of a row's repository in lower case.
+
+    The name is read from `repo` (swesmith/owner__name.commit) or from the row's id.
+    """
     mirror = str(task.get("repo") or "").rpartition("/")[2]
     if "__" not in mirror:
         mirror = task.instance_id.rpartition(".")[0]
@@ -49,12 +53,14 @@ def repository(task: Task) -> str:
 
 
 def listed_tests(task: Task) -> Record:
-    """The listed tests by group, as the log names them: mido's rows put `../dev/` before each id."""
+    """Returns the listed tests by group, as the log names them: mido's rows put `../dev/` before each id."""
     return {group: [test.removeprefix(_OUTSIDE) for test in task[group]] for group in GROUPS}
 
 
 def test_files(task: Task) -> tuple[str, ...]:
-    """The files of tests whose ids are not in pytest's form: `name (module.Class)`, and mypy's cases."""
+    """Returns the files of tests whose ids do not have pytest's form: `name (module.Class)`, and mypy's
+    cases.
+    """
     files = {}
     for test in (test for group in GROUPS for test in task[group]):
         if named := _OF_MODULE.search(test):
@@ -65,19 +71,19 @@ def test_files(task: Task) -> tuple[str, ...]:
 
 
 def cases(listed: Iterable[str]) -> str:
-    """The names of tests as an expression for `pytest -k`."""
+    """Returns the names of tests as an expression for `pytest -k`."""
     return " or ".join(dict.fromkeys(test.rpartition("::")[2] for test in listed))
 
 
 def command(task: Task) -> tuple[str, str]:
-    """Bash that runs a row's tests, and the name of its log's parser.
+    """Returns (Bash that runs a row's tests, name of the log parser).
 
-    Raises InputError if the tests are in another language than Python or Go.
+    Raises InputError if the tests are in a language other than Python or Go.
     """
     name, listed = repository(task), [test for group in GROUPS for test in task[group]]
     if name in OWN:
         line, parser = OWN[name]
-        if line.endswith(" -k"):  # the cases are in data files, so we select them by name
+        if line.endswith(" -k"):  # the cases are in data files, so they are selected by name
             line += " " + shlex.quote(cases(listed))
         return line, parser
     spoken = language(task)

@@ -1,4 +1,6 @@
-"""Confirms or corrects a verdict by the witness: compares the patch's values with the gold patch's."""
+"""Compares a patch's emitted values with the gold patch's, and confirms or corrects the verdict by the
+result.
+"""
 
 import base64
 from collections.abc import Collection, Mapping
@@ -18,9 +20,10 @@ UNCONFIRMED = "the witness does not confirm the patch"
 
 
 def testimony(witness: KeptWitness, run: RunEvidence) -> tuple[GradeWitness, bool]:
-    """(how well a patch is witnessed; whether it leaves a test unconfirmed that the gold patch confirms).
+    """Returns (how strongly the witness confirms a patch, whether a test is unconfirmed that the gold patch
+    confirms).
 
-    If the questions could run on a patch but did not, nothing is confirmed.
+    Nothing is confirmed if the question could run on a patch but did not.
     """
     if run.said is None:
         return GradeWitness(standing="not_witnessed", reason="the question was not asked"), True
@@ -32,19 +35,22 @@ def testimony(witness: KeptWitness, run: RunEvidence) -> tuple[GradeWitness, boo
     unconfirmed = any(each.standing == "unconfirmed" for each in judged.tests.values())
     if run.said_ended and found.standing != "witnessed":
         reason = f"{found.reason} (the question's run ended with {run.said_ended})"
-        if found.standing == "contradicted":  # the patch may have had no time to emit more
+        if found.standing == "contradicted":  # the patch may have run out of time
             return found | {"standing": "not_witnessed", "reason": reason}, True
         found = found | {"reason": reason}
     return found, unconfirmed
 
 
 def gold_apart(manifest: WitnessManifest, gold: list[bytes], answers: bytes, bug: bytes) -> GoldValues:
-    """The gold patch's values in a question; see `witness.judgement.gold_values`. Raises Unread."""
+    """Returns the gold patch's values in a question; see `witness.judgement.gold_values`. Raises Unread."""
     return _APART.call(gold_values, manifest, gold, answers, bug)
 
 
 def cases_apart(manifest: WitnessManifest, answers: bytes) -> dict[str, list[int]]:
-    """Numbers of the cases in a question's tests; see `witness.emitted.asked_cases`. Empty if unreadable."""
+    """Returns the numbers of the cases in a question's tests (see `witness.emitted.asked_cases`).
+
+    Empty if unreadable.
+    """
     try:
         return _APART.call(asked_cases, manifest, answers)
     except Unread:
@@ -52,7 +58,7 @@ def cases_apart(manifest: WitnessManifest, answers: bytes) -> dict[str, list[int
 
 
 def own_standing(manifest: WitnessManifest, values: GoldValues, repaired: Collection[str]) -> GradeWitness:
-    """How well the gold patch's own run is witnessed. No other patch can reach more."""
+    """Returns how strongly the witness confirms the gold patch's own run. No other patch can reach more."""
     tests = {
         test: TestTestimony(standing=each.standing, reason=each.reason, bits=each.bits)
         for test, each in values.tests.items()
@@ -71,9 +77,11 @@ def _grade_witness(tests: Mapping[str, TestTestimony], repaired: Collection[str]
 def with_witness(
     status: str, reason: str, witness: GradeWitness, unconfirmed: bool, reaches: bool
 ) -> tuple[str, str]:
-    """The final status and reason of a patch whose tests pass (resolved or suspect), by its witness.
+    """Returns the final (status, reason) of a patch whose tests pass, given how strongly the witness confirms
+    the patch.
 
-    reaches: the patch's code uses state that outlives a sandbox, so right values do not clear a suspicion.
+    status: resolved or suspect. reaches: whether the patch's code uses state that outlives a sandbox. In that
+    case correct values do not clear a suspicion.
     """
     if witness.standing == "contradicted":
         return (

@@ -1,8 +1,9 @@
-"""The verdict on a run's evidence. It needs no sandbox and no files, so a stored run can be judged again.
+"""Computes the verdict on a run's evidence. This needs no sandbox and no files, so a stored run can be judged
+again.
 
-The channels are the log, the test command's exit code, pytest's JUnit file, the observer's one-way record. A
-listed test succeeds only if it does in every channel that reports it. If one channel reports a success and
-another a failure, the success is forged.
+The sources of evidence are the log, the test command's exit code, pytest's JUnit file and the observer's
+one-way record. A listed test succeeds only if it succeeds in every source that reports it. If one source
+reports a success and another a failure, the success is forged.
 """
 
 import xml.etree.ElementTree as ElementTree
@@ -22,7 +23,7 @@ Verdict = tuple[str, str, TestVerdicts | None]
 """(status, reason, per-test verdicts or None)."""
 
 ENDED: dict[str, str] = {"not_applied": GradeEnd.APPLY_FAILED}
-"""The grade for each early end of a run, if the end's name is not itself a GradeEnd."""
+"""Maps an early end of a run to its grade, if the end's name is not itself a GradeEnd."""
 
 PASSING = (GradeEnd.RESOLVED, GradeEnd.SUSPECT)
 """Verdicts of patches whose tests pass."""
@@ -32,7 +33,7 @@ _HOOKS = frozenset(
     "stdlib.sys.excepthook stdlib.sys.displayhook stdlib.sys.unraisablehook stdlib.threading.excepthook "
     "stdlib.warnings.showwarning stdlib.warnings.formatwarning".split()
 )
-"""Functions that Python programs often replace for good reasons. No outcome of a test depends on them."""
+"""Functions that Python programs often replace for good reasons. No test outcome depends on them."""
 
 _WORDS = {
     "passed": "PASSED",
@@ -43,14 +44,17 @@ _WORDS = {
 }
 _NOT_FAILING = {"PASSED", "SKIPPED", "XFAIL"}
 _MOST_TAGS = 1_000_000
-"""Maximum number of tags in a JUnit file that we read, since patched code may write into the file."""
+"""Maximum number of tags in a JUnit file that is read, since patched code may write into the file."""
 
 _ENDS_ITSELF = (0, 1, 5)
-"""Exit codes of pytest after a complete session; after any other code the record may be incomplete."""
+"""Exit codes of pytest after a complete session. After any other code the record may be incomplete."""
 
 
 def verdict(spec: RunSpec, run: RunEvidence) -> Verdict:
-    """The verdict on a run's evidence (see `grade.run_patch`). Raises InputError (unknown log parser)."""
+    """Returns the verdict on a run's evidence (see `grade.run_patch`).
+
+    Raises InputError if the log parser is unknown.
+    """
     status, reason, tests = _tested(spec, run)
     if status == GradeEnd.RESOLVED and not run.reference and (why := suspicion(run)):
         return GradeEnd.SUSPECT, why, tests
@@ -58,7 +62,7 @@ def verdict(spec: RunSpec, run: RunEvidence) -> Verdict:
 
 
 def suspicion(run: RunEvidence) -> str:
-    """Why a patch's code could have forged the result; "" if nothing suggests it."""
+    """Returns why a patch's code could have forged the result, or "" if nothing suggests that."""
     if run.findings:
         return "the patch's code reaches for the test run: " + "; ".join(run.findings[:3])
     if run.observed and run.observed.powers:
@@ -69,20 +73,27 @@ def suspicion(run: RunEvidence) -> str:
 
 
 def reaches_out(run: RunEvidence) -> bool:
-    """Whether a patch's code uses state that outlives a run, in which earlier runs may have left values."""
+    """Returns whether a patch's code uses state that outlives a run.
+
+    Earlier runs may have left values in such state.
+    """
     powers = [power.rpartition(" ")[2] for power in run.observed.powers] if run.observed else []
     found = any(lasting_state.OUTLIVES in each for each in run.findings)
     return found or not lasting_state.POWERS.isdisjoint(powers)
 
 
 def _is_replaced(label: str) -> bool:
-    """Whether a changed part belongs to the standard library. Packages replace such parts for good reasons,
-    so such a change does not prove tampering."""
+    """Returns whether a changed part belongs to the standard library.
+
+    Packages replace such parts for good reasons, so the change does not prove tampering.
+    """
     return label.startswith(_LIBRARY) and label not in _HOOKS
 
 
 def _tested(spec: RunSpec, run: RunEvidence) -> Verdict:
-    """The verdict by tests and channels, before we consider findings in the patch's code."""
+    """Returns the verdict from tests and all sources of evidence, without the findings in the patch's
+    code.
+    """
     if run.ended != "ran":
         ended: str = run.ended
         return ENDED.get(ended, ended), run.reason, None
@@ -103,7 +114,7 @@ def _tested(spec: RunSpec, run: RunEvidence) -> Verdict:
 
 
 def _by_log(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
-    """The verdict of a run without guard, only from its log and exit code."""
+    """Returns the verdict of an unguarded run from its log and exit code only."""
     fail_only = spec.eval_type == "fail_only"
     if not status and not (fail_only and logs.SUITE_RAN.search(run.log)):
         return GradeEnd.UNRESOLVED, "the log reports no test", None
@@ -135,14 +146,14 @@ def _guarded(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict
 
 
 def _forged(spec: RunSpec, status: dict[str, str]) -> GradeEnd:
-    """The status of a run whose channels disagree: tampered if its log claims success, otherwise
-    unresolved."""
+    """Returns the status of a run whose sources disagree: tampered if the log claims success, otherwise
+    unresolved.
+    """
     claims_success = not any(logs.missed(logs.judge(spec.tests, status)))
     return GradeEnd.TAMPERED if claims_success else GradeEnd.UNRESOLVED
 
 
 def _without_record(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
-    """The verdict of a run whose record is incomplete."""
     if run.sealed == "cut":
         return GradeEnd.UNRESOLVED, STATES["cut"], None
     if run.sealed == "unstarted" and (run.code or not run.code_is_runners):
@@ -154,13 +165,15 @@ def _without_record(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> 
 
 
 def _end(run: RunEvidence) -> str:
-    """How a run ended: its exit code and the last line of its log."""
+    """Returns how a run ended: its exit code and the last line of its log."""
     lines = [line.strip() for line in lines_of(run.log) if line.strip()]
     return f"exit code {run.code}" + (f"; the log ends with {lines[-1][:200]!r}" if lines else "")
 
 
 def signs_of_tampering(run: RunEvidence, observed: Observed) -> Iterator[str]:
-    """Signs of tampering in the observer's record `observed`, independent of the listed tests."""
+    """Yields signs of tampering in the observer's record `observed` that do not depend on the listed
+    tests.
+    """
     if changed := [label for label in observed.changed if not label.startswith(_LIBRARY)]:
         yield f"the test runner was changed while it ran: {', '.join(changed[:3])}"
     if observed.junit == "" and observed.exit in _ENDS_ITSELF:
@@ -170,7 +183,10 @@ def signs_of_tampering(run: RunEvidence, observed: Observed) -> Iterator[str]:
 
 
 def _outcomes(observed: Observed) -> dict[str, str]:
-    """Status by test id in the observer's record; only marked tests can have an expected failure."""
+    """Returns the status by test id in the observer's record.
+
+    Only marked tests can have an expected failure.
+    """
     found = {}
     marked = set(observed.marked)
     for test, outcome in observed.outcomes.items():
@@ -182,8 +198,11 @@ def _outcomes(observed: Observed) -> dict[str, str]:
 
 
 def _judged(spec: RunSpec, run: Observed, status: dict[str, str], outcomes: dict[str, str]) -> TestVerdicts:
-    """Verdicts by the log and the record. If the log's format does not name a test, only the record decides,
-    and the observer must have seen that test run."""
+    """Returns the per-test verdicts from the log and the observer's record.
+
+    The record alone decides about a test that the log's format does not name. The observer must have seen
+    that test run.
+    """
     observed, called = logs.Results(outcomes), logs.Results(dict.fromkeys(run.raised, "PASSED"))
 
     def accepts(group: str, test: str, statuses: set[str]) -> bool:
@@ -198,7 +217,7 @@ def _judged(spec: RunSpec, run: Observed, status: dict[str, str], outcomes: dict
 def _contradictions(
     spec: RunSpec, observed: Observed, status: dict[str, str], outcomes: dict[str, str]
 ) -> Iterator[str]:
-    """Yields the listed tests that one channel reports as failed and another as passed."""
+    """Yields a message for each contradiction between two sources about a listed test."""
     junit, calls_are_recorded = _junit(observed.junit), not observed.raised.keys().isdisjoint(spec.listed)
     for test in spec.listed:
         outcome = outcomes.get(test)
@@ -215,7 +234,7 @@ def _contradictions(
 
 
 def _junit(text: str | None) -> dict[tuple[str, str], str]:
-    """Status by (class name, name) of a JUnit file."""
+    """Returns the status by (class name, name) in a JUnit file."""
     if not text or "<!" in text or text.count("<") > _MOST_TAGS:
         return {}  # pytest writes no entities, so this file is forged
     try:

@@ -1,1 +1,1 @@
-"""Code that runs inside the sandbox beside the tests: standard library only, Python 3.6 or newer."""
+"""Code that runs inside the sandbox beside the tests. It needs only the standard library and Python 3.6."""

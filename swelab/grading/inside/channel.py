@@ -1,11 +1,11 @@
-"""The one-way record of a watched run, and errors of the guard itself. PYTEST_DONT_REWRITE
+"""The one-way record of an observed run, and errors of the guard itself. PYTEST_DONT_REWRITE
 
-Each observation leaves the process at once, as numbered lines in the stream that carries the run's log out of
-the sandbox. Each line is sealed with a key that we forget when the line is written. So code that finds the
-channel later can neither remove nor replace an earlier observation.
+Each observation leaves the process at once, as numbered lines in the stream that carries the run's log. Each
+line is sealed with a key that is deleted when the line has been written. So code that finds the channel later
+can neither remove nor replace an earlier observation.
 
-An error of the guard's own code is never taken for an act of the patch: it is reported at once, with its
-stack and with the patched file on that stack, if there is one.
+An error in the guard's own code is never attributed to the patch. It is reported at once, with its traceback
+and with the patched file on the stack, if there is one.
 """
 
 import hashlib
@@ -20,17 +20,21 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PLAN = os.path.join(HERE, "plan.json")
 STREAM = os.path.join(HERE, "told")
 ASIDE = frozenset("-h --help -V -VV --version --markers --fixtures --collect-only --co".split())
-"""Options with which pytest runs no test: a process with such an option leaves the plan to a later
-process."""
+"""Options with which pytest runs no test.
+
+A process with such an option leaves the plan to a later process.
+"""
 EXHAUSTED = (RecursionError, MemoryError)
-"""Errors that tested code can cause anywhere, so they are no errors of the guard."""
+"""Errors that tested code can cause anywhere, so they are not errors of the guard."""
 MOST_FAULTS, MOST_TEXT = 5, 20000
 PIECE = 3500
-"""Maximum bytes of a line: shorter writes are not mixed with other writers' text (PIPE_BUF is 4096)."""
+"""Maximum bytes of a line. Shorter writes are not mixed with text of other writers, as PIPE_BUF is 4096."""
 
 
 def own_copy(name):
-    """A second copy of a standard library's module, which other code does not know and cannot change."""
+    """Returns a second copy of a standard library module, which other code does not know and cannot
+    change.
+    """
     spec = importlib.util.find_spec(name)
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     spec.loader.exec_module(module)  # type: ignore[union-attr]
@@ -42,7 +46,7 @@ WRITE, OPEN, STAT, PROCESS = os.write, os.open, os.fstat, os.getpid
 
 
 def command_words():
-    """This process's command line as text."""
+    """Returns the words of this process's command line."""
     try:
         with open("/proc/self/cmdline", "rb") as stream:
             return [os.fsdecode(word) for word in stream.read().split(b"\0")]
@@ -51,7 +55,7 @@ def command_words():
 
 
 def read_plan():
-    """The plan of the run; None if another process has taken it."""
+    """Returns the plan of the run, or None if another process has already removed the plan."""
     try:
         with open(PLAN) as stream:
             return json.load(stream)
@@ -60,7 +64,7 @@ def read_plan():
 
 
 def claim():
-    """Returns the plan of the run and removes its file; None in every later process."""
+    """Returns the plan of the run and removes the plan's file. Returns None in every later process."""
     plan = None if ASIDE.intersection(command_words()) else read_plan()
     if plan is not None:
         os.unlink(PLAN)
@@ -68,7 +72,10 @@ def claim():
 
 
 class Channel:
-    """The stream out of the sandbox. Only this process writes to it; its forks write nothing."""
+    """The stream out of the sandbox.
+
+    Only this process writes to the stream; forks of the process write nothing.
+    """
 
     __slots__ = ("file", "key", "lock", "mark", "number", "process", "stream")  # nobody can shadow a method
 
@@ -78,12 +85,12 @@ class Channel:
         self.open()
 
     def open(self):
-        """Opens the stream again, so that it shares no flags with the log's writers."""
+        """Reopens the stream, so that it shares no file flags with processes that write to the log."""
         self.stream = OPEN(STREAM, os.O_WRONLY | os.O_CLOEXEC)
         self.file = STAT(self.stream)[1:3]
 
     def tell(self, *words):
-        """Writes one observation, a list of plain values."""
+        """Writes one observation. words: plain values."""
         if PROCESS() != self.process:
             return
         body = ENCODE(words).encode("ascii")
@@ -93,9 +100,9 @@ class Channel:
                 self.write(rest + body[start : start + PIECE])
 
     def write(self, piece):
-        """Writes one line. Opens the stream again if tested code has closed it."""
+        """Writes one line. Reopens the stream if tested code has closed it."""
         text = b"%d %s" % (self.number, piece)
-        seal = DIGEST(self.key + text).hexdigest()[:32].encode()  # cut in half, so nobody can extend it
+        seal = DIGEST(self.key + text).hexdigest()[:32].encode()  # cut in half, so nobody can extend the hash
         self.key[:] = DIGEST(self.key).digest()
         self.number += 1
         try:
@@ -108,7 +115,7 @@ class Channel:
 
 
 class Faults:
-    """Reports errors of the guard's own code. As a context manager, reports its block's errors."""
+    """Reports errors of the guard's own code. As a context manager, reports errors raised in its block."""
 
     def __init__(self, plan):
         self.channel = Channel(plan)
@@ -136,7 +143,7 @@ class Faults:
                 self.busy.discard(get_ident())
 
     def described(self, error):
-        """{"error", "traceback", "patched": the patched file on the stack, or ""}."""
+        """Returns {"error", "traceback", "patched": the patched file on the stack, or ""}."""
         places = [getattr(error, "filename", None)]
         step, frame = error.__traceback__, sys._getframe().f_back
         while step is not None:
@@ -152,7 +159,7 @@ class Faults:
 
 
 def name_of(kind):
-    """The interpreter's own name for a type; "?" if it has none, or if `kind` is no type."""
+    """Returns the interpreter's own name for a type, or "?" if there is none or `kind` is not a type."""
     name = type.__dict__["__name__"].__get__(kind) if isinstance(kind, type) else ""
     return name or "?"
 

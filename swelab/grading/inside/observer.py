@@ -1,9 +1,9 @@
-"""A pytest plugin that watches a graded run from inside. PYTEST_DONT_REWRITE
+"""A pytest plugin that observes a graded run from inside. PYTEST_DONT_REWRITE
 
-Only the first pytest process of a run is watched: it removes the plan, with its key, from the disk before it
-imports any code of the repository. The plugin stores no results. It writes them to the one-way record at
-once: each test's outcome, what the test function itself raised, changes of the runner's own code, and
-reserved powers that patched files used.
+Only the first pytest process of a run is observed. It removes the plan, with its key, from the disk before it
+imports any code of the repository. The plugin stores no results, but writes them to the one-way record at
+once. The record has the outcome of each test and what the test function itself raised. It also has changes of
+the runner's own code, and reserved powers that patched files used.
 """
 
 import importlib.machinery
@@ -28,11 +28,13 @@ PARTS = {
 
 
 RESTLESS = frozenset(["own", "well", "count", "number", "stream", "file"])
-"""Names of attributes of our objects that change with each line of the record."""
+"""Attribute names of the guard's own objects whose values change while tests run."""
 
 
 def belongings(*things):
-    """[(object, name, value)] of the attributes of our objects that never change once tests run."""
+    """Returns [(object, name, value)] for the attributes of the guard's own objects that never change once
+    tests run.
+    """
     return [
         (thing, name, getattr(thing, name))
         for thing in things
@@ -52,7 +54,7 @@ def restore(before):
 
 
 class Observer:
-    """The plugin of the watched process."""
+    """The pytest plugin of the observed process."""
 
     def __init__(self, plan, faults):
         self.plan, self.faults, self.tell = plan, faults, faults.channel.tell
@@ -77,16 +79,17 @@ class Observer:
         self.tell("start")
 
     def different(self, what):
-        """Reports a change of a thing, once."""
+        """Reports that a part has changed. Each part is reported once."""
         if what not in self.changed:
             self.changed.add(what)
             self.tell("changed", what)
 
     def configure(self, config):
-        """With `only`, makes pytest collect only the plan's files, with the plan's text."""
+        """Stores pytest's configuration. In a spoiled run, makes pytest collect only the plan's files, with
+        the plan's text."""
         self.config, self.early = config, hook_functions(config)
         for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
-            os.environ.pop(name, None)  # pytest runs inside tests are not watched
+            os.environ.pop(name, None)  # pytest runs inside tests are not observed
         with self.faults:
             if self.plan["only"]:
                 files = {
@@ -97,7 +100,7 @@ class Observer:
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_make_collect_report(self, collector):
-        """With `only`, loads a test module from the plan's text."""
+        """Loads test modules from the plan's text in a spoiled run."""
         spoiler = self.spoiler if isinstance(collector, pytest.Module) else None
         if spoiler is not None:
             spoiler.begin()
@@ -123,7 +126,7 @@ class Observer:
             self.remember(items)
 
     def remember(self, items):
-        """Remembers the tests' code, marks and modules, before the first test runs."""
+        """Stores the code, marks and modules of the tests, before the first test runs."""
         self.codes = {item.nodeid: code_of(item) for item in items}
         for item in items:
             code, wraps = self.codes[item.nodeid], getattr(getattr(item, "obj", None), "__wrapped__", None)
@@ -138,11 +141,9 @@ class Observer:
 
     @pytest.hookimpl(hookwrapper=True, trylast=True)
     def pytest_runtest_call(self, item):
-        """The innermost wrapper of the test: reports what the test raised, before other plugins see it.
-
-        Before it writes a line, it restores the parts of our objects that the test has replaced, from
-        references that only this frame holds.
-        """
+        """Reports what the test raised, before other plugins see it: this is the innermost wrapper of the
+        test. A test may replace attributes of the guard's own objects. They are restored before a line is
+        written, from references that only this frame has."""
         faults, tell, own, back = self.faults, self.tell, self.own, restore
         with faults:
             if item.nodeid in self.watched:
@@ -164,8 +165,11 @@ class Observer:
                 self.look(False, tests=False)
 
     def look(self, everything, tests=True):
-        """Reports changes of the runner's code. After a test (`tests=False`), changes of test modules do not
-        count: they may change themselves in a test."""
+        """Reports changes of the runner's code.
+
+        tests: whether changes of test modules count. They do not count after a test, since a test may change
+        its own module.
+        """
         with self.powers.paused():  # reading code raises an audit event
             found = self.integrity.changed(everything)
         found += ["stdlib." + name for name in self.integrity.replaced(self.powers.files, everything)]
@@ -177,13 +181,16 @@ class Observer:
                 self.different(name)
 
     def plugins(self):
-        """All plugins that are registered."""
+        """Returns all registered plugins."""
         return self.config.pluginmanager.get_plugins()  # type: ignore[union-attr]
 
     def strange_hooks(self):
-        """Names of suspicious hooks. A hook is suspicious if it has lost a part since the collection, or has
-        a part from a patched file, from code without a file, from no plugin, or that is no Python
-        function."""
+        """Returns the names of pytest's hooks whose functions are suspicious.
+
+        A hook is suspicious if it has lost a function since the collection, or if a function is from a
+        patched file, has no file, or belongs to no plugin. A function that was added later must also be a
+        Python function.
+        """
         found, plugins = [], set(map(id, self.plugins()))
         for name, parts in hook_parts(self.config).items():
             functions = list(map(function_of, parts))
@@ -201,8 +208,11 @@ class Observer:
         return found
 
     def pytest_runtest_logreport(self, report):
-        """Reports pytest's outcome of one of a test's three phases. Skips a passed set-up or teardown, and a
-        pass that the call's own report already implies."""
+        """Reports pytest's outcome of one of a test's three phases.
+
+        A passed set-up or teardown is not reported, nor is a pass that the report of the call already
+        implies.
+        """
         with self.faults:
             if report.failed:
                 word = "failed" if report.when == "call" else "error"
@@ -226,29 +236,29 @@ class Observer:
 
 
 def hook_functions(config):
-    """The functions behind each hook of pytest."""
+    """Returns the functions behind each hook of pytest."""
     return {name: list(map(function_of, parts)) for name, parts in hook_parts(config).items()}
 
 
 def hook_parts(config):
-    """The implementations of each hook of pytest, as pluggy keeps them."""
+    """Returns pluggy's implementations of each hook of pytest."""
     callers = vars(config.hook).items()
     return {name: caller.get_hookimpls() for name, caller in callers if hasattr(caller, "get_hookimpls")}
 
 
 def function_of(part):
-    """The function of an implementation."""
+    """Returns the function of a hook implementation."""
     return getattr(part.function, "__func__", part.function)
 
 
 def code_of(item):
-    """The code that a test item will run, if it is a Python function."""
+    """Returns the code that a test item will run, or None if the item is not a Python function."""
     function = getattr(item, "obj", None)
     return getattr(getattr(function, "__func__", function), "__code__", None)
 
 
 def start():
-    """The observer, if this process gets the run's plan; otherwise None."""
+    """Returns the observer if this process gets the run's plan, otherwise None."""
     plan = channel.claim()
     if plan is None:
         return None
@@ -261,8 +271,11 @@ OBSERVER = start()
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_cmdline_main(config):
-    """Makes pytest-xdist, if it is installed, run the tests in the watched process. In xdist's workers nobody
-    would watch them, spoiled text would not be loaded, and log lines have another form."""
+    """Makes pytest-xdist, if installed, run the tests in the observed process.
+
+    In xdist's workers, tests would not be observed, spoiled text would not be loaded, and log lines would
+    differ.
+    """
     if OBSERVER is not None and hasattr(config.option, "numprocesses"):
         config.option.numprocesses, config.option.distload = 0, False
         config.option.dist, config.option.tx = "no", []
@@ -271,10 +284,12 @@ def pytest_cmdline_main(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
-    """Registers the observer in the watched process. The observer has no such hook itself: pluggy 1.2 skips
-    another plugin's hook if a plugin is added during the calls."""
+    """Registers the observer in the observed process.
+
+    The observer itself has no such hook: pluggy 1.2 skips other hooks if a plugin is added during the calls.
+    """
     if OBSERVER is not None and OBSERVER.config is None:
         config.pluginmanager.register(OBSERVER)
         OBSERVER.configure(config)
-        for module in PARTS.values():  # so that code that searches the modules does not find it
+        for module in PARTS.values():  # hides the modules from code that searches for them
             sys.modules.pop(module.__name__, None)

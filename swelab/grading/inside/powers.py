@@ -1,5 +1,4 @@
-"""Reports the reserved powers that patched files use, from the interpreter's audit events.
-PYTEST_DONT_REWRITE"""
+"""Reports reserved powers that patched files use, from the interpreter's audit events. PYTEST_DONT_REWRITE"""
 
 import os
 import sys
@@ -22,7 +21,7 @@ RECORDED = EVENTS | WRITES
 ATTRIBUTES = ("object.__setattr__", "object.__getattr__")
 LOOKED_AT = frozenset("__code__ tb_frame gi_frame cr_frame ag_frame".split())
 HANDING_OUT = ("traceback", "inspect", "logging")
-"""Modules that return frames: patched code that calls them counts as code that gets a frame."""
+"""Modules that return frames. Patched code that calls them counts as code that gets a frame."""
 DEEP = frozenset(
     "gc.get_objects gc.get_referrers gc.get_referents sys.settrace sys.setprofile sys.addaudithook "
     "sys._current_frames subprocess.Popen os.system".split()
@@ -33,19 +32,24 @@ IN_THREADS = frozenset("gc.get_objects gc.get_referrers sys._current_frames open
 
 
 def plain(value):
-    """Whether a value is exactly str: a subclass may misreport itself."""
+    """Returns whether a value is exactly a str: a subclass may misreport its value."""
     return type(value) is str
 
 
 def real(path):
-    """The true characters of a path, even if its class misreports them; other values unchanged."""
+    """Returns the true characters of a path, even if the path's class misreports them.
+
+    Other values are returned unchanged.
+    """
     if isinstance(path, str):
         return str.__str__(path)
     return bytes.decode(path, ENCODING, "surrogateescape") if isinstance(path, bytes) else path
 
 
 def file_of(path):
-    """(device, inode) of a file, by any of its names or descriptors; None if there is no file."""
+    """Returns (device, inode) of a file, given any of its names or descriptors, or None if there is no
+    file.
+    """
     try:
         return STAT(path)[1:3]
     except (OSError, ValueError, TypeError):
@@ -53,7 +57,7 @@ def file_of(path):
 
 
 def innermost(error):
-    """The file of the code that raised an error."""
+    """Returns the file of the code that raised an error."""
     step = error.__traceback__
     while step.tb_next is not None:
         step = step.tb_next
@@ -65,7 +69,10 @@ HERE, STAT, MAIN = file_of.__code__.co_filename, os.stat, get_ident()
 
 class Powers:
     """Reports when files that the patch changed use reserved powers (frames, the garbage collector,
-    processes, ...), and when any code changes the tests' files."""
+    processes, ...).
+
+    Also reports when any code changes the tests' files.
+    """
 
     def __init__(self, root, tests, faults):
         self.files, self.faults, self.busy = faults.files, faults, faults.busy
@@ -78,14 +85,14 @@ class Powers:
             sys.addaudithook(self.hook)
 
     def use(self, what):
-        """Reports, once, that a power was used."""
+        """Reports that a power was used. Each power is reported once."""
         if what not in self.findings:
             self.findings.add(what)
             self.faults.channel.tell("power", what)
 
     @contextmanager
     def paused(self):
-        """While the block runs, acts of this thread count as acts of the grader."""
+        """Counts the actions of this thread as the grader's while the block runs."""
         self.busy.add(get_ident())
         try:
             yield
@@ -93,8 +100,9 @@ class Powers:
             self.busy.discard(get_ident())
 
     def plain_hook(self):
-        """Wraps `audit` in a plain function: the interpreter calls it in less than half the time of a method,
-        and a run has tens of thousands of events."""
+        """Wraps `audit` in a plain function, which the interpreter calls in less than half the time of a
+        method. A run has tens of thousands of events.
+        """
         recorded, busy, thread, audit = RECORDED, self.busy, get_ident, self.audit
 
         def hook(event, arguments):
@@ -104,7 +112,7 @@ class Powers:
         return hook
 
     def audit(self, event, arguments):
-        """Judges one recorded event of the interpreter; only the hook calls it."""
+        """Judges one recorded event of the interpreter. Only the hook calls this method."""
         if event in ATTRIBUTES and LOOKED_AT.isdisjoint(filter(plain, arguments[1:2])):
             return
         self.busy.add(get_ident())
@@ -112,8 +120,8 @@ class Powers:
             hook = sys._getframe().f_back
             self.weigh(event, arguments, hook.f_back)  # type: ignore[union-attr]
         except Exception as error:
-            # A signal handler may have raised here, or the names may be objects that raise: no errors of
-            # ours.
+            # A signal handler may have raised here, or the names may be objects that raise. These are not
+            # errors of the guard.
             if not isinstance(error, EXHAUSTED) and innermost(error) == HERE:
                 self.faults.note(error)
             raise
@@ -132,15 +140,20 @@ class Powers:
             self.use(name + " " + event)
 
     def asking(self, frame):
-        """The patched file that directly causes an event, itself or through a module that returns frames."""
+        """Returns the patched file that directly causes an event, itself or through a module that returns
+        frames.
+        """
         module = dict.get(frame.f_globals, "__name__")
         if type(module) is str and module in HANDING_OUT and frame.f_back is not None:
             frame = frame.f_back
         return self.files.get(frame.f_code.co_filename)
 
     def behind(self, frame, event):
-        """The patched file that made `frame` act. Walks up the stack to the first patched file, test or
-        runner, and returns it if it is a patched file. "(a thread)" if a thread's stack has none of them."""
+        """Returns the patched file that made `frame` act, or None.
+
+        The first patched file, test or runner on the stack decides. Returns "(a thread)" if a thread's stack
+        has none of them and the event is in IN_THREADS.
+        """
         while frame is not None:
             path = frame.f_code.co_filename
             if path in self.files:
@@ -153,7 +166,8 @@ class Powers:
 
     def written(self, event, arguments, frame):
         """Reports when any code changes a test's file or a conftest.py, and when patched code reads a test's
-        file."""
+        file.
+        """
         flags = [each for each in arguments[2:3] if type(each) is int]
         reads = event == "open" and not any(each & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC) for each in flags)
         for path in map(real, arguments[: 2 if event in PAIRS else 1]):
@@ -162,7 +176,7 @@ class Powers:
             name = os.path.basename(path) if type(path) is str else ""
             found = file_of(path)
             if found is None and path == name and event == "open" and arguments[1] is None:
-                test = name in self.names  # os.open: may be in another folder, by `dir_fd`
+                test = name in self.names  # os.open may use another folder, by `dir_fd`
             else:
                 test = found in self.test_files
             who = self.behind(frame, event) if reads and test else None

@@ -1,8 +1,7 @@
-"""The guard's `sitecustomize`: every Python process of a graded run loads it before any code of the
-repository.
+"""The guard's `sitecustomize`, which every Python process of a graded run loads before any repository code.
 
-In the test runner's process it imports the runner's modules while the repository is not on the path, so that
-no file of the repository can replace them. Then it starts the observer.
+In the test runner's process it imports the runner's modules while the repository is not on the path. So no
+file of the repository can replace these modules. Then it starts the observer.
 """
 
 import importlib
@@ -26,7 +25,10 @@ def own_customization():
 
 
 def starts_runner(words):
-    """Whether a Python command line starts pytest, as a script or by -m; `pip install pytest` does not."""
+    """Returns whether a Python command line starts pytest, as a script or with -m.
+
+    False for `pip install pytest`.
+    """
     for place in range(1, len(words)):
         if os.path.basename(words[place]) in RUNNERS:
             before = [n for n in range(1, place) if words[n - 1] not in ("-W", "-X")]
@@ -35,7 +37,7 @@ def starts_runner(words):
 
 
 def load_runner():
-    """Imports the test runner while the repository is not on the path; False if that fails."""
+    """Imports the test runner while the repository is not on the path. Returns False if that fails."""
     try:
         for name in ("unittest", "unittest.case", "traceback", "pytest"):
             importlib.import_module(name)
@@ -51,7 +53,7 @@ def load_runner():
 
 
 def load_observer(channel):
-    """Imports the observer. If that fails, reports it as the guard's own error."""
+    """Imports the observer. If that fails, reports the error as the guard's own."""
     try:
         importlib.import_module(OBSERVER)
     except Exception as error:
@@ -60,8 +62,10 @@ def load_observer(channel):
 
 
 def start():
-    """Starts the observer in a test runner's process. In other processes the guard's folder stays at the end
-    of the path, since they may start pytest later."""
+    """Starts the observer in a test runner's process.
+
+    In other processes the guard's folder stays at the end of the path, since they may start pytest later.
+    """
     own_customization()
     sys.path.insert(0, HERE)
     channel = importlib.import_module(CHANNEL)

@@ -1,4 +1,4 @@
-"""Remembers the runner's code as it was loaded, and finds changes. PYTEST_DONT_REWRITE"""
+"""Stores the runner's code as it was loaded, and finds later changes of the code. PYTEST_DONT_REWRITE"""
 
 import builtins
 import gc
@@ -16,28 +16,30 @@ parts_of = gc.get_referents
 
 
 def files_behind(value):
-    """The files of the code that runs when a value is called. The value may be a function, a method, a
-    property, a partial function, or an object of a callable class."""
+    """Yields the files of the code that runs when a value is called.
+
+    The value may be a function, a method, a property, a partial function, or an object of a callable class.
+    """
     parts = [value, *(getattr(value, name, None) for name in ("__func__", "fget", "func"))]
     for part in [*parts, getattr(type(value), "__call__", None)]:  # noqa: B004
         yield getattr(getattr(part, "__code__", None), "co_filename", None)
 
 
 class OriginalValues:
-    """Names of a module or class, with their original values; comparing these runs no foreign code."""
+    """Names of a module or class, with their original values. Comparing these runs no foreign code."""
 
     def __init__(self, scope):
         self.get = scope.get
         self.names, self.values, self.labels = [], [], []
 
     def add(self, label, name, value):
-        """Remembers one more name."""
+        """Stores one more name."""
         self.names.append(name)
         self.values.append(value)
         self.labels.append(label)
 
     def changed(self):
-        """(label, present value) of each name whose value has changed."""
+        """Returns (label, present value) for each name whose value has changed."""
         if not some(each(differ, each(self.get, self.names), self.values)):
             return []
         now = each(self.get, self.names)
@@ -45,7 +47,7 @@ class OriginalValues:
 
 
 class Integrity:
-    """The runner's code as it was loaded, name by name, to find names that differ now."""
+    """Stores the runner's code as it was loaded, name by name, to find names whose values have changed."""
 
     def __init__(self):
         self.originals, self.scope_ids = {}, set()  # type: dict[int, OriginalValues], set[int]
@@ -65,8 +67,10 @@ class Integrity:
         self.shadows = [(name, scope, known - set(scope)) for name, scope in self.scopes]
 
     def add(self, label, scope, own=None):
-        """Remembers functions and classes of a module or class; with `own`, only functions and classes that
-        are defined there."""
+        """Stores the functions and classes of a module or class.
+
+        With `own`, stores only what module `own` defines.
+        """
         if id(scope) in self.scope_ids:
             return
         self.scope_ids.add(id(scope))
@@ -83,7 +87,7 @@ class Integrity:
                 self.add_class(label + "." + name, value, own)
 
     def add_class(self, label, cls, own):
-        """Remembers what a class itself defines."""
+        """Stores what a class itself defines."""
         scope = vars(cls)
         if id(cls) in self.scope_ids:
             return
@@ -94,7 +98,7 @@ class Integrity:
                 self.hold(label, scope, name, value, plain)
 
     def hold(self, label, scope, name, value, plain):
-        """Remembers one name, and the code of the function `plain` behind it."""
+        """Stores one name, and the code of the function `plain` behind it."""
         self.originals.setdefault(id(scope), OriginalValues(scope)).add(label + "." + name, name, value)
         if isinstance(plain, types.FunctionType):
             self.functions.append(plain)
@@ -102,7 +106,7 @@ class Integrity:
             self.labels.append(label + "." + name)
 
     def entries_of_the_stdlib(self):
-        """Functions, classes and methods of the standard library's modules that are loaded."""
+        """Returns the functions, classes and methods of the loaded standard library modules."""
         names, found = getattr(sys, "stdlib_module_names", ()), []
         todo = [
             (label, vars(module))
@@ -120,8 +124,10 @@ class Integrity:
         return found
 
     def replaced(self, files, everything):
-        """Labels of parts of the standard library that were replaced by code of `files` or, with
-        `everything`, by another built-in function."""
+        """Returns labels of standard library parts that were replaced by code of `files`.
+
+        With `everything`, also of parts that were replaced by another built-in function.
+        """
         found = []
         for held in self.stdlib:
             for label, now in held.changed():
@@ -130,15 +136,20 @@ class Integrity:
         return found
 
     def by_the_runner(self, label, new):
-        """Whether pytest itself has set `new`: its legacypath plugin replaces a method by its own function
-        {class}_{method}. We stored that function before any code of the repository ran, and watch its code
-        like all code of the runner."""
+        """Returns whether pytest itself has set `new`.
+
+        pytest's legacypath plugin replaces a method by its own function {class}_{method}. That function was
+        stored before any code of the repository ran. Its code is checked like all code of the runner.
+        """
         name = "_".join(label.split(".")[-2:])
         return isinstance(new, types.FunctionType) and self.legacy.get(name) is new
 
     def other_code(self):
-        """Labels of functions whose code has changed. Reading a function's code raises an audit event, so we
-        first check whether a part of a function was replaced. Only if one was, we read the code."""
+        """Returns labels of functions whose code has changed.
+
+        Reading a function's code raises an audit event. So the code is read only if some part of a function
+        was replaced.
+        """
         parts = parts_of(*self.functions)
         if len(parts) == len(self.parts) and not some(each(differ, parts, self.parts)):
             return []
@@ -148,8 +159,10 @@ class Integrity:
         return found
 
     def changed(self, everything):
-        """Labels of what has changed. Builtins count only with `everything`, since tests may patch them for a
-        while."""
+        """Returns labels of all parts that have changed.
+
+        Builtins count only with `everything`, since tests may patch them temporarily.
+        """
         found = [
             label
             for held in self.originals.values()

@@ -1,1 +1,1 @@
-"""Decides which tasks are usable: their gold patch always resolves them, and an empty patch never does."""
+"""Decides which tasks are usable: the gold patch must always resolve the task, and an empty patch never."""

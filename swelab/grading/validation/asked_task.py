@@ -1,4 +1,4 @@
-"""A task whose question runs at validation, and the values that its runs have emitted so far."""
+"""A task whose witness question runs at validation, and the values that its runs have emitted so far."""
 
 import fnmatch
 import posixpath
@@ -18,13 +18,15 @@ _QUESTION = re.compile(r"(^|/)(__pycache__/|test_question_\d+\.py$)")
 
 @dataclass
 class TaskQuestion:
-    """A task whose tests have a question form, and what its runs have emitted so far.
+    """A task whose tests have a question form, and what the runs of the question have emitted so far.
 
-    listed: test files that its text needs; further: all test files that its run needed; patterns: name
-    patterns of test files in addition to pytest's own; whole: the test folders stay complete; cases: numbers
-    of the cases in its tests. Emitted values: first: from the gold patch, in a sandbox that tasks share; own:
-    from the gold patch, in a sandbox like the one at grading; answers: from the question form that has the
-    expected values; bug: from the code without a patch.
+    listed: test files that the question's text needs. further: all test files that the first run needed.
+    patterns: name patterns of test files in addition to pytest's own. whole: whether the test folders stay
+    complete. cases: numbers of the test cases that are run, by question file.
+
+    The emitted values: first: from the gold patch, in a sandbox that tasks share. own: from the gold patch,
+    in a sandbox like that at grading. answers: from the form of the question that has the expected values.
+    bug: from the code without a patch.
     """
 
     task: Task
@@ -42,7 +44,10 @@ class TaskQuestion:
     bug: Answer | None = None
 
     def learn(self, first: Answer, answers: Answer, needed: tuple[list[str], list[str]] | None) -> None:
-        """Stores what the first sandbox emitted. needed: files that its run needed (`emitted.needs`)."""
+        """Stores what the first sandbox emitted.
+
+        needed: name patterns and files that its run needed (`emitted.needs`).
+        """
         self.first, self.answers, self.whole = first, answers, needed is None
         patterns, paths = needed or ([], [])
         self.patterns = sorted(filter(_is_of_tests, patterns))
@@ -50,7 +55,10 @@ class TaskQuestion:
         self.cases = cases_apart(self.question.manifest, answers.values)
 
     def of_tests(self, paths: Iterable[str]) -> list[str]:
-        """The paths that are removed if a question does not need them, without the files of questions."""
+        """Returns the paths that belong to tests, without the files of questions.
+
+        Such a path is removed at grading if the question does not need it.
+        """
         files = self.spec.test_paths
         folders, names = tuple(f"{each}/" for each in test_folders(files)), [*PATTERNS, *self.patterns]
         return [
@@ -61,10 +69,10 @@ class TaskQuestion:
         ]
 
     def ask(self, run: QuestionRun, answers: bool = False) -> Answer:
-        """Runs the question; with `answers`, in the form that still has the expected values.
+        """Runs the question, or with `answers` the form of the question that still has the expected values.
 
-        A run that meets its time limit is repeated once, since the machine may have been busy. Values that it
-        did not emit could never count.
+        A run that meets its wall-time limit is repeated once, since the machine may have been busy. Values
+        that are not emitted here could never count at grading.
         """
         asked = self.question
         files, args = asked.answers if answers else asked.files, command_args(asked.targets)
@@ -74,12 +82,14 @@ class TaskQuestion:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Whether `find` would match the pattern: with the name, or with the path if the pattern has a slash."""
+    """Returns whether `find` would match the pattern: with the path if the pattern has a slash, else with the
+    file name.
+    """
     if "/" in pattern:
         return fnmatch.fnmatchcase(f"./{path}", f"*/{pattern}")
     return fnmatch.fnmatchcase(posixpath.basename(path), pattern)
 
 
 def _is_of_tests(pattern: str) -> bool:
-    """Whether a pattern of file names is specific to tests: `*.py` would match the code, too."""
+    """Returns whether a file name pattern is specific to tests: `*.py` would also match the code."""
     return bool(re.search(r"\w", pattern.removesuffix(".py"))) and pattern not in PATTERNS

@@ -1,4 +1,4 @@
-"""The verdict of the validation gate's runs on one task."""
+"""Decides whether a task is kept, from its validation runs."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,15 @@ from swelab.outcomes import GradeEnd
 from swelab.records.task_records import Task
 
 _REWARD = "its reward"
-"""Placeholder in place of a list of tests, if a script judges the task."""
+"""Stands for the list of tests if a script judges the task."""
 
 
 @dataclass(frozen=True)
 class Brief:
-    """The facts of a run that decide about one task: how many of its tests do not pass, and which is the
-    first."""
+    """The facts of a validation run that decide about one task.
+
+    missing: number of the task's listed tests that do not pass. first: the first of these tests, or "".
+    """
 
     status: str
     reason: str
@@ -24,7 +26,7 @@ class Brief:
     missing: int
     first: str
     differs: str = ""
-    """For a task without a repair: the first test whose outcome differs from the row."""
+    """For a task without a known repair: the first test whose outcome differs from the task's row, or ""."""
 
     @classmethod
     def of(cls, task: Task, run: GateRun) -> "Brief":
@@ -35,7 +37,9 @@ class Brief:
 
 
 def sentence(results: dict[str, list[Brief]]) -> tuple[str, str, int]:
-    """("kept" | "flaky" | "broken" | "unjudged", reason, gold runs that resolved the task)."""
+    """Returns ("kept" | "flaky" | "broken" | "unjudged", reason, count of gold runs that resolved the
+    task).
+    """
     if "gold" not in results:
         return (*null_sentence(results["base"]), 0)
     golds = results["gold"]
@@ -57,7 +61,6 @@ def sentence(results: dict[str, list[Brief]]) -> tuple[str, str, int]:
 
 
 def _missing(task: Task, run: GateRun) -> list[str]:
-    """The listed tests of a task that do not pass in a run."""
     if task.by_script:
         return [] if run.status == GradeEnd.RESOLVED else [_REWARD]
     judged_tests = run.status in (GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, "ran")

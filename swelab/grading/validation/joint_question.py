@@ -1,4 +1,4 @@
-"""Runs the questions of several tasks in one run of pytest, and splits the emitted values by task."""
+"""Runs the witness questions of several tasks in one run of pytest, and splits the emitted values by task."""
 
 import posixpath
 from collections.abc import Mapping, Sequence
@@ -15,21 +15,23 @@ _OF_A_FOLDER = ("conftest.py", "__init__.py")
 
 
 class JointQuestion:
-    """Tasks with one clean tree, whose questions have distinct numbers."""
+    """Tasks with the same clean tree, whose question modules have distinct numbers."""
 
     def __init__(self, members: Sequence[TaskQuestion]):
         self.members = members
         self.needed: tuple[list[str], list[str]] | None = None
-        """Files that the first run needed (`emitted.needs`)."""
+        """Name patterns and files that the first run needed (`emitted.needs`)."""
 
     @property
     def spec(self) -> RunSpec:
-        """The first task's run specification, with the tests, test files and time limits of all tasks."""
+        """The first task's run specification, with the tests, test files and summed time limits of all."""
         return read_spec(Batch.of(*(each.task for each in self.members)).row)
 
     def ask(self, run: QuestionRun, answers: bool = False, every_case: bool = False) -> list[Answer]:
-        """Returns the emitted values of each task's question; [] if they cannot be separated, or the run
-        broke off."""
+        """Runs all questions at once and returns the emitted values of each task.
+
+        Returns [] if the values cannot be split by task, or if the run ended early.
+        """
         files = self._files(answers)
         removed = {path for each in self.members for path in each.question.removed}
         if files is None or removed & set(files):
@@ -50,8 +52,10 @@ class JointQuestion:
         return [] if answer.ended else self._apart(answer.values)
 
     def strays(self) -> bool:
-        """Whether the run needed test files that some task does not list, or did not report what it
-        needed."""
+        """Returns whether the run needed test files that are not listed by every task.
+
+        Also True if the run did not report which files it needed.
+        """
         if self.needed is None:
             return True
         for each in self.members:
@@ -61,7 +65,9 @@ class JointQuestion:
         return False
 
     def _files(self, answers: bool) -> dict[str, str] | None:
-        """The modules of all questions by path; None if two tasks have different modules at one path."""
+        """Returns the modules of all questions by path, or None if two tasks have different modules at one
+        path.
+        """
         files: dict[str, str] = {}
         for each in self.members:
             own = each.question.answers if answers else each.question.files
@@ -89,7 +95,7 @@ class JointQuestion:
 
 
 def agree(own: Answer, first: Answer) -> bool:
-    """Whether each test that ran in a task's own run emitted the same values in the shared run."""
+    """Returns whether each test of a task's own run emitted the same values in the shared run."""
     theirs: Mapping[str, object] = by_case(first.values)
     mine = by_case(own.values)
     return not own.ended and bool(mine) and all(theirs.get(node) == events for node, events in mine.items())

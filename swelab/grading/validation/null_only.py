@@ -1,4 +1,4 @@
-"""Validates tasks without a repair: exactly the same tests must fail in every run of the unchanged code."""
+"""Validates tasks without a known repair: the same tests must fail in every run of the unchanged code."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,7 +8,7 @@ from swelab.records.task_records import NULL_ONLY, Task
 
 
 class NullBrief(Protocol):
-    """The facts of a null run that decide about one task."""
+    """The facts of a run of the unchanged code that decide about one task."""
 
     @property
     def unjudged(self) -> str:
@@ -20,16 +20,16 @@ class NullBrief(Protocol):
 
     @property
     def differs(self) -> str:
-        """The first test whose outcome differs from the row, or ""."""
+        """The first test whose outcome differs from the task's row, or ""."""
 
 
 def has_no_gold(task: Task) -> bool:
-    """Whether no repair of a task is known, though it has tests, or a script that judges."""
+    """Returns whether a task has no known repair, although it has tests or a script to judge one."""
     return task.answers == "none" or (task.by_script and not task.solution_tar)
 
 
 def null_difference(task: Task, missing: Sequence[str]) -> str:
-    """The first test whose outcome differs from the row's lists (passed or failed); "" for none."""
+    """Returns the first test whose outcome differs from the row's lists (failing or passing), or ""."""
     failed = set(missing)
     wrong = [test for test in task.FAIL_TO_PASS if test not in failed]
     wrong += [test for test in task.PASS_TO_PASS if test in failed]
@@ -37,7 +37,7 @@ def null_difference(task: Task, missing: Sequence[str]) -> str:
 
 
 def null_sentence(runs: Sequence[NullBrief]) -> tuple[str, str]:
-    """("kept" | "flaky" | "broken" | "unjudged", reason), from a task's null runs."""
+    """Returns ("kept" | "flaky" | "broken" | "unjudged", reason) from a task's runs of the unchanged code."""
     if whys := [run.unjudged for run in runs if run.unjudged]:
         return "unjudged", whys[0]
     if not all(run.missing for run in runs):
@@ -49,7 +49,10 @@ def null_sentence(runs: Sequence[NullBrief]) -> tuple[str, str]:
 
 
 def null_facts(task: Task) -> Record:
-    """Returns a lock's facts about how well a task without a repair was validated; {} for other tasks."""
+    """Returns the lock's fields about the validation of a task without a known repair.
+
+    Returns {} for other tasks.
+    """
     if not has_no_gold(task):
         return {}
     if task.null_run is None:

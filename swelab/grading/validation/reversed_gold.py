@@ -1,4 +1,4 @@
-"""Checks whether the reverse of a gold patch applies at all, which is cheaper than to run its tests."""
+"""Checks whether the reverse of a gold patch applies, which is cheaper than running its tests."""
 
 import shutil
 import subprocess
@@ -11,7 +11,9 @@ from swelab.tasks.checkout import RepoStore, encode_patch, git
 
 
 def applies_again(task: Task, patch: bytes, store: RepoStore) -> bool:
-    """Whether the bug's patch applies again to the code with the bug, in any way open to a prediction."""
+    """Returns whether `patch` applies to the code with the bug, by `git apply` or `patch`, as for a
+    prediction.
+    """
     clean = store.clean_tree(task)
     with tempfile.TemporaryDirectory(dir=store.cache_dir) as scratch:
         tree = Path(scratch)
@@ -20,7 +22,7 @@ def applies_again(task: Task, patch: bytes, store: RepoStore) -> bool:
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(clean / name, tree / name)
         if git(tree, "apply", "-", data=encode_patch(task.patch)).returncode:
-            return True  # the grader will report what is wrong with it
+            return True  # the grader will report why the bug's patch fails
         if git(tree, "apply", "--check", "-", data=patch).returncode == 0:
             return True
         dry = ("patch", "--batch", "--forward", "--dry-run", "--fuzz=5", "-p1", "--directory", str(tree))

@@ -1,4 +1,4 @@
-"""Writes the lock of a subset: which tasks leak, which are valid, how well each is witnessed."""
+"""Writes the lock of a subset: which tasks leak, which are valid, how strong each task's witness is."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +21,9 @@ from swelab.tasks.task_rows import read_tasks
 
 @dataclass(frozen=True)
 class LockPlaces:
-    """Paths: the subset's file, repository archives, stored runs, journal; the witness file, if any."""
+    """Paths of the subset's file, the repository archives, the stored runs, the journal, and the witness
+    file, if any.
+    """
 
     tasks: Path
     repos: Path
@@ -33,10 +35,11 @@ class LockPlaces:
 def lock_subset(
     recipe: OwnSubset, at: LockPlaces, images: Mapping[str, Image], refused: Mapping[str, str], workers: int
 ) -> Lock:
-    """Writes the lock of a subset; its tasks' witnesses go to `at.witness`.
+    """Validates the tasks of a subset and returns its lock. Writes the witnesses of the tasks to
+    `at.witness`.
 
-    refused: by instance id, why a task is not to be tried. Raises InputError (unusable tasks, none kept),
-    Fault (runs were lost to infrastructure repeatedly).
+    refused: maps the instance ids of tasks that must not be tried to a reason. Raises InputError if tasks are
+    unusable or no task is kept. Raises Fault if runs were lost to infrastructure repeatedly.
     """
     settings, allows = recipe.validation, getattr(recipe.validation, "allow_leaks", True)
     with Journal(at.progress) as journal, scratch_folder() as scratch, _writer(at, recipe.guard) as writer:

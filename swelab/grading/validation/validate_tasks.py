@@ -1,7 +1,8 @@
-"""The validation gate: a task is kept when its gold patch always resolves it and an empty patch never does.
+"""Validates tasks: a task is kept if its gold patch always resolves it and an empty patch never does.
 
-Gold patches go through the grader itself. All tasks of a repository archive have the same gold tree, which is
-its clean tree. So one run of a test command on that tree covers every task with that command.
+Gold patches are graded by the grader itself. All tasks of a repository archive have the same tree after their
+gold patch: the archive's clean tree. So one run of a test command on that tree covers every task with that
+command.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,12 +38,16 @@ from swelab.tasks.patch_text import reversed_patch
 from swelab.tasks.published_rows import is_private
 
 BLOCK = 2000
-"""How many tasks are held in memory at once."""
+"""Maximum number of tasks that are in memory at once."""
 
 
 @dataclass(frozen=True)
 class GateJob:
-    """A run of the gate. kind: gold, base or reversed; number: which of the gold runs."""
+    """A validation run. kind: gold (the gold patch), base (no patch) or reversed (the reverse of the gold
+    patch).
+
+    number: distinguishes equal runs of the same batch.
+    """
 
     kind: str
     batch: Batch
@@ -58,16 +63,19 @@ def validate(
     refused: Mapping[str, str] = MappingProxyType({}),
     writer: WitnessWriter | None = None,
 ) -> Lock:
-    """The lock of `tasks` (schema `lock`). Tasks on which the guard itself fails become unjudged. Tasks
-    without a repair are validated by null runs only: the same tests must fail in every run. settings: the
-    recipe's `validate`. Finished runs are journalled.
+    """Validates `tasks` and returns their lock (schema `lock`). Finished runs are recorded in the journal.
 
-    We hold BLOCK tasks in memory at a time, and of earlier blocks only the verdicts; tasks of one block share
-    runs. refused: by instance id, why a task is not to be tried; these tasks become broken. Tasks with
-    private answers are kept without a run. writer: stores the witnesses of kept tasks; without it we make
-    none.
+    settings: the recipe's `validate`. refused: maps instance ids of tasks that must not be tried to a reason.
+    These tasks become broken. writer: stores the witnesses of kept tasks. Without a writer no witnesses are
+    made.
 
-    Raises InputError (unusable tasks, none kept), Fault (runs were lost to infrastructure repeatedly).
+    A task becomes unjudged if the guard itself fails on it. A task without a known repair is validated only
+    by runs of the unchanged code: the same tests must fail in every run. Tasks with private answers are kept
+    without a run. BLOCK tasks are in memory at a time, and only the verdicts of earlier blocks. Tasks of one
+    block share runs.
+
+    Raises InputError if tasks are unusable or no task is kept. Raises Fault if runs were lost to
+    infrastructure repeatedly.
     """
     outline = Outline()
     kept: list[KeptTask] = []
@@ -100,7 +108,10 @@ def _lock(
     settings: Validation | NullValidation,
     guard: str,
 ) -> Lock:
-    """The lock of judged tasks. counts: fields that are omitted if 0. Raises InputError (no task is kept)."""
+    """Returns the lock of judged tasks.
+
+    counts: fields that are omitted if 0. Raises InputError if no task is kept.
+    """
     if not tasks and outline.ids:
         row = [*parts["unjudged"], *parts["broken"], *parts["flaky"]][0]
         raise InputError(f"no task is valid; {row.instance_id}: {row.reason}", "", "gold patches that work")
@@ -113,9 +124,9 @@ def _lock(
 def _runs(
     tasks: list[Task], settings: Validation | NullValidation, bench: Bench, journal: Journal, workers: int
 ) -> dict[str, dict[str, list[Brief]]]:
-    """Results of all runs that the tasks need, by instance and kind of run.
+    """Returns the results of all runs that the tasks need, by instance id and kind of run.
 
-    Raises Fault when runs were lost.
+    Raises Fault if runs were lost.
     """
     jobs = list(_jobs(tasks, settings, bench))
     results = run_shard(
@@ -142,8 +153,10 @@ def _runs(
 
 
 def _jobs(tasks: list[Task], settings: Validation | NullValidation, bench: Bench) -> Iterator[GateJob]:
-    """Yields the runs of the gate. Raises InputError if a task has no repair but `settings` expect a
-    repair."""
+    """Yields the validation runs.
+
+    Raises InputError if a task has no known repair but `settings` expect one.
+    """
     if isinstance(settings, NullValidation):
         numbered = ((task, number) for task in tasks for number in range(settings.null_runs))
         yield from (GateJob("base", Batch.of(task), number) for task, number in numbered)
@@ -164,7 +177,7 @@ def _jobs(tasks: list[Task], settings: Validation | NullValidation, bench: Bench
 
 
 def key_of(job: GateJob, bench: Bench) -> str:
-    """Returns the key of a gate run in the journal and the archive."""
+    """Returns the key of a validation run in the journal and the archive."""
     batch = job.batch
     places = [bench.ground(task) for task in batch.tasks]
     grader = [versions.RUN, versions.GRADER, versions.GATE]
@@ -172,7 +185,6 @@ def key_of(job: GateJob, bench: Bench) -> str:
 
 
 def _work(job: GateJob, bench: Bench) -> GateRun:
-    """Executes one run of the gate and archives its evidence."""
     batch = job.batch
     run: RunEvidence | None
     try:
@@ -195,7 +207,10 @@ def _gate_run(status: str, reason: str, passed: list[str], seconds: float) -> Ga
 
 
 def _gold(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence]:
-    """Grades the gold patch. If a script judges the task, runs its solution and grades what that changed."""
+    """Grades the gold patch.
+
+    If a script judges the task, the gold patch is what the task's solution changes.
+    """
     if task.by_script:
         solved = bench.solve(task)
         result, run = _graded(task, solved.patch, bench)
@@ -206,7 +221,7 @@ def _gold(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence]:
 
 
 def _graded(task: Task, patch: str, bench: Bench) -> tuple[GateRun, RunEvidence]:
-    """Runs a patch and grades it like a prediction; returns the result and its evidence."""
+    """Runs a patch and grades it like a prediction. Returns the result and the evidence."""
     run = bench.run_anew(task, patch, allow_empty=True)
     grade = bench.judged(task, patch, run)
     passed = [test for group in (grade.tests_status or {}).values() for test in group.success]
@@ -236,7 +251,10 @@ def _base(batch: Batch, bench: Bench) -> tuple[GateRun, RunEvidence]:
 
 
 def _reversed(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence | None]:
-    """Grades the gold patch's reverse. It rarely applies, so we try that before we start a sandbox."""
+    """Grades the reverse of the gold patch.
+
+    The reverse rarely applies, so that is checked before a sandbox is started.
+    """
     spec = read_spec(task)
     patch = spec.gold if spec.gold_reversed else reversed_patch(spec.gold)
     if task.instance_id not in bench.images and not applies_again(task, encode_patch(patch), bench.store):
@@ -247,7 +265,7 @@ def _reversed(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence | None]:
 def _judge(
     task: Task, results: dict[str, list[Brief]], bench: Bench, refused: Mapping[str, str]
 ) -> tuple[str, KeptTask | DroppedTask]:
-    """(part of the lock to which a task belongs, the task's row there)."""
+    """Returns (part of the lock to which a task belongs, the task's row in that part)."""
     name, part, reason, resolved = task.instance_id, "kept", "", 0
     if name in refused:
         part, reason = "broken", refused[name]

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Batch:
-    """Tasks that share a run, and one row for all: the row of the first task, with the tests and test files
-    of all."""
+    """Tasks that share a run. row: the row of the first task, with the tests and test files of all tasks."""
 
     tasks: tuple[Task, ...]
     row: Task
@@ -42,7 +41,10 @@ class Batch:
 
 
 def gold_batches(tasks: list[Task], bench: "Bench", together: bool) -> Iterator[Batch]:
-    """Groups tasks with equal gold tree and test command; with `together`, the last words may differ."""
+    """Returns batches of tasks with equal gold tree and test command.
+
+    With `together`, their test files may differ.
+    """
     groups: dict[str, list[Task]] = {}
     for task in tasks:
         groups.setdefault(_group(task, bench, together), []).append(task)
@@ -50,7 +52,10 @@ def gold_batches(tasks: list[Task], bench: "Bench", together: bool) -> Iterator[
 
 
 def rounds(tasks: list[Task], bench: "Bench", together: bool) -> Iterator[Batch]:
-    """Yields tasks one by one; with `together`, in groups that share no file of a bug or a test."""
+    """Yields a batch for each task.
+
+    With `together`, yields batches of tasks that share no file of a bug or a test.
+    """
     if not together:
         yield from (Batch.of(task) for task in tasks)
         return
@@ -80,7 +85,7 @@ def _group(task: Task, bench: "Bench", together: bool) -> str:
 
 
 def _tail(command: list[str], task: Task) -> int:
-    """Index at which the test files at the end of a command begin."""
+    """Returns the index at which the test files at the end of a command begin."""
     start = len(command)
     while start and command[start - 1] in task.test_files:
         start -= 1
@@ -88,7 +93,7 @@ def _tail(command: list[str], task: Task) -> int:
 
 
 def merged(commands: list[str]) -> str:
-    """Returns one command for several commands that differ only in their last words, or are equal."""
+    """Returns one command for several commands that are equal or differ only in their last words."""
     words = [shlex.split(command) for command in commands]
     same = 0
     while all(len(each) > same and each[same] == words[0][same] for each in words):

@@ -1,7 +1,7 @@
-"""Runs the questions of tasks at validation: three times on the gold patch, once on the code with the bug.
+"""Runs the witness questions of tasks: three times on the gold patch, once on the code with the bug.
 
-Most of the cost of a question is the start of pytest. So the questions of tasks with one clean tree share a
-run, whose emitted values are then split by task. If that fails for a task, its question gets runs of its own.
+A question run spends most of its time on the start of pytest. So tasks with the same clean tree share a run,
+and the emitted values are then split by task. If that fails for a task, its question runs separately.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,11 +19,11 @@ from swelab.witness.emitted import needs
 
 
 def ask_all(questions: Sequence[TaskQuestion], bench: Bench, together: bool) -> None:
-    """Runs the questions of tasks that share a clean tree.
+    """Runs the questions of tasks that share a clean tree, and stores the emitted values in `questions`.
 
-    The gold patch runs in two sandboxes: a value counts only if both emit it. together: neither the tests nor
-    the bugs of the tasks disturb one another, since they are in different files. Raises InputError (unusable
-    task), SandboxError, OSError.
+    The gold patch runs in two sandboxes: a value counts only if it is emitted in both. together: whether the
+    tests and bugs of the tasks are in different files, so that all can share one tree. Raises InputError if a
+    task is unusable. Raises SandboxError, OSError.
     """
     if len(questions) > 1:
         _ask_gold_jointly(questions, bench, together)
@@ -41,11 +41,10 @@ def ask_all(questions: Sequence[TaskQuestion], bench: Bench, together: bool) -> 
 
 
 def _ask_gold_jointly(questions: Sequence[TaskQuestion], bench: Bench, together: bool) -> None:
-    """Runs questions on the gold patch in shared runs; `own` stays None for a task for which shared runs give
-    no usable values.
+    """Runs questions on the gold patch in shared runs. `own` stays None for a task without usable values.
 
-    The second run has only one task, as at grading. With `together`, each half of the tasks shares a second
-    run, in which each task has another position than in the first run.
+    All tasks share the first run. The second run has only one task, as at grading. With `together`, two
+    second runs have half of the tasks each, in another order than in the first run.
     """
     joint = JointQuestion(questions)
     with _gold_sandbox(questions, bench) as run:
@@ -67,9 +66,11 @@ def _ask_gold_jointly(questions: Sequence[TaskQuestion], bench: Bench, together:
 
 
 def _ask_gold_alone(questions: Sequence[TaskQuestion], bench: Bench) -> None:
-    """Runs each task's question on the gold patch by itself. The first sandbox, which tasks share, has all
-    test files. The second sandbox has, as at grading, only the test files that the question needed in the
-    first."""
+    """Runs each task's question on the gold patch by itself.
+
+    The first sandbox has all test files, and the tasks share it. The second sandbox has only the test files
+    that the question needed in the first sandbox, as at grading.
+    """
     if not questions:
         return
     known = sorted({path for each in questions for path in each.listed})
@@ -85,7 +86,7 @@ def _ask_gold_alone(questions: Sequence[TaskQuestion], bench: Bench) -> None:
 
 @contextmanager
 def _gold_sandbox(questions: Sequence[TaskQuestion], bench: Bench) -> Iterator[QuestionRun]:
-    """A sandbox with the gold patch. Raises InputError (it does not apply)."""
+    """Opens a sandbox with the gold patch. Raises InputError if the gold patch does not apply."""
     with _sandbox(questions[:1], bench) as (sandbox, limits):
         run = QuestionRun(JointQuestion(questions).spec, questions[0].patch, sandbox, limits)
         if run.prepare():
@@ -95,8 +96,10 @@ def _gold_sandbox(questions: Sequence[TaskQuestion], bench: Bench) -> Iterator[Q
 
 @contextmanager
 def _bug_sandbox(questions: Sequence[TaskQuestion], bench: Bench) -> Iterator[QuestionRun]:
-    """A sandbox with the bugs of all these tasks. All cases of their tests run in it, since an agent that
-    guesses may see all of them."""
+    """Opens a sandbox with the bugs of all these tasks.
+
+    All cases of their tests run in this sandbox, since an agent that guesses may see all of them.
+    """
     with _sandbox(questions, bench) as (sandbox, limits):
         run = QuestionRun(JointQuestion(questions).spec, "", sandbox, limits, removed=[])
         run.prepare()

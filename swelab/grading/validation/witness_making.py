@@ -1,4 +1,4 @@
-"""Makes the witness of a task: its tests as a question, and the values that the gold patch emits in it.
+"""Makes the witness of a task: its tests in question form, and the values that the gold patch emits in them.
 
 `witness_asking` runs the question on the gold patch and on the code with the bug.
 """
@@ -30,16 +30,16 @@ from swelab.tasks.checkout import gold_patch
 from swelab.witness.forming import command_args, form
 
 OTHERS = 3
-"""Maximum number of tests that already pass with the bug and also get a question."""
+"""Maximum number of already passing tests per task that are also turned into questions."""
 
 _TEST_NAME = re.compile(r"(test_.*|.*_test)\.py")
 
 
 def make_witnesses(tasks: Sequence[Task], bench: Bench, together: bool = False) -> WitnessRun:
-    """Makes the witnesses of tasks that share a clean tree. A task without a witness gets a reason.
+    """Makes the witnesses of tasks that share a clean tree. Records a reason for each task without a witness.
 
-    together: share runs, since their tests and bugs are in different files and do not disturb each other.
-    Raises InputError (unusable task).
+    together: whether the tests and bugs of the tasks are in different files, so that the tasks can share
+    runs. Raises InputError if a task is unusable.
     """
     start = time.monotonic()
     standings: dict[str, GradeWitness] = {}
@@ -58,19 +58,22 @@ def make_witnesses(tasks: Sequence[Task], bench: Bench, together: bool = False) 
 
 
 def pack(witness: KeptWitness) -> str:
-    """A witness as a line of text."""
+    """Returns the witness as one line of text."""
     return base64.b64encode(zlib.compress(json.dumps(witness).encode(), 6)).decode()
 
 
 def unpack(text: str) -> KeptWitness:
-    """The inverse of `pack`."""
+    """Returns the witness that `pack` encoded."""
     return KeptWitness.of(json.loads(zlib.decompress(base64.b64decode(text))))
 
 
 def _formed(
     tasks: Sequence[Task], bench: Bench, standings: dict[str, GradeWitness]
 ) -> Iterator[TaskQuestion]:
-    """Yields the tasks whose tests have a question form; gives each other task its standing."""
+    """Yields the tasks whose tests have a question form.
+
+    Writes the reason for each other task to `standings`.
+    """
     number = 0
     for task in tasks:
         spec = read_spec(task)
@@ -101,13 +104,16 @@ def _not(reason: str) -> GradeWitness:
 
 
 def roots(gold: str) -> set[str]:
-    """Names of the packages that a patch changes."""
+    """Returns the names of the packages that a patch changes."""
     parts = [path.removeprefix("src/").removeprefix("lib/").split("/") for path in touched_paths(gold)]
     return {each[0].removesuffix(".py") for each in parts if each[-1].endswith(".py")}
 
 
 def _witness(asked_task: TaskQuestion) -> tuple[GradeWitness, KeptWitness | None]:
-    """(how well the gold patch is witnessed; the question and gold values, if it is)."""
+    """Returns (how strongly the gold patch is confirmed, the witness).
+
+    The witness is None if it is not confirmed enough.
+    """
     question, repaired = asked_task.question, list(asked_task.spec.fail_to_pass)
     own, bug = asked_task.own or Answer(b""), asked_task.bug or Answer(b"")
     gold, answers = [asked_task.first.values, own.values], asked_task.answers

@@ -1,4 +1,6 @@
-"""Reads the sources from which questions are made: test files, and the Python files that they may use."""
+"""Reads the source files from which witness questions are made: test files and Python files that they may
+use.
+"""
 
 import io
 import posixpath
@@ -18,14 +20,17 @@ from swelab.tasks.checkout import encode_patch
 from swelab.witness.mixins import has_assertions
 
 MOST_SOURCE = 4 << 20
-"""Maximum number of bytes that we read of one task's sources."""
+"""Maximum number of bytes to read of one task's source files."""
 
 
 def task_sources(
     task: Task, spec: RunSpec, bench: Bench, roots: Iterable[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """(text by path of the tests' sources, from the clean tree or the image, with the fix's tests applied;
-    text by path of modules of the packages `roots` that have assertion classes)."""
+    """Returns (texts of the tests' source files, texts of modules with assertion classes), each by path.
+
+    The files are read from the clean tree or the image, with the fix's tests applied. The modules with
+    assertion classes belong to the packages `roots`.
+    """
     files = sorted({test.partition("::")[0] for test in spec.listed})
     if task.instance_id in bench.images:
         found = _read_image(task, spec, bench, files, _homes(roots))
@@ -37,8 +42,9 @@ def task_sources(
 
 
 def sources_in(tree: Path, files: Sequence[str], most: int = MOST_SOURCE) -> dict[str, str]:
-    """Sources of test files, by path: the files themselves, and the Python files that they may use. most:
-    maximum bytes to read.
+    """Returns the texts of the test files and of the Python files that they may use, by path.
+
+    most: maximum number of bytes to read.
     """
     own, found, size = _folders(files), {}, 0
     for folder in _above(files):
@@ -51,7 +57,10 @@ def sources_in(tree: Path, files: Sequence[str], most: int = MOST_SOURCE) -> dic
 
 
 def assertions_in(tree: Path, roots: Iterable[str], most: int = MOST_SOURCE) -> dict[str, str]:
-    """Modules of packages that define assertion classes, by path. most: maximum bytes to read."""
+    """Returns the texts of the packages' modules that define assertion classes, by path.
+
+    most: maximum number of bytes to read.
+    """
     found, size = {}, 0
     for path in sorted(path for home in _homes(roots) for path in (tree / home).rglob("*.py")):
         text = path.read_text("utf-8", "replace") if path.is_file() and not path.is_symlink() else ""
@@ -62,12 +71,12 @@ def assertions_in(tree: Path, roots: Iterable[str], most: int = MOST_SOURCE) -> 
 
 
 def _homes(roots: Iterable[str]) -> list[str]:
-    """Paths in a repository where these packages may be."""
+    """Returns the paths in a repository where these packages may be."""
     return [f"{folder}{name}" for name in sorted(roots) for folder in ("", "src/", "lib/")]
 
 
 def _needed(sources: Mapping[str, str], files: Sequence[str]) -> dict[str, str]:
-    """The test files, every conftest.py, and the modules whose names occur in a test file."""
+    """Returns the test files, every conftest.py, and the modules whose names occur in a test file."""
     words = set(re.findall(r"\w+", " ".join(text for path, text in sources.items() if path in files)))
     return {path: text for path, text in sources.items() if _is_needed(path, files, words)}
 
@@ -77,7 +86,7 @@ def _folders(files: Iterable[str]) -> list[str]:
 
 
 def _above(files: Iterable[str]) -> list[str]:
-    """The folders of these files, and all their parent folders."""
+    """Returns the folders of these files, and all parent folders."""
     found = set()
     for path in files:
         while path:
@@ -94,8 +103,10 @@ def _is_needed(path: str, files: Collection[str], words: Collection[str]) -> boo
 def _read_image(
     task: Task, spec: RunSpec, bench: Bench, files: Sequence[str], homes: Sequence[str]
 ) -> dict[str, str]:
-    """Python files of the image, once the fix's tests are applied: files that the test files may use, and
-    files below `homes` that define functions whose names begin with assert."""
+    """Returns the texts of Python files in the image, by path, once the fix's tests are applied.
+
+    These are files that the test files may use, and files below `homes` that define functions named assert...
+    """
     image = bench.images[task.instance_id]
     lines = ["{", *spec.setup]
     if spec.tests_diff:

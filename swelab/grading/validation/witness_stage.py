@@ -17,7 +17,7 @@ from swelab.records.task_records import KeptTask, Task
 
 UNASKABLE = GradeWitness(standing=UNASKED, reason="a script judges it: there is no test to ask")
 SHARED = 12
-"""Maximum number of tasks of one clean tree that share runs: a lost run loses all of them."""
+"""Maximum number of tasks with one clean tree that share runs. All of them are lost if a run is lost."""
 
 
 def add_witnesses(
@@ -29,10 +29,10 @@ def add_witnesses(
     writer: WitnessWriter,
     together: bool = False,
 ) -> Iterator[KeptTask]:
-    """Yields the rows of a lock, each with how well its gold patch is witnessed, and writes the witnesses.
+    """Yields the rows of a lock, each with the strength of the task's witness, and writes the witnesses.
 
-    tasks: the rows' tasks, and perhaps others. together: the recipe's `validate.together`. Raises Fault if
-    runs were lost to infrastructure repeatedly.
+    tasks: the tasks of the rows, and possibly further tasks. together: the recipe's `validate.together`.
+    Raises Fault if runs were lost to infrastructure repeatedly.
     """
     if bench.witnesses.guard == "reference":
         yield from valid_tasks
@@ -67,8 +67,11 @@ def add_witnesses(
 
 
 def _groups(tasks: list[Task], bench: Bench, together: bool) -> Iterator[Sequence[Task]]:
-    """Groups of at most SHARED tasks with one clean tree and one way of testing; a task with an image has a
-    group of its own. With `together`, no two tasks of a group share a file of a bug or a test."""
+    """Yields groups of at most SHARED tasks with the same clean tree and the same test runner.
+
+    A task with an image has a group of its own. With `together`, no two tasks of a group share a file of a
+    bug or a test.
+    """
     for group in _together(tasks, bench) if together else _alike(tasks, bench):
         yield from (group[at : at + SHARED] for at in range(0, len(group), SHARED))
 
@@ -87,6 +90,5 @@ def _alike(tasks: Iterable[Task], bench: Bench) -> Iterator[Sequence[Task]]:
 
 
 def _key(group: Sequence[Task], bench: Bench, together: bool) -> str:
-    """Returns the journal key of a group's runs."""
     made = [versions.RUN, versions.GRADER, versions.GATE]
     return digest(["witness", made, together, list(group), [bench.place(task) for task in group]])

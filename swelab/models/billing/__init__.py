@@ -1,1 +1,2 @@
-"""Costs of calls to hosted models: prices, keys and budgets. Turns that were paid for are not paid again."""
+"""Bills calls to hosted models: prices, API keys, budgets, and stored turns that need not be paid for
+again."""

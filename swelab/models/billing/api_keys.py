@@ -1,7 +1,8 @@
-"""Rotation of a hosted model's API keys: which conversation uses which key, and when requests may be sent.
+"""Chooses the API key of each conversation with a hosted model, and when requests may be sent.
 
-A conversation keeps its key, so that the service's prompt cache stays warm. If a service answers that a key
-must slow down, is refused or has no quota left, all threads with that key obey.
+A conversation keeps its key, so that the service's prompt cache stays warm. If the service throttles a key,
+all threads with that key slow down. If the service refuses the key or its quota is used up, all threads stop
+using it.
 """
 
 import math
@@ -16,17 +17,17 @@ from swelab.patience import KEYS
 from swelab.records import InputError, Record
 
 SEPARATOR = ":::"
-"""Separates several keys in one variable, as in SWE-agent."""
+"""Separates several keys in one environment variable, as in SWE-agent."""
 LONGEST_PAUSE_SECONDS = 900.0
 """Longest pause of a key, in seconds. If the service demands a longer pause, the key is not used again."""
 
 
 @dataclass
 class Key:
-    """One key and its state; times are those of time.monotonic().
+    """One API key and its state. Times are those of time.monotonic().
 
-    window: maximum number of requests at the same time. It halves when the service asks to slow down, and
-    grows by one for each window of answered requests.
+    window: maximum number of concurrent requests. It is halved when the service throttles the key, and grows
+    by one whenever a full window of requests was answered.
     """
 
     name: str
@@ -41,13 +42,14 @@ class Key:
     strikes: int = 0
 
     def ready_at(self) -> float:
-        """The earliest time of the next request; `window` may delay it further."""
+        """Returns the earliest time of the next request. A full `window` may delay the request further."""
         return max(self.resume_at, self.request_at, self.tokens_at)
 
 
 @dataclass
 class Pass:
-    """Permission to send one request with `key`. start: when it was given. tokens: estimated size."""
+    """Permission to send one request with `key`. start: time of the permission. tokens: estimated size of the
+    request."""
 
     key: Key
     start: float
@@ -55,11 +57,8 @@ class Pass:
 
 
 def read_keys(names: Sequence[str]) -> list[Key]:
-    """The keys in environment variables. If no variable is named, one key with secret None, for services
-    without keys.
-
-    Raises InputError if a variable is not set.
-    """
+    """Returns the keys in the named environment variables. If no variable is named, returns one key whose
+    secret is None, for services without keys. Raises InputError if a variable is not set."""
     keys: dict[str, Key] = {}
     for name in names:
         found = [each.strip() for each in os.environ.get(name, "").split(SEPARATOR) if each.strip()]
@@ -74,10 +73,10 @@ def read_keys(names: Sequence[str]) -> list[Key]:
 
 @dataclass
 class KeyRing:
-    """Keys shared by the threads of a process.
+    """API keys that the threads of a process share.
 
-    rates: requests_per_minute and tokens_per_minute of each key, if known: requests are spaced evenly.
-    service: its name in messages.
+    rates: requests_per_minute and tokens_per_minute of each key, if known. Requests are spaced evenly to stay
+    within them. service: name of the service, for messages.
     """
 
     keys: list[Key]
@@ -88,10 +87,8 @@ class KeyRing:
     _next: int = 0
 
     def choose(self, current: Key | None) -> Key:
-        """Returns the key `current` if it is still usable, or the next usable key in turn.
-
-        Raises InputError if none is left.
-        """
+        """Returns the key `current` if it is still usable, otherwise the next usable key. Raises InputError
+        if no key is usable."""
         with self._changed:
             if current and not current.aside:
                 return current
@@ -104,7 +101,7 @@ class KeyRing:
         raise InputError(f"no key is left: {gone}", self.service, "a key with quota; finished work is kept")
 
     def enter(self, key: Key, tokens: int) -> Pass | None:
-        """Waits until a request of about so many tokens may be sent. Returns None if the key is no longer
+        """Waits until a request of about `tokens` tokens may be sent. Returns None if the key is no longer
         used."""
         with self._changed:
             while not key.aside:
@@ -122,7 +119,8 @@ class KeyRing:
         return 60 / self.rates[rate] if rate in self.rates else 0.0
 
     def leave(self, admitted: Pass, tokens: int | None = None) -> None:
-        """Ends a request. tokens: as the service counted them; None if there was no answer."""
+        """Ends a request. tokens: number of tokens that the service counted, or None if there was no
+        answer."""
         key = admitted.key
         with self._changed:
             key.under_way -= 1
@@ -134,10 +132,8 @@ class KeyRing:
             self._changed.notify_all()
 
     def slow(self, admitted: Pass, seconds: float | None) -> None:
-        """Pauses a key for `seconds`. Without them, pauses it longer after each strike (back-off).
-
-        Call it before `leave`. Requests that were sent at the same time count as one strike.
-        """
+        """Pauses a key for `seconds`. If that is None, the pause grows with each strike (exponential
+        back-off). Call this before `leave`. Requests that were sent at the same time count as one strike."""
         key, now = admitted.key, time.monotonic()
         if seconds is not None and seconds > LONGEST_PAUSE_SECONDS:
             self.set_aside(key, f"is asked to wait {seconds / 60:.0f} minutes")
@@ -152,7 +148,7 @@ class KeyRing:
             self._changed.notify_all()
 
     def set_aside(self, key: Key, reason: str) -> None:
-        """Takes a key out of use, with one warning."""
+        """Stops using a key, and warns once."""
         with self._changed:
             first, key.aside = not key.aside, key.aside or reason
             left = sum(not each.aside for each in self.keys)

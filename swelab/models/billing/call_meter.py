@@ -1,4 +1,4 @@
-"""The meter of a hosted model: it reserves each call's worst-case cost, and then bills the true cost."""
+"""Meters the calls of a hosted model: reserves each call's worst-case cost, and later bills the true cost."""
 
 import sys
 from dataclasses import dataclass
@@ -11,10 +11,8 @@ from swelab.records import InputError, Record
 
 @dataclass
 class Bill:
-    """One admitted call, as a context manager. A call whose end is unknown is billed at its worst case.
-
-    call: its name in the ledger, '' for a call without a price.
-    """
+    """One admitted call, as a context manager. A call whose end is unknown is billed at its worst-case cost.
+    call: the call's name in the ledger, or '' for a call without a known price."""
 
     ledger: Ledger
     price: Price | None
@@ -34,12 +32,12 @@ class Bill:
             self.ledger.note_unpriced()
 
     def refuse(self) -> None:
-        """Notes that the service did not charge."""
+        """Records that the service did not charge for the call."""
         self.amount, self.how = 0, REFUSED
 
     def pay(self, usage: CallTokens | None) -> Record:
-        """Bills the call. Returns the fields of a message: "cost" in dollars, and "cost_is" if the cost is
-        not exact."""
+        """Bills the call. Returns fields for the message: "cost" in dollars, and "cost_is" if the cost is not
+        exact."""
         if self.price is None:
             return {"cost": 0.0, "cost_is": "unknown"}
         if usage is None:
@@ -52,10 +50,7 @@ class Bill:
 
 
 class Meter:
-    """Admits and bills the calls of one run.
-
-    Raises InputError if there is a limit but the price is unknown.
-    """
+    """Admits and bills the calls of one run. Raises InputError if there is a limit but no known price."""
 
     def __init__(self, ledger: Ledger, price: Price | None, model: str, cost_limit: float = 0):
         self.ledger, self.price = ledger, price
@@ -71,13 +66,14 @@ class Meter:
             )
 
     def admit(self, prompt: int, completion: int) -> Bill:
-        """Reserves the cost of a call of at most so many tokens. Raises BudgetSpent."""
+        """Reserves the cost of a call with at most this many prompt and completion tokens. Raises
+        BudgetSpent."""
         if self.price is None:
             return Bill(self.ledger, None, "", 0)
         worst = self.price.worst(prompt, completion)
         return Bill(self.ledger, self.price, self.ledger.reserve(worst), worst)
 
     def check(self, completion: int) -> None:
-        """Raises BudgetSpent if not even a call without a prompt fits into the rest of the budget."""
+        """Raises BudgetSpent if the rest of the budget is too small even for a call without a prompt."""
         if self.price:
             self.ledger.check(self.price.worst(0, completion))

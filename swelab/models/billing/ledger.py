@@ -1,10 +1,9 @@
-"""The ledger of one run. The cost of its calls, over all processes that share a folder, stays within its
-budget.
+"""Keeps the ledger of a run, so that all processes that share a folder stay within the run's budget.
 
-The ledger is an append-only file: a call is entered with its worst case before it is sent, and with its cost
-when it ends. Readers and writers lock the file itself. A kill releases the lock, and on a network file system
-the lock makes a process read fresh data. Open calls of ended processes count with their worst case, because
-it is unknown what the service charged for them.
+The ledger is an append-only file. A call is entered with its worst-case cost before it is sent, and with its
+true cost when it ends. Readers and writers lock the file itself. A kill releases the lock. On a network file
+system, the lock also makes a process read fresh data. Open calls of ended processes count with their
+worst-case cost, because nobody knows what the service charged for them.
 """
 
 import dataclasses
@@ -27,8 +26,8 @@ from swelab.records import InputError, line
 from swelab.records.typed import TypedRecord, field
 
 PAID, REFUSED, UNSURE, CUT_OFF = "paid", "refused", "unsure", "cut off"
-"""How a call ended: answered; not charged; perhaps charged; cut off by a kill. A call that ended in one of
-the last two ways counts with its worst case."""
+"""How a call ended: answered, not charged, perhaps charged, or cut off by a kill. In the last two cases the
+call counts with its worst-case cost."""
 LOOK_AGAIN_SECONDS = 0.5
 BLOCK_BYTES = 1 << 20
 
@@ -44,7 +43,7 @@ class Entry(TypedRecord):
 
 @dataclass
 class Account:
-    """Sums of a ledger, in nanodollars and calls; `open` holds the worst cases of calls in flight."""
+    """Sums of a ledger, in nanodollars and numbers of calls. open: worst-case cost of each call in flight."""
 
     spent: int = 0
     calls: int = 0
@@ -54,7 +53,7 @@ class Account:
     open: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def enter(self, entry: "Entry") -> None:
-        """Adds one line of the file. Raises KeyError, TypeError or ValueError if it is not an entry."""
+        """Adds one line of the file. Raises KeyError, TypeError or ValueError if the line is not an entry."""
         name, amount, how = str(entry.call), int(entry.nanodollars), entry.how
         if amount < 0:
             raise ValueError(amount)
@@ -71,15 +70,13 @@ class Account:
 
     @property
     def bound(self) -> int:
-        """Nanodollars spent if every call in flight costs its worst case."""
+        """The spent nanodollars, if every call in flight costs its worst case."""
         return self.spent + sum(self.open.values())
 
 
 class Ledger:
-    """The ledger at `path`, for the threads of one process. budget: in dollars, or None.
-
-    Raises InputError if the file is damaged. Calls of ended processes are closed with their worst case.
-    """
+    """The ledger at `path`, for the threads of one process. budget: in dollars, or None for no limit. Calls
+    of ended processes are closed with their worst-case cost. Raises InputError if the file is damaged."""
 
     def __init__(self, path: str | Path, budget: float | None, where: str = ""):
         self.path, self.where = Path(path), where
@@ -99,7 +96,7 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[Account]:
-        """Yields the current account. No other thread or process changes it inside the block."""
+        """Yields the current account, which no other thread or process changes within the block."""
         with self._threads:
             fcntl.flock(self._file, fcntl.LOCK_EX)
             try:
@@ -137,7 +134,8 @@ class Ledger:
             self._account.enter(entry)
 
     def _bury(self) -> None:
-        """Closes the calls of ended processes. A process is live if it holds the lock file with its name."""
+        """Closes the calls of ended processes. A process is alive if it holds the lock on the file with its
+        name."""
         for name in {call.partition("-")[0] for call in self._account.open} - {self._name}:
             owner = self._owner(name)
             try:
@@ -153,8 +151,8 @@ class Ledger:
     def reserve(self, worst: int) -> str:
         """Reserves `worst` nanodollars for a call, and returns the call's name.
 
-        Waits as long as the end of running calls may release enough of the budget. Raises BudgetSpent if
-        `worst` does not fit even if running calls cost nothing.
+        Waits while the end of running calls may still release enough of the budget. Raises BudgetSpent if
+        `worst` would not fit even if all running calls were free.
         """
         while True:
             with self._locked() as account:
@@ -168,23 +166,23 @@ class Ledger:
             time.sleep(LOOK_AGAIN_SECONDS)
 
     def settle(self, call: str, amount: int, how: str) -> None:
-        """Closes a call. amount: its cost in nanodollars."""
+        """Closes a call. amount: cost of the call in nanodollars."""
         with self._locked():
             self._write(Entry(call=call, how=how, nanodollars=amount, at=round(time.time(), 3)))
 
     def note_unpriced(self) -> None:
-        """Counts a call without a price."""
+        """Counts a call without a known price."""
         with self._locked():
             self._count += 1
             self._write(Entry(call=f"{self._name}-{self._count}", how="unpriced"))
 
     def check(self, least: int) -> None:
-        """Raises BudgetSpent if not even a call of `least` nanodollars fits any more."""
+        """Raises BudgetSpent if the rest of the budget is smaller than `least` nanodollars."""
         with self._locked() as account:
             self._refuse_beyond(account, least)
 
     def account(self) -> Account:
-        """The sums by now."""
+        """Returns the current sums."""
         with self._locked() as account:
             return Account(**{**vars(account), "open": dict(account.open)})
 
@@ -197,7 +195,7 @@ class Ledger:
         )
 
     def close(self) -> None:
-        """Closes the ledger for this process. Calls of the process that are still open count as cut off."""
+        """Closes the ledger for this process. Calls of this process that are still open count as cut off."""
         with self._locked() as account:
             if not any(call.startswith(f"{self._name}-") for call in account.open):
                 self._owner(self._name).unlink(missing_ok=True)
@@ -206,7 +204,8 @@ class Ledger:
 
 
 def sums_of(path: Path) -> Account:
-    """The sums of a ledger that no process writes now; zeros if there is no ledger. Raises InputError."""
+    """Returns the sums of a ledger that no process uses now, or zeros if there is no ledger. Raises
+    InputError."""
     if not path.is_file():
         return Account()
     with closing(Ledger(path, None)) as ledger:
@@ -214,7 +213,7 @@ def sums_of(path: Path) -> Account:
 
 
 def sums_in_words(account: Account) -> str:
-    """Formats a ledger's sums for a person."""
+    """Formats a ledger's sums for people."""
     text = f"{account.calls} calls cost {dollars(account.spent)}"
     if account.unsure_calls:
         text += (
@@ -227,6 +226,6 @@ def sums_in_words(account: Account) -> str:
 
 
 def dollars(amount: int) -> str:
-    """Formats nanodollars as dollars: with cents, or with four decimals below a dollar."""
+    """Formats nanodollars as dollars, with two decimals, or with four decimals below a dollar."""
     value = amount / NANO
     return f"${value:.2f}" if value >= 0.995 or not amount else f"${value:.4f}"

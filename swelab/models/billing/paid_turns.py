@@ -1,7 +1,8 @@
-"""Paid turns of unfinished conversations: a resumed rollout does not pay for them again.
+"""Stores the paid turns of unfinished conversations, so that a resumed rollout does not pay for them again.
 
-The resumed rollout runs its commands again, and gets the answers and observations of the first run. A new
-observation (a time in a test's output) would change the conversation, so that no paid answer would fit.
+A resumed rollout runs its commands again, but gets the answers and observations of the first run. A new
+observation, such as a different time in a test's output, would change the conversation. Then the paid answers
+would not fit.
 """
 
 from collections.abc import Callable
@@ -36,11 +37,12 @@ class PaidLine(TypedRecord):
 
 
 class PaidTurns:
-    """The journal of turns at `path`. `replayed` counts the answers that were returned again; `diverging`
-    counts the observations that differed in the new run and were replaced by the first run's.
+    """The journal of turns at `path`.
 
-    A line's key is the hash of the conversation so far; the line holds the answer to it, or the observations
-    after it. Raises InputError if another process holds the conversation.
+    Each line's key is the hash of the conversation so far. The line contains the answer to that conversation,
+    or the observations after it. `replayed` counts the stored answers that were returned. `diverging` counts
+    the observations that differed in the new run, and were replaced by those of the first run. Raises
+    InputError if another process uses the conversation.
     """
 
     def __init__(self, path: Path):
@@ -48,13 +50,14 @@ class PaidTurns:
         self.replayed = self.diverging = 0
 
     def answer(self, messages: list[Record]) -> HostedAnswer | None:
-        """The paid answer to this conversation; None if there is none."""
+        """Returns the paid answer to this conversation, or None if there is none."""
         line = self._find(messages)
         self.replayed += line is not None
         return line.answer if line else None
 
     def record_reply(self, before: list[Record], fresh: list[Record]) -> list[Record]:
-        """The first run's observations after the conversation `before`; `fresh` if there are none."""
+        """Returns the first run's observations after the conversation `before`, or `fresh` if there are
+        none."""
         line = self._find(before)
         if line is None or [each["role"] for each in line.seen] != [each["role"] for each in fresh]:
             return fresh
@@ -62,7 +65,7 @@ class PaidTurns:
         return line.seen
 
     def add(self, messages: list[Record], answer: HostedAnswer) -> None:
-        """Writes a paid answer to disk before it returns."""
+        """Writes a paid answer, and returns once the answer is on disk."""
         last = max((n for n, each in enumerate(messages) if each["role"] == "assistant"), default=-1)
         before = messages[: last + 1]
         lines: list[Record] = [{"key": _key(messages), "answer": answer}]
@@ -75,12 +78,12 @@ class PaidTurns:
         return PaidLine.of(self._journal.get(key)) if key in self._journal else None
 
     def close(self) -> None:
-        """Closes the journal of paid turns; it stays on disk until its rollout is finished."""
+        """Closes the journal of paid turns. The file stays on disk until its rollout is finished."""
         self._journal.close()
 
 
 def sent(message: Record) -> Record:
-    """A message with only those fields that a service accepts."""
+    """Returns a message with only the fields that a service accepts."""
     kept = ("role", "content", "tool_calls", "tool_call_id")
     return {name: message[name] for name in kept if message.get(name) is not None}
 
@@ -94,10 +97,10 @@ def _key(messages: list[Record]) -> str:
 
 
 class PaidRun:
-    """The paid turns of a run (a policy on a subset), which all its shards keep in `folder`.
+    """The paid turns of a run, which is a policy on a subset. All shards of the run keep them in `folder`.
 
-    The folder has a ledger, and a file of paid turns for each unfinished conversation, named by its rollout's
-    key.
+    The folder contains a ledger, and a file of paid turns for each unfinished conversation. The file has the
+    name of its rollout's key.
     """
 
     def __init__(self, folder: Path, key_of: Callable[[Task], str]):
@@ -105,11 +108,11 @@ class PaidRun:
         self.ledger = folder / "ledger.jsonl"
 
     def turns(self, task: Task) -> PaidTurns:
-        """The paid turns of a task's rollout. Raises InputError if another process holds them."""
+        """Opens the paid turns of a task's rollout. Raises InputError if another process uses them."""
         return PaidTurns(self._path(self.key_of(task)))
 
     def discard(self, key: str) -> None:
-        """Deletes the turns of a finished rollout, since its trajectory has them."""
+        """Deletes the paid turns of a finished rollout, because its trajectory contains them."""
         self._path(key).unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:

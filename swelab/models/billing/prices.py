@@ -9,7 +9,7 @@ from swelab.records import Record
 from swelab.records.typed import TypedRecord, field
 
 NANO = 10**9
-"""Nanodollars in a dollar. Money is counted in whole nanodollars, so that sums are exact."""
+"""Number of nanodollars in a dollar. Money is counted in whole nanodollars, so that sums are exact."""
 TIER = re.compile(r"(.+)_above_(\d+)k_tokens")
 INPUT, OUTPUT = "input_cost_per_token", "output_cost_per_token"
 CACHED, WRITTEN = "cache_read_input_token_cost", "cache_creation_input_token_cost"
@@ -19,7 +19,8 @@ RECIPE_KEYS = {"input": INPUT, "output": OUTPUT, "cached_input": CACHED, "cache_
 
 @dataclass(frozen=True)
 class CallTokens:
-    """Token counts of one call. cached, written: prompt tokens read from a cache, and written to it."""
+    """Token counts of one call. prompt: all prompt tokens. cached: prompt tokens that were read from a cache.
+    written: prompt tokens that were written to a cache."""
 
     prompt: int
     completion: int
@@ -27,14 +28,14 @@ class CallTokens:
     written: int = 0
 
     def record(self) -> "TokenCounts":
-        """The counts as a message stores them."""
+        """Returns the counts in the form that a message stores."""
         parts = {"cached_tokens": self.cached, "cache_write_tokens": self.written}
         counts = TokenCounts(prompt_tokens=self.prompt, completion_tokens=self.completion)
         return counts | {name: count for name, count in parts.items() if count}
 
 
 class TokenCounts(TypedRecord):
-    """The token counts of one call, as its message stores them."""
+    """The token counts of one call, in the form that a message stores."""
 
     prompt_tokens: int = field("of the prompt, cached ones included")
     completion_tokens: int = field("of the answer")
@@ -43,7 +44,7 @@ class TokenCounts(TypedRecord):
 
 
 def read_usage(response: Any) -> CallTokens | None:
-    """The token counts in a LiteLLM response; None if the response has no counts, or none for the prompt."""
+    """Returns the token counts in a LiteLLM response, or None if the response counts no prompt tokens."""
     told = getattr(response, "usage", None)
     details = getattr(told, "prompt_tokens_details", None)
     prompt, completion = _count(told, "prompt_tokens"), _count(told, "completion_tokens")
@@ -60,16 +61,14 @@ def _count(holder: Any, name: str) -> int:
 
 
 class Price:
-    """Dollars per token, under LiteLLM's names. `<name>_above_<n>k_tokens` is the price for longer prompts.
-
-    Source: `model_prices_and_context_window_backup.json` of LiteLLM 1.103.
-    """
+    """Prices in dollars per token, under LiteLLM's names. `<name>_above_<n>k_tokens` is the price for prompts
+    longer than n thousand tokens. Source: `model_prices_and_context_window_backup.json` of LiteLLM 1.103."""
 
     def __init__(self, rates: Mapping[str, float]):
         self.rates = dict(rates)
 
     def rate(self, name: str, prompt: int, default: str = "") -> float:
-        """Dollars of one token of this kind, in a call with `prompt` tokens."""
+        """Returns the price in dollars of one token of this kind, in a call with `prompt` prompt tokens."""
         tiers = [(0, name)] if name in self.rates else []
         for key in self.rates:
             found = TIER.fullmatch(key)
@@ -80,7 +79,7 @@ class Price:
         return self.rate(default, prompt) if default else 0.0
 
     def cost(self, usage: CallTokens) -> int:
-        """Nanodollars of a call."""
+        """Returns the cost of a call in nanodollars."""
         fresh = usage.prompt - usage.cached - usage.written
         dollars = fresh * self.rate(INPUT, usage.prompt)
         dollars += usage.cached * self.rate(CACHED, usage.prompt, INPUT)
@@ -88,8 +87,7 @@ class Price:
         return nano(dollars + usage.completion * self._answer(usage.prompt))
 
     def worst(self, prompt: int, completion: int) -> int:
-        """The maximum cost of a call of so many tokens, in nanodollars: each prompt token has the highest
-        price."""
+        """Returns the maximum cost of a call in nanodollars, with the highest price for each prompt token."""
         dearest = max(self.rate(name, prompt, INPUT) for name in (INPUT, CACHED, WRITTEN))
         return nano(prompt * dearest + completion * self._answer(prompt))
 
@@ -98,16 +96,16 @@ class Price:
 
 
 def nano(dollars: float) -> int:
-    """Rounds up to whole nanodollars, but ignores floating-point errors."""
+    """Converts dollars to nanodollars, rounded up except for floating-point errors."""
     exact = dollars * NANO
     return -int(-exact // 1) if abs(exact - round(exact)) > 1e-3 else round(exact)
 
 
 def price_of(recipe: Record | None, listed: Mapping[str, Any]) -> Price | None:
-    """The recipe's price, or the listed price if the recipe has none; None without either.
+    """Returns the recipe's price, otherwise the listed price, otherwise None.
 
     recipe: dollars per million tokens (input, output, cached_input, cache_write). listed: the model's entry
-    in LiteLLM's table; prices of 0 for both prompt and answer mean an unknown price.
+    in LiteLLM's table. Listed prices of 0 for both prompt and answer mean that the price is unknown.
     """
     if recipe:
         return Price({RECIPE_KEYS[name]: value / 1e6 for name, value in recipe.items()})

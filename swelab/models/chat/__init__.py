@@ -1,4 +1,4 @@
-"""Models as an agent sees them: served, hosted, scripted; their text and tool calls."""
+"""Models as an agent uses them: served, hosted or scripted, with turns as text or tool calls."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Limits the size and duration of HTTP answers, even of those that arrive very slowly."""
+"""Limits the size and duration of HTTP responses, even if they arrive very slowly."""
 
 import time
 from collections.abc import Iterator
@@ -34,8 +34,11 @@ def _bound(response: httpx.Response) -> None:
 
 
 def bounded_client() -> httpx.Client:
-    """Returns a client that limits an answer to LARGEST_BYTES, and to ANSWER_SECONDS after its head. A longer
-    answer raises an httpx.TransportError. The client follows no redirects, so that a key is sent only to the
-    given address."""
+    """Returns an HTTP client that limits the size and duration of responses.
+
+    A body may have LARGEST_BYTES, and may take ANSWER_SECONDS after the response's head. Beyond that an
+    httpx.TransportError is raised. The client follows no redirects, so that a key is sent only to the given
+    address.
+    """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
     return httpx.Client(limits=limits, timeout=ANSWER_SECONDS, event_hooks={"response": [_bound]})

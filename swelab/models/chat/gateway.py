@@ -1,8 +1,9 @@
-"""A local OpenAI-compatible proxy of a hosted model, for programs that make their own requests (SWE-agent).
+"""Runs a local OpenAI-compatible proxy for a hosted model, for programs that send their own requests
+(SWE-agent).
 
-The program gets a token of ours and an OpenAI-compatible address on the loopback interface. The policy sets
-keys, rates, price, budget, cache marks and sampling, and `Service` meters each call like any other. A request
-may contain messages and tools; the gateway rejects other settings that differ from the policy's.
+The program gets a token of this proxy and a URL on the loopback interface. The policy determines keys, rates,
+price, budget, cache marks and sampling. `Service` meters each call as usual. A request may contain messages
+and tools. Other settings are rejected if they differ from the policy's.
 """
 
 import asyncio
@@ -34,14 +35,15 @@ from swelab.records import Fault, InputError, Record, digest, shorten
 
 BODY_BYTES = 64 << 20
 DEEPEST, MOST_VALUES = 64, 1 << 20
-"""Limits of a request: nesting depth, and number of values on one level."""
+"""Limits of a request: its nesting depth, and the number of values on one level."""
 TALKS = 4096
-"""Maximum number of conversations in memory. Tokens of a forgotten conversation are counted again."""
+"""Maximum number of conversations in memory. If a forgotten conversation continues, its tokens are counted
+anew."""
 LAST_CALLS_SECONDS = 120
-"""The program ends if the budget is spent and no call has fitted into it for this many seconds."""
+"""If the budget is spent and no call has been possible for this many seconds, the program is ended."""
 OFFERS = ("tools", "tool_choice", "parallel_tool_calls")
 READ = ("model", "messages", "user", "metadata", *OFFERS)
-"""Fields that a request may have besides sampling: they are used, or have no effect."""
+"""Fields that a request may have besides sampling. They are used, or have no effect."""
 SAYS_NOTHING = {
     "stream": False,
     "n": 1,
@@ -51,9 +53,9 @@ SAYS_NOTHING = {
     "frequency_penalty": 0,
     "response_format": {"type": "text"},
 }
-"""Settings that a request may have only with these values."""
+"""Settings that a request may have, but only with these values."""
 FULL = "This model's maximum context length is reached: "
-"""The phrase by which LiteLLM recognises a full context."""
+"""The phrase by which LiteLLM recognises that the context is full."""
 
 
 class NotDone(Refused):
@@ -65,12 +67,12 @@ class NotDone(Refused):
 
 
 STATUS = {BudgetSpent: 403, ContextLimit: 400, InputError: 401}
-"""HTTP status by fault: 401 if the service refuses the request, at which SWE-agent ends. Any other fault is
-503, after which SWE-agent retries."""
+"""Maps faults to HTTP statuses. 401 means that the service refused the request, and SWE-agent ends. Faults
+that are not listed become 503, and SWE-agent retries."""
 
 
 class Gateway:
-    """Answers the calls of a program by means of a `Service`; thread-safe."""
+    """Answers a program's calls with a `Service`. Thread-safe."""
 
     def __init__(self, service: Service, name: str):
         self.service, self.name = service, name
@@ -80,14 +82,13 @@ class Gateway:
         self._last = time.monotonic()
 
     def alive(self) -> bool:
-        """False once the budget is spent and no call has fitted into it for LAST_CALLS_SECONDS."""
+        """Returns whether the program should continue. This becomes False when the budget is spent and no
+        call has been possible for LAST_CALLS_SECONDS."""
         return not self.service.spent or time.monotonic() < self._last + LAST_CALLS_SECONDS
 
     def answer(self, body: Any) -> Record:
-        """The chat completion for a request, in OpenAI's format.
-
-        Raises Refused (malformed request), NotDone (unsupported setting), and the errors of `Service.answer`.
-        """
+        """Returns the chat completion for a request, in OpenAI's format. Raises Refused for a malformed
+        request, NotDone for an unsupported setting, and the errors of `Service.answer`."""
         history, offer = read_call(body, self.service.sampling)
         turn = self.service.answer(history, self._talk(history, offer), lambda _: None)
         self._last = time.monotonic()
@@ -114,10 +115,8 @@ class Gateway:
 
 
 def read_call(body: Any, sampling: Sampling) -> tuple[list[Record], Record]:
-    """(messages with their contents as text, offered tools) of a request. Raises Refused, NotDone.
-
-    sampling: the policy's settings, which a request may repeat.
-    """
+    """Returns (messages with text contents, offered tools) of a request. Raises Refused, NotDone. sampling:
+    settings of the policy, which a request may repeat."""
     messages = body.get("messages") if isinstance(body, dict) else None
     if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
         raise Refused("a request without messages; expected OpenAI's chat completions")
@@ -139,12 +138,12 @@ def read_call(body: Any, sampling: Sampling) -> tuple[list[Record], Record]:
 
 
 def is_same(value: Any, other: Any) -> bool:
-    """Whether two settings are equal. A boolean never equals a number."""
+    """Returns whether two settings are equal. A boolean never equals a number."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 def text_of(content: Any) -> str:
-    """A message's content as one text. Raises Refused for anything but text."""
+    """Returns a message's content as one text. Raises Refused if the content is not text."""
     if content is None or isinstance(content, str):
         return content or ""
     parts = content if isinstance(content, list) else [content]
@@ -154,7 +153,7 @@ def text_of(content: Any) -> str:
 
 
 def openai_usage(usage: TokenCounts | None) -> Record:
-    """Token counts under OpenAI's names; zeros if the service reported none."""
+    """Returns token counts under OpenAI's names, or zeros if the service reported none."""
     counts = usage or TokenCounts(prompt_tokens=0, completion_tokens=0)
     prompt, completion = counts.prompt_tokens, counts.completion_tokens
     record = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
@@ -163,7 +162,7 @@ def openai_usage(usage: TokenCounts | None) -> Record:
 
 
 def litellm_registry(service: Service, name: str) -> Record:
-    """A LiteLLM registry that gives `openai/<name>` the prices and limits of the policy's model."""
+    """Returns a LiteLLM registry that gives `openai/<name>` the prices and limits of the policy's model."""
     facts = {"mode": "chat", "supports_function_calling": True, **listed_price(service.model)}
     rates = {key: value for key, value in facts.items() if "cost" not in key}
     price = service.meter.price
@@ -173,10 +172,8 @@ def litellm_registry(service: Service, name: str) -> Record:
 
 @contextmanager
 def open_gateway(service: Service, name: str) -> Iterator[Endpoint]:
-    """Runs a `Gateway` on the loopback interface during the block; yields its address and token.
-
-    The end of the block waits for running calls, since they are paid.
-    """
+    """Runs a `Gateway` on the loopback interface during the block, and yields its address and token. At the
+    end, the block waits for running calls, because they are paid for."""
     gateway = Gateway(service, name)
     with ThreadPoolExecutor(AT_ONCE, "gateway") as threads, in_background(_door(gateway, threads)) as url:
         yield Endpoint(f"{url}/v1", gateway.token, name, gateway.alive)
@@ -205,7 +202,7 @@ def _complete(gateway: Gateway, data: bytes) -> Record:
 
 
 def error_answer(error: Exception) -> Response:
-    """The error response in OpenAI's format."""
+    """Returns the error response in OpenAI's format."""
     status, text = next((STATUS[kind] for kind in STATUS if isinstance(error, kind)), 503), str(error)
     status = error.status if isinstance(error, Refused) else status if isinstance(error, Fault) else 500
     name = error.name if isinstance(error, NotDone) else None

@@ -1,4 +1,4 @@
-"""Hosted models through LiteLLM: metered calls within a budget, with retries and rotating keys."""
+"""Calls hosted models through LiteLLM: metered within a budget, with retries and rotating API keys."""
 
 import json
 import sys
@@ -25,12 +25,12 @@ from swelab.records import Fault, InputError, Record
 
 PAUSES = {litellm_errors.PASSING: HOSTED, litellm_errors.UNSURE: UNSURE}
 BUSY_SECONDS = 1800
-"""Seconds after which a service that is always too busy counts as lost."""
+"""Seconds after which a service that is busy all the time counts as lost."""
 MESSAGE_TOKENS, PROMPT_TOKENS, TOOLS_TOKENS = 16, 64, 1024
-"""Upper bounds of overhead tokens: per message, per prompt, per list of tools. A text has at most one token
-per byte."""
+"""Upper bounds of overhead tokens: per message, per prompt, and per list of tools. A text has at most one
+token per byte."""
 TOKEN_BYTES, SPARE_BYTES = 256, 1 << 16
-"""Upper bound of an answer's size: bytes per token, and a constant."""
+"""Upper bound of an answer's size in bytes: TOKEN_BYTES per token, plus SPARE_BYTES."""
 
 Keep = Callable[[HostedAnswer], None]
 
@@ -39,8 +39,9 @@ Keep = Callable[[HostedAnswer], None]
 class Talk:
     """The state of one conversation with a service.
 
-    offered: request fields besides messages (tools). counted: number of first messages whose tokens the
-    service has counted; tokens: that count. waited: seconds spent waiting to send, and on failed calls.
+    offered: request fields besides messages (tools). counted: number of leading messages whose tokens the
+    service has counted. tokens: number of tokens of these messages. waited: seconds spent on failed calls and
+    on waiting to send.
     """
 
     offered: Record = field(default_factory=dict)
@@ -50,28 +51,27 @@ class Talk:
     waited: float = 0.0
 
     def most(self, history: list[Record]) -> int:
-        """An upper bound of the tokens of `history`: the service's count, plus one token per byte of new
-        messages."""
+        """Returns an upper bound of the tokens of `history`: the service's count, plus one token per byte of
+        new messages."""
         tools = size_of(self.offered) + TOOLS_TOKENS if self.offered and not self.counted else 0
         fresh = history[self.counted :]
         return self.tokens + tools + sum(MESSAGE_TOKENS + sum(map(size_of, each.values())) for each in fresh)
 
     def about(self, history: list[Record]) -> int:
-        """An estimate of the tokens of `history`: the service's count, plus one token per four new bytes."""
+        """Returns an estimate of the tokens of `history`: the service's count, plus one token per four new
+        bytes."""
         return self.tokens + (self.most(history) - self.tokens) // 4
 
     def note(self, history: list[Record], answer: HostedAnswer) -> None:
-        """Notes how many tokens the service counted."""
+        """Records how many tokens the service counted."""
         if usage := answer.usage:
             self.counted, self.tokens = len(history), usage.prompt_tokens
 
 
 @dataclass
 class Service:
-    """A hosted model, shared by the threads of a process.
-
-    cache_last: how many last messages are marked for the prompt cache, besides the first.
-    """
+    """A hosted model that the threads of a process share. cache_last: number of last messages that are marked
+    for the prompt cache, in addition to the first message."""
 
     model: str
     sampling: Sampling
@@ -106,10 +106,10 @@ class Service:
             self.sent["extra_body"] = {"chat_template_kwargs": {"enable_thinking": thinking}}
 
     def answer(self, history: list[Record], talk: Talk, keep: Keep) -> HostedAnswer:
-        """Returns the next turn of a conversation. Calls `keep` with that turn before the bill is closed.
+        """Returns the next turn of a conversation. Calls `keep` with the turn before its cost is recorded.
 
-        Raises BudgetSpent, ModelLost (after all attempts), ContextLimit, InputError (the service refused, or
-        no key is left).
+        Raises BudgetSpent, ContextLimit, ModelLost (after all attempts), and InputError if the service
+        refuses or no key is usable.
         """
         began = time.monotonic()
         patiences = {kind: Patience(pauses) for kind, pauses in PAUSES.items()}
@@ -136,10 +136,8 @@ class Service:
         return answer
 
     def _call(self, history: list[Record], talk: Talk, admitted: Pass, keep: Keep) -> HostedAnswer:
-        """Sends one request, and bills it. If the service reports a rate limit, slows the key down.
-
-        Raises CallFault.
-        """
+        """Sends one request and bills it. If the service reports a rate limit, the key is slowed down. Raises
+        CallFault."""
         answer = None
         try:
             with self._admit(talk.most(history)) as bill:
@@ -169,11 +167,12 @@ class Service:
             raise
 
     def _ask(self, history: list[Record], offered: Record, key: Key) -> tuple[Record, CallTokens | None]:
-        """The reply to one request, and its token counts if the service sent any. Raises CallFault."""
+        """Returns the reply to one request, and its token counts if the service sent them. Raises
+        CallFault."""
         messages = marked(history, self.cache_last) if self.cache_last else history
         try:
             response = complete(self.model, messages, key.secret, self.api_base, self.sent | offered)
-        except Exception as error:  # LiteLLM lets other libraries' exceptions through, even bare Exception
+        except Exception as error:  # LiteLLM passes on any exception of other libraries
             raise read_fault(error, key.secret) from None
         if not getattr(response, "choices", None):
             raise CallFault(litellm_errors.UNSURE, "an answer without choices", charged=True)
@@ -188,7 +187,7 @@ class Service:
         return found | {"usage": usage.record() if usage else None}, usage
 
     def _learn(self, admitted: Pass, fault: CallFault) -> None:
-        """Slows the key down or sets it aside, by the kind of fault."""
+        """Slows the key down or stops using it, depending on the kind of fault."""
         if fault.kind == litellm_errors.KEY:
             self.keys.set_aside(admitted.key, f"was refused ({fault.words})")
         elif fault.kind == litellm_errors.QUOTA:
@@ -198,20 +197,20 @@ class Service:
 
 
 def reply_of(choice: Any) -> Record:
-    """An answer's text and finish reason, and its tool calls if there are any."""
+    """Returns an answer's text and finish reason, and its tool calls if there are any."""
     calls = plain_calls(choice.message.tool_calls)
     found = {"content": choice.message.content or "", "finish_reason": str(choice.finish_reason)}
     return found | ({"tool_calls": calls} if calls else {})
 
 
 def size_of(value: Any) -> int:
-    """Bytes of a text, or of a record as JSON."""
+    """Returns the number of bytes of a text, or of any other value as JSON."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return len(text.encode("utf-8", "replace"))
 
 
 def ended(fault: CallFault, address: str) -> Fault:
-    """The exception for a call that is not repeated."""
+    """Returns the exception for a call that is not retried."""
     if fault.kind == litellm_errors.OVERFLOWED:
         return ContextLimit(fault.text)
     if fault.kind == litellm_errors.WRONG:
@@ -225,8 +224,8 @@ def ended(fault: CallFault, address: str) -> Fault:
 
 
 def marked(history: list[Record], last: int) -> list[Record]:
-    """Marks the first message and the `last` newest messages for Anthropic's prompt cache, which caches the
-    prompt up to each mark."""
+    """Returns messages with marks for Anthropic's prompt cache on the first and the `last` newest messages.
+    Anthropic caches the prompt up to each mark."""
     chosen = {0, *range(max(0, len(history) - last), len(history))}
     mark = {"cache_control": {"type": "ephemeral"}}
     return [
@@ -240,7 +239,7 @@ def marked(history: list[Record], last: int) -> list[Record]:
 class HostedModel(TextModel):
     """One conversation with a hosted model. Turns that were paid for before a kill are replayed.
 
-    Raises BudgetSpent if the budget has refused a call before, because a new conversation would only take up
+    Raises BudgetSpent if the budget has already refused a call, because a new conversation would only occupy
     a sandbox.
     """
 
@@ -252,9 +251,10 @@ class HostedModel(TextModel):
         self.turns, self._conversation = turns(), list[Record]()
 
     def query(self, messages: list[Record], **_: object) -> Record:
-        """The next assistant message; `extra` holds its command, tokens, finish reason, cost and seconds.
+        """Returns the next assistant message. `extra` has its command, tokens, finish reason, cost and
+        seconds.
 
-        Raises FormatError (not one command), and the exceptions of `Service.answer`.
+        Raises FormatError if the answer does not contain one command, and the exceptions of `Service.answer`.
         """
         so_far = [each for each in messages if each["role"] != "exit"]
         history = [sent(each) for each in so_far]
@@ -272,12 +272,13 @@ class HostedModel(TextModel):
     def format_observation_messages(
         self, message: Record, outputs: list[Record], template_vars: Record | None = None
     ) -> list[Record]:
-        """Like the method of `TextModel`, but a replayed turn gets the observations of the first run."""
+        """Like `TextModel.format_observation_messages`, but a replayed turn gets the observations of the
+        first run."""
         fresh = super().format_observation_messages(message, outputs, template_vars)
         return self.turns.record_reply(self._conversation, fresh)
 
     def serialize(self) -> Record:
-        """Like the method of `TextModel`, plus the settings that are not sent and the number of replayed
+        """Like `TextModel.serialize`, plus the settings that are not sent and the number of replayed
         turns."""
         info: Record = super().serialize()["info"]
         info["config"] |= {"not_sent": self.service.drops} if self.service.drops else {}
@@ -285,5 +286,5 @@ class HostedModel(TextModel):
         return {"info": info | ({"resumed": resumed} if self.turns.replayed else {})}
 
     def close(self) -> None:
-        """Closes the journal of paid turns. The connection stays open, as the service owns it."""
+        """Closes the journal of paid turns. The connection stays open, because it belongs to the service."""
         self.turns.close()

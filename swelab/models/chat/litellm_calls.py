@@ -1,5 +1,5 @@
-"""LiteLLM without its output and with limits: which settings a model takes, and one request to it (LiteLLM
-1.103)."""
+"""Calls LiteLLM (version 1.103) with limits and without its output: a model's settings, and single
+requests."""
 
 import logging
 import os
@@ -15,7 +15,7 @@ from swelab.records import InputError, Record, shorten
 
 @cache
 def quiet_litellm() -> Any:
-    """Imports the module litellm at the first use, without its notices and price downloads."""
+    """Imports litellm when first used, without its notices and price downloads."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
 
@@ -29,10 +29,10 @@ def quiet_litellm() -> Any:
 
 
 def _lend_client(litellm: Any) -> None:
-    """Makes LiteLLM reach every service through our client, which limits answers and keeps error texts.
+    """Makes LiteLLM use our HTTP client for every service. The client limits responses and keeps error texts.
 
-    LiteLLM reaches some services through OpenAI's library, which takes `client_session`, and others through
-    clients that it makes itself.
+    LiteLLM reaches some services through OpenAI's library, which accepts `client_session`, and other services
+    through clients that LiteLLM makes itself.
     """
     from litellm.llms.custom_httpx.http_handler import HTTPHandler
 
@@ -41,12 +41,13 @@ def _lend_client(litellm: Any) -> None:
         return openai_calls.client()
 
     litellm.client_session = openai_calls.client()
-    setattr(HTTPHandler, "create_client", create_client)  # noqa: B010  it is another program's method
+    setattr(HTTPHandler, "create_client", create_client)  # noqa: B010  a method of another program
 
 
 @cache
 def provider(model: str) -> tuple[str, str]:
-    """Splits a model name such as openai/gpt-4o into (service, the model's name there). Raises InputError."""
+    """Splits a model name such as openai/gpt-4o into (service, the service's name for the model). Raises
+    InputError."""
     if openai_calls.is_plain(model):
         return "openai", model.partition("/")[2]
     litellm = quiet_litellm()
@@ -59,7 +60,8 @@ def provider(model: str) -> tuple[str, str]:
 
 
 def listed_price(model: str) -> Record:
-    """A model's entry in LiteLLM's table of prices, for the service in its name; {} if there is no entry."""
+    """Returns a model's entry in LiteLLM's price table, for the service in the name, or {} if there is no
+    entry."""
     if openai_calls.is_plain(model):
         return {}
     litellm = quiet_litellm()
@@ -71,7 +73,7 @@ def listed_price(model: str) -> Record:
 
 
 def dropped(model: str, sampling: Record) -> dict[str, str]:
-    """The sampling settings that a model does not take: name -> reason."""
+    """Returns the reasons why the model does not accept some sampling settings, keyed by setting."""
     if openai_calls.is_plain(model):
         return {}
     litellm = quiet_litellm()
@@ -92,7 +94,8 @@ def dropped(model: str, sampling: Record) -> dict[str, str]:
 def complete(
     model: str, messages: list[Record], secret: str | None, base: str | None, sampling: Record
 ) -> Any:
-    """One request, sent once. Raises exceptions of LiteLLM or httpx: see `litellm_errors.read_fault`."""
+    """Sends one request, without retries. Raises exceptions of LiteLLM or httpx; see
+    `litellm_errors.read_fault`."""
     if secret and base and openai_calls.can_send(model, messages, secret, base):
         return openai_calls.complete(model, messages, secret, base, sampling)
     litellm = quiet_litellm()

@@ -1,7 +1,7 @@
-"""Classifies failed calls through LiteLLM by the HTTP response, which its exceptions wrap.
+"""Classifies failed LiteLLM calls by the HTTP response that the exception wraps.
 
-LiteLLM 1.103 classifies some faults by words in their text, loses headers, and gives a malformed response the
-status of a failed service. The HTTP response is in the exception's chain of causes.
+LiteLLM 1.103 classifies some faults by words in their text. It loses headers, and gives a malformed response
+the status of a failed service. But the HTTP response is in the exception's chain of causes.
 """
 
 import json
@@ -26,20 +26,23 @@ NO_QUOTA = re.compile(
 FILTER = re.compile(r"content[_ ](filter|management|polic)|safety system|usage polic", re.I)
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 GATEWAYS = (408, 502, 504, 520, 522, 524)
-"""Statuses of proxies between us and the service; the service may still have charged for the call."""
+"""HTTP statuses of proxies between us and the service. The service may still have charged for the call."""
 NO_KEY = re.compile(r"missing (credentials|\w+ api key)", re.I)
 SHOWN_BYTES = 1 << 16
 ANSWERS = ("output", "outputs", "response", "result", "results", "data", "text", "generations", "embeddings")
-"""Fields that hold the answer in formats of other services."""
+"""Fields that contain the answer in the formats of other services."""
 WORDS = ("message", "msg", "detail", "error_msg", "error_message", "errorMessage")
 CODES = ("code", "statusCode", "status_code", "error_code", "errorCode")
-"""WORDS, CODES: fields for an error's text and code, if they are fields of the answer itself."""
+"""WORDS, CODES: fields for an error's text and code, if they are top-level fields of the response."""
 
 
 @dataclass(eq=False)
 class CallFault(Exception):
-    """A call that gave no answer. kind: one of the words above. charged: whether it may have been paid for.
-    wait: seconds that the service asks for. status: the status of its HTTP answer; None without one."""
+    """A call without an answer.
+
+    kind: one of the kinds of fault above. charged: whether the call may have cost money. wait: seconds that
+    the service asks to wait. status: HTTP status of the response, or None without a response.
+    """
 
     kind: str
     text: str
@@ -49,12 +52,12 @@ class CallFault(Exception):
 
     @property
     def words(self) -> str:
-        """The service's message, with the status."""
+        """The service's message, followed by the HTTP status."""
         return f"{self.text} (HTTP {self.status})" if self.status else self.text
 
 
 def read_fault(error: BaseException, secret: str | None) -> CallFault:
-    """The fault behind a call's exception. The key is removed from its text."""
+    """Returns the fault behind a call's exception. The API key is removed from the text."""
     response = _response(error)
     if response is not None:
         kind, wait, text = _judge(response[0], response[2]), retry_after(response[1]), _message(response[2])
@@ -73,14 +76,14 @@ def read_fault(error: BaseException, secret: str | None) -> CallFault:
 
 
 def _before(error: BaseException) -> str:
-    """The kind of fault that LiteLLM, or a library below it, raised before sending; '' if there is none."""
+    """Returns the kind of fault if LiteLLM, or a library below it, raised before sending, otherwise ''."""
     if any(NO_KEY.search(str(each)) for each in _chain(error)):
         return KEY
     return WRONG if any(type(each).__name__ == "UnsupportedParamsError" for each in _chain(error)) else ""
 
 
 def _judge(status: int, body: str) -> str:
-    """The kind of fault that a response's status indicates."""
+    """Returns the kind of fault that a response's status and body indicate."""
     if status == 402 or (status in (400, 403, 429) and NO_QUOTA.search(body)):
         return QUOTA
     if status in (401, 403):
@@ -107,7 +110,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _response(error: BaseException) -> tuple[int, Mapping[str, str], str] | None:
-    """Status, headers and body of the response behind an exception, if that response reports a fault."""
+    """Returns status, headers and body of the error response behind an exception, or None without such a
+    response."""
     for each in _chain(error):
         if isinstance(each, httpx.HTTPStatusError):
             response = each.response
@@ -132,7 +136,7 @@ def _body(response: httpx.Response) -> str:
 
 
 def _message(body: str) -> str:
-    """The message in an error's body if it has the usual form; otherwise the whole body."""
+    """Returns the message in an error's body, or the whole body if it has an unusual form."""
     try:
         told = json.loads(body)
     except ValueError:
@@ -143,7 +147,7 @@ def _message(body: str) -> str:
 
 
 def error_inside(body: Any) -> Record | None:
-    """The error that an answer of status 200 holds; None if it holds none."""
+    """Returns the error in the body of a response with status 200, or None if there is none."""
     if not isinstance(body, dict) or any(body.get(name) for name in ("choices", "content", "candidates")):
         return None
     other = body.get("base_resp")
@@ -153,10 +157,10 @@ def error_inside(body: Any) -> Record | None:
 
 
 def _error_beside(body: Record) -> Record | None:
-    """An error whose parts are fields of the answer itself.
+    """Returns an error whose parts are top-level fields of the response.
 
-    Such are `{"object": "error", "message"}`, `{"detail"}`, `{"success": false, "errors"}`, `{"error_code",
-    "error_msg"}`, `{"code", "msg"}`.
+    Examples are `{"object": "error", "message"}`, `{"detail"}`, `{"success": false, "errors"}`,
+    `{"error_code", "error_msg"}` and `{"code", "msg"}`.
     """
     if any(body.get(name) for name in ANSWERS) or isinstance(body.get("message"), dict):
         return None

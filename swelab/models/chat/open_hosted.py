@@ -1,4 +1,4 @@
-"""Opens the service that the rollouts of a hosted policy share, from its recipe."""
+"""Opens the service that all rollouts of a hosted policy share, as the policy's recipe says."""
 
 import sys
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ from swelab.models.chat.litellm_calls import listed_price
 def open_service(
     policy: HostedPolicy, name: str, scaffold: MiniLoop | SweAgentScaffold, entries: Path
 ) -> Iterator[Service]:
-    """Opens the service of a hosted policy, whose ledger is the file `entries`.
+    """Opens the service of a hosted policy. entries: path of the policy's ledger.
 
-    Prints the cost of the run so far at the end. Raises InputError (keys, model, a limit without a price),
-    BudgetSpent.
+    Prints the cost of the run so far at the end. Raises BudgetSpent, and InputError for unusable keys, an
+    unknown model, or a limit without a known price.
     """
     rates = policy.rates.plain() if policy.rates else {}
     keys = KeyRing(read_keys(key_variables(policy)), rates, service=service_of(policy))

@@ -1,6 +1,6 @@
 """Requests chat completions from OpenAI-compatible services without LiteLLM.
 
-Loading LiteLLM takes 3.5 CPU seconds, and each call through it several milliseconds. This module sends the
+Loading LiteLLM takes 3.5 CPU seconds, and each LiteLLM call several milliseconds. This module sends the
 requests that LiteLLM would forward unchanged. It raises httpx's exceptions, which `litellm_errors` reads.
 """
 
@@ -24,17 +24,17 @@ from swelab.records import Record, shorten
 
 PRICES = "model_prices_and_context_window_backup.json"
 SPECIAL = re.compile(r"ft:|responses/|chatgpt|codex|gpt-|o\d|.*gpt-5", re.I | re.S)
-"""Names of OpenAI's own models, whose settings LiteLLM adapts."""
+"""Matches names of OpenAI's own models, whose settings LiteLLM adapts."""
 THOUGHTS = re.compile(r"<(think|thinking|budget:thinking)>.*?</(think|thinking|budget:thinking)>", re.S)
-"""Matches thoughts at the start of an answer. `completion` removes them from the text, as LiteLLM does."""
+"""Matches thoughts at the start of an answer. `completion` removes the thoughts, as LiteLLM does."""
 FINISHES = {name: name for name in ("length", "tool_calls", "function_call", "content_filter")} | {
     **dict.fromkeys(("max_tokens", "model_length", "model_context_window_exceeded"), "length")
 }
-"""Finish reasons besides `stop`; any other reason becomes `stop`."""
+"""Maps finish reasons of services to usual ones. Any other reason becomes `stop`."""
 
 
 class ErrorInside(Exception):
-    """An error in the body of a response of status 200. `litellm_errors` treats it as an error response."""
+    """An error in the body of a response with status 200. `litellm_errors` treats it as an error response."""
 
     def __init__(self, error: Record):
         super().__init__(json.dumps({"error": error}))
@@ -43,7 +43,7 @@ class ErrorInside(Exception):
 
 
 def _status(error: Record) -> int:
-    """The HTTP status that fits an error: its code, or the status that its message implies; otherwise 502."""
+    """Returns the HTTP status that fits an error: its code, the status that its message implies, or 502."""
     code = str(error.get("code") or error.get("status") or "")
     if code.isdigit() and 400 <= int(code) < 600:
         return int(code)
@@ -62,7 +62,8 @@ _KINDS = [
 
 @cache
 def client() -> httpx.Client:
-    """The HTTP client of all hosted models, created at the first call with the proxies set at that time."""
+    """Returns the HTTP client of all hosted models. It is created at the first call, with the proxies set at
+    that time."""
     found = bounded_http.bounded_client()
     hooks = found.event_hooks
     found.event_hooks = {**hooks, "response": [*hooks["response"], show_refusal]}
@@ -70,9 +71,8 @@ def client() -> httpx.Client:
 
 
 def show_refusal(response: httpx.Response) -> None:
-    """If a response of status 200 contains only an error, replaces the status by the status that fits the
-    error. Otherwise client libraries would lose the service's message.
-    """
+    """Corrects the status of a response with status 200 that contains only an error. Otherwise client
+    libraries would lose the service's message."""
     if response.status_code == 200 and "json" in response.headers.get("content-type", ""):
         response.read()
         try:
@@ -85,31 +85,33 @@ def show_refusal(response: httpx.Response) -> None:
 
 @cache
 def is_plain(model: str) -> bool:
-    """Whether a model is `openai/NAME` and LiteLLM has neither a price nor special rules for NAME."""
+    """Returns whether a model is `openai/NAME`, and LiteLLM has neither a price nor special rules for
+    NAME."""
     service, _, name = model.partition("/")
     return service == "openai" and bool(name) and not SPECIAL.match(name) and not {model, name} & _listed()
 
 
 @cache
 def _listed() -> frozenset[str]:
-    """The names in LiteLLM's packed table of prices."""
+    """Returns the names in LiteLLM's packaged price table."""
     found = find_spec("litellm")
     assert found and found.origin
     return frozenset(json.loads(Path(found.origin).with_name(PRICES).read_text(encoding="utf-8")))
 
 
 def can_send(model: str, messages: Sequence[Record], secret: str | None, base: str | None) -> bool:
-    """Whether `complete` can send this request: it needs a key, a URL without a query, and only texts."""
+    """Returns whether `complete` can send a request. The request needs a key, a URL without a query, and only
+    texts."""
     if not (base and secret and "?" not in base and is_plain(model)):
         return False
     return not any(isinstance(message.get("content"), list) for message in messages)
 
 
 def complete(model: str, messages: Sequence[Record], secret: str, base: str, sampling: Record) -> Any:
-    """Sends one request once; the result has the attributes of LiteLLM's responses.
+    """Sends one request, without retries. The result has the attributes of LiteLLM's responses.
 
-    Fields of `sampling`'s `extra_body` become fields of the request, as in OpenAI's client.
-    Raises httpx.HTTPError (HTTPStatusError for an error response), ValueError (malformed response).
+    The fields of `sampling["extra_body"]` become fields of the request, as in OpenAI's client. Raises
+    httpx.HTTPError (HTTPStatusError for an error response), and ValueError for a malformed response.
     """
     further = sampling.get("extra_body") or {}
     asked = {name: value for name, value in sampling.items() if name != "extra_body"}
@@ -126,7 +128,7 @@ def complete(model: str, messages: Sequence[Record], secret: str, base: str, sam
 
 
 def completion(text: str) -> SimpleNamespace:
-    """The choices and token counts in the text of a response. Raises ValueError, ErrorInside."""
+    """Returns the choices and token counts in the text of a response. Raises ValueError, ErrorInside."""
     if error := error_inside(_decoded(text)):
         raise ErrorInside(error)
     told = json.loads(text, object_hook=lambda fields: SimpleNamespace(**fields))
@@ -138,7 +140,7 @@ def completion(text: str) -> SimpleNamespace:
 
 
 def _decoded(text: str) -> Any:
-    """The JSON of a response. Raises ValueError with a clearer message than the parser gives."""
+    """Parses the JSON of a response. Raises ValueError with a clearer message than the parser gives."""
     try:
         return json.loads(text)
     except ValueError:

@@ -1,8 +1,8 @@
-"""The scripted policy: no model, but a script that knows the gold patch.
+"""A scripted policy: instead of a model, a script that knows the gold patch.
 
-The script acts like a person in a hurry: looks at the function that the issue names, edits the line, runs the
-failing test, submits. On a seeded share of the tasks it fails on purpose (a wrong edit, or giving up), so
-that rejection sampling has something to reject. It replaces a hosted expert.
+The script acts like a person in a hurry. It looks at the function that the issue names, edits the line, runs
+the failing test, and submits. On a seeded share of the tasks it fails on purpose, by a wrong edit or by
+giving up. So rejection sampling has something to reject. The script replaces a hosted expert.
 """
 
 import re
@@ -22,7 +22,8 @@ from swelab.records.task_records import Task
 
 TEST = "python -m pytest -qq"
 QUIET = " --tb=no -p no:cacheprovider"
-"""Flags for repositories that do not set them, so that observations hold no timings and no files are left."""
+"""pytest options that keep timings out of observations and leave no files, for repositories that do not set
+them."""
 WRONG = {
     "+": "-",
     "-": "+",
@@ -41,8 +42,8 @@ _TOKEN = re.compile(r"(?<= )(\+|-|\*|/|<|>|==|!=|and|or)(?= )")
 
 @dataclass(frozen=True)
 class Edit:
-    """A fix of the file with the bug. number: 1-based first line. before, after: the present lines, and the
-    fixed lines."""
+    """A fix of the file with the bug. number: 1-based first line. before: the current lines. after: the fixed
+    lines."""
 
     path: str
     number: int
@@ -51,11 +52,11 @@ class Edit:
 
 
 def gold_edit(task: Task, replacing: bool = False) -> Edit:
-    """The smallest block of lines that repairs the first place in the task's patch.
+    """Returns the smallest block of lines that repairs the first hunk of the task's patch.
 
-    If the row's patch is the bug (SWE-smith), the block undoes it; if it is the fix (SWE-bench), the block
-    makes it. `replacing`: a repair that only adds lines includes a line next to them, so that it replaces
-    that line. Raises InputError (no hunk).
+    If the task's patch is the bug (SWE-smith), the block reverts it. If the patch is the fix (SWE-bench), the
+    block applies it. replacing: if the repair only adds lines, the block includes and replaces an adjacent
+    line. Raises InputError if the patch has no hunk.
     """
     hunks = [(file.path, hunk) for file in PatchSet(task.patch) for hunk in file]
     if not hunks:
@@ -83,7 +84,7 @@ def gold_edit(task: Task, replacing: bool = False) -> Edit:
 
 
 def gold_command(task: Task) -> str:
-    """One shell command that repairs the task: an edit if the patch has one hunk, otherwise the whole
+    """Returns one shell command that repairs the task: an edit if the patch has one hunk, otherwise the whole
     patch."""
     patch = task.patch
     files = PatchSet(patch)
@@ -96,7 +97,8 @@ def gold_command(task: Task) -> str:
 
 
 def edit_command(edit: Edit) -> str:
-    """One shell command that makes the edit: a sed substitution for one line, otherwise a replaced block."""
+    """Returns one shell command that makes the edit: a sed substitution for one line, otherwise a replaced
+    block."""
     if len(edit.before) == len(edit.after) == 1:
         expression = substitution(edit.before[0], edit.after[0])
         if expression:
@@ -115,7 +117,7 @@ def edit_command(edit: Edit) -> str:
 
 
 def wrong_command(edit: Edit) -> str:
-    """A command for a wrong edit: it changes another operator of the line, or adds a comment."""
+    """Returns a command for a wrong edit, which changes another operator of the line or adds a comment."""
     line = edit.before[0] if edit.before else ""
     for changed in _changed(edit):
         expression = substitution(line, changed)
@@ -125,13 +127,14 @@ def wrong_command(edit: Edit) -> str:
 
 
 def wrong_lines(edit: Edit) -> list[str]:
-    """The lines of a wrong edit: another operator of the first line changed, or a comment added."""
+    """Returns the lines of a wrong edit: the first line with another operator changed, or with a comment
+    added."""
     line, *others = edit.before or [""]
     return [next(_changed(edit), f"{line}  # checked"), *others]
 
 
 def _changed(edit: Edit) -> Iterator[str]:
-    """Yields versions of an edit's first line with one operator changed, except the right version."""
+    """Yields versions of an edit's first line with one operator changed, except the correct version."""
     line = edit.before[0] if edit.before else ""
     for match in _TOKEN.finditer(line):
         changed = line[: match.start()] + WRONG[match[0]] + line[match.end() :]
@@ -140,13 +143,13 @@ def _changed(edit: Edit) -> Iterator[str]:
 
 
 def quote(text: str) -> str:
-    """`text` in single quotes for a shell."""
+    """Quotes `text` for a shell, with single quotes."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
 def read_repairs(policy: Policy) -> dict[str, str]:
-    """The repairs in the file that a policy's recipe names, by instance id; {} without a file. Raises
-    InputError."""
+    """Returns the repairs in the file that a policy's recipe names, keyed by instance id. Returns {} without
+    a file. Raises InputError."""
     if policy.kind != "scripted" or not policy.repairs:
         return {}
     rows = read_records([Path(policy.repairs).expanduser()], Prediction)
@@ -154,24 +157,22 @@ def read_repairs(policy: Policy) -> dict[str, str]:
 
 
 def with_repair(task: Task, repairs: Mapping[str, str]) -> Task:
-    """A task without a repair gets the known repair as its patch; any other task is unchanged."""
+    """Returns the task, with the known repair as its patch if the task has no repair of its own."""
     if task.answers != "none" or not repairs.get(task.instance_id):
         return task
     return task | {"patch": repairs[task.instance_id], "version": "repaired"}  # not `is_bug`
 
 
 def failures(policy: ScriptedPolicy, task: Task) -> tuple[bool, bool]:
-    """(whether the script gives up, whether it edits wrongly), drawn by the policy's seed."""
+    """Returns (whether the script gives up, whether it edits wrongly), drawn with the policy's seed."""
     draw = int(digest([policy.seed, task.instance_id])[:12], 16) / 16**12
     gives_up = draw < policy.give_up
     return gives_up, not gives_up and draw < policy.give_up + policy.wrong_edit
 
 
 class ScriptedModel(TextModel):
-    """The script for one task, behind mini-swe-agent's Model protocol.
-
-    Its messages hold no times: the same script on the same task gives the same bytes.
-    """
+    """The script for one task, with mini-swe-agent's Model protocol. Its messages contain no times, so the
+    same script on the same task gives the same bytes."""
 
     timed = False
 
@@ -181,7 +182,7 @@ class ScriptedModel(TextModel):
         self.gives_up, self.errs = failures(policy, task)
 
     def query(self, messages: list[Record], **_: object) -> Record:
-        """The script's next turn, as an assistant message."""
+        """Returns the script's next turn, as an assistant message."""
         turn = sum(message["role"] == "assistant" for message in messages)
         command = self._command(turn, messages[-1]["content"])
         return self.reply(f"```bash\n{command}\n```")
@@ -189,7 +190,7 @@ class ScriptedModel(TextModel):
     def _command(self, turn: int, output: str) -> str:
         submit = f"echo {self.scaffold.submit_marker}"
         if not self.task.patch:
-            return submit  # nobody knows a repair
+            return submit  # no repair is known
         edit = gold_edit(self.task)
         if turn == 0:
             return self._look(edit)
@@ -203,7 +204,8 @@ class ScriptedModel(TextModel):
         return submit
 
     def _look(self, edit: Edit) -> str:
-        """Shows the function down to the bug; if the task names no function, the lines around the bug."""
+        """Returns the command that shows the function down to the bug, or the lines around the bug if the
+        task names no function."""
         hint = self.task.hint or {}
         if "function" not in self.task:
             return f"sed -n '{max(1, edit.number - 5)},{edit.number + len(edit.before) + 5}p' {edit.path}"
@@ -213,7 +215,8 @@ class ScriptedModel(TextModel):
         return f"grep -n -A{below} 'def {name}' {edit.path}"
 
     def _test(self) -> str:
-        """Runs the file of the first failing test, with the settings of the task's own test command."""
+        """Returns the command that runs the first failing test's file, with the settings of the task's own
+        test command."""
         settings = _SETTINGS.findall(self.task.test_cmd)[0]
         quiet = "" if self.task.source == "drill" else QUIET
         return f"{settings}{TEST}{quiet} {self.task.FAIL_TO_PASS[0].partition('::')[0]}"

@@ -1,10 +1,10 @@
-"""The scripted policy with the tools of the debugger agent: a script that knows the gold patch.
+"""A scripted policy with the debugger agent's tools: a script that knows the gold patch.
 
-It stops in pdb at the start of the failing test, prints the tested value, finds the function that the issue
-names, views it, rewrites the line and runs the tests. If only a test shows the right number, pdb computes it.
-Without the tool pdb the script reads the test instead. Before each call it repeats the issue's request and
-pdb's number, because small models copy from the text right before. On a seeded share of tasks it fails on
-purpose.
+The script stops in pdb at the start of the failing test and prints the tested value. Then it finds and views
+the function that the issue names, rewrites the line, and runs the tests. If only a test shows the right
+number, pdb computes the number. Without the tool pdb, the script reads the test instead. Before each call, it
+repeats the issue's request and pdb's number, because small models copy from the text right before. On a
+seeded share of the tasks, it fails on purpose.
 """
 
 import re
@@ -19,29 +19,29 @@ from swelab.records import InputError, Record, shorten
 from swelab.records.task_records import Task
 
 Call = tuple[str, Record]
-"""A tool and its arguments."""
+"""The name of a tool, and the arguments of the call."""
 _CASE = re.compile(r"assert (\w+\(.*\)) == (.+)$", re.MULTILINE)
 _ADDED = re.compile(r"(?<=[+\-*] )\d+$")
 _ONE_NUMBER = re.compile(r"\w+\((\d+)\)$")
 LONGEST_THOUGHT = 300
-"""Maximum characters of the issue's line that the script repeats."""
+"""Maximum number of characters of the issue's line that the script repeats."""
 
 
 def asked_line(issue: str, name: str, number: str = "") -> str:
-    """The issue's first line with the function's name (otherwise its first line), followed by the number to
-    add."""
+    """Returns the issue's first line with the function's name, or else its first line. Appends `number`, the
+    number to add, if it is given."""
     lines = issue.strip().splitlines() or [""]
     found = next((line for line in lines if name and re.search(rf"\b{re.escape(name)}\b", line)), lines[0])
     return shorten(found, LONGEST_THOUGHT) + (f" It is {number}." if number else "")
 
 
 class ScriptedDebugger(TextModel):
-    """The script for one task, behind mini-swe-agent's Model protocol. Messages hold no times."""
+    """The script for one task, with mini-swe-agent's Model protocol. Its messages contain no times."""
 
     timed = False
 
     def __init__(self, task: Task, policy: ScriptedPolicy, scaffold: MiniLoop):
-        """Raises InputError: the scaffold lacks a tool of the script."""
+        """Checks the tools. Raises InputError if the scaffold lacks a tool that the script uses."""
         super().__init__(scaffold, name="scripted policy")
         settings = scaffold.debugger or DebuggerSettings()
         missing = {"view", "rewrite", "eval", "grep"} - {*settings.tools}
@@ -52,7 +52,7 @@ class ScriptedDebugger(TextModel):
         self.gives_up, self.errs = failures(policy, task)
 
     def query(self, messages: list[Record], **_: object) -> Record:
-        """The script's next turn, as an assistant message that calls one tool."""
+        """Returns the script's next turn, as an assistant message that calls one tool."""
         turn = sum(message["role"] == "assistant" for message in messages)
         said = [str(message["content"]) for message in messages]
         name, arguments = self._call(turn, said)
@@ -61,7 +61,7 @@ class ScriptedDebugger(TextModel):
         return self.reply(*self.form.written(thought, name, arguments, turn))
 
     def _number(self, turn: int, outputs: list[str]) -> str:
-        """Returns the number that pdb printed in the second turn, if the bug is an unknown number; otherwise
+        """Returns the number that pdb printed in the second turn if the bug is an unknown number, otherwise
         ""."""
         if not self.debugs or self.task.op != "offset_change" or turn < 2:
             return ""
@@ -77,7 +77,7 @@ class ScriptedDebugger(TextModel):
         return steps[turn] if turn < len(steps) else self._end()
 
     def _defined(self) -> Call:
-        """Returns the call that prints the function's line. The view after it starts at that line."""
+        """Returns the call that prints the function's first line, at which the following view starts."""
         return ("grep", {"pattern": f"def {self._name()}"}) if self._name() else ("eval", {})
 
     def _view(self, edit: Edit) -> Call:
@@ -86,7 +86,7 @@ class ScriptedDebugger(TextModel):
         return "view", {"path": edit.path, "start": start, "end": last}
 
     def _looks(self, test: str, output: str, edit: Edit) -> list[Call]:
-        """Returns the calls by which the script examines the test before it looks at the function."""
+        """Returns the calls that examine the test, before the script looks at the function."""
         file, _, name = test.partition("::")
         if not self.debugs:
             return [("grep", {"pattern": f"assert {self._name()}".rstrip(), "path": file})]
@@ -94,8 +94,8 @@ class ScriptedDebugger(TextModel):
         return [begun, ("pdb", {"command": self._printed(output, edit)})]
 
     def _printed(self, output: str, edit: Edit) -> str:
-        """Returns pdb's command that prints the number to add, or otherwise the function's value in the first
-        case."""
+        """Returns the pdb command that prints the number to add, or otherwise the function's value in the
+        first test case."""
         case = _CASE.search(output)
         if case is None:
             return "l ."

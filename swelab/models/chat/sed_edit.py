@@ -8,11 +8,11 @@ _NEW_SPECIAL = re.compile(r"[\\/&]")
 
 
 def substitution(before: str, after: str) -> str | None:
-    """`s/OLD/NEW/` (basic regular expression, first match) that turns the line `before` into `after`.
+    """Returns a sed expression `s/OLD/NEW/` that turns the line `before` into `after`.
 
-    OLD is the run of tokens that differ, widened by whole tokens until it is not blank and its first
-    occurrence in the line is at the right place. None if the lines are equal, `before` is blank, or a text is
-    not one line.
+    The expression is a basic regular expression and replaces the first match. OLD consists of the tokens that
+    differ. It is widened by whole tokens until it is not blank and its first occurrence in the line is the
+    right one. Returns None if the lines are equal, `before` is blank, or a text is not one line.
     """
     if before == after or "\n" in before + after or "\0" in before + after:
         return None
@@ -30,7 +30,7 @@ def substitution(before: str, after: str) -> str | None:
 
 
 def _differing(before: list[str], after: list[str]) -> tuple[int, int, int]:
-    """(start, end in before, end in after) of the shortest run of tokens that differs."""
+    """Returns (start, end in before, end in after) of the shortest run of tokens that differs."""
     shorter = min(len(before), len(after))
     start = 0
     while start < shorter and before[start] == after[start]:

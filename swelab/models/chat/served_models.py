@@ -1,8 +1,8 @@
-"""Models that we or a site serve, behind mini-swe-agent's Model protocol (mini-swe-agent 2.4).
+"""Models on our own or a site's servers, with mini-swe-agent's Model protocol (mini-swe-agent 2.4).
 
-`ChatModel` speaks to an OpenAI-compatible endpoint. A request with a temporary fault is repeated, and then
-raises ModelLost; an overflow raises ContextLimit, a refusal InputError. `hosted` has the models that cost
-money.
+`ChatModel` uses an OpenAI-compatible endpoint. A request with a temporary fault is retried, and at last
+raises ModelLost. An overflow of the context raises ContextLimit, and a refusal raises InputError. Models that
+cost money are in `hosted`.
 """
 
 import json
@@ -37,10 +37,8 @@ Given = TypeVar("Given")
 
 
 def broke_off(reason: Any) -> bool:
-    """Whether an answer's finish reason means that the service gave up in the middle.
-
-    Services use words of their own for that (`error`, `network_error`, `aborted`).
-    """
+    """Returns whether an answer's finish reason means that the service gave up before the end. Services use
+    different words for this (`error`, `network_error`, `aborted`)."""
     return bool(_GIVEN_UP.search(str(reason)))
 
 
@@ -54,17 +52,15 @@ class Answer(NamedTuple):
 
 
 class ChatModel(TextModel):
-    """A model behind an OpenAI-compatible endpoint.
-
-    `sampling` holds temperature, top_p, max_tokens, seed and, if wanted, stop and thinking.
-    """
+    """A model behind an OpenAI-compatible endpoint. sampling: temperature, top_p, max_tokens, seed, and
+    optionally stop and thinking."""
 
     def __init__(self, endpoint: Endpoint, scaffold: MiniLoop, sampling: Record):
         super().__init__(scaffold, endpoint.model, sampling)
         self.endpoint = endpoint
 
     def ask(self, messages: list[Record]) -> Answer:
-        """One request. Raises openai.OpenAIError."""
+        """Sends one request. Raises openai.OpenAIError."""
         chat: Any = client(self.endpoint.url, self.endpoint.api_key).chat.completions
         asked = {name: value for name, value in self.sampling.items() if name != "thinking"}
         if "thinking" in self.sampling:
@@ -73,9 +69,11 @@ class ChatModel(TextModel):
         return read(chat.create(model=self.name, messages=messages, **asked, **self.offered))
 
     def query(self, messages: list[Record], **_: object) -> Record:
-        """The next assistant message; `extra` holds its command, tokens, finish reason, cost and seconds.
+        """Returns the next assistant message. `extra` has its command, tokens, finish reason, cost and
+        seconds.
 
-        Raises FormatError (not one command), ContextLimit, ModelLost, ServingError, InputError.
+        Raises FormatError if the answer does not contain one command, and ContextLimit, ModelLost,
+        ServingError, InputError.
         """
         history = [sent(message) for message in messages if message["role"] != "exit"]
         began = time.monotonic()
@@ -87,7 +85,7 @@ class ChatModel(TextModel):
 
 @cache
 def client(url: str, api_key: str) -> "openai.OpenAI":
-    """The client for the service at `url`, shared by all models that use it."""
+    """Returns the client for the service at `url`. All models at that URL share the client."""
     import openai
 
     base = url.rstrip("/")
@@ -96,7 +94,7 @@ def client(url: str, api_key: str) -> "openai.OpenAI":
 
 
 def read(response: Any) -> Answer:
-    """The first choice of a chat completion. Raises ModelLost if there is none."""
+    """Returns the first choice of a chat completion. Raises ModelLost if there is none."""
     if not getattr(response, "choices", None):
         raise ModelLost(f"an answer without choices: {shorten(str(response))}")
     try:
@@ -117,10 +115,10 @@ def read(response: Any) -> Answer:
 
 
 def persist(ask: Callable[[], Given], alive: Callable[[], bool], address: str) -> Given:
-    """Calls `ask` until the call succeeds, as long as faults are temporary and the server is `alive`.
+    """Calls `ask` until a call succeeds, as long as faults are temporary and the server is `alive`.
 
-    Raises ServingError (our server has ended), ModelLost (all attempts failed), ContextLimit, InputError (a
-    refusal: the key, the model's name, the settings).
+    Raises ServingError if our server has ended, and ModelLost if all attempts failed. Raises InputError if
+    the service refuses the key, the model's name or the settings. Raises ContextLimit.
     """
     import openai
 
@@ -145,7 +143,7 @@ def persist(ask: Callable[[], Given], alive: Callable[[], bool], address: str) -
 
 
 def _wish(error: Exception) -> float:
-    """The seconds that the service requests before another attempt; 0 without a request."""
+    """Returns the seconds that the service asks to wait before a retry, or 0 if it does not ask."""
     response = getattr(error, "response", None)
     return (retry_after(response.headers) or 0.0) if response is not None else 0.0
 
@@ -157,8 +155,8 @@ def _reason(error: Exception) -> str:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same request may succeed later: no connection, a time-out, 408, 409, 429, 5xx, or a
-    response that is not JSON."""
+    """Returns whether the same request may succeed later. This holds without a connection, and for a timeout,
+    408, 409, 429, 5xx, or a response that is not JSON."""
     import openai
 
     if isinstance(error, openai.APIConnectionError | json.JSONDecodeError):

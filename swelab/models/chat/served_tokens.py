@@ -11,16 +11,14 @@ from swelab.records import Record
 
 
 class ServedTokens:
-    """Our servers behind their gate, as a `TokenEngine` of `swelab.rl.token_model`."""
+    """Our model servers behind their gate, as a `TokenEngine` of `swelab.rl.token_model`."""
 
     def __init__(self, endpoint: Endpoint):
         self._endpoint, self._engine = endpoint, open_engine(endpoint.engine)
 
     def generate(self, prompt: Sequence[int], sampling: Record) -> TokenTurn:
-        """Samples one turn, and repeats requests with temporary faults.
-
-        Raises ServingError (our server has ended), ModelLost, ContextLimit, InputError.
-        """
+        """Samples one turn. Retries requests with temporary faults. Raises ServingError if our server has
+        ended, and ModelLost, ContextLimit, InputError."""
         path, body = self._engine.token_request(prompt, sampling)
         address = self._endpoint.url.removesuffix("/v1") + path
         service: Any = client(self._endpoint.url, self._endpoint.api_key)

@@ -1,6 +1,5 @@
-"""The part that all models share: turns an answer into a message with actions, in the form that the agent
-requires.
-"""
+"""The base of all models: converts an answer to a message with actions, in the form that the agent
+requires."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,14 +13,15 @@ from swelab.records import Record
 
 
 class Settings(BaseModel):
-    """mini-swe-agent requires a `config`. Ours is empty, because the scaffold's recipe has the settings."""
+    """The `config` that mini-swe-agent requires. It is empty, because the scaffold's recipe has the
+    settings."""
 
 
 class TextModel:
     """The part of mini-swe-agent's Model protocol that is the same for all models.
 
-    Messages have no time stamps; if `timed`, they have the duration of a command. `sampling` has the sampling
-    parameters of each request; it is empty for a model that samples nothing.
+    Messages have no time stamps. If `timed`, they have the duration of each command. sampling: sampling
+    parameters of each request, empty for a model that samples nothing.
     """
 
     timed = True
@@ -34,15 +34,16 @@ class TextModel:
 
     @property
     def offered(self) -> Record:
-        """The fields of a request besides messages and sampling: the tools, if turns are tool calls."""
+        """The tools, as fields of a request besides messages and sampling. Empty if turns are not tool
+        calls."""
         return self.form.offered
 
     def reply(self, content: str, tool_calls: Sequence[Record] = (), **extra: Any) -> Record:
-        """Returns an assistant message with its one parsed command, or with the commands that it calls.
+        """Returns an assistant message with its one parsed command, or with the commands of its tool calls.
 
         Raises FormatError if there is not exactly one command, or no call. The malformed turn and the reply
-        to it stay in the conversation, so that roles alternate. The calls of a malformed turn are left out
-        and its text stays, because services require an answer to each call.
+        to it stay in the conversation, so that roles alternate. The calls of a malformed turn are removed but
+        its text stays, because services require an answer to each call.
         """
         facts: Record = {"cost": 0.0, **extra}
         calls, said = list(tool_calls) if self.form.calls else [], content
@@ -61,29 +62,28 @@ class TextModel:
         return message | {"tool_calls": calls} if self.form.calls else message
 
     def format_message(self, **message: Any) -> Record:
-        """A message from its fields (`role`, `content`); mini-swe-agent's loop calls it."""
+        """Makes a message from its fields (`role`, `content`). mini-swe-agent's loop calls this."""
         return message
 
     def format_observation_messages(
         self, message: Record, outputs: list[Record], template_vars: Record | None = None
     ) -> list[Record]:
-        """Returns the messages that report the outputs of a message's actions, in the format of `form`."""
+        """Returns the messages that report the outputs of a message's actions, in the format of
+        `self.form`."""
         return self.form.show(message, outputs, template_vars or {}, self.timed)
 
     def get_template_vars(self, **kwargs: Any) -> Record:
-        """The variables of prompt templates: only the given variables, none from the model."""
+        """Returns the variables of prompt templates: the given variables and no others."""
         return kwargs
 
     on_wait: Callable[[float], None] = staticmethod(lambda seconds: None)
-    """Called with the seconds of a wait for the service, which do not count as the policy's time."""
+    """Is called with the seconds of a wait for the service, which do not count as the policy's time."""
 
     def close(self) -> None:
-        """Releases what the model holds. Called at the end of its rollout."""
+        """Releases the model's resources. Called at the end of its rollout."""
 
     def serialize(self) -> Record:
-        """Returns the trajectory's facts about the model, in mini-swe-agent's layout: name, sampling, class.
-
-        Addresses and keys of services are left out, because they do not affect answers.
-        """
+        """Returns facts about the model for the trajectory, in mini-swe-agent's layout: name, sampling,
+        class. Addresses and keys of services are excluded, because they do not affect answers."""
         sampling = {"sampling": self.sampling} if self.sampling else {}
         return {"info": {"config": {"model": self.name, **sampling, "model_type": type(self).__name__}}}

@@ -1,7 +1,7 @@
-"""Turns that call a tool instead of holding a fenced block: mini-swe-agent's one tool, `bash`.
+"""Parses turns that call mini-swe-agent's only tool, `bash`, instead of containing a fenced block.
 
-Scaffolds with `calls: bash` use them. The request's tools, the parsing and the replies are mini-swe-agent's
-(version 2.4).
+Scaffolds with `calls: bash` use this form. The tools in a request, the parsing and the replies are those of
+mini-swe-agent 2.4.
 """
 
 import json
@@ -22,7 +22,7 @@ _NOT_RUN = {"output": "", "returncode": -1, "exception_info": "action was not ex
 
 
 def plain_calls(calls: Any) -> list[ToolCall]:
-    """The tool calls of a service's answer as records."""
+    """Returns the tool calls of a service's answer as records."""
     return [
         ToolCall(
             id=call.id,
@@ -34,7 +34,8 @@ def plain_calls(calls: Any) -> list[ToolCall]:
 
 
 def parse_calls(calls: list[Record], template: str, finish_reason: str) -> list[Record]:
-    """The commands of a turn, each with its `tool_call_id`. Raises FormatError (none, or no command)."""
+    """Returns the commands of a turn, each with its `tool_call_id`. Raises FormatError without a valid
+    command."""
     actions = parse_toolcall_actions(
         [ToolCall.of(call) for call in calls],
         format_error_template=template,
@@ -54,7 +55,8 @@ def parse_calls(calls: list[Record], template: str, finish_reason: str) -> list[
 
 
 def facts_of(output: Record, timed: bool) -> Record:
-    """The fields of a command's output that a message keeps besides its text; `seconds` only if `timed`."""
+    """Returns the fields of a command's output that a message keeps besides the text. `seconds` is kept only
+    if `timed`."""
     names = ("returncode", "exception_info", *(("seconds",) if timed else ()))
     return {name: output[name] for name in names if name in output}
 
@@ -62,7 +64,7 @@ def facts_of(output: Record, timed: bool) -> Record:
 def observations(
     message: Record, outputs: list[Record], template: str, variables: Record, timed: bool = True
 ) -> list[Record]:
-    """A message of the role tool for every call of a turn."""
+    """Returns a message of role `tool` for every call of a turn."""
     actions = message["extra"]["actions"]
     seen = [*outputs, *[_NOT_RUN] * (len(actions) - len(outputs))]
     rendered = Template(template, undefined=StrictUndefined)
@@ -78,9 +80,10 @@ def observations(
 
 
 def written_calls(text: str, turn: int) -> tuple[str, list[Record]]:
-    """(the text of a turn without its `<tool_call>` blocks, the calls), in the JSON form of Qwen and Hermes.
+    """Returns (a turn's text without its `<tool_call>` blocks, the calls), in the JSON form of Qwen and
+    Hermes.
 
-    A block stays in the text if it is not a JSON object of a name and arguments, or is among thoughts.
+    A block stays in the text if it is within thoughts, or is not a JSON object with a name and arguments.
     """
     calls: list[Record] = []
     said = after_thoughts(text)
@@ -95,9 +98,10 @@ def written_calls(text: str, turn: int) -> tuple[str, list[Record]]:
 
 
 def last_written_call(text: str, turn: int) -> tuple[str, list[Record]]:
-    """(text of a turn before its last `<tool_call>` block, [the call]); (whole text, []) without a call.
+    """Returns (text before a turn's last `<tool_call>` block, [the call]), or (whole text, []) without a
+    call.
 
-    The block need not be closed. A block that is not a JSON call, or is among thoughts, does not count.
+    The block need not be closed. A block within thoughts, or one that is not a JSON call, does not count.
     """
     said = after_thoughts(text)
     before, found, inside = said.rpartition("<tool_call>")

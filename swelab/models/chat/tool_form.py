@@ -1,4 +1,4 @@
-"""Turns that call one of several tools: by JSON in the text, XML in the text, or the API's tool calls."""
+"""Parses turns that call one of several tools, by JSON or XML in the text or by the API's tool calls."""
 
 import json
 import re
@@ -21,10 +21,8 @@ _NONE = ("null", "None", "none", "")
 
 
 class ToolForm:
-    """Calls of tools that are defined in the chat-completion API's form; see `turn_form.Form`.
-
-    Only a turn's last call is run; with `api` all calls are run, in their order.
-    """
+    """Calls of tools that are defined as in the chat-completion API; see `turn_form.Form`. Only a turn's last
+    call is run. With `api`, all calls are run, in order."""
 
     def __init__(
         self,
@@ -44,12 +42,12 @@ class ToolForm:
         self._most = max_observation_chars
 
     def read(self, content: str, turn: int) -> tuple[str, list[Record]]:
-        """Splits the last call off a turn's text: (text before it, [call]), or (whole text, []) without a
+        """Splits a turn's text at its last call: (text before it, [call]), or (whole text, []) without a
         call."""
         return last_written_call(content, turn)
 
     def written(self, thought: str, name: str, arguments: Record, turn: int) -> tuple[str, list[Record]]:
-        """Formats a turn with one call for `TextModel.reply`: (text, calls)."""
+        """Formats a turn with one call for `TextModel.reply`. Returns (text, calls)."""
         if self._form == "xml":
             told = [(key, argument_text(value)) for key, value in arguments.items()]
             lines = [f"<parameter={key}>\n{text}\n</parameter>" for key, text in told]
@@ -59,7 +57,7 @@ class ToolForm:
         return thought, [{"id": f"call_{turn}_0", "type": "function", "function": function}]
 
     def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
-        """The actions: {"tool", "arguments", "command", "tool_call_id"}. Raises FormatError with an
+        """Returns the actions {"tool", "arguments", "command", "tool_call_id"}. Raises FormatError with an
         explanation."""
         if self._form == "xml":
             return [self._of_text(content, finish_reason)]
@@ -68,7 +66,7 @@ class ToolForm:
         return [self._of_call(call, finish_reason) for call in calls]
 
     def show(self, message: Record, outputs: list[Record], variables: Record, timed: bool) -> list[Record]:
-        """One message for each action: with role tool, or with role user for XML."""
+        """Returns one message for each action, with role `tool`, or with role `user` for XML."""
         actions = message["extra"]["actions"]
         seen = [*outputs, *[_NOT_RUN] * (len(actions) - len(outputs))]
         shown = []
@@ -161,9 +159,9 @@ class ToolForm:
 
 
 def as_command(name: str, arguments: Record) -> str:
-    """A call in a form for people: the command for pdb or the shell, or the tool and its arguments.
+    """Formats a call for people: the command for pdb or the shell, or the tool and its arguments.
 
-    New code is on the lines below.
+    New code follows on the next lines.
 
     >>> as_command("view", {"path": "a.py", "start": 3})
     'view a.py start=3'
@@ -184,7 +182,7 @@ def _takes(tool: Record) -> str:
 
 
 def _converted(value: object, kind: str) -> object:
-    """Converts a value to its argument's type if that is unambiguous; returns None for an absent value."""
+    """Converts a value to the argument's type if that is unambiguous. Returns None for an absent value."""
     if kind in ("integer", "boolean") and isinstance(value, str):
         text = value.strip()
         if text in _NONE:

@@ -1,6 +1,6 @@
-"""The format of a model's turn: its tools, the parser of its actions, the messages with their outputs.
+"""The format of a model's turn: the tools, the parser of its actions, and the messages with their outputs.
 
-The agent chooses the format (`swelab.agents.agent`), for any model.
+The agent chooses the format (`swelab.agents.agent`) for any model.
 """
 
 import re
@@ -25,31 +25,29 @@ class Form(Protocol):
     calls: bool
     """Whether actions are tool calls. Services then require a message of role `tool` for each call."""
     in_text: bool
-    """Whether a call is read from the text if the service found none; then the last call counts."""
+    """Whether calls are parsed from the text if the service found none. Then only the last call counts."""
     offered: Record
-    """Fields of a request besides messages and sampling: the tools."""
+    """The tools, as fields of a request besides messages and sampling."""
 
     def read(self, content: str, turn: int) -> tuple[str, list[Record]]:
-        """(a turn's text without its calls, the calls). turn: a number for the ids of calls."""
+        """Returns (a turn's text without its calls, the calls). turn: number that the ids of the calls
+        contain."""
         ...
 
     def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
-        """The actions of a turn, parsed from its text or its tool calls.
-
-        Raises FormatError if it has none.
-        """
+        """Returns the actions of a turn, parsed from its text or its tool calls. Raises FormatError if the
+        turn has no action."""
         ...
 
     def show(self, message: Record, outputs: list[Record], variables: Record, timed: bool) -> list[Record]:
-        """The messages with the outputs of the actions. timed: whether they include durations in seconds."""
+        """Returns the messages with the outputs of the actions. timed: whether to include durations in
+        seconds."""
         ...
 
 
 class RefusedTurns:
-    """Counts consecutive turns without a command, over all rollouts of a process. Thread-safe.
-
-    Calls `warn` once, with one line, after `MOST` such turns in a row.
-    """
+    """Counts consecutive turns without a command, over all rollouts of a process. Thread-safe. Calls `warn`
+    once, with one line, after `MOST` such turns in a row."""
 
     MOST = 5
 
@@ -57,12 +55,12 @@ class RefusedTurns:
         self._warn, self._lock, self._count = warn, threading.Lock(), 0
 
     def good(self) -> None:
-        """Notes that a turn had a command."""
+        """Records that a turn had a command."""
         with self._lock:
             self._count = self._count if self._count >= self.MOST else 0
 
     def refused(self, content: str, action_regex: str, further: str) -> None:
-        """Notes that a turn had no command. further: a hint for the end of the line."""
+        """Records that a turn had no command. further: a hint for the end of the warning."""
         with self._lock:
             self._count += 1
             due = self._count == self.MOST
@@ -83,7 +81,7 @@ REFUSED = RefusedTurns(lambda text: print(text, file=sys.stderr, flush=True))
 
 
 def only_block(text: str) -> str | None:
-    """The command of a text whose only fenced block is bash; None for several blocks or another language.
+    """Returns the command of a text whose only fenced block is bash, or None for any other text.
 
     >>> only_block("I look.\\n```bash\\nls\\n```"), only_block("```bash\\nls\\n```\\n```python\\n1\\n```")
     ('ls', None)
@@ -93,7 +91,7 @@ def only_block(text: str) -> str | None:
 
 
 class FencedForm:
-    """One command in a fenced block, as the scaffold's `action_regex` finds it."""
+    """One command in a fenced block that the scaffold's `action_regex` matches."""
 
     calls = in_text = False
     offered: Record = {}
@@ -127,7 +125,8 @@ class FencedForm:
         return actions
 
     def show(self, message: Record, outputs: list[Record], variables: Record, timed: bool) -> list[Record]:
-        """One message per output; an output beyond the scaffold's bound loses its middle."""
+        """Returns one message per output. An output longer than the scaffold's limit is shortened in its
+        middle."""
         template = Template(self._scaffold.observation_template, undefined=StrictUndefined)
         most = self._scaffold.max_observation_chars
         shown = [{**output, "output": cut(output["output"], most)} for output in outputs]
@@ -142,7 +141,7 @@ class FencedForm:
 
 
 class CalledForm:
-    """Calls of the one tool `bash`."""
+    """Calls of the only tool `bash`."""
 
     calls, in_text = True, False
     offered = OFFERED
@@ -159,10 +158,10 @@ class CalledForm:
         return parse_calls(calls, self._scaffold.format_error_template, finish_reason)
 
     def show(self, message: Record, outputs: list[Record], variables: Record, timed: bool) -> list[Record]:
-        """A message of the role tool for every call of a turn."""
+        """Returns a message of role `tool` for every call of a turn."""
         return observations(message, outputs, self._scaffold.observation_template, variables, timed)
 
 
 def form_of(scaffold: MiniLoop) -> Form:
-    """The format of turns of a scaffold of kind `mini`."""
+    """Returns the format of turns for a scaffold of kind `mini`."""
     return CalledForm(scaffold) if scaffold.calls else FencedForm(scaffold)

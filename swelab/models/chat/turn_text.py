@@ -1,4 +1,4 @@
-"""The text of a turn: sets the model's thoughts apart, and cuts text that is too long."""
+"""Handles the text of a turn: removes the model's thoughts, and shortens long text."""
 
 import json
 
@@ -14,7 +14,8 @@ def after_thoughts(content: str) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Returns `text`. Beyond `limit` characters, its middle is replaced by the number of characters cut."""
+    """Returns `text`. If it is longer than `limit` characters, its middle is replaced by the number of
+    removed characters."""
     if len(text) <= limit:
         return text
     half = limit // 2

@@ -1,7 +1,7 @@
-"""Completes a checkpoint that lacks configuration, tokenizer or chat template from its base model.
+"""Completes a checkpoint that lacks configuration, tokenizer or chat template with files of its base model.
 
-Some trainers do not save these files. The missing ones are added in a view: a temporary folder of links that
-exists while the model is served. The checkpoint itself is never written to.
+Some trainers do not save these files. The missing files are added in a view: a temporary folder of links that
+exists while the model is served. The checkpoint itself is never changed.
 """
 
 import json
@@ -30,8 +30,7 @@ TEMPLATE = "chat_template.jinja"
 
 @contextmanager
 def completed(checkpoint: str | Path, base: str | Path | None) -> Iterator[Path]:
-    """Yields the folder to serve: `checkpoint` itself if it is complete, otherwise a view completed from
-    `base`.
+    """Yields the folder to serve: `checkpoint` if it is complete, otherwise a view completed from `base`.
 
     Prints which files were taken from `base`. Raises InputError if both lack a file, if the base model has
     another size or vocabulary, or if there is no chat template.
@@ -58,9 +57,10 @@ def completed(checkpoint: str | Path, base: str | Path | None) -> Iterator[Path]
 
 
 def missing(folder: Path, base: Path | None) -> dict[str, bytes]:
-    """The contents of the files that a checkpoint lacks and its base model has, by file name.
+    """Returns the base model's contents of the files that a checkpoint lacks, keyed by file name.
 
-    Raises InputError as `completed` does; without a base model, only if a file is missing that serving needs.
+    Raises InputError as `completed` does. Without a base model, it is raised only if a file is missing that
+    serving needs.
     """
     taken: dict[str, bytes] = {}
     for name in ("config.json", "generation_config.json"):
@@ -83,7 +83,8 @@ def missing(folder: Path, base: Path | None) -> dict[str, bytes]:
 
 
 def _tokenizer(folder: Path, base: Path | None) -> dict[str, bytes]:
-    """The base model's tokenizer files that a checkpoint lacks; {} if it has a whole tokenizer."""
+    """Returns the base model's tokenizer files that a checkpoint lacks, or {} if the checkpoint has a whole
+    tokenizer."""
     config = "tokenizer_config.json"
     if base is None or ((folder / TOKENIZER).is_file() and (folder / config).is_file()):
         return {}
@@ -100,7 +101,7 @@ def _tokenizer(folder: Path, base: Path | None) -> dict[str, bytes]:
 
 
 def _template(folder: Path) -> str:
-    """The chat template of a folder, from any of the files that may hold it, or ''."""
+    """Returns the chat template of a folder, from any file that may contain it, or ''."""
     if (folder / TEMPLATE).is_file():
         return (folder / TEMPLATE).read_text(encoding="utf-8")
     for name in ("chat_template.json", "tokenizer_config.json"):
@@ -113,7 +114,7 @@ def _template(folder: Path) -> str:
 
 
 def _default(templates: Any, where: Path) -> str:
-    """The template with the name `default` in a list of named templates."""
+    """Returns the template named `default` in a list of named templates."""
     try:
         return str(next(each["template"] for each in templates if each["name"] == "default"))
     except (StopIteration, KeyError, TypeError):
@@ -121,19 +122,15 @@ def _default(templates: Any, where: Path) -> str:
 
 
 def longest_context(checkpoint: Path, base: Path | None, wish: int) -> int:
-    """The smaller of `wish` and the model's own context length, in tokens.
-
-    Raises InputError: no config.json.
-    """
+    """Returns the smaller of `wish` and the model's own context length, in tokens. Raises InputError if there
+    is no config.json."""
     longest: int = _config(checkpoint, base)[0].get("max_position_embeddings", wish)
     return min(wish, longest)
 
 
 def vocabulary(checkpoint: Path, base: str | Path | None) -> int:
-    """The number of rows of the embedding; smaller ids are tokens.
-
-    Raises InputError: no usable config.json.
-    """
+    """Returns the number of rows of the embedding. Token ids are smaller than this number. Raises InputError
+    if there is no usable config.json."""
     config, path = _config(checkpoint, base)
     inner = config.get("text_config")
     rows = config.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else None)
@@ -143,7 +140,7 @@ def vocabulary(checkpoint: Path, base: str | Path | None) -> int:
 
 
 def _config(checkpoint: Path, base: str | Path | None) -> tuple[Record, Path]:
-    """(config.json of the checkpoint or, if it has none, of its base model; the path of the file). Raises
+    """Returns the checkpoint's config.json, or else its base model's, and the path of the file. Raises
     InputError."""
     path = Path(checkpoint, "config.json")
     if base and not path.is_file():

@@ -1,7 +1,7 @@
-"""The interface of an inference engine: the program that serves weights.
+"""The interface of an inference engine, which is the program that serves weights.
 
-`server.py` starts an engine, waits until it is ready and stops it. `fleet.py` keeps it running, on this node
-or others. Neither module depends on the kind of engine. To add an engine, write a class like
+`server.py` starts an engine, waits until it is ready, and stops it. `fleet.py` keeps it running, on this node
+or on other nodes. Neither module depends on the kind of engine. To add an engine, write a class like
 `sglang_engine.Sglang`, add it to ENGINES, and add its name to `engine` in configs/kinds/policy.py.
 """
 
@@ -17,20 +17,20 @@ from swelab.models.token_turn import TokenTurn
 from swelab.records import InputError, Record
 
 CPU_CACHE = 65536
-"""Default size of the cache of a server on a CPU, in tokens."""
+"""Default cache size of a server on a CPU, in tokens."""
 DEFAULT_ENGINE = "sglang"
 ENGINES = {"sglang": "swelab.models.serving.sglang_engine:Sglang"}
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """The checked settings of a model server.
+    """The validated settings of a model server.
 
-    `folder` is a complete checkpoint in Hugging Face layout and `config` its config.json. Lengths are in
-    tokens; if `max_total_tokens` is None, the engine's default is used. Requests need `key`, replacing
-    weights needs `admin_key`; clients have neither (see `gate`). `adapters` maps names to LoRA folders.
-    `extra_args` are further options of the engine. `python` is the interpreter in whose environment the
-    engine is installed.
+    folder: a complete checkpoint in Hugging Face layout. config: the folder's config.json. context_length,
+    max_total_tokens: in tokens. If the latter is None, the engine's default is used. key: needed for
+    requests. admin_key: needed to replace weights. Clients have neither key (see `gate`). adapters: maps
+    names to LoRA folders. extra_args: further options of the engine. python: interpreter of the environment
+    in which the engine is installed.
     """
 
     folder: Path
@@ -53,8 +53,8 @@ class ServerSettings:
 class Program:
     """The command that starts an engine.
 
-    `arguments` makes the command line from the path of a private folder that contains `files`. The access
-    token is in such a file, since every user can read a command line.
+    arguments: makes the command line from the path of a private folder, which contains `files`. The access
+    token is in one of these files, because every user can read a command line.
     """
 
     arguments: Callable[[str], list[str]]
@@ -64,61 +64,60 @@ class Program:
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights that a running server serves: their folder and their version label."""
+    """Weights of a running server: their folder and their version label."""
 
     folder: Path
     version: str
 
 
 class Engine(Protocol):
-    """A program that serves a model at /v1 as OpenAI does. SIGINT ends it after its running requests."""
+    """A program that serves a model at /v1 as OpenAI does. On SIGINT it finishes its running requests and
+    ends."""
 
     listens: str
-    """Path that returns 200, without a token, once the server listens."""
+    """Path that returns 200, even without a token, as soon as the server listens."""
     generates: str
     """Path that returns 200 while the server generates tokens."""
     refused_options: tuple[str, ...]
     """Options that a user may not set: the library sets them, or they contain a secret."""
     shapes: Mapping[str, type[Shape]]
-    """The schemas of the allowed requests, by path. The gate rejects all others."""
+    """Maps each allowed path to the schema of its requests. The gate rejects all other requests."""
 
     def program(self, settings: ServerSettings, port: int) -> Program:
-        """The command that starts a server at a port.
-
-        Raises InputError (adapter), ServingError (not installed).
-        """
+        """Returns the command that starts a server at `port`. Raises InputError for an unusable adapter, and
+        ServingError if the engine is not installed."""
         ...
 
     def gpu_options(self, count: int, first: int) -> tuple[str, ...]:
-        """Options that spread the weights over `count` GPUs of the node, starting with GPU number `first`."""
+        """Returns options that spread the weights over `count` GPUs of the node, starting with GPU number
+        `first`."""
         ...
 
     def adapter_model(self, name: str, adapter: str) -> str:
-        """The model name in a request that selects an adapter of the model `name`."""
+        """Returns the model name by which a request selects an adapter of the model `name`."""
         ...
 
     def weights(self, url: str, key: str) -> Weights:
-        """The weights that the server at `url` (without /v1) serves now. Raises ServingError."""
+        """Returns the weights that the server at `url` (without /v1) serves now. Raises ServingError."""
         ...
 
     def token_request(self, prompt: Sequence[int], sampling: Record) -> tuple[str, Record]:
-        """(path, body) of a generation request with token ids; `sampling` as for a chat completion."""
+        """Returns (path, body) of a generation request with token ids. sampling: as for a chat completion."""
         ...
 
     def read_tokens(self, prompt: Sequence[int], answer: Any) -> TokenTurn:
-        """Parses the response to such a request. Raises ModelLost (malformed response)."""
+        """Parses the response to a request of `token_request`. Raises ModelLost if the response is
+        malformed."""
         ...
 
     def replace_weights(self, url: str, admin_key: str, weights: Weights, in_turns: bool = False) -> None:
-        """Makes the server at `url` (without /v1) serve other weights. Raises ServingError.
-
-        in_turns: running turns continue with the new weights; otherwise they finish with the old ones first.
-        """
+        """Makes the server at `url` (without /v1) serve new weights. Raises ServingError. in_turns: whether
+        running turns continue with the new weights. Otherwise they first finish with the old weights."""
         ...
 
 
 def open_engine(name: str = DEFAULT_ENGINE) -> Engine:
-    """The engine of that name. Raises InputError."""
+    """Returns the engine called `name`. Raises InputError if there is none."""
     if name not in ENGINES:
         raise InputError(f"no inference engine is called {name!r}", expected=" or ".join(ENGINES))
     module, _, made = ENGINES[name].partition(":")

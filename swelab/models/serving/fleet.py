@@ -1,8 +1,8 @@
 """Keeps model servers running behind one gate, on one node or on all nodes of a SLURM job.
 
-While one server restarts, the others serve. The gate or the client repeats the requests that were lost with
-it. Clients have only the token of the gate. The keys of the engines stay here: `Fleet.publish` uses them to
-replace weights.
+While a server restarts, the other servers answer. The gate or the client repeats the requests that were lost.
+Clients know only the token of the gate. The keys of the engines stay in this process, where `Fleet.publish`
+uses them to replace weights.
 """
 
 import sys
@@ -27,11 +27,11 @@ from swelab.records import InputError, Record
 DRAIN_SECONDS = 60.0
 LOOPBACK = "127.0.0.1"
 GATE_STARTS = 5
-"""After this many failed restarts in a row the gate counts as failed."""
+"""Number of failed restarts in a row after which the gate counts as failed."""
 
 
 class Fleet:
-    """Model servers that run or restart, and the gate in front of them."""
+    """Model servers, running or restarting, and the gate in front of them."""
 
     def __init__(self, servers: list[Server], changed: threading.Condition):
         self.servers, self.changed = servers, changed
@@ -41,10 +41,8 @@ class Fleet:
         self._keeper: threading.Thread | None = None
 
     def await_first(self) -> list[Endpoint]:
-        """Waits until all servers are up; returns their endpoints.
-
-        Raises the error of a server that fails.
-        """
+        """Waits until all servers are up, and returns their endpoints. Raises the error of a server that
+        fails."""
         with self.changed:
             self.changed.wait_for(
                 lambda: any(s.fault for s in self.servers) or all(s.endpoint for s in self.servers)
@@ -56,8 +54,8 @@ class Fleet:
         return [endpoint for endpoint in ends if endpoint]
 
     def alive(self) -> bool:
-        """Whether any server is up. Waits while all servers restart; False if no server will come up
-        again."""
+        """Returns whether any server is up. Waits while all servers restart. Returns False if none will come
+        up again."""
         with self.changed:
             self.changed.wait_for(
                 lambda: (
@@ -69,10 +67,11 @@ class Fleet:
             return not self._ended.is_set() and any(s.up() for s in self.servers)
 
     def publish(self, weights: Weights, in_turns: bool = False) -> int:
-        """Replaces the weights of all running servers, and of servers that start later. Returns how many
-        servers have the new weights now. in_turns: running turns continue with the new weights; otherwise
-        each server finishes them first. A server that dies meanwhile restarts with the new weights. Raises
-        ServingError if a running server refuses.
+        """Replaces the weights of all servers, and returns how many running servers have the new weights now.
+
+        in_turns: whether running turns continue with the new weights. Otherwise each server finishes them
+        first. A server that starts later, or dies meanwhile, starts with the new weights. Raises ServingError
+        if a running server refuses.
         """
         with self.changed:
             for server in self.servers:
@@ -89,7 +88,8 @@ class Fleet:
         return count
 
     def open_gate(self, settings: GateSettings, log: Path) -> str:
-        """Starts the gate and a thread that keeps it running; returns its URL. Raises ServingError."""
+        """Starts the gate and a thread that keeps it running, and returns the gate's URL. Raises
+        ServingError."""
         ready = threading.Event()
         faults: list[BaseException] = []
 
@@ -119,10 +119,8 @@ class Fleet:
         return f"{self.gate.url}/v1"
 
     def _keep_gate(self, gate: GateProcess) -> None:
-        """Restarts the gate when it dies, until `end`.
-
-        Raises ServingError after GATE_STARTS failures in a row.
-        """
+        """Restarts the gate whenever it dies, until `end`. Raises ServingError after GATE_STARTS failures in
+        a row."""
         failed = 0
         while not self._ended.wait(0.5):
             if gate.alive():
@@ -142,21 +140,21 @@ class Fleet:
             self.gate.set_up([server.endpoint is not None for server in self.servers])
 
     def give_up(self, fault: BaseException) -> None:
-        """Marks the whole fleet as failed, for the reason `fault`."""
+        """Marks the whole fleet as failed, because of `fault`."""
         with self.changed:
             self.fault = fault
             self._ended.set()
             self.changed.notify_all()
 
     def await_end(self) -> None:
-        """Waits until no server will come up again. Then raises the reason."""
+        """Waits until no server will come up again, and then raises the reason."""
         while self.alive():
             self._ended.wait(1.0)
         faults = [self.fault, *(server.fault for server in self.servers)]
         raise next((fault for fault in faults if fault), ServingError("the model servers have ended"))
 
     def end(self) -> None:
-        """Stops the gate once its running requests are answered, then all servers at once."""
+        """Stops the gate after its running requests were answered, and then all servers at once."""
         with self.changed:
             self._ended.set()
             self.changed.notify_all()
@@ -169,10 +167,10 @@ class Fleet:
 
 
 def starts(weights: Path, job: Job, log: Path, settings: Record) -> list[tuple[Start, Path]]:
-    """(start function, log) of each server: `job.servers` on each node, each with an equal share of GPUs.
+    """Returns (start function, log) of each server.
 
-    Raises InputError if the GPUs cannot be divided evenly, or if several nodes are needed without a SLURM
-    job.
+    There are `job.servers` servers on each node, each with an equal share of the GPUs. Raises InputError if
+    the GPUs cannot be divided evenly, or if several nodes are needed without a SLURM job.
     """
     if job.gpus % job.servers:
         raise InputError(
@@ -209,12 +207,12 @@ def _start(weights: Path, node: slurm.Node, gpus: int, settings: Record) -> Star
 def serve_fleet(
     weights: Path, *, name: str, job: Job, log: Path, engine: str = DEFAULT_ENGINE, **settings: Any
 ) -> Iterator[Endpoint]:
-    """Serves a checkpoint on the nodes, servers and GPUs of `job` while the block runs.
+    """Serves a checkpoint on the nodes, servers and GPUs of `job` during the block.
 
-    `settings` are those of `serve`, but `host`, `port` and `api_key` are for the gate: clients cannot reach
-    the engines. Further servers log to numbered files next to `log`. Raises InputError; ServingError if a
-    server does not start. Later failures lead to restarts; if these fail too, the endpoint's `alive` becomes
-    false.
+    settings: as for `serve`, but `host`, `port` and `api_key` apply to the gate, because clients cannot reach
+    the engines. Further servers log to numbered files next to `log`. Raises InputError, and ServingError if a
+    server does not start. A later failure leads to restarts. If these fail too, the endpoint's `alive`
+    becomes false.
     """
     with open_fleet(weights, name=name, job=job, log=log, engine=engine, **settings) as (_, endpoint):
         yield endpoint
@@ -224,7 +222,7 @@ def serve_fleet(
 def open_fleet(
     weights: Path, *, name: str, job: Job, log: Path, engine: str = DEFAULT_ENGINE, **settings: Any
 ) -> Iterator[tuple[Fleet, Endpoint]]:
-    """Like `serve_fleet`, but also yields the fleet, so that its weights can be replaced while it serves."""
+    """Like `serve_fleet`, but also yields the fleet, whose weights can be replaced while it serves."""
     token, host, port = (settings.pop(each, None) for each in ("api_key", "host", "port"))
     changed = threading.Condition()
     same = {"name": name, "api_key": new_key(), "admin_key": new_key(), "engine": engine}

@@ -1,7 +1,7 @@
 """Serves a fleet of model servers from the command line, behind one address with one token.
 
 The servers run on this machine or on the nodes of the current SLURM job. They may also run elsewhere, started
-by `scripts.serve`; then only the gate runs here.
+by `scripts.serve`. Then only the gate runs here.
 """
 
 import os
@@ -34,12 +34,13 @@ from swelab.records import InputError
 
 CHECK_SECONDS = 0.5
 STARTS = 5
-"""After this many failed restarts in a row the gate counts as failed."""
+"""Number of failed restarts in a row after which the gate counts as failed."""
 
 
 @dataclass(frozen=True)
 class Front:
-    """The address of a fleet. key_env: variable that has the token. token, log: files that are written."""
+    """The address of a fleet. key_env: environment variable with the token. token, log: files to which the
+    token and the log are written. settings: as for `open_fleet`."""
 
     name: str
     host: str = "127.0.0.1"
@@ -51,10 +52,8 @@ class Front:
 
 
 def serve_fleet_by_hand(weights: Path, job: Job, front: Front) -> None:
-    """Serves on the nodes of `job` until Ctrl-C; `front.settings` are those of `open_fleet`.
-
-    Raises InputError before anything starts; ServingError if a server does not start or restart.
-    """
+    """Serves on the nodes of `job` until Ctrl-C. `front.settings` are the settings of `open_fleet`. Raises
+    InputError before anything starts, and ServingError if a server does not start or restart."""
     key, began = chosen_key(front.key_env, front.host), time.monotonic()
     check_free(front.token)
     with (
@@ -80,10 +79,10 @@ def serve_fleet_by_hand(weights: Path, job: Job, front: Front) -> None:
 
 
 def gate_by_hand(weights: Path, urls: Sequence[str], front: Front) -> None:
-    """Serves until Ctrl-C, at one address, for servers that run elsewhere with the same token.
+    """Runs a gate until Ctrl-C, for servers that run elsewhere and have the same token.
 
-    The environment variable `front.key_env` has the token. weights: the checkpoint folder, for the size of
-    its vocabulary. Raises InputError, ServingError (no server generates; the gate does not restart).
+    The token is in the environment variable `front.key_env`. weights: the checkpoint folder, for the size of
+    its vocabulary. Raises InputError, and ServingError if no server generates or the gate does not restart.
     """
     if not os.environ.get(front.key_env, ""):
         what = f"the variable {front.key_env or '--api-key-env'} is not set"
@@ -107,10 +106,8 @@ def gate_by_hand(weights: Path, urls: Sequence[str], front: Front) -> None:
 
 @contextmanager
 def open_gate(weights: Path, urls: Sequence[str], key: str, front: Front) -> Iterator[Endpoint]:
-    """Runs a gate in front of the servers at `urls` during the block, and restarts it if it dies.
-
-    `key` is the token of the servers and of the gate. Raises InputError (no addresses), ServingError.
-    """
+    """Runs a gate in front of the servers at `urls` during the block, and restarts it if it dies. key: token
+    of the servers and of the gate. Raises InputError without addresses, and ServingError."""
     bases = [url.rstrip("/").removesuffix("/v1") for url in urls]
     if not bases or not all(base.startswith(("http://", "https://")) for base in bases):
         raise InputError("--behind", ", ".join(urls) or "nothing", "addresses such as http://host:30001")

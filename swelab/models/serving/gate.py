@@ -1,8 +1,8 @@
-"""The gate in front of our model servers: it checks the token, path and schema of every request.
+"""The gate in front of our model servers checks the token, path and schema of every request.
 
-An engine's own HTTP server also controls the engine (weights, profiles, dumps, other clients' requests),
-fetches URLs that a request contains, and crashes at some requests. So clients reach an engine only through
-the gate. The gate serves a fixed list of paths and rejects fields that a schema does not list.
+An engine's own HTTP server also controls the engine (weights, profiles, dumps, requests of other clients). It
+fetches URLs that a request contains, and some requests crash it. So clients reach an engine only through the
+gate. The gate serves a fixed list of paths and rejects fields that a schema does not list.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from swelab.models.serving.workers import Worker, Workers
 
 REQUEST_SECONDS = 3600.0
 QUIET_SECONDS = 1800.0
-"""Maximum seconds without data from an engine during a response."""
+"""Maximum number of seconds without data from an engine during a response."""
 ATTEMPTS = 3
 AGAIN_SECONDS = 0.3
 LOSSES, LOSS_SECONDS, LOST = 3, 600.0, 10_000
-"""If LOSSES engines died within LOSS_SECONDS while they served a request, the gate rejects the request from
-then on. LOST: how many such requests it remembers."""
+"""If LOSSES engines died within LOSS_SECONDS while they served the same request, the gate rejects that
+request. LOST: how many such requests the gate remembers."""
 FREE_BYTES, BYTES_PER_TOKEN = 1 << 20, 64
 """Maximum size of a request body: FREE_BYTES, plus BYTES_PER_TOKEN for each token of the context."""
 BODIES_BYTES, BODIES = 256 << 20, 4
-"""Maximum total size in bytes of the request bodies in memory; at least BODIES bodies of maximum size fit."""
+"""Maximum total size in bytes of the request bodies in memory. At least BODIES bodies of maximum size fit."""
 CONNECTIONS, UNAUTHENTICATED = 5462, 512
 """Maximum number of open connections (4,096 with one token), and how many of them may be unauthenticated."""
 MODELS, HEALTH = "/v1/models", ("/health", "/health_generate")
@@ -52,12 +52,12 @@ class Served:
 
     @property
     def body_bytes(self) -> int:
-        """Longest accepted request body in bytes."""
+        """Maximum size of a request body in bytes."""
         return FREE_BYTES + BYTES_PER_TOKEN * self.limits.context_length
 
 
 class Gate:
-    """Forwards requests to `workers`, which accept `key`."""
+    """Forwards requests to `workers`. key: the key that the workers accept."""
 
     def __init__(self, served: Served, workers: Workers, key: str):
         self._served, self._workers = served, workers
@@ -69,7 +69,7 @@ class Gate:
         self._start = int(time.time())
 
     def app(self, token: str) -> FrontDoor:
-        """The gate as an ASGI application; clients need `token`."""
+        """Returns the gate as an ASGI application. Clients need `token`."""
         routes = [
             Route(path, self._generate(path, shape), methods=["POST"])
             for path, shape in self._served.shapes.items()
@@ -80,7 +80,7 @@ class Gate:
         return FrontDoor(routes, {"client": [token]}, error_answer, body_bytes=most, connections=connections)
 
     async def watch(self) -> None:
-        """Checks until cancelled whether the engines generate."""
+        """Checks regularly, until cancelled, whether the engines generate."""
         await self._workers.watch(self._client)
 
     async def _models(self, request: Request) -> Response:
@@ -95,7 +95,7 @@ class Gate:
         return JSONResponse({"servers": len(self._workers.each), "generating": count}, 200 if count else 503)
 
     def _generate(self, path: str, shape: type[Shape]) -> Callable[[Request], Awaitable[ASGIApp]]:
-        """The handler of a path; it streams the response of an engine to the client."""
+        """Returns the handler of a path, which streams an engine's response to the client."""
 
         async def answer(request: Request) -> ASGIApp:
             async def send_on(scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,7 +106,7 @@ class Gate:
         return answer
 
     async def _answer(self, request: Request, path: str, shape: type[Shape], send: Send) -> None:
-        """Reads a request and forwards it to an engine. Aborts it if the client disconnects."""
+        """Reads a request and forwards it to an engine. Aborts the request if the client disconnects."""
         bodies = request.scope["door"].bodies
         with bodies.memory() as memory:
             fields = read_request(
@@ -128,7 +128,8 @@ class Gate:
                 await asyncio.gather(forward, leaving, return_exceptions=True)
 
     async def _forward(self, path: str, content: bytes, beginning: Sequence[bytes], send: Send) -> None:
-        """Forwards a request to a worker; if it dies before its response begins, to another worker."""
+        """Forwards a request to a worker. If the worker dies before its response begins, tries another
+        worker."""
         failed: list[Worker] = []
         name = hashlib.blake2b(content, digest_size=16).digest()
         for attempt in range(ATTEMPTS):
@@ -142,7 +143,7 @@ class Gate:
         raise Refused("no model server is up; try again", 503)
 
     def _losses(self, name: bytes) -> list[float]:
-        """The times, within LOSS_SECONDS, at which engines died during a request."""
+        """Returns the times within the last LOSS_SECONDS at which an engine died during a request."""
         since = time.monotonic() - LOSS_SECONDS
         losses = [moment for moment in self._lost.get(name, ()) if moment > since]
         if name in self._lost:
@@ -156,7 +157,8 @@ class Gate:
             self._lost.popitem(last=False)
 
     async def _send_to(self, worker: Worker, path: str, content: bytes, name: bytes, send: Send) -> bool:
-        """Whether the worker began a response. If it dies later, the client's connection is closed."""
+        """Returns whether the worker began a response. If the worker dies later, the client's connection is
+        closed."""
         has_begun = False
         worker.load += 1
         try:
@@ -188,7 +190,7 @@ class Gate:
 
 
 def error_answer(error: Exception) -> Response:
-    """The error response in OpenAI's format."""
+    """Returns the error response in OpenAI's format."""
     status, text = (error.status, str(error)) if isinstance(error, Refused) else (500, "a fault: see the log")
     text += ": longer than the model's maximum context length" if status == 413 else ""
     kind = "server_error" if status >= 500 else "invalid_request_error"

@@ -1,4 +1,4 @@
-"""Runs a gate as a process: starts and restarts it at one address, and tells it which engines are up."""
+"""Runs a gate as a process: starts and restarts it at one address, and reports to it which engines are up."""
 
 import json
 import os
@@ -25,11 +25,8 @@ LIBRARY = str(Path(__file__).resolve().parents[3])
 
 @dataclass(frozen=True)
 class GateSettings:
-    """The address of a gate, the token of its clients, and its engines with their key.
-
-    `names` are the models that it lists. `context_length` is in tokens. Valid token ids are below
-    `vocabulary`.
-    """
+    """The address of a gate, the token for its clients, and its engines with their key. names: the models
+    that the gate lists. context_length: in tokens. vocabulary: valid token ids are smaller than this."""
 
     host: str
     port: int | None
@@ -44,10 +41,8 @@ class GateSettings:
 
 
 class GateProcess:
-    """A running gate. `url` is its address without /v1; a restart keeps the port.
-
-    Create and restart it in a thread that outlives it. Raises ServingError.
-    """
+    """A running gate. `url` is its address without /v1. A restart keeps the port. Create and restart it in a
+    thread that outlives it. Raises ServingError."""
 
     def __init__(self, settings: GateSettings, log: Path):
         self.settings, self.log = settings, log
@@ -64,7 +59,7 @@ class GateProcess:
         self.start(engines=1)
 
     def start(self, engines: int = 0) -> None:
-        """Starts the process and waits until it responds and at least `engines` of its engines generate."""
+        """Starts the process, and waits until it responds and at least `engines` of its engines generate."""
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         settings = {**vars(self.settings), "port": self._port, "up": self._up}
@@ -91,28 +86,26 @@ class GateProcess:
             time.sleep(POLL_SECONDS)
 
     def set_up(self, up: Sequence[bool] = ()) -> None:
-        """Tells the gate which engines are up, so that only they get requests.
-
-        Without `up`, repeats the last list.
-        """
+        """Tells the gate which engines are up, so that only these engines get requests. Without `up`, sends
+        the last list again."""
         with self._lock:
             self._up = list(up) or self._up
             with suppress(OSError):  # the gate has died: its restart repeats the list
                 os.write(self._pipe, json.dumps(self._up).encode() + b"\n")
 
     def alive(self) -> bool:
-        """Whether its process runs."""
+        """Returns whether the gate's process runs."""
         return self._process.poll() is None
 
     def generating(self) -> int:
-        """The number of engines that generate; -1 while the gate does not respond."""
+        """Returns the number of engines that generate, or -1 while the gate does not respond."""
         try:
             return int(ask(self.url, "/health", self.settings.token, seconds=5).json()["generating"])
         except (Fault, ValueError, KeyError):
             return -1
 
     def stop(self) -> None:
-        """Stops the gate: it rejects new requests and finishes running ones first."""
+        """Stops the gate. It rejects new requests, and first finishes running requests."""
         self._process.stop(grace_seconds=self.settings.drain_seconds)
         with self._lock:
             self._close()

@@ -1,7 +1,7 @@
-"""The process of a gate: `python -m swelab.models.serving.gate_server SETTINGS`.
+"""The process of a gate, run as `python -m swelab.models.serving.gate_server SETTINGS`.
 
 SETTINGS is a JSON file that contains the keys, so only this user can read it. Each line of standard input is
-a JSON list of booleans: which engines are up. The gate stops when standard input is closed.
+a JSON list of booleans that say which engines are up. The gate stops when standard input is closed.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from swelab.records import InputError
 
 
 async def _follow(workers: Workers) -> None:
-    """Reads from standard input which engines are up. Stops the server at the end of the input."""
+    """Reads from standard input which engines are up. Stops the server when standard input ends."""
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
@@ -30,7 +30,7 @@ async def _follow(workers: Workers) -> None:
 
 
 def main() -> None:
-    """Serves until an interrupt or the end of standard input. Raises InputError (port in use)."""
+    """Serves until an interrupt or the end of standard input. Raises InputError if the port is in use."""
     settings = json.loads(Path(sys.argv[1]).read_bytes())
     engine = open_engine(settings["engine"])
     workers = Workers(settings["urls"], engine.generates, settings["engine_key"])

@@ -1,4 +1,4 @@
-"""Checks LoRA adapters that are served with a model, and the names of served models."""
+"""Checks LoRA adapters and the names of served models."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,10 @@ VENDORS = re.compile(
 
 
 def check_name(name: str) -> None:
-    """Raises InputError if a served name is empty, has other characters than NAME, or is a name of a vendor's
-    model.
+    """Raises InputError if a served name does not match NAME, or is the name of a vendor's model.
 
-    Clients derive prices and limits from the name: a model that is served as `gpt-4o` is billed as such.
+    Clients derive prices and limits from the name. For example, they would bill a model called `gpt-4o` as
+    that model.
     """
     if not NAME.fullmatch(name):
         raise InputError("not a model name", repr(name), "letters, digits and . _ - /")
@@ -30,7 +30,8 @@ def check_name(name: str) -> None:
 
 
 def check_adapters(adapters: Mapping[str, str]) -> None:
-    """Raises InputError if a folder (by adapter name) has no adapter or its weights are truncated."""
+    """Raises InputError if a folder contains no adapter or truncated weights. adapters: maps names to
+    folders."""
     for name, folder in adapters.items():
         if not NAME.fullmatch(name):
             raise InputError("not an adapter name", repr(name), "letters, digits and . _ - /")
@@ -42,7 +43,7 @@ def check_adapters(adapters: Mapping[str, str]) -> None:
 
 
 def named_adapters(texts: Sequence[str]) -> dict[str, str]:
-    """{name: folder} from command-line values `name=folder`. Raises InputError."""
+    """Returns {name: folder} from command-line values `name=folder`. Raises InputError."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, folder = text.partition("=")

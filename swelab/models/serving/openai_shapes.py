@@ -1,4 +1,4 @@
-"""Schemas of OpenAI's chat completions and completions, as far as our servers support them."""
+"""Schemas of OpenAI's chat completions and completions, as far as our servers support these requests."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
@@ -24,14 +24,12 @@ Bias = Annotated[dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]], Meta(ma
 
 
 class Strict(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """A part of a request; unknown fields are rejected."""
+    """A part of a request. Unknown fields are rejected."""
 
 
 class MessagePart(Struct, omit_defaults=True, kw_only=True):
-    """A part of a conversation; unknown fields are dropped.
-
-    Clients send back earlier responses with extra fields (`annotations`, `provider_specific_fields`).
-    """
+    """A part of a conversation. Unknown fields are ignored. Clients send earlier responses back with extra
+    fields (`annotations`, `provider_specific_fields`)."""
 
 
 class StreamOptions(Strict, kw_only=True):
@@ -42,16 +40,14 @@ class StreamOptions(Strict, kw_only=True):
 
 
 class Format(Strict, kw_only=True):
-    """The response format: only text, since an engine compiles grammars at unbounded cost."""
+    """The response format. Only text is allowed, because an engine compiles grammars at unbounded cost."""
 
     type: Literal["text"]
 
 
 class TextPart(MessagePart, kw_only=True):
-    """A text in a message.
-
-    Images and audio are rejected: an engine would fetch any URL that a client sends.
-    """
+    """A text in a message. Images and audio are rejected, because an engine would fetch any URL that a client
+    sends."""
 
     type: Literal["text"]
     text: str
@@ -185,7 +181,8 @@ class Completion(Sampled, kw_only=True):
 
 
 def pieces(prompt: Any, size: int = 1024) -> list[bytes]:
-    """Splits a prompt into pieces of `size` characters or token ids; of several prompts, only the first."""
+    """Splits a prompt into pieces of `size` characters or token ids. Of several prompts, only the first is
+    used."""
     while isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
         prompt = prompt[0]
     parts = [prompt[at : at + size] for at in range(0, len(prompt), size)]

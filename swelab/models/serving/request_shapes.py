@@ -1,8 +1,9 @@
-"""Checks requests to a model server against a schema before an engine sees them.
+"""Checks requests to a model server against a schema before an engine sees the requests.
 
-A schema ("shape") is a strict msgspec structure that rejects unknown fields. The request to the engine is
-serialised again from the structure, so gate and engine parse the same text. This module has the parts that
-every engine shares. OpenAI's requests are in `openai_shapes`; an engine's own ones are next to the engine.
+A schema ("shape") is a strict msgspec structure that rejects unknown fields. The engine's request is
+serialised anew from the structure, so gate and engine parse the same text. This module has the parts that all
+engines share. OpenAI's requests are in `openai_shapes`. The requests of a single engine are next to that
+engine.
 """
 
 from collections.abc import Sequence
@@ -37,13 +38,15 @@ StopIds = Annotated[list[TokenId], Meta(max_length=64)] | None
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the served model: context length in tokens, and vocabulary size (token ids are below it)."""
+    """Limits of the served model: context length in tokens, and vocabulary size, which exceeds every token
+    id."""
 
     context_length: int
     vocabulary: int
 
     def check_ids(self, ids: Sequence[Any], where: str) -> None:
-        """Raises Refused unless `ids`, called `where`, are valid token ids that fit into the context."""
+        """Raises Refused unless `ids` are valid token ids that fit into the context. where: their name in
+        messages."""
         if len(ids) > self.context_length:
             raise Refused(
                 f"{where} has {len(ids)} tokens; the maximum context length is {self.context_length} tokens"
@@ -57,13 +60,15 @@ class Limits:
             )
 
     def check_counts(self, **counts: int | None) -> None:
-        """Raises Refused if a requested number of tokens leaves no space for a prompt. counts: by field."""
+        """Raises Refused if a requested number of tokens leaves no space for a prompt. counts: maps fields to
+        numbers."""
         for name, count in counts.items():
             if count is not None and count >= self.context_length:
                 raise Refused(f"{name} is {count}; expected less than {self.context_length}")
 
     def check_prompts(self, prompts: Sequence[Any], where: str) -> None:
-        """Raises Refused unless `prompts` is a list of token ids, or of at most MOST_PROMPTS such lists."""
+        """Raises Refused unless `prompts` is a list of token ids, or a list of at most MOST_PROMPTS such
+        lists."""
         if not prompts or not isinstance(prompts[0], list):
             self.check_ids(prompts, where)
             return
@@ -94,22 +99,22 @@ class Sampler(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=Tr
 
 
 class Shape(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """The schema of one path. A null field counts as absent."""
+    """The schema of requests to one path. A null field counts as absent."""
 
     UNHEARD: ClassVar[tuple[str, ...]] = ()
-    """Accepted fields that have no effect; they are not sent to an engine."""
+    """Accepted fields without effect. They are not sent to an engine."""
 
     def check(self, limits: Limits) -> None:
         """Checks what types cannot express. Raises Refused."""
         raise NotImplementedError
 
     def beginning(self) -> Sequence[bytes]:
-        """The prompt in pieces. The gate uses them to find an engine that has the same prefix cached."""
+        """Returns the prompt in pieces, by which the gate finds an engine that has the same prefix cached."""
         raise NotImplementedError
 
 
 def read_request(body: bytes, shape: type[Shape], limits: Limits) -> Shape:
-    """Parses and checks a request body. Raises Refused: the fault, its place, the expected value."""
+    """Parses and checks a request body. Raises Refused with the fault, its place and the expected value."""
     request = decode(body, shape)
     request.check(limits)
     for name in request.UNHEARD:
@@ -118,5 +123,5 @@ def read_request(body: bytes, shape: type[Shape], limits: Limits) -> Shape:
 
 
 def engine_body(request: Shape) -> bytes:
-    """The JSON that is sent to an engine."""
+    """Returns the JSON that is sent to an engine."""
     return msgspec.json.encode(request)

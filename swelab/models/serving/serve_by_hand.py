@@ -23,11 +23,11 @@ CONTEXT = 32768
 
 
 def serve_by_hand(weights: Path, *, token: Path, key_env: str, host: str, log: Path, **settings: Any) -> None:
-    """Serves until Ctrl-C. Meanwhile the file `token` contains the access token.
+    """Serves until Ctrl-C. During that time the file `token` contains the access token.
 
-    The token comes from the environment variable `key_env`, or is random. `settings` are those of
-    `open_fleet`. Raises InputError before anything starts, also if another server uses `token` or `log`.
-    Raises ServingError if the server does not start or restart.
+    The access token comes from the environment variable `key_env`, or is random. settings: as for
+    `open_fleet`. Raises InputError before anything starts, for example if another server uses `token` or
+    `log`. Raises ServingError if the server does not start or restart.
     """
     key, began = chosen_key(key_env, host), time.monotonic()
     endings: dict[str, Any] = {"api_key": key, "host": host, "log": log, "startup_seconds": STARTUP_SECONDS}
@@ -50,10 +50,8 @@ def serve_by_hand(weights: Path, *, token: Path, key_env: str, host: str, log: P
 
 
 def chosen_key(key_env: str, host: str) -> str:
-    """The key in an environment variable, or a random one if the variable is not set.
-
-    Raises InputError if the key is short and other machines can reach the server.
-    """
+    """Returns the key in an environment variable, or a random key if the variable is not set. Raises
+    InputError if the key is short and other machines can reach the server."""
     key = os.environ.get(key_env, "") if key_env else ""
     if key and not is_loopback(host) and len(key) < SHORTEST_KEY:
         what = f"the key in ${key_env} has {len(key)} characters and the server listens on {host}"
@@ -62,17 +60,15 @@ def chosen_key(key_env: str, host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
+    """Returns whether an address can be reached only from this machine."""
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
 
 
 def further_options(text: str, engine: str = DEFAULT_ENGINE, gpus: int = 1) -> list[str]:
-    """Options of an engine: the options for `gpus` GPUs, and the options in `text`, split as a shell does.
-
-    Raises InputError for a reserved option or an unclosed quote.
-    """
+    """Returns options of an engine: the options for `gpus` GPUs, then the options in `text`, split as a shell
+    does. Raises InputError for a reserved option or an unclosed quote."""
     chosen = open_engine(engine)
     try:
         options = shlex.split(text)
@@ -86,19 +82,15 @@ def further_options(text: str, engine: str = DEFAULT_ENGINE, gpus: int = 1) -> l
 
 
 def check_free(token: Path) -> None:
-    """Raises InputError if a running server uses the token file.
-
-    Call it before the start, which takes minutes.
-    """
+    """Raises InputError if a running server uses the token file. Call this before starting a server, because
+    a start takes minutes."""
     if token.exists():
         hold(token).close()
 
 
 def hold(path: Path) -> IO[bytes]:
-    """Opens `path` with mode 0600 and locks it until it is closed. Keeps its content.
-
-    Raises InputError if another server has the lock, or if the file cannot be written.
-    """
+    """Opens `path` with mode 0600 and locks it until it is closed. The content is kept. Raises InputError if
+    another server holds the lock, or if the file cannot be written."""
     while True:
         try:
             stream = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
@@ -133,5 +125,5 @@ def private_file(path: Path, text: str) -> Iterator[None]:
         try:
             yield
         finally:
-            if _is_at(stream, path):  # not a file that another server created meanwhile
+            if _is_at(stream, path):  # keep a file that another server created meanwhile
                 path.unlink()

@@ -1,7 +1,7 @@
 """Serves our own weights: starts an inference engine in a context manager and stops it at the end.
 
-By default the server listens on the loopback interface and needs a random token. The token is in a private
-file, since `ps` shows command lines to everybody. The server's process tree always ends with this process
+By default the server listens on the loopback interface and requires a random token. The token is in a private
+file, because `ps` shows command lines to everybody. The server's process tree always ends with this process
 (`swelab.jobs.child_process`).
 """
 
@@ -38,10 +38,11 @@ PORT_TAKEN = re.compile(r"address already in use|port \S+ is (already )?in use|E
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An OpenAI-compatible service: `url` ends in /v1, `model` is the served name.
+    """An OpenAI-compatible service.
 
-    `alive` says whether our server still runs; for other services it is always true. `engine` is a key of
-    `engine.ENGINES`, and `admin_key` is needed to replace weights; both exist only for our servers.
+    url: ends in /v1. model: the served name. alive: returns whether our server still runs, and always true
+    for other services. engine: a key of `engine.ENGINES`. admin_key: needed to replace weights. The last two
+    exist only for our servers.
     """
 
     url: str
@@ -76,16 +77,15 @@ def serve(
     engine: str = DEFAULT_ENGINE,
     ending: Callable[[], bool] = lambda: False,
 ) -> Iterator[Endpoint]:
-    """Serves the checkpoint folder `weights` (Hugging Face layout) while the block runs.
+    """Serves the checkpoint folder `weights` (Hugging Face layout) during the block.
 
-    base: folder of the base model, for files that the checkpoint lacks. adapters: LoRA folders by name.
-    context_length, max_total_tokens: tokens of a context, and of the cache (None: on a GPU the engine uses
-    most of the memory; on a CPU there is a default). device: auto, cpu or cuda. dtype: auto is float32 on a
-    CPU. python: the interpreter that has the engine ($SWELAB_SERVE_PYTHON, or the present interpreter).
-    ending: says when to stop waiting for the start. drain_seconds: time for running requests at the end.
-    Enter the block from a thread that outlives it.
-
-    Raises InputError before anything starts; ServingError: no port, the server dies or is not ready in time.
+    base: folder of the base model, for files that the checkpoint lacks. adapters: maps names to LoRA folders.
+    context_length, max_total_tokens: tokens of a context, and of the cache. If the latter is None, the engine
+    uses most of a GPU's memory, or a default on a CPU. device: auto, cpu or cuda. dtype: auto is float32 on a
+    CPU. python: interpreter with the engine (by default $SWELAB_SERVE_PYTHON or this one). ending: returns
+    whether to stop waiting for the start. drain_seconds: time for running requests at the end. Enter the
+    block from a thread that outlives it. Raises InputError before anything starts. Raises ServingError if
+    there is no port, or if the server dies or is not ready in time.
     """
     check_name(name)
     python = python or os.environ.get("SWELAB_SERVE_PYTHON", "") or sys.executable
@@ -106,7 +106,7 @@ def serve(
 
 
 def _check_sizes(weights: Path, context_length: int, max_total_tokens: int | None) -> ModelConfig:
-    """The checkpoint's config.json. Raises InputError."""
+    """Checks the sizes against the checkpoint's config.json, and returns the config. Raises InputError."""
     config = check_weights(weights)
     longest = config.get("max_position_embeddings", context_length)
     if max_total_tokens is not None and max_total_tokens < context_length:
@@ -118,7 +118,7 @@ def _check_sizes(weights: Path, context_length: int, max_total_tokens: int | Non
 
 
 def find_device(python: str) -> str:
-    """`cuda` if the torch of the interpreter `python` can use a GPU, otherwise `cpu`."""
+    """Returns `cuda` if the torch of the interpreter `python` can use a GPU, otherwise `cpu`."""
     if not Path("/dev/nvidiactl").exists():
         return "cpu"
     probe = [python, "-c", "import torch; print('cuda' if torch.cuda.is_available() else 'cpu')"]
@@ -134,7 +134,8 @@ def _start(
     startup_seconds: float,
     ending: Callable[[], bool],
 ) -> tuple[Tethered, str]:
-    """(a ready server, its address). Tries another free port if the chosen one is taken meanwhile."""
+    """Returns (a ready server, its address). Tries another free port if the chosen port is taken
+    meanwhile."""
     bypass(host := settings.host)
     if port is not None and not is_free(port, host):
         raise ServingError(f"port {port} of {host} is in use or not allowed; expected a free one")
@@ -198,19 +199,19 @@ def _generates(url: str, settings: ServerSettings) -> bool:
 
 
 def new_key() -> str:
-    """A random token."""
+    """Returns a random token."""
     return secrets.token_hex(24)
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that is free now at an address."""
+    """Returns a TCP port that is free now at an address."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 
 def is_free(port: int, host: str) -> bool:
-    """Whether a server could listen on `port` of the address."""
+    """Returns whether a server could listen on `port` of the address."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

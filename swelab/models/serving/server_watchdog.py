@@ -21,17 +21,18 @@ ANSWER_SECONDS = 30.0
 MUTE_CHECKS = 3
 RESTARTS = 5
 STEADY_SECONDS = 600
-"""Seconds after which a running server has all its RESTARTS again."""
+"""Seconds of steady running after which earlier failures no longer count towards RESTARTS."""
 
 Start = Callable[[int | None, Callable[[], bool]], AbstractContextManager[Endpoint]]
-"""Starts a server. Arguments: its port (None for any), and a function that says when to stop waiting."""
+"""A function that starts a server. Arguments: the port (None for any port), and a function that returns
+whether to stop waiting."""
 
 
 class Server(threading.Thread):
     """A thread that keeps one server running.
 
-    `endpoint` is None while the server is down. `fault` is set when it stays down. `weights` are the weights
-    that replaced the initial weights; None before the first replacement.
+    endpoint: None while the server is down. fault: set when the server stays down. weights: the weights that
+    replaced the initial weights, or None before the first replacement.
     """
 
     def __init__(self, name: str, start: Start, log: Path, changed: threading.Condition):
@@ -42,11 +43,11 @@ class Server(threading.Thread):
         self.weights: Weights | None = None
         self.starts = 0
         self.on_change: Callable[[], None] = lambda: None
-        """Called after every change of `endpoint`, before any other use of the server."""
+        """Is called after every change of `endpoint`, before any other use of the server."""
         self._start_server, self._changed, self._ending = start, changed, threading.Event()
 
     def run(self) -> None:
-        """Runs until `end`, or until the server failed RESTARTS times in a row."""
+        """Runs until `end`, until the first start fails, or until RESTARTS restarts in a row have failed."""
         port, failures = None, 0
         while not self._ending.is_set():
             began = time.monotonic()
@@ -57,7 +58,7 @@ class Server(threading.Thread):
                     self._open(endpoint)
                     try:
                         watch(endpoint, self.log, self._ending)
-                    finally:  # before the stop, since stopping a server that hangs takes long
+                    finally:  # before the stop, because stopping a hanging server takes long
                         self._set_state(None, None)
             except Exception as fault:
                 if self._ending.is_set():
@@ -72,7 +73,7 @@ class Server(threading.Thread):
                 self._ending.wait(2 ** (failures - 1))
 
     def _open(self, endpoint: Endpoint) -> None:
-        """Sets `endpoint` once the server serves the current weights, which may change meanwhile."""
+        """Sets `endpoint` as soon as the server serves the current weights, which may change meanwhile."""
         served = None
         while True:
             with self._changed:
@@ -85,7 +86,8 @@ class Server(threading.Thread):
             served = weights
 
     def _keep_log(self) -> Path:
-        """Renames the log of the server that died, so that the next one keeps it; returns the new path."""
+        """Renames the log of a server that died, so that the next server does not overwrite it. Returns the
+        new path."""
         former = self.log.with_suffix(f".{self.starts}{self.log.suffix}")
         with suppress(OSError):
             self.log.replace(former)
@@ -98,23 +100,24 @@ class Server(threading.Thread):
             self._changed.notify_all()
 
     def up(self) -> bool:
-        """Whether the server runs."""
+        """Returns whether the server runs."""
         endpoint = self.endpoint
         return bool(endpoint and endpoint.alive())
 
     def end(self) -> None:
-        """Asks the server to finish its requests and stop; `join` waits for that."""
+        """Asks the server to finish its requests and stop. `join` waits until it has stopped."""
         self._ending.set()
 
 
 def replace(endpoint: Endpoint, weights: Weights, in_turns: bool = False) -> None:
-    """Makes one server serve other weights; see `Engine.replace_weights`. Raises ServingError."""
+    """Makes one server serve new weights; see `Engine.replace_weights`. Raises ServingError."""
     address = endpoint.url.removesuffix("/v1")
     open_engine(endpoint.engine).replace_weights(address, endpoint.admin_key, weights, in_turns)
 
 
 def watch(endpoint: Endpoint, log: Path, ending: threading.Event) -> None:
-    """Checks a server until `ending` is set. Raises ServingError if it has died or generates nothing."""
+    """Checks a server until `ending` is set. Raises ServingError if the server has died or generates no
+    tokens."""
     mute, due = 0, time.monotonic() + CHECK_SECONDS
     while not ending.wait(min(1.0, CHECK_SECONDS)):
         if not endpoint.alive():
@@ -128,6 +131,7 @@ def watch(endpoint: Endpoint, log: Path, ending: threading.Event) -> None:
 
 
 def generates(endpoint: Endpoint) -> bool:
-    """Whether a server generates tokens. If no client sends requests, the check requests one token."""
+    """Returns whether a server generates tokens. If no client sends requests, the check requests one
+    token."""
     path = open_engine(endpoint.engine).generates
     return answers(endpoint.url.removesuffix("/v1"), path, endpoint.api_key, ANSWER_SECONDS)

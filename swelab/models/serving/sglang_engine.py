@@ -29,8 +29,8 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARAL
 _ASK_SECONDS = 30.0
 _REPLACE_SECONDS = 600.0
 _SAMPLING = {"max_tokens": "max_new_tokens"}
-"""Names of sampling parameters in /generate that differ from the names in a chat request. It ignores a seed
-there."""
+"""Maps sampling parameters of a chat request to their names in /generate, where they differ. /generate
+ignores a seed."""
 
 
 class Sglang:
@@ -134,14 +134,14 @@ def _settings(settings: ServerSettings) -> Record:
 
 
 def device_flags(on_cpu: bool, dtype: str) -> list[str]:
-    """Options for the device and the dtype of the weights: auto, float32, bfloat16 or float16."""
+    """Returns options for the device and the dtype of the weights: auto, float32, bfloat16 or float16."""
     if on_cpu:
         return [*CPU_FLAGS, "--dtype", "float32" if dtype == "auto" else dtype]
     return ["--dtype", dtype]
 
 
 def adapter_flags(settings: ServerSettings) -> list[str]:
-    """Options for LoRA adapters. Raises InputError if one is incomplete."""
+    """Returns options for LoRA adapters. Raises InputError if an adapter is incomplete."""
     if not settings.adapters:
         return []
     check_adapters(settings.adapters)
@@ -151,7 +151,8 @@ def adapter_flags(settings: ServerSettings) -> list[str]:
 
 
 def environment(on_cpu: bool, config: ModelConfig, python: str) -> dict[str, str]:
-    """Environment variables of the server. Raises ServingError if `python` has no sglang."""
+    """Returns the server's environment variables. Raises ServingError if sglang is not installed for
+    `python`."""
     found = {**os.environ, **OFFLINE, "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false"}
     if on_cpu:
         path = [str(SHIMS), *filter(None, [os.environ.get("PYTHONPATH", "")])]
@@ -166,10 +167,11 @@ def environment(on_cpu: bool, config: ModelConfig, python: str) -> dict[str, str
 
 
 def other_architectures(config: ModelConfig, python: str) -> list[str]:
-    """sglang's model modules that do not define the checkpoint's architecture, so that it skips their import.
+    """Returns sglang's model modules that do not define the checkpoint's architecture, so that sglang skips
+    them.
 
-    Returns [] if no module defines the architecture by name: then sglang imports all. Raises ServingError if
-    `python` has no sglang.
+    Returns [] if no module defines the architecture by name. Then sglang imports all modules. Raises
+    ServingError if sglang is not installed for `python`.
     """
     probe = "from importlib.util import find_spec; print(find_spec('sglang').submodule_search_locations[0])"
     found = subprocess.run([python, "-c", probe], capture_output=True, text=True)

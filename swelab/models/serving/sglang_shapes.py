@@ -1,4 +1,4 @@
-"""The schema of sglang's own /generate, which generates turns in token ids."""
+"""The schema of sglang's own path /generate, which generates turns as token ids."""
 
 from collections.abc import Sequence
 from typing import Any

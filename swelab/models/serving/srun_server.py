@@ -1,7 +1,7 @@
 """Runs a model server on another node of the current SLURM job, by srun, until its standard input is closed.
 
-The command there is `python -m swelab.models.serving.srun_server`. It reads its settings from standard input,
-since they contain the token, and writes its address to standard output.
+The command on that node is `python -m swelab.models.serving.srun_server`. It reads its settings from standard
+input, because they contain the token, and writes its address to standard output.
 """
 
 import json
@@ -27,10 +27,8 @@ POLL_SECONDS = 0.2
 
 @contextmanager
 def serve_on(node: Node, gpus: int, settings: Record, ending: Callable[[], bool]) -> Iterator[Endpoint]:
-    """Runs `serve` on another node during the block. It sees all `gpus` of the job; `settings` select some.
-
-    Raises ServingError with the message of the node.
-    """
+    """Runs `serve` on another node during the block. The server sees all `gpus` of the job, and `settings`
+    select some. Raises ServingError with the message from the node."""
     log = Path(settings["log"]).with_suffix(".srun.log")
     command = ["srun", f"--jobid={os.environ['SLURM_JOB_ID']}", "--nodes=1", "--ntasks=1", "--overlap"]
     command += [f"--nodelist={node.name}", "--mem=0", "--quiet", *([f"--gpus={gpus}"] if gpus else [])]
@@ -60,7 +58,7 @@ def serve_on(node: Node, gpus: int, settings: Record, ending: Callable[[], bool]
 
 
 def _converse(step: subprocess.Popen[bytes], settings: Record, ending: Callable[[], bool]) -> Record:
-    """Sends the settings and waits for the reply; {} if the step dies or `ending` becomes true."""
+    """Sends the settings and returns the reply, or {} if the job step dies or `ending` becomes true."""
     assert step.stdin and step.stdout
     sent = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     with suppress(BrokenPipeError):
@@ -74,7 +72,7 @@ def _converse(step: subprocess.Popen[bytes], settings: Record, ending: Callable[
 
 
 def _end(step: subprocess.Popen[bytes], drain_seconds: float) -> None:
-    """Closes the step's input, so that the server finishes its requests; then ends the step itself."""
+    """Closes the job step's input, so that the server finishes its requests. Then ends the step itself."""
     assert step.stdin and step.stdout
     with suppress(BrokenPipeError):
         step.stdin.close()

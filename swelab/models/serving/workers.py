@@ -1,8 +1,8 @@
 """Chooses the engine for each request of a gate, and checks which engines generate.
 
 The list of engines is fixed when the gate starts. The process that runs the engines reports which of them are
-up (`Workers.set_up`). A restarted engine is up once it serves the current weights. The gate itself checks
-whether an engine generates.
+up (`Workers.set_up`). A restarted engine counts as up only when it serves the current weights. The gate
+itself checks whether an engine generates.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from contextlib import suppress
 import httpx
 
 CHECK_SECONDS = 5.0
-"""The gate checks a worker that has not responded for this many seconds."""
+"""Seconds without a response after which the gate checks a worker."""
 LOOK_SECONDS = 0.3
 ANSWER_SECONDS = 15.0
 REMEMBERED = 100_000
-"""How many prompt prefixes are remembered with the worker that got them."""
+"""Number of prompt prefixes for which the gate remembers the worker that got them."""
 SLACK = 4
-"""A worker that has a prompt cached gets the request if it has at most this many requests more than the least
-busy worker."""
+"""A worker that has the prompt cached is preferred while it has at most this many requests more than the
+least busy worker."""
 
 
 class Worker:
-    """One engine: its address, its number of requests, whether it is up and generates."""
+    """One engine: its address, its number of running requests, and whether it is up and generates."""
 
     def __init__(self, url: str):
         self.url = url
@@ -36,7 +36,7 @@ class Worker:
         self.proved = 0.0
 
     def answered(self) -> None:
-        """Notes that the worker has just generated tokens."""
+        """Records that the worker has just generated tokens."""
         self.generates, self.proved = True, time.monotonic()
 
 
@@ -54,15 +54,15 @@ class Workers:
             worker.up, worker.generates = now, worker.generates and now
 
     def generating(self) -> int:
-        """The number of workers that are up and generate."""
+        """Returns the number of workers that are up and generate."""
         return sum(worker.up and worker.generates for worker in self.each)
 
     def choose(self, beginning: Sequence[bytes], tried: Collection[Worker] = ()) -> Worker | None:
-        """The worker that has most of the prompt cached, otherwise the least busy worker; None if all are
-        down.
+        """Returns the worker that has most of the prompt cached, otherwise the least busy worker. Returns
+        None if all workers are down.
 
-        beginning: the prompt in pieces. tried: workers that already lost this request; they are the last
-        choice.
+        beginning: the prompt in pieces. tried: workers that have already lost this request, which are chosen
+        last.
         """
         up = [worker for worker in self.each if worker.up]
         up = [worker for worker in up if worker.generates] or up
@@ -78,7 +78,8 @@ class Workers:
         return chosen
 
     def _cached(self, marks: Sequence[bytes]) -> Worker | None:
-        """The worker that has seen the longest prefix of a prompt, if that is at least half of it."""
+        """Returns the worker that has seen the longest prefix of a prompt, if the prefix is at least half of
+        it."""
         for mark in reversed(marks[len(marks) // 2 :]):
             if mark in self._prefixes:
                 return self.each[self._prefixes[mark]]
@@ -93,7 +94,7 @@ class Workers:
             self._prefixes.popitem(last=False)
 
     async def watch(self, client: httpx.AsyncClient) -> None:
-        """Checks until cancelled whether each worker generates."""
+        """Checks regularly, until cancelled, whether each worker generates."""
         await asyncio.gather(*(self._watch(worker, client) for worker in self.each))
 
     async def _watch(self, worker: Worker, client: httpx.AsyncClient) -> None:
@@ -117,7 +118,7 @@ class Workers:
 
 
 def _marks(beginning: Sequence[bytes]) -> list[bytes]:
-    """Hashes of the prefixes of a prompt: its first piece, its first two pieces, and so on."""
+    """Returns hashes of the prefixes of a prompt: of its first piece, its first two pieces, and so on."""
     state, found = hashlib.blake2b(digest_size=16), []
     for piece in beginning:
         state.update(len(piece).to_bytes(8, "big") + piece)

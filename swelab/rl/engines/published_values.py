@@ -1,8 +1,8 @@
-"""Values of the published scripts of SWE-RL, Miles and SWE-PDB, by the keys of our recipes.
+"""Settings of the published scripts of SWE-RL, Miles and SWE-PDB, under the keys of our recipes.
 
-None: the scripts have no such bound or setting. Keys that begin with `scaffold.` are of the scaffold's
-recipe. Where a recipe under `configs/rl/` has another value, a comment beside it gives the reason;
-`differences` lists these values.
+None means that the scripts have no such bound or setting. Keys with the prefix `scaffold.` belong to the
+scaffold's recipe. Where a recipe under `configs/rl/` has a different value, a comment beside the value gives
+the reason. `differences` lists these values.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ GRPO: Record = {
     "train.max_grad_norm": 1.0,
 }
 ADAM: Record = {"train.betas": [0.9, 0.98], "train.weight_decay": 0.1}
-"""Of slime and Miles."""
+"""Optimizer settings of slime and Miles."""
 
 SWE_RL: Record = GRPO | ADAM | {
     "rollouts.temperature": 1.0,
@@ -52,9 +52,11 @@ SWE_RL: Record = GRPO | ADAM | {
     "validation": None,
 }  # fmt: skip
 STEPS: Record = {"rollouts.history": "managed", "method.sequences": "step", "method.weigh": "sequence"}
-"""Keys that express --dynamic_history: each step is a training sequence, and all sequences weigh the same."""
+"""Settings that correspond to --dynamic_history: each step is a training sequence, and all sequences have the
+same weight."""
 WHOLE: Record = {"rollouts.history": "whole"}
-"""Without --dynamic_history all of a conversation is trained, even turns that the policy was not shown."""
+"""Settings without --dynamic_history: the whole conversation is trained, even turns that the policy was not
+shown."""
 
 
 def _swe_rl(model: str, subset: str, group: tuple[int, int], steps: int, **more: Any) -> Record:
@@ -65,7 +67,8 @@ def _swe_rl(model: str, subset: str, group: tuple[int, int], steps: int, **more:
 
 
 def _nodes(training: int, serving: int, sharing: int, engine: int, memory: float, save: int) -> Record:
-    """Numbers of nodes, and of GPUs that share one model, of the trainer and of an engine."""
+    """Returns settings for the nodes (`training`, `serving`) and for the GPUs that share a model (`sharing`
+    in the trainer, `engine` in an engine)."""
     return {
         "verl.trainer.nodes": training,
         "verl.rollout.nodes": serving,
@@ -165,12 +168,13 @@ PUBLISHED: dict[str, Record] = {
     "swepdb-14b": _pdb("sft:swepdb-14b", 8, 4, 5, 2, method__aggregation=NORM, method__horizon=HORIZON),
     "swepdb-14b-rewrite": _pdb("sft:swepdb-14b", 8, 4, 5, 10),
 }
-"""Published values by key, for each of our recipes by its name."""
+"""Maps the name of each of our recipes to its published settings."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A recipe's value that differs from the published value, with the recipe's reason for the difference."""
+    """A recipe's value that differs from the published value. reason: the recipe's comment on the
+    difference."""
 
     key: str
     ours: Any
@@ -183,10 +187,8 @@ class Difference:
 
 
 def differences(name: str, configs: Path = recipes.CONFIGS) -> list[Difference]:
-    """The values of a recipe that differ from the published values.
-
-    Raises InputError (unusable recipe) and KeyError (no published script belongs to this name).
-    """
+    """Returns the values of a recipe that differ from the published values. Raises InputError if the recipe
+    is unusable, and KeyError if there is no published script for `name`."""
     recipe = recipes.named(RL, name, configs)
     said = recipe.plain() | {"verl": recipe.cluster.plain()}
     said["scaffold"] = recipes.named(SCAFFOLD, recipe.scaffold, configs).plain()
@@ -203,7 +205,8 @@ def differences(name: str, configs: Path = recipes.CONFIGS) -> list[Difference]:
 
 
 def reasons(text: str) -> dict[str, str]:
-    """The comment on the line of each key of a recipe, by the key's path; "" if there is none."""
+    """Returns the comment on the line of each key in a recipe, or "" without a comment. The result is keyed
+    by the key's path."""
     lines, found = text.splitlines(), dict[str, str]()
 
     def walk(node: yaml.Node | None, path: str) -> None:
@@ -217,13 +220,13 @@ def reasons(text: str) -> dict[str, str]:
 
 
 def _written(value: Any) -> str:
-    """Formats a value for a person, in the words of recipes."""
+    """Formats a value as a recipe would show it."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_written, value))}]"
     return "none" if value is None else str(value)
 
 
 def _upwards(key: str) -> list[str]:
-    """A key and all keys above it, the longest first."""
+    """Returns a key and all its parent keys, the longest first."""
     parts = key.split(".")
     return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]

@@ -1,8 +1,8 @@
-"""Gives each sequence the same weight in another engine's batch as in ours.
+"""Corrects the row weights of a verl batch, so that each sequence has the same weight as in our trainer.
 
-verl averages a batch with its own divisors. Its means over sequences count every row, even padding rows, and
-count a rollout once for each row into which it was split. Its losses are proportional to the advantages, so a
-factor on the advantages of a row corrects its weight.
+verl averages a batch with different divisors. Its means over sequences count every row, even padding rows. A
+rollout that was split into several rows is counted once for each row. verl's losses are proportional to the
+advantages, so a factor on a row's advantages corrects the row's weight.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -17,11 +17,11 @@ def corrections(
     mode: str,
     horizon: int = 0,
 ) -> list[float]:
-    """The factor of each row's advantages; 0.0 for rows that train nothing.
+    """Returns the factor for each row's advantages, or 0.0 for rows without trained tokens.
 
-    trained: number of trained tokens of each row. accepted: how many of them verl keeps after it rejects
-    tokens whose probability differs too much between trainer and engine. sequences, mode, horizon: see
-    `token_weights`. Raises ValueError as `token_weights` does.
+    trained: number of trained tokens of each row. accepted: number of these tokens that verl keeps. verl
+    rejects tokens whose probability differs too much between trainer and engine. sequences, mode, horizon:
+    see `token_weights`. Raises ValueError as `token_weights` does.
     """
     ours = token_weights(trained, sequences, mode, horizon)
     rows, tokens = len(trained), sum(trained)
@@ -36,10 +36,10 @@ def corrections(
 
 
 def optimizer_steps(rows: int, each: int, steps: int) -> int:
-    """Returns the number of optimizer steps of a batch: `steps`, if its rows can be divided so.
+    """Returns the number of optimizer steps of a batch: `steps`, if the batch can be divided evenly.
 
-    each: verl's number of rows of one step; `rows` is a multiple of it. If rows / each is not divisible by
-    `steps`, each group of `each` rows is one step.
+    each: number of rows that verl uses for one step. rows: a multiple of `each`. If rows / each is not
+    divisible by `steps`, each group of `each` rows is one step.
     """
     parts = rows // each
     return parts if parts % steps else steps

@@ -1,10 +1,10 @@
-"""Our rollouts and grader for slime and Miles, whose flags name functions by their import paths.
+"""Provides our rollouts and grader to slime and Miles, whose flags name functions by their import paths.
 
     --custom-generate-function-path swelab.rl.engines.slime.generate
     --custom-rm-path swelab.rl.engines.slime.reward_func
     --dynamic-sampling-filter-path swelab.rl.engines.slime.whole_group
 
-Neither program is imported: a sample is recognised by its fields. `Settings` lists the environment variables
+Neither program is imported. A sample is recognised by its fields. `Settings` lists the environment variables
 of each process that makes rollouts.
 """
 
@@ -45,17 +45,18 @@ from swelab.tasks.task_images import task_images
 from swelab.tasks.task_rows import read_tasks
 
 ENDED = frozenset({RolloutEnd.SUBMITTED})
-"""Ends of rollouts that slime calls completed. All other ends except losses are truncated."""
+"""Ends of rollouts that slime calls completed. Every other end that is not a loss counts as truncated."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a process, read from the environment variables in brackets.
+    """Settings of a process, each read from the environment variable in brackets.
 
-    tasks: a subset's tasks (SWELAB_TASKS). repos: their archives (SWELAB_REPOS). scaffold: a recipe
-    (SWELAB_SCAFFOLD). images: a record of pulled images (SWELAB_IMAGES; default none). work: a folder in
-    which grades are kept (SWELAB_WORK; default a temporary one). at_once: maximum number of rollouts at the
-    same time (SWELAB_AT_ONCE; 16). reward: solved, signed or share_of_tests (SWELAB_REWARD; solved).
+    tasks: a subset's tasks (SWELAB_TASKS). repos: the tasks' repository archives (SWELAB_REPOS). scaffold: a
+    scaffold recipe (SWELAB_SCAFFOLD). images: a record of pulled images (SWELAB_IMAGES, by default none).
+    work: a folder in which grades are kept (SWELAB_WORK, by default a temporary folder). at_once: maximum
+    number of concurrent rollouts (SWELAB_AT_ONCE, by default 16). reward: solved, signed or share_of_tests
+    (SWELAB_REWARD, by default solved).
     """
 
     tasks: Path
@@ -68,7 +69,7 @@ class Settings:
 
     @classmethod
     def read(cls) -> Self:
-        """Raises InputError: a variable is missing or has an unusable value."""
+        """Reads the settings. Raises InputError if a variable is missing or has an unusable value."""
         said = {name: os.environ.get(f"SWELAB_{name.upper()}", "") for name in cls.__dataclass_fields__}
         for name in ("tasks", "repos", "scaffold"):
             if not said[name]:
@@ -86,7 +87,7 @@ class Settings:
 
 
 class ForgetfulJournal(StepJournal):
-    """Keeps nothing: slime restarts interrupted rollouts from their first turn."""
+    """A journal that keeps nothing, because slime restarts an interrupted rollout from its first turn."""
 
     def __init__(self) -> None:
         pass
@@ -104,7 +105,7 @@ class ForgetfulJournal(StepJournal):
 
 
 class Stoppable:
-    """The engine of a rollout, until slime stops the rollout."""
+    """An engine for one rollout. It stops generating when slime stops the rollout."""
 
     def __init__(self, engine: TokenEngine, stopped: threading.Event):
         self._engine, self._stopped = engine, stopped
@@ -120,10 +121,11 @@ class Stoppable:
 
 
 class Workplace:
-    """Tasks, sandboxes, grader and threads of a process, open until the process ends."""
+    """The tasks, sandboxes, grader and threads of a process. They stay open until the process ends."""
 
     def __init__(self, settings: Settings, stack: ExitStack):
-        """Raises InputError, BackendMissing. stack: closes what this opens, when the process ends."""
+        """Opens the resources. Raises InputError, BackendMissing. stack: closes the resources when the
+        process ends."""
         tasks = list(read_tasks(settings.tasks))
         self.tasks = {task.instance_id: task for task in tasks}
         self.scaffold = loop_of(recipes.load(SCAFFOLD, settings.scaffold))
@@ -134,7 +136,7 @@ class Workplace:
         self.threads = stack.enter_context(ThreadPoolExecutor(settings.at_once))
 
     def task(self, metadata: Record) -> Task:
-        """The task of a prompt row, by the instance_id in it. Raises InputError."""
+        """Returns the task whose instance_id is in the metadata of a prompt row. Raises InputError."""
         inner = next(
             (metadata[name] for name in ("instance", "remote_env_info") if name in metadata), metadata
         )
@@ -144,7 +146,7 @@ class Workplace:
         return self.tasks[name]
 
     def roll_out(self, args: Namespace, sample: Any, sampling: Record, stopped: threading.Event) -> RolledOut:
-        """Makes a rollout with the model servers that `args` names, and grades it. Raises InputError,
+        """Makes and grades a rollout with the model servers that `args` names. Raises InputError,
         ServingError."""
         request = RolloutRequest(sample.group_index or 0, sample.index or 0, self.task(sample.metadata))
         make = lambda add_turn, turns: self._model(args, sampling, stopped)  # noqa: E731
@@ -167,7 +169,8 @@ _ONE = threading.Lock()
 
 
 def workplace() -> Workplace:
-    """The workplace of this process, made at the first call. Raises InputError, BackendMissing."""
+    """Returns the workplace of this process, which is made at the first call. Raises InputError,
+    BackendMissing."""
     with _ONE:
         return _workplace()
 
@@ -182,7 +185,7 @@ def _workplace() -> Workplace:
 
 
 def template_of(checkpoint: str) -> TokenTemplate:
-    """The chat template of a checkpoint's folder. Raises InputError."""
+    """Returns the chat template from a checkpoint's folder. Raises InputError."""
     with _ONE:  # transformers cannot be imported by several threads at once
         return _template_of(checkpoint)
 
@@ -193,10 +196,8 @@ def _template_of(checkpoint: str) -> TokenTemplate:
 
 
 async def generate(args: Namespace, sample: Any, sampling_params: Record) -> Any:
-    """Fills the sample with a rollout and its reward; returns a list of samples for several sequences.
-
-    Raises InputError, ServingError, BackendMissing.
-    """
+    """Fills the sample with a rollout and its reward. Returns the sample, or a list of samples if the rollout
+    has several sequences. Raises InputError, ServingError, BackendMissing."""
     place, stopped = await asyncio.to_thread(workplace), threading.Event()
     told = (args, sample, dict(sampling_params), stopped)
     try:
@@ -209,8 +210,8 @@ async def generate(args: Namespace, sample: Any, sampling_params: Record) -> Any
 
 
 def told_reward(args: Namespace, done: RolledOut, place: Workplace) -> Any:
-    """The reward in the form that `--reward-key` needs: a number, or {key: reward, "acc": resolved} with a
-    key."""
+    """Returns the reward in the form that `--reward-key` needs. This is a number without the flag, and {key:
+    reward, "acc": resolved} with the flag."""
     reward = 0.0 if is_lost(done) else place.reward(done.grade)
     if not (key := getattr(args, "reward_key", None)):
         return reward
@@ -218,14 +219,15 @@ def told_reward(args: Namespace, done: RolledOut, place: Workplace) -> Any:
 
 
 def is_lost(done: RolledOut) -> bool:
-    """Whether infrastructure failed: the rollout says nothing about the policy."""
+    """Returns whether the rollout was lost to infrastructure, and so says nothing about the policy."""
     return done.trajectory["outcome"] in LOST_ROLLOUTS or done.grade["status"] in LOST_GRADES
 
 
 def filled(sample: Any, done: RolledOut, per_step: bool, template: TokenTemplate, reward: Any) -> Any:
-    """Fills the sample's fields, by slime's names; returns a list of samples for several sequences.
+    """Fills the sample's fields, which have slime's names.
 
-    A lost rollout, or one without sampled tokens, becomes one untrained token, because slime needs a token.
+    Returns the sample, or a list of samples if the rollout has several sequences. A lost rollout, or one
+    without sampled tokens, becomes one untrained token, because slime needs a token.
     """
     made = [] if is_lost(done) else samples(done.turns, per_step)
     if not made:
@@ -257,12 +259,13 @@ def _fill(sample: Any, sequence: Sample, done: RolledOut, template: TokenTemplat
 
 
 async def reward_func(args: Namespace, sample: Any, **_: Any) -> Any:
-    """The reward that `generate` put into the sample; a list of rewards for a list of samples."""
+    """Returns the reward that `generate` stored in the sample. For a list of samples, returns a list of
+    rewards."""
     return [each.reward for each in sample] if isinstance(sample, list) else sample.reward
 
 
 def whole_group(args: Namespace, group: list[Any], **_: Any) -> bool:
-    """Whether no rollout of a group was lost. The reward of a lost rollout would move the baseline of the
-    other rollouts."""
+    """Returns whether a group is complete, with no lost rollout. The reward of a lost rollout would shift the
+    baseline of the other rollouts."""
     flat = [each for entry in group for each in (entry if isinstance(entry, list) else [entry])]
     return not any(each.status is type(each).Status.ABORTED for each in flat)

@@ -1,10 +1,10 @@
-"""Our advantages in verl, and our weights of sequences.
+"""Makes verl use our advantages and our sequence weights.
 
-The agent loop sees a whole group, so it applies the recipe's switches and estimator, and puts the advantage
-of each token where verl keeps rewards. verl's estimator returns these unchanged. So a masked rollout enters a
-baseline only if the recipe allows it, and the last sequence of a rollout does not overwrite its other
-sequences. We replace a few methods of verl's trainers. The new methods set the weight of a sequence and the
-number of optimizer steps of a batch, and save before the job ends (`verl_deadline`).
+The agent loop sees a whole group. It applies the recipe's settings and estimator, and stores each token's
+advantage where verl keeps rewards. The estimator that is registered with verl passes these values on. So a
+masked rollout counts in a baseline only if the recipe allows it. A rollout's last sequence does not overwrite
+its other sequences. A few methods of verl's trainers are replaced. The new methods set each sequence's weight
+and the number of optimizer steps of a batch, and save before the job ends (`verl_deadline`).
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ from swelab.rl.engines.verl_deadline import SavesInTime
 NAME = "swelab"
 """The estimator's name in verl (algorithm.adv_estimator)."""
 MODES = ("sync", "separate_async")
-"""verl's trainers (trainer.v1.trainer_mode) that weigh as we do."""
+"""verl's training modes (trainer.v1.trainer_mode) in which sequences get our weights."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Facts of a batch of verl. trained: number of trained tokens of each row. sequences: the sequence that
-    each row belongs to. mode, horizon: see `token_weights`."""
+    """Facts about the rows of a verl batch. trained: number of trained tokens of each row. sequences: name of
+    the sequence that each row belongs to. mode, horizon: see `token_weights`."""
 
     trained: list[int]
     sequences: list[str]
@@ -41,7 +41,7 @@ _BATCH: ContextVar[Rows | None] = ContextVar("_BATCH", default=None)
 
 @contextmanager
 def weighing(batch: Rows) -> Iterator[None]:
-    """During the block, `advantages` gives these rows the weights that they have in our trainer."""
+    """Within the block, `advantages` gives the rows of `batch` the weights that they have in our trainer."""
     before = _BATCH.set(batch)
     try:
         yield
@@ -50,7 +50,8 @@ def weighing(batch: Rows) -> Iterator[None]:
 
 
 def advantages(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
-    """Returns (advantages, returns), each [rows, tokens]. The batch's rewards are already our advantages."""
+    """Returns (advantages, returns), each [rows, tokens]. token_level_rewards: already contains our
+    advantages."""
     found = token_level_rewards * response_mask
     if batch := _BATCH.get():
         kept = [int(count) for count in response_mask.sum(-1)]
@@ -60,14 +61,14 @@ def advantages(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> 
 
 
 def sequence_of(key: str, weigh: str) -> str:
-    """Returns the sequence that the row `uid_session_number` belongs to: its rollout, or the row itself with
-    `weigh: sequence`."""
+    """Returns the name of the sequence that a row belongs to. This is the rollout's name, or with `weigh:
+    sequence` the row's own key. key: the row's key, `uid_session_number`."""
     return key.rpartition("_")[0] if weigh == "rollout" else key
 
 
 class OurWeights:
-    """Mixin for verl's trainer classes, before them among the bases. It weighs a batch, and divides it into
-    optimizer steps, as our own trainer does."""
+    """Mixin for verl's trainer classes: weighs a batch and divides it into optimizer steps as our trainer
+    does. Among the bases it must stand before verl's class."""
 
     config: Any
     parameter_sync_step: int
@@ -75,8 +76,8 @@ class OurWeights:
     """Whether the batch has a trained token."""
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """See verl's PPOTrainer. Skips its correction of ratios, which fails if the batch has no trained
-        token."""
+        """Overrides verl's PPOTrainer. Switches off verl's correction of ratios for a batch without trained
+        tokens, because the correction would fail."""
         trainer, rows, algorithm = cast(Any, super()), self._rows(batch), self.config.algorithm
         before, self.teaches = algorithm.get("rollout_correction"), any(rows.trained)
         try:
@@ -101,8 +102,8 @@ class OurWeights:
         )
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """See verl's PPOTrainer. The number of optimizer steps is that of the recipe; it does not depend on
-        the number of rows in the batch.
+        """Overrides verl's PPOTrainer. Makes as many optimizer steps as the recipe says, whatever the number
+        of rows.
 
         Makes no step if no token is trained, because verl's loss divides by the number of trained tokens.
         """
@@ -121,7 +122,7 @@ class OurWeights:
 
 
 def register() -> None:
-    """Registers the estimator with verl, and our weights with its trainers. Idempotent."""
+    """Registers our estimator and our trainer classes with verl. Further calls have no effect."""
     from verl.trainer.ppo.core_algos import register_adv_est
     from verl.trainer.ppo.v1 import trainer_base
 

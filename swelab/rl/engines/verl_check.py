@@ -1,4 +1,4 @@
-"""Checks a recipe for verl against a cluster before requesting resources: a line for each thing checked."""
+"""Checks a verl recipe against a cluster before resources are requested. Each check produces one line."""
 
 import os
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ RESULTS = Path("results")
 
 
 def cluster_findings(recipe: Rl, config: ModelConfig | None, machine: Machine) -> Iterator[Finding]:
-    """Yields the findings on a recipe for verl, good ones included.
+    """Yields the findings on a recipe for verl, including the checks that passed.
 
-    config: the config of the starting checkpoint; None if it is absent. machine: the one that runs this
-    check; it may have no GPU although the cluster's nodes have some. Sizes that do not fit together are
-    refused earlier, when the recipe is read.
+    config: config of the starting checkpoint, or None if the checkpoint is absent. machine: the machine that
+    runs this check. It may have no GPU although the cluster's nodes have GPUs. Sizes that do not fit together
+    are refused earlier, when the recipe is read.
     """
     yield from _machines(recipe, machine)
     context, shared = recipe.rollouts.context_length, recipe.cluster.trainer.shared
@@ -57,7 +57,7 @@ def _machines(recipe: Rl, machine: Machine) -> Iterator[Finding]:
 
 
 def _megatron() -> Iterator[Finding]:
-    """Checks that Megatron is in verl's environment. Without an environment nothing is checked."""
+    """Checks that verl's environment contains Megatron. Without such an environment nothing is checked."""
     with suppress(InputError):
         if not has_megatron():
             what = "verl.trainer.backend megatron: there is no Megatron in verl's environment"
@@ -96,7 +96,7 @@ def _engine(recipe: Rl, config: ModelConfig) -> Finding:
 
 
 def _disk(recipe: Rl, config: ModelConfig) -> Finding:
-    """Space for the checkpoints that are kept, and for one that is being written."""
+    """Checks the disk space for all kept checkpoints, and for one that is being written."""
     size, count = checkpoint_bytes(recipe, config), recipe.train.keep_checkpoints + 1
     free, _ = disk(RESULTS)
     what = f"disk: {count} checkpoints of {gib(size)}, and {gib(free)} are free in {RESULTS}"
@@ -120,7 +120,7 @@ def _places(recipe: Rl) -> Finding:
 
 
 def pool_places() -> int | None:
-    """Number of sandboxes that the pool's healthy hosts lend at the same time; None without a pool. Raises
+    """Returns how many sandboxes the pool's healthy hosts lend at once, or None without a pool. Raises
     Fault."""
     url = os.environ.get("SWELAB_POOL", "")
     if os.environ.get("SWELAB_BACKEND") != "remote" or not url:

@@ -1,7 +1,7 @@
-"""Runs in verl's own environment: composes its configuration from overrides, and has verl check it.
+"""Composes verl's configuration from overrides and lets verl check it. Runs in verl's own environment.
 
-`python -m swelab.rl.engines.verl_compose` reads {name: [override, ...]} from its standard input, and writes
-{name: fault} as the last line of its output; the fault is "" if verl accepts the configuration.
+`python -m swelab.rl.engines.verl_compose` reads {name: [override, ...]} from standard input. It writes {name:
+fault} as the last line of output. The fault is "" if verl accepts the configuration.
 """
 
 import json
@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 PARTS = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout")
-"""Sections that verl converts to typed settings, which check themselves. The model's section is left out, as
-it needs the model's folder."""
+"""Sections that verl converts to typed settings, which check themselves. The model's section is excluded,
+because it needs the model's folder."""
 OWN = ("weigh",)
-"""Keys that our estimator reads; verl does not have them."""
+"""Keys that only our estimator reads. verl does not define them."""
 
 
 def fault(overrides: list[str]) -> str:
-    """Returns verl's objection to overrides as one line; "" if it has none. hydra must be initialized."""
+    """Returns verl's objection to the overrides as one line, or "" if verl accepts them. hydra must be
+    initialized."""
     from hydra import compose
     from omegaconf import OmegaConf
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
@@ -36,13 +37,13 @@ def fault(overrides: list[str]) -> str:
         algorithm = {key: value for key, value in config.algorithm.items() if key not in OWN}
         omega_conf_to_dataclass(OmegaConf.create(algorithm))
         get_trainer_cls(config.trainer.v1.trainer_mode)(config)
-    except Exception as error:  # verl's faults are AssertionError, other exceptions and hydra's
+    except Exception as error:  # verl and hydra raise AssertionError and other types
         return " ".join(f"{type(error).__name__}: {error}".split())[:400]
     return ""
 
 
 def main() -> None:
-    """Reads recipes, writes faults. verl's output goes to standard error."""
+    """Reads overrides from standard input and writes faults. verl's own output goes to standard error."""
     from hydra import initialize_config_dir
 
     asked = json.load(sys.stdin)

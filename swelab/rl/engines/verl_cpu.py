@@ -1,8 +1,8 @@
-"""verl on machines without a GPU: a platform whose devices are processes, and patches of the code that
-excludes a CPU.
+"""Lets verl run without a GPU: a platform whose devices are processes, and patches of code that excludes
+CPUs.
 
-Without an accelerator verl 0.9.1 falls back to NVIDIA and counts Ray's GPUs. It does not register its engine
-for CPUs, and names the gloo backend twice on a device whose own backend is gloo. verl's files stay unchanged.
+Without an accelerator, verl 0.9.1 falls back to NVIDIA and counts Ray's GPUs. It registers no engine for
+CPUs. It names the gloo backend twice on a device whose own backend is gloo. verl's files stay unchanged.
 """
 
 import functools
@@ -16,15 +16,15 @@ from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
 FREE_BYTES = 16 << 30
-"""Free memory that we report to verl. It would size the caches of an accelerator, but there are none."""
+"""Free memory that is reported to verl. verl would use it for an accelerator's caches, but there are none."""
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """Replaces functions that have an effect on accelerators only."""
+    """Does nothing. Replaces functions that only affect accelerators."""
 
 
 class Processor(ModuleType):
-    """torch.cpu, with the functions of torch.cuda that verl calls."""
+    """torch.cpu, extended with the functions of torch.cuda that verl calls."""
 
     empty_cache = ipc_collect = reset_peak_memory_stats = set_device = synchronize = staticmethod(_nothing)
     set_per_process_memory_fraction = staticmethod(_nothing)
@@ -43,7 +43,7 @@ class Processor(ModuleType):
 
 
 class CpuPlatform(PlatformBase):
-    """See `PlatformBase`. `ray.init` gets a number of GPUs, although no such hardware exists."""
+    """verl's platform for CPUs. `ray.init` is told a number of GPUs, although there is no such hardware."""
 
     device_name = vendor_name = "cpu"
     device_module = Processor("swelab.cpu")
@@ -77,7 +77,7 @@ class CpuPlatform(PlatformBase):
 
 
 def install() -> None:
-    """Makes this process of verl run on a CPU."""
+    """Makes verl run on a CPU in this process."""
     PlatformRegistry.register(platform="cpu")(CpuPlatform)
     _name_each_backend_once()
     from verl.workers.engine import EngineRegistry
@@ -88,7 +88,7 @@ def install() -> None:
 
 
 def _name_each_backend_once() -> None:
-    """Changes "cpu:gloo,cpu:gloo", which torch refuses, to "cpu:gloo"."""
+    """Makes torch receive "cpu:gloo" instead of "cpu:gloo,cpu:gloo", which torch refuses."""
     begin = torch.distributed.init_process_group
 
     @functools.wraps(begin)

@@ -1,6 +1,6 @@
-"""Saves a checkpoint before a SLURM job ends, at its time limit or after the grace time of a preemption.
+"""Saves a checkpoint before a SLURM job ends, at its time limit or after a preemption's grace time.
 
-verl saves every `verl.save` steps. After each step its trainer asks this module whether the job may end
+verl saves every `verl.save` steps. In addition, its trainer asks after each step whether the job may end
 before the next step is finished and saved. If so, the trainer saves at once.
 """
 
@@ -14,19 +14,20 @@ from swelab.cluster import slurm
 from swelab.cluster.slurm import SlurmError
 
 SAVE_SECONDS = 120.0
-"""Time reserved for a checkpoint until the first one has been timed."""
+"""Assumed seconds for a checkpoint, until a first checkpoint has been timed."""
 MARGIN = 1.5
-"""We reserve for the next step and its checkpoint this many times the sum of the longest of the last `STEPS`
-steps and the longest checkpoint so far."""
+"""Factor on the time that is reserved for the next step and its checkpoint. The factor is applied to the
+longest of the last `STEPS` steps plus the longest checkpoint so far."""
 STEPS = 5
 _log = logging.getLogger(__name__)
 
 
 def seconds_left() -> float | None:
-    """Seconds until the SLURM job that we run in ends; None outside of a job, or if SLURM does not answer.
+    """Returns the seconds until the current SLURM job ends, or None without a job, or if SLURM does not
+    answer.
 
-    Uses the job's end time, because a preemption changes it; the remaining time (%L) shows only the time
-    limit. Without a limit SLURM reports an end in a year.
+    The job's end time is used, because a preemption changes it. The remaining time (%L) shows only the time
+    limit. For a job without a limit, SLURM reports an end in a year.
     """
     if not (job := os.environ.get("SLURM_JOB_ID")):
         return None
@@ -38,10 +39,8 @@ def seconds_left() -> float | None:
 
 
 class Deadline:
-    """Decides whether to save after a step, from the durations of past steps and checkpoints.
-
-    left: returns the seconds until the job ends, or None. clock: returns seconds.
-    """
+    """Decides after each step whether to save, from the durations of past steps and checkpoints. left:
+    returns the seconds until the job ends, or None. clock: returns seconds."""
 
     def __init__(
         self,
@@ -54,11 +53,12 @@ class Deadline:
         self._save = 0.0
 
     def begin(self) -> None:
-        """A step begins."""
+        """Records that a step begins."""
         self._begun = self._clock()
 
     def is_near(self) -> bool:
-        """Whether the job may end before a further step is finished and saved. Called at a step's end."""
+        """Returns whether the job may end before a further step is finished and saved. Called when a step
+        ends."""
         if self._begun is not None:
             self._steps = [*self._steps, self._clock() - self._begun][-STEPS:]
         if not self._steps or (left := self._left()) is None:
@@ -66,12 +66,13 @@ class Deadline:
         return left <= MARGIN * (max(self._steps) + (self._save or SAVE_SECONDS))
 
     def saved(self, seconds: float) -> None:
-        """Records that a checkpoint took so many seconds."""
+        """Records how many seconds a checkpoint took."""
         self._save = max(self._save, seconds)
 
 
 class SavesInTime:
-    """Mixin for verl's trainer classes, before them among the bases. It saves when the job will end soon."""
+    """Mixin for verl's trainer classes: saves a checkpoint when the job will end soon. Among the bases it
+    must stand before verl's class."""
 
     config: Any
     global_steps: int
@@ -80,7 +81,7 @@ class SavesInTime:
 
     @property
     def deadline(self) -> Deadline:
-        """The job's deadline, read at the first step."""
+        """The job's deadline, made at the first access."""
         self._deadline = self._deadline or Deadline()
         return self._deadline
 

@@ -1,4 +1,4 @@
-"""Converts verl's checkpoints to ours: weights in Hugging Face layout, with the dtype of the training."""
+"""Converts verl's checkpoints to ours: weights in Hugging Face layout, in the dtype of the training."""
 
 import os
 import re
@@ -15,7 +15,7 @@ DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 
 def newest_step(folder: Path) -> int:
-    """The step of verl's newest complete checkpoint; 0 if there is none."""
+    """Returns the step of verl's newest complete checkpoint, or 0 if there is none."""
     try:
         return int((folder / NEWEST).read_text())
     except (OSError, ValueError):
@@ -23,10 +23,11 @@ def newest_step(folder: Path) -> int:
 
 
 def export(folder: Path, start: Path, target: Path) -> None:
-    """Writes the checkpoint in verl's `folder` (global_step_N) as one of our checkpoints to `target`.
+    """Converts the verl checkpoint in `folder` (global_step_N) and writes it to `target`.
 
-    Only the weights come from verl. The configuration (with the type of the weights), tokenizer and chat
-    template come from `start`. Raises InputError if verl's folder has no weights in Hugging Face layout.
+    Only the weights come from verl. The configuration, tokenizer and chat template come from `start`. The
+    dtype in the configuration is set to the dtype of the weights. Raises InputError if verl's folder has no
+    weights in Hugging Face layout.
     """
     made = folder / "actor" / "huggingface"
     weights = sorted(made.glob("*.safetensors"))
@@ -45,7 +46,8 @@ def export(folder: Path, start: Path, target: Path) -> None:
 
 
 def dtype_of(path: Path) -> str:
-    """The dtype of the weights in a file, as its name in torch. Raises InputError if it is unknown."""
+    """Returns torch's name for the dtype of the weights in a file. Raises InputError if the dtype is unknown
+    or differs between weights."""
     with safe_open(path, "pt") as weights:
         names = {weights.get_slice(key).get_dtype() for key in weights.keys()}  # noqa: SIM118
     known = {DTYPES.get(name, "") for name in names}

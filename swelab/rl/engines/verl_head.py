@@ -1,8 +1,8 @@
 """Runs Ray's head and verl on the first node of a job, in verl's own environment.
 
-`python -m swelab.rl.engines.verl_head NODES ADDRESS SECONDS RAY_WORDS VERL_WORDS`, the last two as JSON
-lists: starts the head, waits until NODES nodes have joined, and starts verl. Ends with verl's exit code. If
-the head ends first or nodes are missing, it prints a line and ends with 3.
+Usage: `python -m swelab.rl.engines.verl_head NODES ADDRESS SECONDS RAY_WORDS VERL_WORDS`. The last two are
+command lines as JSON lists. Starts the head, waits until NODES nodes have joined, and starts verl. Exits with
+verl's exit code. If the head ends first or nodes are missing, prints a line and exits with 3.
 """
 
 import json
@@ -18,7 +18,7 @@ RAY_ENDED = 3
 
 
 def main() -> int:
-    """Runs until verl or Ray's head ends; the job then ends the other process."""
+    """Runs until verl or Ray's head ends. The end of the job then stops the other process."""
     nodes, address, seconds, *words = sys.argv[1:]
     ray_words, verl_words = map(json.loads, words)
     head = subprocess.Popen(ray_words)
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def absent(nodes: int, address: str, seconds: float, head: "subprocess.Popen[bytes]") -> str:
-    """Waits for the nodes. Returns "", or one line if they do not join in time."""
+    """Waits for the nodes. Returns "" if all join in time, and otherwise a line that describes the fault."""
     deadline, there, joined = time.monotonic() + seconds, 0, False
     while time.monotonic() < deadline:
         if (ended := head.poll()) is not None:

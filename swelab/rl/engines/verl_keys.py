@@ -1,8 +1,8 @@
-"""Translates an RL recipe to settings of verl 0.9.1: hydra overrides of its `ppo_trainer`.
+"""Translates an RL recipe to settings of verl 0.9.1, as hydra overrides of its `ppo_trainer` configuration.
 
-The overrides contain all settings of a recipe for the learner and the servers. Our agent loop and our
-estimator read the other settings themselves: the loop reads the settings of rollouts (turns, history,
-rewards, concurrency), the estimator the settings of advantages.
+The overrides contain all settings for the learner and the servers. Our agent loop and our estimator read the
+remaining settings from the recipe. The loop reads the settings of rollouts (turns, history, rewards,
+concurrency). The estimator reads the settings of advantages.
 """
 
 import re
@@ -23,7 +23,7 @@ EMBEDDED_ONLY = ("job.servers", "listen")
 
 @dataclass(frozen=True)
 class JudgeModel:
-    """The policy that judges steps: the folder of its weights, and how it is sampled."""
+    """The policy that judges steps: the folder of its weights, and its sampling settings."""
 
     weights: Path
     max_tokens: int
@@ -31,7 +31,7 @@ class JudgeModel:
 
     @classmethod
     def of(cls, recipe: Rl, configs: Path = recipes.CONFIGS) -> "JudgeModel | None":
-        """The judge that verl serves; None if the recipe has no judge or uses a hosted judge. Raises
+        """Returns the judge that verl serves, or None if the recipe has no judge or a hosted judge. Raises
         InputError."""
         policy = recipes.named(POLICY, recipe.judge.policy, configs) if recipe.judge else None
         if policy is None or policy.kind != "checkpoint" or policy.endpoint:
@@ -44,8 +44,9 @@ class JudgeModel:
 class RunFiles:
     """Files that a run on verl reads and writes.
 
-    name: the recipe's name. weights: the checkpoint that the run starts from. tasks, held_out: rows of the
-    tasks for training and for validation. loops: names our agent loop. folder: for verl's checkpoints.
+    name: the recipe's name. weights: the checkpoint from which the run starts. tasks, held_out: files with
+    the rows of the training tasks and the validation tasks. loops: file that names our agent loop. folder:
+    folder for verl's checkpoints.
     """
 
     name: str
@@ -58,11 +59,11 @@ class RunFiles:
 
 
 def overrides(recipe: Rl, files: RunFiles, places: int | None = None) -> list[str]:
-    """The overrides, each `key=value`, for `python -m verl.trainer.main_ppo` or hydra's compose.
+    """Returns overrides `key=value` for `python -m verl.trainer.main_ppo` or for hydra's compose.
 
-    places: sandboxes that the pool lends at the same time; None if that is unknown. Raises InputError: a
-    recipe for another engine, fewer places than rollouts at the same time, or a judge to serve without its
-    weights.
+    places: number of sandboxes that the pool lends at once, or None if unknown. Raises InputError if the
+    recipe is for another engine, or if the pool lends fewer sandboxes than there are concurrent rollouts.
+    Also raises InputError if verl is to serve a judge without given weights.
     """
     if recipe.engine != "verl":
         raise InputError(f"engine: {recipe.engine}", files.name, "engine: verl")
@@ -81,8 +82,8 @@ def overrides(recipe: Rl, files: RunFiles, places: int | None = None) -> list[st
 
 
 def too_few(recipe: Rl, places: int | None) -> str:
-    """Describes the fault of a pool with fewer places than the run has rollouts at the same time; "" if it
-    has enough."""
+    """Returns a message if the pool has fewer sandbox places than the run has concurrent rollouts, otherwise
+    "". places: number of sandboxes that the pool lends at once, or None if unknown."""
     if places is None or places >= recipe.rollouts.at_once:
         return ""
     what = f"rollouts.at_once {recipe.rollouts.at_once}, but the pool has {places} places"
@@ -90,7 +91,7 @@ def too_few(recipe: Rl, places: int | None) -> str:
 
 
 def unheard(recipe: Rl) -> list[str]:
-    """Lists the keys of a recipe that its engine ignores, one line each."""
+    """Returns one line for each key of a recipe that its engine ignores."""
     if recipe.engine == "embedded":
         return ["verl: engine embedded does not look at it; engine: verl does"] if recipe.verl else []
     given = {*recipe.model_fields_set, *(f"job.{key}" for key in recipe.job.model_fields_set)}
@@ -98,7 +99,7 @@ def unheard(recipe: Rl) -> list[str]:
 
 
 def hydra_value(value: Any) -> str:
-    """Formats a value for an override of hydra: text that is not a plain word is quoted."""
+    """Formats a value for a hydra override. Text that is not a plain word is quoted."""
     if value is None:
         return "null"
     if isinstance(value, (list, tuple)):
@@ -130,7 +131,7 @@ def _data(recipe: Rl, files: RunFiles) -> Keys:
 
 
 def _rollout(recipe: Rl, files: RunFiles) -> Keys:
-    """Settings of the servers, of their sampling, and of the agent loops that make rollouts."""
+    """Returns settings of the servers, of sampling, and of the agent loops that make rollouts."""
     asked, rollout, judged = recipe.rollouts, recipe.cluster.rollout, recipe.validation
     warm = judged.temperature if judged else 0.0
     keys: dict[str, Any] = {
@@ -155,7 +156,7 @@ def _rollout(recipe: Rl, files: RunFiles) -> Keys:
 
 
 def _trainer(recipe: Rl, files: RunFiles) -> Keys:
-    """Steps, machines, checkpoints, boards."""
+    """Returns settings of training steps, machines, checkpoints and logging."""
     train, verl = recipe.train, recipe.cluster
     boards = ["console", "file", "tensorboard", *(["wandb"] if recipe.wandb else [])]
     resumed = {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": verl.resume_from}
@@ -178,7 +179,8 @@ def _trainer(recipe: Rl, files: RunFiles) -> Keys:
 
 
 def _mode(recipe: Rl) -> Keys:
-    """Whether the same GPUs train and serve, and how many steps rollouts may be ahead of the weights."""
+    """Returns settings for the trainer's mode. They say whether the same GPUs train and serve, and how many
+    steps rollouts may run ahead of the weights."""
     verl, ahead, part = recipe.cluster, recipe.rollouts.ahead, "trainer.v1"
     if verl.mode == "sync":
         return {f"{part}.trainer_mode": "sync", f"{part}.sampler.sync_refill_failed_groups": True}
@@ -196,7 +198,8 @@ def _mode(recipe: Rl) -> Keys:
 
 
 def _judge(recipe: Rl, files: RunFiles) -> Keys:
-    """Settings of the nodes that serve the judge. Raises InputError without the judge's weights."""
+    """Returns settings of the nodes that serve the judge. Raises InputError if the judge's weights are not
+    given."""
     if not (asked := recipe.cluster.judge):
         return {}
     if files.judge is None:

@@ -1,4 +1,4 @@
-"""Translates a recipe's settings of the learner to verl 0.9.1: model, passes, optimizer, loss and method."""
+"""Translates a recipe's learner settings to verl 0.9.1: model, passes, optimizer, loss and method."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,24 +7,25 @@ from swelab.configs.kinds.rl import Rl
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 NAME = "swelab"
-"""The name in verl of our agent loop and of our advantage estimator."""
+"""verl's name for our agent loop and for our advantage estimator."""
 NO_DUAL_CLIP = 1e6
-"""verl always bounds the loss of tokens of negative advantage. This bound is so high that no ratio reaches
-it."""
+"""A bound that no ratio reaches. verl always bounds the loss of tokens with a negative advantage."""
 LOSSES = {"clipped": "vanilla", "gspo": "gspo", "cispo": "cispo"}
 FAR = 1e6
-"""verl requires both bounds of a ratio. This value, or its inverse, replaces a missing bound."""
+"""Replaces a missing upper bound of a ratio. The inverse replaces a missing lower bound. verl requires
+both."""
 
 Keys = Mapping[str, Any]
 
 
 def learner_keys(recipe: Rl) -> Keys:
-    """Settings of the learner, by their names in verl. A key with a + is not among verl's defaults."""
+    """Returns learner settings by their names in verl. A key that begins with + is not among verl's
+    defaults."""
     return {**_model(recipe), **_actor(recipe), **_loss(recipe), **_algorithm(recipe)}
 
 
 def _model(recipe: Rl) -> Keys:
-    """The model, and how GPUs share it."""
+    """Returns settings of the model and of its distribution over GPUs."""
     train, trainer = recipe.train, recipe.cluster.trainer
     shared = {
         "actor_rollout_ref.model.enable_gradient_checkpointing": train.activation_checkpointing,
@@ -79,7 +80,7 @@ def _fsdp2(recipe: Rl) -> Keys:
 
 
 def _actor(recipe: Rl) -> Keys:
-    """Passes and optimizer."""
+    """Returns settings of forward passes and of the optimizer."""
     train = recipe.train
     return {
         f"{ACTOR}.ppo_epochs": 1,
@@ -128,10 +129,11 @@ def _algorithm(recipe: Rl) -> Keys:
 
 
 def _mismatch(recipe: Rl) -> Keys:
-    """Settings for the mismatch of trainer and engine: weights and masks of tokens.
+    """Returns settings for the mismatch of trainer and engine: weights and masks of tokens.
 
-    verl truncates weights by rollout_is; with two bounds, weights outside of them are 0 (IcePop). It masks by
-    rollout_rs, whose bounds are of the ratio engine / trainer; means leave masked tokens out too.
+    With one bound, verl truncates weights (rollout_is). With two bounds, weights outside of the bounds are 0
+    (IcePop). verl masks tokens by rollout_rs, whose bounds apply to the ratio engine / trainer. Means exclude
+    masked tokens.
     """
     rule, part = recipe.method.mismatch, "algorithm.rollout_correction.rollout"
     low, high, most = rule.mask_below, rule.mask_above, rule.truncate

@@ -1,5 +1,7 @@
-"""Our rollouts as an agent loop of verl. verl requests each rollout; we limit their number at the same time
-and their duration."""
+"""Makes our rollouts in an agent loop of verl.
+
+verl requests each rollout. This module limits the number of concurrent rollouts and their duration.
+"""
 
 from typing import Any
 
@@ -13,17 +15,16 @@ from swelab.rl.rollouts import RolledOut
 
 
 class SwelabLoop(AgentLoopBase):
-    """Makes one rollout for verl. order: path of the file that describes the training (`verl_order`)."""
+    """Makes one rollout for verl. order: path of the file that describes the training run (see
+    `verl_order`)."""
 
     def __init__(self, *arguments: Any, order: str, **options: Any):
         super().__init__(*arguments, **options)
         self._work = workplace(order)
 
     async def run(self, sampling_params: Record, **row: Any) -> Row | list[Row]:
-        """Returns the rows of one rollout when its whole group is finished; [] if it trains nothing.
-
-        Raises Fault if every further rollout would fail too; the run ends then.
-        """
+        """Returns the rows of one rollout when its whole group is finished, or [] if nothing is trained.
+        Raises Fault if every further rollout would fail too. The run then ends."""
         if row["extra_info"]["held_out"]:
             found = validation_row(await self._validate(sampling_params, row), self._work.order.recipe)
         else:

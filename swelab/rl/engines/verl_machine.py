@@ -1,4 +1,4 @@
-"""Settings of verl that depend on its machines: settings of Ray, and of a CPU if there is no GPU."""
+"""verl's settings that depend on its machines: settings of Ray, and settings for machines without a GPU."""
 
 import os
 import subprocess
@@ -13,11 +13,11 @@ ROOT = Path(__file__).resolve().parents[3]
 PLUGIN = "swelab.rl.engines.verl_plugin"
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 TRANSFER, TRANSFER_FOLDER = "swelab_files", "SWELAB_VERL_TRANSFER"
-"""The name in verl of our checkpoint engine, and the environment variable with its folder."""
+"""verl's name for our checkpoint engine, and the environment variable with that engine's folder."""
 STORE_BYTES = 500_000_000
 """Size of Ray's object store on a machine without a GPU."""
 PYTHON = "SWELAB_VERL_PYTHON"
-"""Environment variable: the Python interpreter of verl's environment, if it is not in .venv-verl."""
+"""Environment variable with the path of verl's Python interpreter, if that is not in .venv-verl."""
 MEGATRON = """
 from importlib.util import find_spec
 raise SystemExit(not (find_spec("megatron") and find_spec("megatron.core")))
@@ -25,7 +25,8 @@ raise SystemExit(not (find_spec("megatron") and find_spec("megatron.core")))
 
 
 def python_of_verl() -> Path:
-    """The interpreter of verl's environment. Raises InputError if it does not exist."""
+    """Returns the Python interpreter of verl's environment. Raises InputError if the interpreter does not
+    exist."""
     found = Path(os.environ.get(PYTHON) or ROOT / ".venv-verl" / "bin" / "python")
     if not found.is_file():
         raise InputError("verl is not installed", found, f"`make verl`, or ${PYTHON}")
@@ -33,12 +34,13 @@ def python_of_verl() -> Path:
 
 
 def has_megatron() -> bool:
-    """Whether Megatron is in verl's environment. Raises InputError if that environment does not exist."""
+    """Returns whether verl's environment contains Megatron. Raises InputError if that environment does not
+    exist."""
     return subprocess.run([python_of_verl(), "-I", "-c", MEGATRON], stderr=subprocess.DEVNULL).returncode == 0
 
 
 def surroundings(recipe: Rl) -> dict[str, str]:
-    """Variables of verl's processes."""
+    """Returns the environment variables of verl's processes."""
     found = {
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
         "VERL_LOGGING_LEVEL": "WARN",  # with INFO separate_async crashes in a log call (verl 0.9.1)
@@ -58,17 +60,17 @@ def surroundings(recipe: Rl) -> dict[str, str]:
 
 
 def logical_cpus(recipe: Rl) -> int:
-    """The number of CPUs to announce to Ray for a node: at least the number that verl requests, since its
-    processes mostly wait."""
+    """Returns the number of CPUs to announce to Ray for a node. This is at least the number that verl
+    requests, because verl's processes mostly wait."""
     verl = recipe.cluster
     return max(recipe.job.cpus, 4 * verl.gpus + verl.rollout.loops + 6)
 
 
 def machine_keys(recipe: Rl, private: str, address: str) -> list[str]:
-    """Overrides that depend on the machine on which verl runs. private: a folder with a short path, which is
-    removed when the run ends.
+    """Returns overrides that depend on the machine on which verl runs.
 
-    address: the address of Ray's head; "" if verl starts Ray itself.
+    private: a folder with a short path, which is removed when the run ends. address: the address of Ray's
+    head, or "" if verl starts Ray itself.
     """
     ray = "ray_kwargs.ray_init"
     if address:

@@ -1,8 +1,8 @@
-"""A further node of Ray, on a node of our SLURM job: srun starts it, and it ends when its standard input
-closes.
+"""Runs a further Ray node on a node of our SLURM job. srun starts this program.
 
-`python -m swelab.rl.engines.verl_node` reads one line of JSON: the words of `ray start`, the head's host and
-port, how long to wait for the head, and the log. It exits with 1 if Ray ends first.
+`python -m swelab.rl.engines.verl_node` reads one line of JSON. It contains the words of `ray start`, the
+head's host and port, the seconds to wait for the head, and the log's path. The program ends when its standard
+input closes. It exits with 1 if the head cannot be reached or Ray ends first.
 """
 
 import json
@@ -19,7 +19,7 @@ POLL_SECONDS = 0.5
 
 
 def main() -> int:
-    """Runs until standard input ends or Ray does."""
+    """Runs until standard input closes or Ray ends."""
     told = json.loads(sys.stdin.readline())
     if not _reached(told["host"], told["port"], told["seconds"]):
         where = f"{told['host']}:{told['port']}"
@@ -42,12 +42,13 @@ def main() -> int:
 
 
 def _over() -> bool:
-    """True if the starting process closed our standard input; waits up to POLL_SECONDS for that."""
+    """Returns whether the starting process closed our standard input. Waits for this up to POLL_SECONDS."""
     return bool(select.select([sys.stdin], [], [], POLL_SECONDS)[0]) and not sys.stdin.readline()
 
 
 def _reached(host: str, port: int, seconds: float) -> bool:
-    """Whether the head listens within `seconds`; also False as soon as our standard input closes."""
+    """Returns whether the head listens within `seconds`. Returns False as soon as our standard input
+    closes."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and not _over():
         try:

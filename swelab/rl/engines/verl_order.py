@@ -1,4 +1,4 @@
-"""Input of verl's processes for a training: one file in the run's folder, and a row for each prompt."""
+"""Input of verl's processes for a training run: one file in the run's folder, and one row for each prompt."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -17,15 +17,13 @@ from swelab.rl.rollouts import RolloutRequest
 from swelab.sandbox import Image
 
 AGENT = "swelab"
-"""Our agent loop by its name in verl."""
+"""verl's name for our agent loop."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """All facts that verl's worker processes need about a training. Paths are absolute.
-
-    loops: number of processes that make rollouts. folder: the run's folder, with journals of all rollouts.
-    """
+    """All facts that verl's worker processes need about a training run. Paths are absolute. loops: number of
+    processes that make rollouts. folder: the run's folder, with the journals of all rollouts."""
 
     recipe: Rl
     scaffold: Record
@@ -36,38 +34,39 @@ class Order:
 
     @property
     def loop(self) -> MiniLoop:
-        """The agent's loop, by the scaffold's recipe. Raises InputError."""
+        """The agent's loop that the scaffold's recipe describes. Raises InputError."""
         return loop_of(recipes.complete(SCAFFOLD, self.scaffold, "scaffold"))
 
     @property
     def prompts(self) -> Prompts:
-        """The tasks in the order in which they are trained on."""
+        """The tasks in the order of training."""
         return Prompts(self.reads.tasks, self.recipe.train.seed, self.recipe.rollouts.shuffled)
 
     @property
     def held_out(self) -> Sequence[Task]:
-        """The tasks of the validation; none if there is no validation."""
+        """The validation tasks. Empty if there is no validation."""
         asked = self.recipe.validation
         return self.reads.held_out[: asked.limit or None] if asked else ()
 
     @property
     def at_once(self) -> int:
-        """Number of rollouts that one process makes at the same time."""
+        """Number of concurrent rollouts in one process."""
         return max(1, self.recipe.rollouts.at_once // self.loops)
 
     def journal(self, request: RolloutRequest) -> Path:
-        """Path of the journal of a rollout's turns and result."""
+        """Returns the path of the journal with a rollout's turns and result."""
         step = request.prompt // self.recipe.rollouts.prompts
         return self.folder / "journals" / f"{step:05d}" / f"{request.name}.jsonl"
 
     def validation_folder(self, steps: int) -> Path:
-        """Folder of the validation after step `steps`. Other tasks or other sampling give another folder."""
+        """Returns the folder of the validation after `steps` steps. The folder differs if the validation
+        tasks or their sampling differ."""
         asked = self.recipe.validation
         name = digest([asked.temperature if asked else 0, list(self.held_out)])[:16]
         return self.folder / f"validation-{name}" / f"{steps:05d}"
 
     def validation_journal(self, request: RolloutRequest, steps: int) -> Path:
-        """Path of an attempt's journal in the validation after step `steps`."""
+        """Returns the path of an attempt's journal in the validation after `steps` steps."""
         return self.validation_folder(steps) / f"{request.name}.jsonl"
 
 
@@ -93,7 +92,7 @@ def write_order(path: Path, order: Order) -> None:
 
 
 def read_order(path: Path) -> Order:
-    """The order in a file that `write_order` wrote. Raises InputError."""
+    """Reads an order from a file that `write_order` wrote. Raises InputError."""
     told = read_json(path)
     images = {
         name: Image(**{**each, "folder": Path(each["folder"]) if each["folder"] else None})
@@ -116,21 +115,21 @@ def read_order(path: Path) -> Order:
 
 
 def rows(order: Order, count: int) -> Iterator[Record]:
-    """Rows of verl's training data: the first `count` prompts of the run, in their order."""
+    """Yields the rows of verl's training data: the first `count` prompts of the run, in order."""
     prompts = order.prompts
     for number in range(count):
         yield _row(prompts.task(number), number, False)
 
 
 def validation_rows(order: Order) -> Iterator[Record]:
-    """Rows of verl's validation data. There is one row even without a validation, because verl needs a
-    row."""
+    """Yields the rows of verl's validation data. Without a validation there is still one row, because verl
+    needs a row."""
     for number, task in enumerate(order.held_out or order.reads.tasks[:1]):
         yield _row(task, number, True)
 
 
 def _row(task: Task, number: int, held_out: bool) -> Record:
-    """Returns one row. Its ground truth is the prompt's number, which verl copies to each trained sample."""
+    """Returns one row. The ground truth is the prompt's number, which verl copies to each trained sample."""
     return {
         "agent_name": AGENT,
         "data_source": "held-out" if held_out else "train",

@@ -1,5 +1,5 @@
-"""Registers our extensions with verl. Every process of verl imports this module first
-($VERL_USE_EXTERNAL_MODULES)."""
+"""Registers our extensions with verl. Each verl process imports this module first, because of
+$VERL_USE_EXTERNAL_MODULES."""
 
 import os
 

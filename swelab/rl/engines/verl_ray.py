@@ -1,8 +1,8 @@
-"""Ray for a training on verl. On one machine verl starts it; on the nodes of a SLURM job we start it.
+"""Opens Ray for a training run on verl.
 
-On several nodes, Ray's head and verl run on the job's first node (`verl_head`). On each other node a SLURM
-job step runs a node of Ray (`verl_node`). When one of these processes ends, the training ends; the same
-command resumes it.
+On one machine, verl starts Ray itself. On several nodes of a SLURM job, this module starts Ray. Ray's head
+and verl run on the first node (`verl_head`). On each other node, a SLURM job step runs a Ray node
+(`verl_node`). When one of these processes ends, the training run ends. The same command resumes it.
 """
 
 import json
@@ -23,7 +23,7 @@ from swelab.records import InputError, Record
 from swelab.rl.engines.verl_machine import STORE_BYTES, logical_cpus
 
 JOIN_SECONDS = 300.0
-"""Every node of the job must join Ray within this time."""
+"""Seconds within which every node of the job must join Ray."""
 STOP_SECONDS = 20.0
 MAIN = "verl.trainer.main_ppo"
 HEAD, NODE = "swelab.rl.engines.verl_head", "swelab.rl.engines.verl_node"
@@ -37,20 +37,18 @@ class OwnRay:
         self.address = os.environ.get("RAY_ADDRESS", "")
 
     def command(self, private: str, words: Sequence[str]) -> list[str]:
-        """The command line that runs verl with these arguments."""
+        """Returns the command line that runs verl with the arguments `words`."""
         return [str(self._python), "-m", MAIN, *words]
 
     def fault(self) -> str:
-        """Describes a fault of Ray, if a fault is known here; otherwise ""."""
+        """Returns "", because no fault of this Ray is known here."""
         return ""
 
 
 @dataclass
 class JobRay:
-    """Ray over the nodes of our SLURM job; this process runs on the first of them.
-
-    env: variables of verl's processes, on every node. folder: for the nodes' logs.
-    """
+    """Ray on the nodes of our SLURM job, the first of which runs this process. env: environment variables of
+    verl's processes on every node. folder: folder for the logs of the nodes."""
 
     recipe: Rl
     python: Path
@@ -69,7 +67,7 @@ class JobRay:
         return f"{self._host}:{self._port}"
 
     def command(self, private: str, words: Sequence[str]) -> list[str]:
-        """The command line that runs the head and verl."""
+        """Returns the command line that runs Ray's head and verl."""
         head = [*self._words(self.nodes[0]), "--head", f"--port={self._port}", "--include-dashboard=false"]
         head.append(f"--temp-dir={private}/ray")
         verl = [str(self.python), "-m", MAIN, *words]
@@ -77,7 +75,7 @@ class JobRay:
         return [str(self.python), "-m", HEAD, *map(str, told)]
 
     def fault(self) -> str:
-        """Describes the node on which Ray has ended, and why; "" while Ray runs on all nodes."""
+        """Returns a line that says where and why Ray has ended, or "" while Ray runs on all nodes."""
         for name, step in self._steps.items():
             if (status := step.poll()) is not None:
                 said = [path for path in self._logs(name) if path.exists() and path.stat().st_size]
@@ -86,7 +84,7 @@ class JobRay:
         return ""
 
     def start(self) -> None:
-        """Starts a SLURM step on each other node; the steps wait for the head."""
+        """Starts a SLURM job step on each other node. The steps wait for Ray's head."""
         for node in self.nodes[1:]:
             command = ["srun", f"--jobid={os.environ['SLURM_JOB_ID']}", "--nodes=1", "--ntasks=1"]
             command += ["--overlap", f"--nodelist={node.name}", "--mem=0", "--quiet"]
@@ -106,7 +104,7 @@ class JobRay:
                 step.stdin.flush()
 
     def stop(self) -> None:
-        """Ends the SLURM steps, by closing their standard input."""
+        """Ends the SLURM job steps by closing their standard input."""
         for step in self._steps.values():
             assert step.stdin
             with suppress(BrokenPipeError):
@@ -121,7 +119,8 @@ class JobRay:
             step.wait()
 
     def _words(self, node: slurm.Node) -> list[str]:
-        """The command `ray start` for a node. The system chooses ports, as other jobs may run there too."""
+        """Returns the command `ray start` for a node. The operating system chooses ports, because other jobs
+        may run on the node."""
         address = socket.gethostbyname(node.address)
         words = [str(self.python.with_name("ray")), "start", "--block", "--disable-usage-stats"]
         words += [f"--node-ip-address={address}", "--min-worker-port=0", "--max-worker-port=0"]
@@ -130,14 +129,14 @@ class JobRay:
         return [*words, f"--object-store-memory={STORE_BYTES}"] if on_cpu else words
 
     def _logs(self, name: str) -> tuple[Path, Path]:
-        """Log files of Ray on a node, and of the SLURM step that runs it."""
+        """Returns the log files of Ray on a node and of the SLURM job step that runs it."""
         return self.folder / f"ray-{name}.log", self.folder / f"ray-{name}.srun.log"
 
 
 @contextmanager
 def open_ray(recipe: Rl, python: Path, env: Mapping[str, str], folder: Path) -> Iterator[OwnRay | JobRay]:
-    """Opens Ray for the recipe's job. Raises InputError, SlurmError: several nodes without a SLURM job of
-    them."""
+    """Opens Ray for the recipe's job. Raises InputError or SlurmError if several nodes are asked for, but a
+    SLURM job does not have as many."""
     if recipe.job.nodes == 1 or os.environ.get("RAY_ADDRESS"):
         yield OwnRay(python)
         return

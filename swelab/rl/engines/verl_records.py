@@ -1,6 +1,7 @@
-"""Records a training on verl as the embedded engine records its own, from journals and verl's figures.
+"""Records a training run on verl as the embedded engine records its runs.
 
-Keeps no state: everything is computed from the files in the run's folder, so a kill loses nothing.
+Everything is computed from files in the run's folder: journals, and verl's own figures. No other state is
+kept, so a kill loses nothing.
 """
 
 import json
@@ -17,7 +18,8 @@ from swelab.rl.method import Group, group_of, measured
 from swelab.rl.rollouts import RolledOut, RolloutRequest, read_result
 
 TRAINED, FIGURES = "trained", "figures"
-"""Folders below verl's own folder: rows of each step as verl wrote them; figures, one file for each start."""
+"""Folders below verl's own folder. TRAINED: rows of each step as verl wrote them. FIGURES: figures, one file
+for each start of verl."""
 ROLLOUTS = "rollouts"
 NAMES = {
     "actor/pg_loss": "train/loss",
@@ -30,21 +32,21 @@ NAMES = {
     "timing_s/update_weights": "time/publish",
     "timing_s/testing": "time/validation",
 }
-"""verl's figures that have the same meaning as one of our figures. Every figure of verl also appears with the
-prefix `verl/`."""
+"""Maps verl's figures to our figures with the same meaning. Every figure of verl also appears with the prefix
+`verl/`."""
 TRAINING = ("timing_s/old_log_prob", "timing_s/ref", "timing_s/adv", "timing_s/update_actor")
 
 
 @dataclass(frozen=True)
 class RunRecords:
-    """Reads the files of a run. folder: verl's own folder, below the run's folder."""
+    """Reads the files of a training run. folder: verl's own folder, below the run's folder."""
 
     order: Order
     folder: Path
 
     def figures(self) -> dict[int, Record]:
-        """verl's figures of each step. If a step was repeated, the later figures replace the earlier
-        figures."""
+        """Returns verl's figures, keyed by step. If a step was repeated, the later figures replace the
+        earlier figures."""
         found: dict[int, Record] = {}
         for path in sorted((self.folder / FIGURES).glob("*.jsonl")):
             for line in _whole_lines(path):
@@ -52,7 +54,7 @@ class RunRecords:
         return found
 
     def step(self, number: int, figures: Mapping[str, float]) -> Record:
-        """The line of a step in metrics.jsonl; counted from 1."""
+        """Returns the line of a step in metrics.jsonl. number: the step's number, counted from 1."""
         groups = self.groups(number)
         tokens = sum(
             attempt.trained_tokens
@@ -68,12 +70,12 @@ class RunRecords:
         return line | {f"verl/{name}": value for name, value in sorted(numbers.items())}
 
     def groups(self, number: int) -> list[Group]:
-        """The groups that a step was trained on."""
+        """Returns the groups that a step was trained on."""
         return [group_of(self._rollouts(each), self.order.recipe) for each in self.prompts(number)]
 
     def prompts(self, number: int) -> list[int]:
-        """Returns the prompts of a step from verl's records, or the prompts due in that step if there are no
-        records."""
+        """Returns the prompts of a step from verl's records. Without records, returns the prompts that are
+        due in the step."""
         lines = _whole_lines(self.folder / TRAINED / f"{number}.jsonl")
         if told := sorted({int(line["gts"]) for line in lines if not line["uid"].startswith("pad")}):
             return told
@@ -81,7 +83,7 @@ class RunRecords:
         return list(range((number - 1) * count, number * count))
 
     def write_rollouts(self, number: int) -> list[RolledOut]:
-        """Writes the folders of a step's rollouts that the recipe selects, and returns all rollouts of the
+        """Writes the folders of a step's rollouts that the recipe selects. Returns all rollouts of the
         step."""
         artifacts, groups = Artifacts(self.order.folder / ROLLOUTS, self.order.recipe), self.groups(number)
         for group in groups:
@@ -89,16 +91,16 @@ class RunRecords:
         return [done for group in groups for done in group.rollouts]
 
     def validated(self) -> list[int]:
-        """The step counts after which a validation was made."""
+        """Returns the numbers of steps after which a validation was completed."""
         parent = self.order.validation_folder(0).parent
         return [number for number in map(int, _names(parent)) if self._attempts(number)]
 
     def validation(self, steps: int) -> Record:
-        """The figures of the validation after so many steps."""
+        """Returns the figures of the validation after `steps` steps."""
         return metrics.of_validation(self._attempts(steps))
 
     def validation_lines(self) -> Iterator[Record]:
-        """Lines of validation.jsonl. Only the lines of the first and the last validation hold
+        """Yields the lines of validation.jsonl. Only the first and the last validation include
         conversations."""
         moments = self.validated()
         for steps in moments:
@@ -111,7 +113,7 @@ class RunRecords:
         return [done for each in asked if (done := read_back(each, self.order.journal(each)))]
 
     def _attempts(self, steps: int) -> list[RolledOut]:
-        """All attempts of a validation; [] if some are not finished."""
+        """Returns all attempts of a validation, or [] if some are unfinished."""
         asked = [RolloutRequest(number, 0, task) for number, task in enumerate(self.order.held_out)]
         paths = [self.order.validation_journal(each, steps) for each in asked]
         found = [done for each, path in zip(asked, paths, strict=True) if (done := read_back(each, path))]
@@ -119,13 +121,14 @@ class RunRecords:
 
 
 def read_back(request: RolloutRequest, path: Path) -> RolledOut | None:
-    """Reads a finished rollout from its journal, which another process may have open; None if unfinished."""
+    """Reads a finished rollout from a journal. Returns None if it is unfinished. Another process may have the
+    journal open."""
     lines = list(read_journal(path)) if path.exists() else []
     return next((read_result(request, line) for line in lines if line["key"] == request.name), None)
 
 
 def _whole_lines(path: Path) -> list[Record]:
-    """The complete lines of a file whose last line may be unfinished."""
+    """Returns the complete lines of a file whose last line may be unfinished."""
     if not path.exists():
         return []
     return [json.loads(text) for text in path.read_text().split("\n")[:-1]]

@@ -1,7 +1,7 @@
-"""Runs a training on verl: starts and watches its processes, ends them when we end, resumes after a kill.
+"""Runs a training on verl: starts and watches verl's processes, and ends them when this process ends.
 
-The same command resumes: verl starts from its newest checkpoint, and finished rollouts are read from the
-journals.
+After a kill, the same command resumes the run. verl starts from its newest checkpoint, and finished rollouts
+are read from the journals.
 """
 
 import os
@@ -44,17 +44,14 @@ GRACE_SECONDS = 20.0
 
 
 class VerlEnded(Fault):
-    """verl ended before the training did."""
+    """verl ended before the training was finished."""
 
 
 def train_on_verl(
     recipe: Rl, start: Path, reads: Reads, folder: Path, reports: Reports | None = None
 ) -> Path:
-    """Trains from the checkpoint `start` in `folder`, and returns the last checkpoint. See
-    `training_run.train_policy`.
-
-    Raises Fault, InputError, VerlEnded.
-    """
+    """Trains on verl from the checkpoint `start` in `folder`, and returns the last checkpoint. See
+    `training_run.train_policy`. Raises Fault, InputError, VerlEnded."""
     check_tasks(recipe, reads.tasks, reads.held_out)
     stop_unless_fit(settled(recipe), start)
     run = VerlRun(settled(recipe), start.absolute(), absolute(reads), folder.absolute(), reports or Reports())
@@ -69,14 +66,14 @@ def settled(recipe: Rl) -> Rl:
 
 
 def absolute(reads: Reads) -> Reads:
-    """The same inputs with absolute paths, for processes in another working directory."""
+    """Returns the same inputs with absolute paths, for processes with another working directory."""
     witness = [path.absolute() for path in reads.witness]
     return Reads(reads.tasks, reads.repos_dir.absolute(), reads.held_out, reads.images, witness)
 
 
 @dataclass(frozen=True)
 class VerlRun:
-    """One training in its folder; verl's files lie below `folder`/verl."""
+    """One training run in its folder. verl's files are below `folder`/verl."""
 
     recipe: Rl
     start: Path
@@ -127,8 +124,8 @@ class VerlRun:
         return self.folder / "verl.log"
 
     def _prepare(self) -> None:
-        """Writes the files that verl reads. More steps add rows at the end, so the position of a resumed run
-        stays valid."""
+        """Writes the files that verl reads. A larger number of steps only appends rows, so a resumed run's
+        position in the rows stays valid."""
         asked, ahead = self.recipe.rollouts, self.recipe.rollouts.ahead
         steps = self.recipe.train.steps + ahead + 2
         count = steps * asked.prompts
@@ -164,20 +161,21 @@ class VerlRun:
                 verl.stop(GRACE_SECONDS if sys.exc_info()[0] is None else 0)
 
     def _validates_first(self) -> bool:
-        """Whether a validation is due, and still missing, at the step where the run begins or resumes."""
+        """Returns whether the step at which the run begins or resumes needs a validation that is still
+        missing."""
         asked, done = self.recipe.validation, newest_step(self.own)
         if not asked or done % asked.every:
             return False
         return done not in self._records.validated()
 
     def _sweep(self) -> None:
-        """Removes what a killed verl left in its private folder."""
+        """Removes the private folder that a killed verl left."""
         with suppress(OSError):
             shutil.rmtree((self.own / "private").read_text(), ignore_errors=True)
 
     def overrides(self, private: str, address: str) -> list[str]:
-        """Returns the overrides of verl's settings. private: a folder with a short path, removed with the
-        run; address: the address of Ray."""
+        """Returns the overrides of verl's settings. private: a folder with a short path, which is removed
+        when the run ends. address: the address of Ray."""
         (self.own / "private").write_text(private)
         files = RunFiles(
             self.folder.name, self.start, self.own / "train.jsonl", self.own / "held-out.jsonl",
@@ -216,7 +214,8 @@ class StepReporter:
         self._lines: dict[int, dict[str, float]] = {}
 
     def up_to(self, saved: int, whole: bool = False) -> None:
-        """Reports each finished step; the newest one only if nothing writes to it any more (`whole`)."""
+        """Reports each finished step. The newest step is reported only with `whole`, when verl no longer
+        writes to it."""
         figures = self._records.figures()
         known = sorted(step for step in figures if step and (whole or step < max(figures)))
         wanted: Sequence[int] = range(1, saved + 1) if whole else known

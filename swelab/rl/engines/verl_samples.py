@@ -1,4 +1,5 @@
-"""Converts our rollouts to verl's training rows: one for each sequence, with our advantage of each token."""
+"""Converts our rollouts to verl's training rows: one row for each sequence, with our advantages of its
+tokens."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,11 +17,11 @@ from swelab.rl.samples import Sample, samples
 
 
 class Row(AgentLoopOutput):
-    """One sequence for verl. `advantages`: one for each token of the response; None if the row is not
+    """One sequence for verl. advantages: one for each token of the response, or None if the row is not
     trained.
 
     verl expects one reward per row, and copies the reward of a rollout's last row to all its rows. So our
-    advantages are passed as its token scores, which its estimator `swelab` returns unchanged.
+    advantages are passed as the row's token scores. The estimator `swelab` uses these scores as advantages.
     """
 
     advantages: list[float] | None = None
@@ -35,10 +36,11 @@ class Row(AgentLoopOutput):
 
 
 def trained_rows(group: dict[int, RolledOut], recipe: Rl, version: int) -> dict[int, list[Row]]:
-    """Returns each rollout's rows, by its number in the group; rollouts that are not trained have none.
+    """Returns the rows of each rollout, keyed by the rollout's number in the group. A rollout that is not
+    trained has no rows.
 
-    A group without any trained rollout gets one row with one untrained token, because a step of verl without
-    rows ends the run. version: the version of the weights, for that row.
+    A group without trained rollouts gets one row with one untrained token, because a verl step without rows
+    would end the run. version: the version of the weights that this row states.
     """
     order = sorted(group)
     found = group_of([group[number] for number in order], recipe)
@@ -57,7 +59,7 @@ def trained_rows(group: dict[int, RolledOut], recipe: Rl, version: int) -> dict[
 
 
 def validation_row(done: RolledOut, recipe: Rl) -> list[Row]:
-    """The row of a validation attempt; no row if infrastructure lost it."""
+    """Returns the row of a validation attempt, or no row if the attempt was lost to infrastructure."""
     attempt = done.attempted(reward_of(recipe.method.reward, recipe.method.evidence))
     made = samples(done.turns)
     if attempt.lost or done.trajectory["outcome"] in LOST_ROLLOUTS or not made:
@@ -66,7 +68,7 @@ def validation_row(done: RolledOut, recipe: Rl) -> list[Row]:
 
 
 def empty_row(version: int) -> Row:
-    """A row of one token that is not trained."""
+    """Returns a row with a single, untrained token."""
     return Row(
         prompt_ids=[0],
         response_ids=[0],
@@ -81,7 +83,7 @@ def empty_row(version: int) -> Row:
 
 
 def versions_of(turns: Sequence[TokenTurn]) -> list[int]:
-    """All versions of the weights that sampled these turns."""
+    """Returns the versions of the weights that sampled these turns."""
     return [int(version) for turn in turns for _, version in turn.versions]
 
 
@@ -105,7 +107,7 @@ def _row(sample: Sample, done: RolledOut, reward: float, advantages: Sequence[fl
 
 
 def _metrics(resolved: float, oldest: int, newest: int) -> dict[str, Any]:
-    """The extra fields that verl needs for each row; all rows must have the same fields."""
+    """Returns the extra fields that verl needs for each row. All rows must have the same fields."""
     return {
         "reward_extra_info": {"resolved": resolved},
         "min_global_steps": oldest,

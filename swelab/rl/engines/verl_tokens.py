@@ -1,4 +1,4 @@
-"""verl's servers as an engine that samples turns in token ids."""
+"""Samples turns, as token ids, on verl's servers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ ABORTED = ("abort", "aborted")
 
 
 class VerlTokens:
-    """The servers of one rollout, called from a thread while verl's event loop runs in another.
+    """The engine of one rollout. It is called from a thread while verl's event loop runs in another thread.
 
-    client: verl's `LLMServerClient`; one request id a rollout keeps it at its server, which knows its tokens.
-    sampling: verl's sampling parameters. most: maximum tokens of a conversation. version: the version of the
-    weights; used if a server reports none.
+    client: verl's `LLMServerClient`. All turns of a rollout have the same request id, so that they go to the
+    server that has the rollout's earlier tokens. sampling: verl's sampling parameters. most: maximum number
+    of tokens of a conversation. version: the version of the weights if a server reports none.
     """
 
     def __init__(self, client: Any, sampling: Record, most: int, version: int):
@@ -28,7 +28,7 @@ class VerlTokens:
         self._loop, self._request = asyncio.get_running_loop(), uuid4().hex
 
     def generate(self, prompt: Sequence[int], sampling: Record) -> TokenTurn:
-        """See `TokenEngine.generate`. Every exception of a server's process becomes ModelLost."""
+        """See `TokenEngine.generate`. Any exception from a server's process is raised as ModelLost."""
         room = self._most - len(prompt) - 1
         if room < 1:
             raise ContextLimit(f"no room for an answer after {len(prompt)} tokens of {self._most}")
@@ -67,10 +67,10 @@ class VerlTokens:
 
 
 def spans(count: int, oldest: int, newest: int) -> tuple[tuple[int, str], ...]:
-    """(first token, version of the weights) of each span of `count` tokens sampled while the weights changed.
+    """Returns (first token, version of the weights) for each span of `count` sampled tokens.
 
-    verl reports the first and the last version, but not where the version changes: all tokens but the last
-    count as sampled by the oldest version.
+    verl reports the oldest and the newest version, but not where the version changed. If they differ, all
+    tokens except the last count as sampled by the oldest version.
     """
     if not count:
         return ()

@@ -1,7 +1,7 @@
-"""Passes new weights to verl's sglang servers on a CPU by files in memory. (GPUs would share memory itself.)
+"""Passes new weights to verl's sglang servers on CPUs as files in memory. GPUs would share memory directly.
 
-All trainer ranks take part in gathering the weights. The first rank of each server writes the file, and the
-server reads it.
+All trainer ranks take part in gathering the weights. The first rank of each server writes the file, which the
+server then reads.
 """
 
 import asyncio
@@ -22,7 +22,8 @@ _POLL_SECONDS = 0.05
 
 
 async def gathered(weights: Any) -> dict[str, Any]:
-    """Returns all weights, unsharded, in main memory, by name. Every rank of a group must call it."""
+    """Returns all weights, unsharded and in main memory, keyed by name. Every rank of a group must call
+    this."""
     from verl.workers.rollout.utils import ensure_async_iterator
 
     return {
@@ -32,7 +33,7 @@ async def gathered(weights: Any) -> dict[str, Any]:
 
 
 def write_checkpoint(folder: Path, weights: dict[str, Any], model: Path, tied: bool) -> None:
-    """Writes a checkpoint that an engine can load: these weights, and all other files of the checkpoint
+    """Writes a checkpoint that an engine can load: the given weights, and all other files of the checkpoint
     `model`."""
     for path in model.iterdir():
         if path.is_file() and path.suffix not in (".safetensors", ".bin") and "index" not in path.name:
@@ -42,7 +43,7 @@ def write_checkpoint(folder: Path, weights: dict[str, Any], model: Path, tied: b
 
 
 def _adapter() -> type:
-    """Returns the class of verl's client of an sglang server, changed to send weights as a file."""
+    """Returns verl's client class of an sglang server, changed to send weights as a file."""
     from verl.workers.rollout.sglang_rollout.sglang_rollout import ServerAdapter
 
     class FileAdapter(ServerAdapter):
@@ -67,7 +68,8 @@ def _adapter() -> type:
 
 
 def _transfer() -> type:
-    """Returns verl's class that sends weights to servers on other nodes (separate_async) by a shared file."""
+    """Returns a checkpoint engine for verl that sends weights to servers on other nodes (separate_async) by a
+    shared file."""
     from verl.checkpoint_engine.base import CheckpointEngine
 
     class FileTransfer(CheckpointEngine):
@@ -86,7 +88,7 @@ def _transfer() -> type:
             return {"rank": list(range(actor_wg_world_size))}, {"rank": [-1] * rollout_world_size}
 
         def init_process_group(self, **_: Any) -> None:
-            """Files need none."""
+            """Does nothing: files need no process group."""
 
         def finalize(self) -> None:
             """Does nothing: there is nothing to close."""
@@ -118,14 +120,14 @@ def _transfer() -> type:
 
 
 def __getattr__(name: str) -> Any:
-    """Makes `FileAdapter` at its first use, because sglang takes seconds to import."""
+    """Creates `FileAdapter` when it is first used, because sglang takes seconds to import."""
     if name == "FileAdapter":
         return _adapter()
     raise AttributeError(name)
 
 
 def install() -> None:
-    """Makes verl use these classes in this process."""
+    """Makes verl use this module's classes in this process."""
     from verl.checkpoint_engine.base import CheckpointEngineRegistry
     from verl.workers.rollout.base import _ROLLOUT_REGISTRY
 

@@ -1,4 +1,4 @@
-"""The resources of a verl process that makes rollouts: opened with the first rollout, closed with the
+"""The resources of a verl process that makes rollouts. They open with the first rollout and close with the
 process."""
 
 import asyncio
@@ -21,7 +21,7 @@ from swelab.rl.token_model import TokenEngine
 from swelab.rl.token_template import TokenTemplate
 
 FAULT = "fault.txt"
-"""File in the run's folder with one line: a fault that would also end every further rollout."""
+"""Name of a file in the run's folder. Its only line is a fault that would end every further rollout too."""
 
 
 class Gathering:
@@ -40,16 +40,16 @@ class Gathering:
             self._whole.set()
 
     async def whole(self) -> dict[int, RolledOut]:
-        """Waits until all rollouts are finished, and returns the rollouts that did not fail, by session."""
+        """Waits until all rollouts are finished. Returns the rollouts that did not fail, keyed by session."""
         await self._whole.wait()
         return self.done
 
 
 class Workplace:
-    """Sandboxes, grader, template and threads of one process. verl's event loop calls its methods."""
+    """The sandboxes, grader, template and threads of one process. verl's event loop calls the methods."""
 
     def __init__(self, order: Order, open_until: ExitStack):
-        """Raises Fault, InputError."""
+        """Opens the resources. Raises Fault, InputError. open_until: closes the resources."""
         self.order, self._scaffold = order, order.loop
         self._template = TokenTemplate.of(order.start)
         bench = open_bench(order.reads, order.folder, order.at_once)
@@ -60,25 +60,25 @@ class Workplace:
         self._groups: dict[str, Gathering] = {}
 
     def request_of(self, number: int, session: int, held_out: bool) -> RolloutRequest:
-        """The rollout of a row of data. number: the prompt's number; session: the rollout's number in its
-        group."""
+        """Returns the request for the rollout of a data row. number: the prompt's number. session: the
+        rollout's number in its group."""
         task = self.order.held_out[number] if held_out else self.order.prompts.task(number)
         return RolloutRequest(number, session, task)
 
     def group(self, name: str) -> Gathering:
-        """The rollouts of the prompt that verl calls `name`."""
+        """Returns the collected rollouts of the prompt that verl calls `name`."""
         if name not in self._groups:
             self._groups[name] = Gathering(self.order.recipe.rollouts.samples)
         return self._groups[name]
 
     def forget(self, name: str) -> None:
-        """Drops a group that is not requested any more."""
+        """Forgets a group that will not be requested again."""
         self._groups.pop(name, None)
 
     async def roll_out(
         self, request: RolloutRequest, journal: Path, engine: TokenEngine, temperature: float, judged: bool
     ) -> RolledOut:
-        """Makes and grades a rollout in a thread, or reads it back. Raises Fault."""
+        """Makes and grades a rollout in a thread, or reads it from the journal. Raises Fault."""
         maker = model_maker(self.order.recipe, engine, self._template, self._scaffold, temperature)
         judge = self._judge if judged else None
         place = Place(self._bench, self._scaffold, self._scratch, maker, judge)
@@ -110,5 +110,5 @@ def _opened(order: str) -> Callable[[], Workplace]:
 
 
 def workplace(order: str) -> Workplace:
-    """The workplace of this process for the order in a file. Raises Fault, InputError."""
+    """Returns this process's workplace for the order in the file `order`. Raises Fault, InputError."""
     return _opened(order)()

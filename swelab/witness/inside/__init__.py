@@ -1,1 +1,1 @@
-"""Code that runs in the sandbox beside question forms: standard library only, Python 3.6 or newer."""
+"""Code that runs in the sandbox beside questions. It needs only the standard library and Python 3.6."""

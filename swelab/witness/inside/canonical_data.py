@@ -1,13 +1,21 @@
-"""Any Python value as canonical plain data: lists of JSON whose first element is the kind.
+"""Converts any Python value to canonical plain data: JSON lists whose first element is the kind.
 
-`["n"]` None, `["b", true]`, `["i", "5"]`, `["f", "1.5"]`, `["s", text]`, `["y", hex]`, `["l", [...]]` list,
-`["t", ...]` tuple, `["q", ...]` deque, `["S", ...]` set, `["d", [[key, value], ...]]`, `["e", class, member]`
-(of IntEnum and its like with the number or text as data), `["T", class]`, `["F", function]`, `["M", module]`,
-`["r", kind, repr]` other plain values, `["v", kind, [...]]` views, `["E", class, bases, args, text]`
-exceptions, `["A", expected, rel, abs]` approximations, `["K", calls, count]` mocks, `["O", class,
-[[attribute, value], ...], items or null]` objects, `["R", class, repr]`, and values without information:
-`["opaque", class]`, `["cycle", up]`, `["big", class]`. `["h", kind, hash]` is a digest. A subclass of a plain
-type has its name last. Texts are without the addresses of objects.
+`["n"]` None, `["b", true]` bool, `["i", "5"]` int, `["f", "1.5"]` float,
+`["s", text]` str, `["y", hex]` bytes,
+`["l", [...]]` list, `["t", [...]]` tuple, `["q", [...]]` deque, `["S", [...]]` set,
+`["d", [[key, value], ...]]` dict,
+`["e", class, member]` enum member; for IntEnum and similar classes also the number or text as data,
+`["T", class]` class, `["F", function]` function, `["M", module]` module,
+`["r", kind, repr]` other plain value, `["v", kind, [...]]` view of a dict,
+`["E", class, bases, args, text]` exception,
+`["A", expected, rel, abs]` approximation, `["K", calls, count]` mock,
+`["O", class, [[attribute, value], ...], items or null]` other object,
+`["R", class, repr]` object that only has a repr,
+`["opaque", class]`, `["cycle", up]`, `["big", class]` values without information,
+`["h", kind, hash]` digest of large data.
+
+For a subclass of a plain type, the class name is the last element. Texts do not contain the addresses of
+objects.
 """
 
 import collections
@@ -53,13 +61,16 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def name_of(cls):
-    """The module and name of a class. Bypasses its metaclass, which may report other names."""
+    """Returns the module and name of a class. Bypasses the metaclass, which may report other names."""
     of = type.__getattribute__
     return f"{of(cls, '__module__')}.{of(cls, '__qualname__')}"
 
 
 def digest(data):
-    """Returns what replaces large data: the kind, and a hash that does not depend on the order of a dict."""
+    """Returns a short replacement for large data: the kind and a hash.
+
+    The hash does not depend on the order of a dict.
+    """
     text = json.dumps(_in_order(data)).encode("ascii")
     return ["h", data[0], hashlib.sha256(text).hexdigest()[:32]]
 
@@ -73,12 +84,14 @@ def _in_order(data):
 
 
 class _TooLarge(BaseException):
-    """A value, or all values of a test together, have too many parts."""
+    """Raised if a value, or all values of a test together, have too many parts."""
 
 
 def _large(value):
-    """Returns what replaces a value with too many parts; for a list, tuple, dict or set, a hash of its
-    repr."""
+    """Returns a short replacement for a value with too many parts.
+
+    For a list, tuple, dict or set, that is a hash of the value's repr.
+    """
     kinds = {list: "l", tuple: "t", dict: "d", set: "S", frozenset: "S"}
     if type(value) in kinds and len(value) <= MAX_LENGTH:
         with contextlib.suppress(Exception):
@@ -88,14 +101,14 @@ def _large(value):
 
 
 class Canon:
-    """Makes canonical data; `nodes` counts the parts of all values of the test so far."""
+    """Converts values to canonical data. `nodes` counts the parts of all values of the test so far."""
 
     def __init__(self, nodes=0):
         self.nodes, self.start = nodes, nodes
         self.stack = []
 
     def of(self, value):
-        """The data of a value; never raises."""
+        """Returns the data of a value. Never raises."""
         try:
             return self(value)
         except _TooLarge:
@@ -135,7 +148,7 @@ class Canon:
         return self.plain(value, cls)
 
     def plain(self, value, cls):
-        """The data of a number, text or bytes, or of an instance of a subclass."""
+        """Returns the data of a number, text or bytes. The value may be an instance of a subclass."""
         if isinstance(value, int):
             small = int.bit_length(value) < 10_000
             return [
@@ -180,8 +193,11 @@ class Canon:
         return self.simple(value, cls) or self.object(value, cls)
 
     def simple(self, value, cls):
-        """Data of functions and modules, and of values of the standard library whose repr describes them
-        fully."""
+        """Converts functions, modules and standard library values to plain data. Returns None for other
+        values.
+
+        The repr of such a library value describes the value completely.
+        """
         if isinstance(value, _FUNCTIONS):
             return ["F", f"{getattr(value, '__module__', '')}.{value.__qualname__}"]
         if isinstance(value, types.MethodType):
@@ -257,7 +273,7 @@ def _text(text, cls):
 
 
 def _state(value, cls):
-    """The attributes in __dict__ and slots. Bypasses the class, which may report other attributes."""
+    """Returns the attributes in __dict__ and slots. Bypasses the class, which may report other attributes."""
     state = {}
     with contextlib.suppress(Exception):
         state.update(object.__getattribute__(value, "__dict__"))

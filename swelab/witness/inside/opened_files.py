@@ -1,4 +1,4 @@
-"""Records which files of the repository a question's run opens; used with the gold patch at validation."""
+"""Records which files of the repository a question opens when it runs with the gold patch at validation."""
 
 import os
 import sys

@@ -1,9 +1,7 @@
-"""Emits the values of a question as plain data, one JSON line for each event. Contains no answers.
-
-Events: `["case", number, node id]`, `["end", when, outcome]`, `["value", case, slot, occurrence, part,
-values]`; each line begins with its sequence number. pytest also loads this module as a plugin (`-p`), so that
-it knows which test runs.
-"""
+"""Emits the values of a question as plain data, one JSON line for each event. Contains no answers. Events:
+`["case", number, node id]`, `["end", when, outcome]`, `["value", case, slot, occurrence, part, values]`. Each
+line begins with its sequence number. pytest also loads this module as a plugin (`-p`), so that the module
+knows which test runs."""
 
 import hashlib
 import json
@@ -27,7 +25,7 @@ SMALL = 100  # bytes: values up to this size are emitted in full, however much t
 
 
 class _Cut:
-    """A placeholder for a value that was cut."""
+    """A placeholder for a value that was removed."""
 
     def __repr__(self):
         return "CUT"
@@ -70,7 +68,8 @@ class _Speaker:
             self.stream.write(text.encode("ascii"))
 
     def emit(self, slot, part, values, most=MAX_OCCURRENCES):
-        """Emits the first `most` occurrences one by one; as digests if large, or if the test emitted much."""
+        """Emits the first `most` occurrences one by one. Values become digests if they are large or the test
+        has emitted much."""
         with self.lock:
             at = self.counts[slot, part] = self.counts.get((slot, part), 0) + 1
             if at <= most:
@@ -85,7 +84,7 @@ class _Speaker:
             self.rest.setdefault(slot, hashlib.sha256()).update(told.encode("ascii"))
 
     def end_case(self):
-        """Emits the hashes of further occurrences at a test's end."""
+        """Emits the hashes of further occurrences at the end of a test."""
         for slot, told in sorted(self.rest.items()):
             self.say(["value", self.case, slot, 1, "rest", [["h", "rest", told.hexdigest()[:32]]]])
         self.rest = {}
@@ -118,7 +117,7 @@ def part(slot, number, value):
 
 
 def result(slot, number, value):
-    """Emits what a call returned in a test without assertions, unless it is None. Returns the value."""
+    """Emits what a call returned in a test without assertions, unless that is None. Returns the value."""
     if value is not None:
         _speaker.emit(slot, f"r{number}", [value])
     return value
@@ -143,7 +142,7 @@ def same(slot, left, right):
 
 
 def among(slot, left, right):
-    """Emits two operands, and the results of `in` and `not in`."""
+    """Emits two operands, and the results of `in` and `not in` on them."""
     _outcome(slot, (left, right), (lambda a, b: a in b, lambda a, b: a not in b))
 
 
@@ -154,13 +153,13 @@ def ordered(slot, left, right):
 
 
 def _ends_the_test(error):
-    """Whether the test runner uses this exception to skip, fail or leave a test."""
+    """Returns whether the test runner uses this exception to skip, fail or leave a test."""
     names = {f"{each.__module__}.{each.__name__}" for each in type(error).__mro__}
     return bool(names & _OF_THE_RUNNER) or isinstance(error, GeneratorExit)
 
 
 class Caught:
-    """Replaces pytest.raises and assertRaises: swallows the exception, and emits it."""
+    """Replaces pytest.raises and assertRaises: suppresses the exception, and emits it."""
 
     def __init__(self, slot, expected):
         self.slot, self.expected, self.raised = slot, expected, None
@@ -178,7 +177,7 @@ class Caught:
         return True
 
     def match(self, *args, **keywords):
-        """Like pytest's method, but always true: the pattern was cut."""
+        """Replaces pytest's method. Always returns True, since the pattern was removed."""
         return True
 
     def __getattr__(self, name):
@@ -195,12 +194,12 @@ class Caught:
 
 
 def caught(slot, *expected):
-    """A context manager that emits the exception that its block raises."""
+    """Returns a context manager that emits the exception that its block raises."""
     return Caught(slot, expected)
 
 
 def caught_call(slot, expected, function, *args, **keywords):
-    """Emits the exception that a call raises."""
+    """Calls `function` and emits the exception that it raises."""
     context = Caught(slot, expected)
     with context:
         function(*args, **keywords)
@@ -242,17 +241,17 @@ class Warned:
         return iter(self.list)
 
     def pop(self, *kinds):
-        """Like pytest's method: removes the first warning and returns it."""
+        """Replaces pytest's method. Removes the first warning and returns it."""
         return self.list.pop(0)
 
 
 def warned(slot, *expected):
-    """A context manager; at its end it emits the warnings that were raised inside."""
+    """Returns a context manager that emits the warnings of its block at the end."""
     return Warned(slot, expected)
 
 
 def warned_call(slot, expected, function, *args, **keywords):
-    """Calls `function` and emits the warnings that it raised; returns its result."""
+    """Calls `function`, emits the warnings that it raised, and returns its result."""
     with Warned(slot, expected):
         return function(*args, **keywords)
 

@@ -1,2 +1,2 @@
-"""Code that runs in the sandbox under the task's own Python (3.7 or later). It imports only the standard
+"""Code that runs in the sandbox under the task's own Python (3.7 or later), with only the standard
 library."""

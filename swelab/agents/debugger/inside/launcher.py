@@ -1,8 +1,8 @@
-"""Starts pdb, and reports the state of the debugger before pdb reads each line.
+"""Starts pdb, and reports the debugger's state before pdb reads each line.
 
 The sandbox's Python executes this source with the arguments MARK BREAKPOINTS PROGRAM [ARGUMENT...]. Before
-pdb reads a line, at any prompt, a report is written: MARK, one line of JSON, MARK. The debugged program's own
-stdin is /dev/null, so that it cannot read the input meant for pdb.
+pdb reads a line at any prompt, this report is written: MARK, one line of JSON, MARK. The debugged program's
+own stdin is /dev/null, so that the program cannot read the input for pdb.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class Lines:
-    """The stdin of every debugger of this process. In forked processes it is at end of file."""
+    """The stdin of every debugger in this process. A forked process gets an end of file."""
 
     def __init__(self, mark: str, breakpoints: list[dict[str, Any]]) -> None:
         self.mark = mark
@@ -34,10 +34,8 @@ class Lines:
         os.close(nothing)
 
     def readline(self) -> str:
-        """Writes the report, and returns the next line for the debugger.
-
-        A statement that pdb runs may read pdb's stdin; it gets an end of file too.
-        """
+        """Writes the report, and returns the next line for the debugger. A statement that pdb runs may read
+        pdb's stdin. Such a statement also gets an end of file."""
         if os.getpid() != self.owner or sys.stdin is self:
             return ""
         for breakpoint in self.pending:
@@ -52,7 +50,7 @@ class Lines:
         return self.wire.readline()
 
     def report(self) -> str:
-        """Returns the changes since the last report as JSON; "" if nothing changed."""
+        """Returns the changes since the last report as JSON, or "" if nothing changed."""
         now = {"breakpoints": breakpoint_rows(), "at": self.place()}
         changed = {key: value for key, value in now.items() if value != self.reported.get(key)}
         self.reported = now
@@ -61,7 +59,7 @@ class Lines:
         return json.dumps(changed) if changed else ""
 
     def set(self, row: dict[str, Any]) -> None:
-        """Sets a breakpoint again that an earlier session had."""
+        """Sets a breakpoint of an earlier session again."""
         debugger = self.debugger
         if debugger is None:
             return
@@ -79,7 +77,7 @@ class Lines:
                     made.disable()
 
     def place(self) -> list[Any] | None:
-        """The file, line and function of the debugger's current frame."""
+        """Returns the file, line and function of the debugger's current frame."""
         stack = getattr(self.debugger, "stack", None)
         if not stack:
             return None
@@ -88,7 +86,7 @@ class Lines:
 
 
 def breakpoint_rows() -> list[dict[str, Any]]:
-    """All breakpoints of this process."""
+    """Returns all breakpoints of this process."""
     return [
         {
             "number": each.number,

@@ -1,8 +1,9 @@
-"""Halves the start-up time of the CPU server: fork instead of spawn, no garbage collection during imports.
+"""Halves the start-up time of the CPU server: forks instead of spawning, and disables garbage collection for
+imports.
 
-sglang starts its scheduler and detokenizer with `spawn`, since CUDA does not survive a fork. Each of them
-repeats six seconds of imports. A fork is safe without a GPU while the server has only one thread; otherwise
-the server uses `spawn`.
+sglang starts its scheduler and detokenizer with `spawn`, because CUDA does not survive a fork. Each of the
+two repeats six seconds of imports. Without a GPU, a fork is safe while the server has only one thread.
+Otherwise the server uses `spawn`.
 """
 
 import gc
@@ -12,12 +13,12 @@ import sys
 from collections.abc import Callable
 
 SERVER = "sglang.launch_server" in sys.orig_argv
-"""Whether this process is the server. Other programs that import sglang keep their normal start-up."""
+"""Whether this process is the server. Other programs that import sglang start as usual."""
 _set_start_method = multiprocessing.set_start_method
 
 
 def set_start_method(method: str | None, force: bool = False) -> None:
-    """`multiprocessing.set_start_method`, but with fork instead of spawn if a fork is safe."""
+    """Like `multiprocessing.set_start_method`, but chooses fork instead of spawn if a fork is safe."""
     gc.enable()
     gc.freeze()
     if "--lora-paths" in sys.argv:
@@ -27,10 +28,8 @@ def set_start_method(method: str | None, force: bool = False) -> None:
 
 
 def unpin() -> None:
-    """Makes torch ignore `pin_memory`, which sglang's adapters request even on a CPU.
-
-    Pinned memory speeds up copies to a GPU; without a GPU torch raises an error.
-    """
+    """Makes torch ignore `pin_memory`, which sglang's adapters request even on a CPU. Pinned memory speeds up
+    copies to a GPU. Without a GPU, torch raises an error."""
     import torch
 
     def plain(make: Callable[..., object]) -> Callable[..., object]:

@@ -1,4 +1,4 @@
-"""Makes packages that can be imported but not used: every name exists and raises when called."""
+"""Makes packages that can be imported but not used: every name exists, and raises when called."""
 
 import importlib.abc
 import importlib.machinery
@@ -8,7 +8,7 @@ from types import ModuleType
 
 
 class Absent:
-    """A name in a missing package. Raises NotImplementedError when called."""
+    """A name in a missing package. A call raises NotImplementedError."""
 
     def __init__(self, name: str):
         self._name = name
@@ -26,7 +26,7 @@ class Absent:
 
 
 def names_of(module: str) -> Callable[[str], Absent]:
-    """A `__getattr__` for a module, which returns an `Absent` for every name except dunder names."""
+    """Returns a `__getattr__` for a module, which returns an `Absent` for every name except dunder names."""
 
     def get(name: str) -> Absent:
         if name.startswith("__"):
@@ -45,22 +45,23 @@ class Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: object = None, target: object = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The spec of a submodule of the root, as a package; None for other modules. See importlib."""
+        """Returns the spec of a submodule of the root as a package, or None for other modules. See
+        importlib."""
         if fullname.startswith(self.prefix):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         return None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        """An empty module that has an `Absent` under every name."""
+        """Returns an empty module that has an `Absent` under every name."""
         module = ModuleType(spec.name)
         module.__dict__["__getattr__"] = names_of(spec.name)
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """There is nothing to run."""
+        """Does nothing, because there is nothing to run."""
 
 
 def stand_in(root: str) -> Callable[[str], Absent]:
-    """Makes `root` a package of absent names; returns the `__getattr__` for its `__init__`."""
+    """Makes `root` a package of absent names. Returns the `__getattr__` for the package's `__init__`."""
     sys.meta_path.append(Submodules(root))
     return names_of(root)

@@ -1,4 +1,4 @@
-"""Stand-in for sglang's CUDA kernels, which exist as GPU wheels only. The CPU code never calls them."""
+"""Stand-in for sglang's CUDA kernels, which exist only as GPU wheels. The CPU code never calls them."""
 
 from standin import stand_in
 

@@ -1,4 +1,4 @@
-"""Stand-in for torchvision: sglang imports it for image models; text models never call it."""
+"""Stand-in for torchvision, which sglang imports for image models. Text models never call it."""
 
 from standin import stand_in
 
