@@ -72,7 +72,8 @@ def rl_job(wildcards):
     settings = rl_settings(wildcards)
     if "job" in settings.model_fields_set:
         return settings.job
-    return Job(cpus=settings.train.threads * settings.train.ranks, **SANDBOXES)
+    cpus = max(WORKERS, settings.train.threads * settings.train.ranks)
+    return Job(cpus=cpus, **SANDBOXES)
 
 
 def rl_sandbox_image(wildcards):

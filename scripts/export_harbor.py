@@ -7,7 +7,7 @@ from pathlib import Path
 
 from swelab.console.terminal import run_script
 from swelab.records import read_record
-from swelab.records.task_records import Images
+from swelab.records.image_records import Images
 from swelab.sharing.harbor_export import BASE_IMAGE, Export, write_folders
 from swelab.tasks.datasets_source import named_rows
 

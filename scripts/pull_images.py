@@ -9,7 +9,7 @@ from swelab.images.image_names import images_of
 from swelab.images.pull import tell_failed
 from swelab.jobs.provenance import Stage
 from swelab.records import InputError, Record, check, write_json
-from swelab.records.task_records import Images
+from swelab.records.image_records import Images
 from swelab.rollouts.predictions import load_predictions
 from swelab.tasks.datasets_source import make_tasks, named_set
 from swelab.tasks.pulled_for_tasks import pull_for_tasks

@@ -13,10 +13,11 @@ from swelab.console.terminal import run_script
 from swelab.outcomes import with_tables
 from swelab.records import SHIPPED_CONFIGS, read_text, write_bytes
 from swelab.records.attempt_records import Grade, Prediction, Trajectory, Usage
+from swelab.records.image_records import Images
 from swelab.records.report_records import Report
 from swelab.records.score_records import Score, VerifiedScore
 from swelab.records.stage_records import Manifest
-from swelab.records.task_records import Difficulty, Images, Lock, Task
+from swelab.records.task_records import Difficulty, Lock, Task
 from swelab.records.training_records import SftPair, SftRow
 from swelab.records.typed import schema
 from swelab.records.witness_records import GoldValues, Testimony, WitnessManifest

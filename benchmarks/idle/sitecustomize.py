@@ -117,7 +117,7 @@ def make_witnesses(tasks, *_):
 def pulled(_, text):
     """The record of an image without files."""
     facts = {"bytes": 0, "folder": "", "workdir": "/testbed", "checked": 1, "leaks": []}
-    from swelab.records.task_records import PulledImage
+    from swelab.records.image_records import PulledImage
 
     digest = "sha256:" + text[-4:].encode().hex().zfill(64)
     return PulledImage(digest=digest, pulled="1970-01-01T00:00:00Z", **facts)

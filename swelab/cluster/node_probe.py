@@ -24,10 +24,12 @@ from swelab.records.typed import TypedRecord, field
 class NodeFacts(TypedRecord):
     """The report of one compute node."""
 
-    node: str = field("its name")
-    faults: list[str] = field("what to fix there, one sentence each")
-    answer: str = field("the file that it wrote in the folder; empty where it cannot write there")
-    time: float = field("its clock, in seconds since 1970")
+    node: str = field("name of the node")
+    faults: list[str] = field("problems to fix on the node, one sentence each")
+    answer: str = field(
+        "name of the file that the node wrote into the folder; empty if it cannot write there"
+    )
+    time: float = field("the node's clock, in seconds since 1970")
 
 
 def look(folder: Path, token: str, gpus: int, network: bool) -> NodeFacts:

@@ -24,11 +24,13 @@ STARTED = time.time()
 class JobRun(TypedRecord):
     """One run of a job."""
 
-    started: str = field("when, UTC")
-    seconds: float = field("how long")
-    cpu_seconds: float = field("of its process and of the children that it waited for", default=0.0)
+    started: str = field("start time, UTC")
+    seconds: float = field("wall time in seconds")
+    cpu_seconds: float = field(
+        "CPU time of the process and of its finished children, in seconds", default=0.0
+    )
     code: int = field("exit code")
-    machine: Record = field("where; see `machine_record`")
+    machine: Record = field("the machine; see `machine_record`")
 
 
 def note_run(log: str, code: int) -> None:

@@ -106,11 +106,11 @@ def fail(message: str, code: int = 2) -> None:
 class JobProgress(TypedRecord):
     """The progress of a job. The job writes this record to a file next to its log."""
 
-    label: str = field("what it does", default="")
-    done: int = field("instances that are done")
-    total: int = field("instances in all")
-    good: int | None = field("how many succeeded; null where that is not counted")
-    left: float | None = field("seconds left; null while that is not known")
+    label: str = field("description of the work", default="")
+    done: int = field("number of finished instances")
+    total: int = field("number of instances")
+    good: int | None = field("number of successful instances; null if successes are not counted")
+    left: float | None = field("estimated seconds to the end; null if unknown")
 
 
 class Progress:

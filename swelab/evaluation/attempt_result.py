@@ -10,17 +10,17 @@ from swelab.rollouts.token_usage import usage_of
 class AttemptResult(TypedRecord):
     """An attempt with its verdict, or with the reason why there is no verdict."""
 
-    instance_id: str = field("the task")
-    sample: Count = field("which of the attempts at the task", default=0)
+    instance_id: str = field("id of the task")
+    sample: Count = field("number of the attempt at the task", default=0)
     outcome: str = field("how the rollout ended")
-    exit_status: str = field("the same in the words of the scaffold's program", default="")
-    model_patch: str = field("what was submitted")
-    grade: Grade | None = field("the verdict; null of an attempt that waits for a higher budget")
-    usage: Usage = field("calls, tokens, dollars")
-    reason: str = field("why it was lost, or cannot be judged", default="")
-    is_final: bool = field("another run does not try it again", default=False)
-    run_dir: str = field("folder of the attempt; empty where none was begun", default="")
-    elapsed: float = field("seconds from the rollout's begin to the verdict", default=0.0)
+    exit_status: str = field("how the rollout ended, in the scaffold's words", default="")
+    model_patch: str = field("submitted patch")
+    grade: Grade | None = field("the grade; null for an attempt that waits for a higher budget")
+    usage: Usage = field("calls, tokens and cost in dollars")
+    reason: str = field("why the attempt was lost or cannot be judged", default="")
+    is_final: bool = field("whether later runs skip the attempt", default=False)
+    run_dir: str = field("folder of the attempt; empty if the attempt did not start", default="")
+    elapsed: float = field("seconds from the start of the rollout to the verdict", default=0.0)
 
     @property
     def is_paused(self) -> bool:

@@ -28,7 +28,8 @@ from swelab.jobs.lost_instances import ShardLost
 from swelab.outcomes import RolloutEnd
 from swelab.records import Fault, InputError, Record, check, read_json, shorten, write_json, write_jsonl
 from swelab.records.attempt_records import Trajectory
-from swelab.records.task_records import Images, Task
+from swelab.records.image_records import Images
+from swelab.records.task_records import Task
 from swelab.rollouts.rollout_stage import lost_rollout
 from swelab.tasks.harbor.harbor_archives import write_archives
 from swelab.tasks.pulled_for_tasks import pull_for_tasks

@@ -38,17 +38,19 @@ class ModelConfig(TypedRecord):
     """The size and architecture of a decoder model. Raises KeyError if an absent field without a default is
     read."""
 
-    architectures: list[str] = field("classes of transformers that hold the weights", default=())
-    vocab_size: int = field("rows of the embedding")
-    hidden_size: int = field("width")
+    architectures: list[str] = field("model classes of transformers", default=())
+    vocab_size: int = field("number of rows of the embedding")
+    hidden_size: int = field("width of the hidden states")
     intermediate_size: int = field("width of the feed-forward layer")
-    num_hidden_layers: int = field("layers")
-    num_attention_heads: int = field("heads of the queries")
-    num_key_value_heads: int = field("heads of keys and values")
-    head_dim: int | None = field("width of a head; width / heads where absent", default=None)
-    max_position_embeddings: int = field("context in tokens")
-    tie_word_embeddings: bool = field("the output layer has the embedding's weights", default=False)
-    rms_norm_eps: float = field("of the norms")
+    num_hidden_layers: int = field("number of layers")
+    num_attention_heads: int = field("number of query heads")
+    num_key_value_heads: int = field("number of key and value heads")
+    head_dim: int | None = field("width of a head; hidden size / number of heads if absent", default=None)
+    max_position_embeddings: int = field("maximum length of the context, in tokens")
+    tie_word_embeddings: bool = field(
+        "whether the output layer shares the embedding's weights", default=False
+    )
+    rms_norm_eps: float = field("epsilon of the norms")
     attention_dropout: float = field("dropout of attention weights", default=0.0)
     rope_parameters: dict[str, Any] | None = field("rotary position embedding", default=None)
 

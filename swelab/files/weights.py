@@ -105,8 +105,8 @@ def check_shapes(folder: Path, config: Record, where: Path) -> None:
 class Checkpoint(TypedRecord):
     """The hash of a checkpoint's weights, and the hashes of all files in its folder."""
 
-    digest: str = field("one hash of the weights")
-    files: dict[str, str] = field("hashes of the files by name")
+    digest: str = field("one hash over all weights")
+    files: dict[str, str] = field("hash of each file, keyed by name")
 
 
 def identity(checkpoint: Path) -> Checkpoint:

@@ -35,13 +35,13 @@ _COMMAND = """set --; for each in {files}; do [ -f "$each" ] && set -- "$@" "$ea
 class VisibleRun(TypedRecord):
     """The result of the visible tests on one patch."""
 
-    instance_id: str = field("the task")
-    ended: str = field("ran, not_applied, infra_error, or how it ended before the tests")
-    passed: Count = field("visible tests that passed")
-    failed: Count = field("visible tests that failed, or could not be run")
-    repairs: bool = field("tests to be repaired are among them", default=False)
+    instance_id: str = field("id of the task")
+    ended: str = field("ran, not_applied, infra_error, or how the run ended before the tests")
+    passed: Count = field("number of visible tests that passed")
+    failed: Count = field("number of visible tests that failed or could not be run")
+    repairs: bool = field("whether tests to repair are among the visible tests", default=False)
     reason: str = field("why there is no result", default="")
-    key: str = field("hash of all that the run depends on", default="")
+    key: str = field("hash of everything that the run depends on", default="")
 
     @property
     def is_lost(self) -> bool:

@@ -28,19 +28,21 @@ class KeptWitness(TypedRecord):
     """The witness question of a task, and the values that the gold patch emits in it."""
 
     is_open = False
-    files: dict[str, str] = field("text of the question's files by path in the repository")
-    kept: list[str] = field("other files of the tests that the question needs")
-    patterns: list[str] = field("names of files of tests, as the runner's settings have them", default=[])
-    whole: bool = field("it is not known which files it needs: all of the tests' folders stay", default=False)
-    removed: list[str] = field("files that must not be there")
+    files: dict[str, str] = field("text of the question's files, keyed by path in the repository")
+    kept: list[str] = field("further test files that the question needs")
+    patterns: list[str] = field("name patterns of test files, from the runner's settings", default=[])
+    whole: bool = field(
+        "whether the needed files are unknown, so that the whole test folders stay", default=False
+    )
+    removed: list[str] = field("files that must not exist")
     cases: dict[str, list[int]] = field(
-        "numbers of the cases that are asked for, by name of a question's file; all of other files",
+        "maps a question file to the numbers of its requested cases; all cases of other files",
         default={},
     )
     args: list[str] = field("arguments of pytest")
-    repaired: list[str] = field("tests that the patch must repair; the other tests were drawn")
-    manifest: WitnessManifest = field("what was cut from the tests")
-    gold: GoldValues = field("the gold patch's values")
+    repaired: list[str] = field("tests that the patch must repair; the other tests were selected at random")
+    manifest: WitnessManifest = field("slots of the question")
+    gold: GoldValues = field("values of the gold patch")
 
 
 class Witnesses:

@@ -10,7 +10,7 @@ from swelab.images.errors import EngineFailed, ImageUnknown, ProgramMissing
 from swelab.images.image_names import Name
 from swelab.images.registry import Registry
 from swelab.records import sha256_file, shorten
-from swelab.records.task_records import HeldImage
+from swelab.records.image_records import HeldImage
 from swelab.sandbox.protocol import WORKDIR
 
 

@@ -14,7 +14,7 @@ from swelab.images.image_names import DEFAULT, Name
 from swelab.images.registry import Registry, compressed_bytes
 from swelab.images.registry_http import Again
 from swelab.records import shorten
-from swelab.records.task_records import HeldImage
+from swelab.records.image_records import HeldImage
 from swelab.sandbox.pulled_images import working_directory
 
 _SPARE_BYTES = 1 << 30

@@ -24,7 +24,7 @@ from swelab.images.image_names import Name
 from swelab.images.layers import Notes, unpack_layer
 from swelab.images.registry import Descriptor, Registry
 from swelab.records import write_json
-from swelab.records.task_records import HeldImage
+from swelab.records.image_records import HeldImage
 from swelab.sandbox.protocol import WORKDIR
 from swelab.sandbox.pulled_images import inside
 from swelab.sandbox.scratch import ScratchFolder, prune, remove_tree

@@ -18,7 +18,7 @@ from swelab.images.engine_images import EnginePuller
 from swelab.images.errors import INSTALL_FAILED, EngineFailed
 from swelab.images.image_store import ImageStore
 from swelab.records import Record, read_json, shorten, write_json
-from swelab.records.task_records import HeldImage
+from swelab.records.image_records import HeldImage
 from swelab.sandbox.container_owner import labels
 from swelab.sandbox.image_root import DEFAULT_PATH, declared_environment
 from swelab.sandbox.requirements import tool

@@ -20,7 +20,8 @@ from swelab.images.install_layer import installed
 from swelab.images.registry import Registry, compressed_bytes
 from swelab.jobs.journal import Journal
 from swelab.records import Fault, digest
-from swelab.records.task_records import FailedImage, HeldImage, Images, Leak, PulledImage
+from swelab.records.image_records import FailedImage, HeldImage, Images, PulledImage
+from swelab.records.task_records import Leak
 from swelab.sandbox.protocol import Image
 from swelab.sandbox.pulled_images import working_directory
 

@@ -8,26 +8,35 @@ from swelab.records.witness_records import Witnessed
 class Validation(ClosedRecord):
     """How many tasks of the subset passed validation."""
 
-    gold_runs: Count = field("runs of each gold patch; 0 where no task has one")
-    gold_tasks: Count = field("tasks whose gold patch was run")
-    gold_resolved_each_time: Count = field("tasks whose gold patch was resolved in every run")
-    gold_runs_resolved: Count = field("gold runs that resolved their task, of gold_runs * gold_tasks")
-    kept: int = field("tasks to attempt: those that passed, and those whose answers are private", minimum=1)
-    flaky: Count = field("gold patches resolved in some runs only")
+    gold_runs: Count = field("number of runs of each gold patch; 0 if no task has a gold patch")
+    gold_tasks: Count = field("number of tasks whose gold patch was run")
+    gold_resolved_each_time: Count = field("number of tasks whose gold patch was resolved in every run")
+    gold_runs_resolved: Count = field(
+        "number of gold runs that resolved their task, of gold_runs * gold_tasks"
+    )
+    kept: int = field(
+        "number of tasks to attempt: tasks that passed, and tasks with private answers", minimum=1
+    )
+    flaky: Count = field("number of tasks whose gold patch was resolved in some runs only")
     null_tasks: int = field(
-        "tasks beside the gold tasks: no repair is known, the code as it is was run alone",
+        "number of tasks without a known repair, in addition to gold_tasks; only their "
+        "unchanged code was run",
         default=0,
         minimum=1,
     )
     null_kept: Count = field(
-        "of the kept tasks those validated by the null run only: the same tests failed every time", default=0
+        "number of kept tasks without a known repair: the same tests failed in every run of "
+        "the unchanged code",
+        default=0,
     )
     private: int = field(
-        "kept tasks beside the gold tasks: their answers are private, nothing was run", default=0, minimum=1
+        "number of kept tasks with private answers, in addition to gold_tasks; nothing was run",
+        default=0,
+        minimum=1,
     )
-    broken: Count = field("tasks that cannot be graded rightly")
+    broken: Count = field("number of tasks that cannot be graded correctly")
     unjudged: int = field(
-        "tasks with which the grader itself failed; absent where there are none", default=0, minimum=1
+        "number of tasks for which the grader itself failed; absent if there are none", default=0, minimum=1
     )
 
 
@@ -35,10 +44,12 @@ class ReportValidation(Validation):
     """How many tasks of the subset passed validation, and which tasks were excluded."""
 
     is_open = True
-    gold_runs: Count = field("runs of each gold patch")
-    kept: Count = field("tasks to attempt: those that passed, and those whose answers are private")
-    flaky_ids: list[str] = field("tasks that were left out", default=())
-    broken_ids: list[str] = field("tasks that were left out", default=())
+    gold_runs: Count = field("number of runs of each gold patch")
+    kept: Count = field("number of tasks to attempt: tasks that passed, and tasks with private answers")
+    flaky_ids: list[str] = field(
+        "ids of excluded tasks: the gold patch was resolved in some runs only", default=()
+    )
+    broken_ids: list[str] = field("ids of excluded tasks: they cannot be graded correctly", default=())
 
 
 class ReportedInstance(TypedRecord):
@@ -47,10 +58,10 @@ class ReportedInstance(TypedRecord):
     status: Verdict = field("the verdict")
     outcome: FinalEnd = field("how the rollout ended", default="submitted")
     witness: Witnessed | None = field(
-        "of a resolved task: how well its patch is witnessed; absent where nobody asked",
+        "for a resolved task: strength of the witness evidence; absent if no witness questions were run",
         default=None,
     )
-    reason: str = field("of a suspect patch: what its code could forge the result by", default="")
+    reason: str = field("for a suspect patch: the part of its code that could forge the result", default="")
 
 
 class Report(TypedRecord):
@@ -73,21 +84,24 @@ class Report(TypedRecord):
     error_ids: list[str] = field("instance ids")
     infra_failure_ids: list[str] = field("instance ids")
     tampered_ids: list[str] = field(
-        "ids of the unresolved whose patch would have decided how it is judged", default=()
+        "ids of unresolved tasks whose patch interfered with its own grading", default=()
     )
     suspect_ids: list[str] = field(
-        "ids of the unresolved whose tests pass by code that could forge it, as nothing else confirms",
+        "ids of unresolved tasks whose tests pass, but whose patch has code that could forge "
+        "the result, without other confirmation",
         default=(),
     )
-    schema_version: int = field("SWE-bench's report schema", const=2)
-    policy: str = field("who acted")
-    subset: str = field("the subset")
-    sample: Count = field("which of the policy's attempts at each task; 0 when not there", default=0)
+    schema_version: int = field("version of SWE-bench's report schema", const=2)
+    policy: str = field("name of the policy")
+    subset: str = field("name of the subset")
+    sample: Count = field("number of the attempt at each task; 0 if absent", default=0)
     tasks_digest: str = field("hash of the subset's rows", default="")
-    statuses: dict[str, Count] = field("count by status")
-    outcomes: dict[str, Count] = field("count by outcome of the rollout", default=None)
+    statuses: dict[str, Count] = field("number of instances by status")
+    outcomes: dict[str, Count] = field("number of instances by outcome of the rollout", default=None)
     witness: dict[str, Count] = field(
-        "count of the resolved by how well they are witnessed; absent where nobody asked", default=None
+        "number of resolved tasks by strength of the witness evidence; absent if no witness "
+        "questions were run",
+        default=None,
     )
-    instances: dict[str, ReportedInstance] = field("status and outcome by instance id")
-    validation: ReportValidation | None = field("the gate that the tasks passed", default=None, type="object")
+    instances: dict[str, ReportedInstance] = field("maps each instance id to its status and outcome")
+    validation: ReportValidation | None = field("the validation of the tasks", default=None, type="object")

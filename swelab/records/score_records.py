@@ -38,17 +38,17 @@ class CountedRate(ClosedRecord):
     """A rate with its counts. The rate is null if there are no attempts."""
 
     resolve_rate: Rate | None = field("resolved / total")
-    interval: Interval | None = field("as of resolve_rate")
-    resolved: Count = field("attempts resolved")
-    total: Count = field("attempts not lost")
+    interval: Interval | None = field("confidence interval of resolve_rate")
+    resolved: Count = field("number of resolved attempts")
+    total: Count = field("number of attempts that were not lost")
 
 
 class Run(ClosedRecord):
     """The result of one run."""
 
-    resolved: Count = field("tasks resolved")
-    resolve_rate: Rate = field("resolved / tasks")
-    infra_errors: Count = field("tasks lost to infrastructure")
+    resolved: Count = field("number of resolved tasks")
+    resolve_rate: Rate = field("resolved / number of tasks")
+    infra_errors: Count = field("number of tasks lost to infrastructure")
 
 
 class Spread(ClosedRecord):
@@ -56,12 +56,14 @@ class Spread(ClosedRecord):
 
     sd: Number = field("standard deviation of the runs' rates")
     expected_sd: Number = field(
-        "what it is from the luck of attempts alone: root of the variance within tasks / tasks"
+        "standard deviation that the randomness of attempts alone would give: root of the "
+        "variance within tasks / tasks"
     )
     lowest: Rate = field("rate of the lowest run")
     highest: Rate = field("rate of the highest run")
     p_value: Rate | None = field(
-        "Cochran's Q: whether runs differ by more than the luck of attempts; null when no task separates them"
+        "Cochran's Q: whether runs differ by more than the randomness of attempts; null if "
+        "every task has the same result in all runs"
     )
 
 
@@ -69,52 +71,52 @@ class Estimate(ClosedRecord):
     """An estimate for one value of k in pass@k or pass^k."""
 
     rate: Rate = field("the estimate")
-    interval: Interval = field("over tasks")
+    interval: Interval = field("confidence interval over tasks")
 
 
 class Differences(ClosedRecord):
     """The smallest differences that a number of runs would detect."""
 
     same_tasks_hard: Rate | None = field(
-        "where the other policy finds the same tasks hard; null where attempts at a task do not vary, or "
-        "there "
-        "is one"
+        "if the same tasks are hard for the other policy; null if attempts at a task do not "
+        "vary, or each task has one attempt"
     )
-    unrelated: Rate = field("where what one resolves says nothing of the other")
+    unrelated: Rate = field("if the results of the two policies are independent")
 
 
 class Detectable(ClosedRecord):
     """The smallest true differences that a given number of runs would detect."""
 
-    power: Number = field("chance of finding them")
-    runs: dict[str, Differences] = field("by number of runs of each policy")
+    power: Number = field("probability of finding the differences")
+    runs: dict[str, Differences] = field("maps the number of runs of each policy to the differences")
 
 
 class RepoRate(ClosedRecord):
     """The resolve rate on the tasks of one repository."""
 
-    tasks: Count = field("its tasks")
+    tasks: Count = field("number of tasks")
     resolve_rate: Rate = field("resolved / total")
-    interval: Interval = field("as of the whole")
-    resolved: Count = field("attempts resolved")
-    total: Count = field("attempts")
+    interval: Interval = field("confidence interval, as for all repositories")
+    resolved: Count = field("number of resolved attempts")
+    total: Count = field("number of attempts")
 
 
 class TotalUsage(ClosedRecord):
     """Tokens and dollars of all attempts."""
 
-    attempts: Count = field("attempts whose usage was read")
-    prompt_tokens: int | None = field("tokens sent", minimum=0)
-    prompt_tokens_known: Count = field("attempts where they are known")
-    completion_tokens: int | None = field("tokens that the model wrote", minimum=0)
-    completion_tokens_known: Count = field("attempts where they are known")
-    cost: float | None = field("dollars that the service charges", minimum=0)
-    cost_known: Count = field("attempts where they are known")
+    attempts: Count = field("number of attempts whose usage was read")
+    prompt_tokens: int | None = field("number of prompt tokens", minimum=0)
+    prompt_tokens_known: Count = field("number of attempts with known prompt tokens")
+    completion_tokens: int | None = field("number of tokens that the model generated", minimum=0)
+    completion_tokens_known: Count = field("number of attempts with known completion tokens")
+    cost: float | None = field("cost in dollars, as the service charges it", minimum=0)
+    cost_known: Count = field("number of attempts with a known cost")
     tokens_per_resolved: float | None = field(
-        "tokens sent and written, of all attempts, for each resolved one; null when none is", minimum=0
+        "tokens of all attempts (prompt and completion) / resolved attempts; null if no attempt is resolved",
+        minimum=0,
     )
     cost_per_resolved: float | None = field(
-        "dollars of all attempts for each resolved one; null when none is", minimum=0
+        "dollars of all attempts / resolved attempts; null if no attempt is resolved", minimum=0
     )
 
 
@@ -122,29 +124,29 @@ class PolicyScore(ClosedRecord):
     """The results of a policy on a benchmark."""
 
     resolve_rate: Rate = field(
-        "resolved / total; every task of the benchmark counts, those lost to infrastructure too"
+        "resolved / total; every task of the benchmark counts, including tasks lost to infrastructure"
     )
     interval: Interval = field(
-        "Wilson score interval of resolve_rate; of several runs, over tasks and runs: Wilson's at the "
-        "effective "
-        "number of attempts"
+        "Wilson score interval of resolve_rate; with several runs, over tasks and runs: "
+        "Wilson's at the effective number of attempts"
     )
-    resolved: Count = field("attempts resolved: one attempt a task and run")
-    total: int = field("attempts: tasks of the benchmark times runs", minimum=1)
-    infra_errors: Count = field("attempts without a verdict because the infrastructure failed")
+    resolved: Count = field("number of resolved attempts; one attempt per task and run")
+    total: int = field("number of attempts: tasks of the benchmark times runs", minimum=1)
+    infra_errors: Count = field("number of attempts without a verdict because the infrastructure failed")
     without_infra_errors: CountedRate = field(
-        "the same rate with lost attempts left out of both counts; null when every one was lost"
+        "the same rate without lost attempts in both counts; null if every attempt was lost"
     )
-    statuses: StatusCounts = field("attempts by verdict")
+    statuses: StatusCounts = field("number of attempts by verdict")
     witness: dict[str, Count] = field(
-        "resolved attempts by how well they are witnessed: witnessed, weakly, not; absent where nobody asked",
+        "number of resolved attempts by strength of the witness evidence: witnessed, weakly, "
+        "not; absent if no witness questions were run",
         default=None,
     )
-    outcomes: dict[str, Count] = field("attempts by the way the rollout ended")
+    outcomes: dict[str, Count] = field("number of attempts by outcome of the rollout")
     runs: list[Run] = field(
-        "each of several runs, in order of samples; not there for one run", default=(), minItems=2
+        "each of several runs, in order of samples; absent for one run", default=(), minItems=2
     )
-    spread: Spread | None = field("how far several runs lie apart", default=None, type="object")
+    spread: Spread | None = field("variation between several runs", default=None, type="object")
     pass_at: dict[str, Estimate] = field(
         "pass@k by k: the share of tasks that one of k attempts resolves, unbiased (Chen et al. 2021)",
         default=None,
@@ -154,12 +156,13 @@ class PolicyScore(ClosedRecord):
         default=None,
     )
     detectable: Detectable | None = field(
-        "for planning: true differences from this policy that so many runs of these tasks would find",
+        "for planning: true differences from this policy that the given number of runs of "
+        "these tasks would detect",
         default=None,
         type="object",
     )
     usage: TotalUsage | None = field(
-        "tokens and dollars of all attempts; null where those of some attempt are not known",
+        "tokens and dollars of all attempts; null if they are unknown for an attempt",
         default=None,
         type="object",
     )
@@ -168,14 +171,15 @@ class PolicyScore(ClosedRecord):
 class Score(PolicyScore):
     """A policy's resolve rate on a benchmark, with every count behind the rate."""
 
-    policy: str = field("who acted", minLength=1)
+    policy: str = field("name of the policy", minLength=1)
     subset: str = field("name of the benchmark", minLength=1)
     benchmark: Benchmark = field("the benchmark")
     confidence: float = field("confidence level of the intervals", const=0.95)
-    repos: dict[str, RepoRate] = field("the rate by repository", default=None)
-    validation: Validation | None = field("the gate that the tasks passed", default=None, type="object")
+    repos: dict[str, RepoRate] = field("resolve rate by repository", default=None)
+    validation: Validation | None = field("the validation of the tasks", default=None, type="object")
     instances: dict[str, Verdict | Annotated[list[Verdict], Bounds(minItems=2)]] = field(
-        "verdict by instance id, so that scores can be paired; of several runs, one of each",
+        "maps each instance id to its verdict, so that scores can be paired; with several "
+        "runs, to one verdict per run",
         minProperties=1,
     )
 
@@ -183,22 +187,22 @@ class Score(PolicyScore):
 class Discordant(ClosedRecord):
     """Pairs on which the two policies differ."""
 
-    gained: Count = field("resolved by `to` alone; of several runs, more often by `to`")
-    lost: Count = field("resolved by `from` alone; of several runs, more often by `from`")
+    gained: Count = field("number of tasks resolved only by `to`; with several runs, more often by `to`")
+    lost: Count = field("number of tasks resolved only by `from`; with several runs, more often by `from`")
 
 
 class Methods(ClosedRecord):
     """The statistical methods of a comparison."""
 
-    test: str = field("behind p_value")
-    interval: str = field("behind interval")
+    test: str = field("method behind p_value")
+    interval: str = field("method behind interval")
 
 
 class RunsCompared(ClosedRecord):
     """The number of runs of each policy."""
 
-    from_policy: Count = field("of the first", alias="from")
-    to_policy: Count = field("of the second", alias="to")
+    from_policy: Count = field("number of runs of the first policy", alias="from")
+    to_policy: Count = field("number of runs of the second policy", alias="to")
 
 
 class Comparison(ClosedRecord):
@@ -207,30 +211,33 @@ class Comparison(ClosedRecord):
     from_policy: str = field("the first policy", alias="from")
     to_policy: str = field("the second policy", alias="to")
     p_value: Rate | None = field(
-        "McNemar's exact test, two-sided; of several runs the exact paired permutation test; null when no "
-        "pair "
-        "is left"
+        "McNemar's exact test, two-sided; with several runs the exact paired permutation test; "
+        "null if there are no pairs"
     )
     difference: Difference | None = field(
-        "rate of `to` less rate of `from`, over the pairs; null when no pair is left"
+        "rate of `to` minus rate of `from`, over the pairs; null if there are no pairs"
     )
     interval: Annotated[list[Difference], Bounds(minItems=2, maxItems=2)] | None = field(
-        "interval of the difference; null when no pair is left"
+        "confidence interval of the difference; null if there are no pairs"
     )
-    discordant: Discordant = field("pairs on which the two differ")
-    both: Count = field("pairs resolved by both; of several runs, as often, and at all")
-    neither: Count = field("pairs resolved by neither")
-    pairs: Count = field("pairs compared")
-    excluded_infra_errors: Count = field("tasks left out because either side was lost to infrastructure")
+    discordant: Discordant = field("pairs with different results")
+    both: Count = field(
+        "number of pairs resolved by both; with several runs, equally often and at least once"
+    )
+    neither: Count = field("number of pairs resolved by neither")
+    pairs: Count = field("number of compared pairs")
+    excluded_infra_errors: Count = field(
+        "number of tasks excluded because infrastructure lost an attempt on either side"
+    )
     minimum_detectable_difference: Rate | None = field(
-        "smallest true difference found with `power` at the discordance seen; null also when there is none; "
-        "null when no pair is left"
+        "smallest true difference that is detected with `power` at the observed discordance; "
+        "null if there is none, or no pairs"
     )
     confidence: float = field("confidence level of the intervals", const=0.95)
     power: float = field("power of the minimum detectable difference")
-    methods: Methods = field("names of the methods")
+    methods: Methods = field("names of the statistical methods")
     runs: RunsCompared | None = field(
-        "runs of each policy; not there when both have one", default=None, type="object"
+        "number of runs of each policy; absent if both have one run", default=None, type="object"
     )
     p_adjusted: Rate | None = field(
         "p_value after Holm's correction over all pairs of policies on this benchmark", default=None
@@ -241,32 +248,34 @@ class BenchmarkResult(ClosedRecord):
     """The scores of all policies on one benchmark, and a paired comparison of two policies."""
 
     benchmark: Benchmark = field("the benchmark")
-    validation: Validation | None = field("the gate that the tasks passed", default=None, type="object")
-    policies: dict[str, PolicyScore] = field("the policies' scores by name", minProperties=1)
-    comparison: Comparison = field("two policies on the same tasks")
+    validation: Validation | None = field("the validation of the tasks", default=None, type="object")
+    policies: dict[str, PolicyScore] = field("maps each policy's name to its score", minProperties=1)
+    comparison: Comparison = field("the comparison of two policies on the same tasks")
     pairwise: list[Comparison] = field(
-        "every two policies compared, where there are more than two", default=()
+        "the comparison of every two policies, if there are more than two", default=()
     )
 
 
 class FileBehind(ClosedRecord):
     """A file behind the score."""
 
-    path: str = field("from the root of the repository")
-    sha256: Sha256 = field("hash of its bytes")
-    bytes: Count = field("its size")
+    path: str = field("path from the root of the repository")
+    sha256: Sha256 = field("hash of the file's bytes")
+    bytes: Count = field("size of the file")
 
 
 class Evidence(TypedRecord):
     """Everything behind the score. Two identical runs have scores that differ only in this record."""
 
-    rule: str = field("the rule that wrote it")
-    code: Code = field("which code ran")
+    rule: str = field("rule that wrote the score")
+    code: Code = field("version of the code")
     packages: dict[str, str] = field("versions of Python and packages")
     experiment: str = field("name of the experiment")
-    recipes: dict[str, Any] = field("the recipes it rests on, by path, defaults filled in")
-    files: list[FileBehind] = field("files behind the score")
-    missing: list[str] = field("files that belong to the experiment but were not there")
+    recipes: dict[str, Any] = field(
+        "maps the path of each recipe that the score depends on to the recipe with defaults"
+    )
+    files: list[FileBehind] = field("files that the score depends on")
+    missing: list[str] = field("files that belong to the experiment but do not exist")
     stages: dict[str, Any] = field("the manifests of the stages, by path")
 
 

@@ -17,8 +17,8 @@ class Code(ClosedRecord):
 class UsedRecipe(ClosedRecord):
     """The settings of a recipe that a stage used."""
 
-    sha256: Sha256 = field("hash of what was used")
-    used: dict[str, Any] = field("the settings that the stage depends on, defaults filled in")
+    sha256: Sha256 = field("hash of the settings that were used")
+    used: dict[str, Any] = field("settings that the stage depends on, with defaults")
 
 
 class Manifest(TypedRecord):
@@ -26,16 +26,16 @@ class Manifest(TypedRecord):
     fields."""
 
     rule: str = field("the rule that made the outputs")
-    code: Code = field("which code ran")
+    code: Code = field("version of the code")
     inputs: dict[str, dict[str, Sha256]] = field(
-        "hashes of the files that were read, by role and path; of a folder, one hash of all in it"
+        "hashes of the files that were read, by role and path; one hash per folder"
     )
-    recipes: dict[str, UsedRecipe] = field("the recipes by path, as they were used")
+    recipes: dict[str, UsedRecipe] = field("maps the path of each recipe to the settings that were used")
     outputs: dict[str, Sha256] = field("hashes of the files that were written, by path")
     packages: dict[str, str] = field("versions of Python and packages")
-    wall_seconds: float = field("how long the stage's last run took", minimum=0)
+    wall_seconds: float = field("wall time of the stage's last run, in seconds", minimum=0)
     place: dict[str, Any] = field(
-        "where it ran: backend, executor, partition, workers, the service that answered; none of it re-runs "
-        "anything",
+        "where the stage ran: backend, executor, partition, workers, the service that "
+        "responded; a change here reruns nothing",
         default=None,
     )

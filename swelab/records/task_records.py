@@ -19,22 +19,20 @@ class TaskFile(ClosedRecord):
     """A file of a task. The rows of small tasks contain all files of the repository."""
 
     path: str = field("path in the checkout", minLength=1)
-    content: str = field("its text")
+    content: str = field("text of the file")
 
 
 class NullRun(ClosedRecord):
     """The test results on the unchanged code of a task that has no known repair."""
 
-    collected: int = field("tests that pytest collects in a run in which the imports work", minimum=1)
-    imports: bool = field("the tests can be imported with the code as it is")
+    collected: int = field("number of tests that pytest collects if the imports work", minimum=1)
+    imports: bool = field("whether the tests can be imported with the unchanged code")
     collected_by: Literal["code", "stand-in"] = field(
-        "what the tests imported when they were collected: the code as it is, or, where that cannot be "
-        "imported, a module that has every name"
+        "module that the tests imported when they were collected: the unchanged code, or a "
+        "stand-in that has every name if the unchanged code cannot be imported"
     )
-    ended: NullEnd = field(
-        "how the run ended; with another word than `ran`, tests without a result count as failing"
-    )
-    skipped: list[str] = field("tests that skip themselves, which are not listed", default=())
+    ended: NullEnd = field("how the run ended; unless it is `ran`, tests without a result count as failed")
+    skipped: list[str] = field("ids of tests that skip themselves and are not listed", default=())
 
 
 class Compat(ClosedRecord):
@@ -42,9 +40,9 @@ class Compat(ClosedRecord):
     is used."""
 
     final_eval: bool = field(
-        "false: a repair counts only if the last call of the agent's own tool `eval` passed", default=True
+        "if false, a repair counts only if the agent's last call of its tool `eval` passed", default=True
     )
-    skip_counts_as_pass: bool = field("true: a skipped test is a passed one", default=False)
+    skip_counts_as_pass: bool = field("if true, a skipped test counts as passed", default=False)
 
 
 class Task(TypedRecord):
@@ -69,59 +67,71 @@ class Task(TypedRecord):
     )
     repo: str = field("name of the mirror repository")
     patch: str = field("unified diff that introduces the bug; its reverse is the gold fix")
-    problem_statement: str = field("the issue text: symptom and failing test, not the fix")
+    problem_statement: str = field("issue text with the symptom and the failing test, without the fix")
     FAIL_TO_PASS: list[TestName] = field("tests that fail with the bug and must pass after the fix")
-    PASS_TO_PASS: list[TestName] = field("tests that pass with the bug and must go on passing")
-    image_name: str = field("what the task runs in", minLength=1)
+    PASS_TO_PASS: list[TestName] = field("tests that pass with the bug and must still pass after the fix")
+    image_name: str = field("name of the image in which the task runs", minLength=1)
     answers: Literal["private", "none", "script", ""] = field(
-        "private: patch and tests are not published; none: there are tests and no repair is known; script: "
-        "a script of the task gives a reward, there is no list of tests. All other rows have both",
+        "private: patch and tests are not published; none: there are tests, but no repair is "
+        "known; script: a script of the task gives a reward, and there is no list of tests; "
+        "all other rows have patch and tests",
         default="",
         enum=["private", "none", "script"],
     )
     verifier_tar: str = field(
-        "base64 of a tar of the files that judge, of rows with `answers: script`: test.sh writes the reward",
+        "base64 of a tar of the judging files, in rows with `answers: script`; its test.sh writes the reward",
         default="",
     )
-    verifier_env: dict[str, str] = field("variables that test.sh is started with", default={})
-    solution_tar: str = field("base64 of a tar of the files that solve it, solve.sh first", default="")
-    base_commit: Any = field("the commit that the checkout starts from", default="")
+    verifier_env: dict[str, str] = field("environment variables of test.sh", default={})
+    solution_tar: str = field("base64 of a tar of the files of the solution; solve.sh runs first", default="")
+    base_commit: Any = field("commit of the checkout before the patch", default="")
     repo_recipe: str = field(
-        "stem of the file under configs/repos that the clean checkout is made from", default=""
+        "name of the recipe under configs/repos from which the clean checkout is made", default=""
     )
     part: str = field(
-        "folder of that archive that the checkout is made from; the whole archive where absent",
+        "folder of the repository archive from which the checkout is made; the whole archive if absent",
         default="",
         pattern="^[A-Za-z0-9_][A-Za-z0-9_.-]*$",
     )
-    test_cmd: str = field("shell command run in the checkout; prints one status line a test", default="")
-    test_patch: str | None = field("unified diff that brings the tests of the fix", default=None)
-    eval_script: str | None = field("bash that runs the tests, of rows that bring their own", default=None)
-    eval_type: Literal["pass_and_fail", "fail_only"] | None = field(
-        "what is judged: tests that pass and fail, or, where the log names only failures, those", default=None
+    test_cmd: str = field(
+        "shell command that runs in the checkout and prints one status line per test", default=""
     )
-    log_parser: str = field("name of the parser of that log in swebench", default="")
-    test_files: list[str] = field("files restored from the clean checkout before grading", default=())
-    test_timeout: int = field("seconds of wall time for test_cmd", default=0, minimum=1)
-    source: str = field("what made the task: forge, drill, or a dataset", default="")
-    function: str = field("the mutated function, path::Qual.name", default="")
+    test_patch: str | None = field("unified diff that adds the tests of the fix", default=None)
+    eval_script: str | None = field(
+        "bash script that runs the tests, in rows that have their own script", default=None
+    )
+    eval_type: Literal["pass_and_fail", "fail_only"] | None = field(
+        "what is judged: passing and failing tests, or only failures if the log names no passing tests",
+        default=None,
+    )
+    log_parser: str = field("name of swebench's parser for the test log", default="")
+    test_files: list[str] = field(
+        "files that are restored from the clean checkout before grading", default=()
+    )
+    test_timeout: int = field("wall time of test_cmd, in seconds", default=0, minimum=1)
+    source: str = field("origin of the task: forge, drill, or a dataset", default="")
+    function: str = field("mutated function, path::Qual.name", default="")
     bug: str = field("hash of the bug's patch", default="")
     op: str = field("mutation operator", default="")
     hint: Any = field("path, line and name of the mutated function, for the scripted policy", default=None)
-    hidden_tests: bool = field("files with tests to repair are not in the agent's checkout", default=False)
-    tests_left_out: Any = field("tests of the file whose verdict varies, in forged rows", default=())
-    image: Any = field("the image by its digest, of rows that name it so", default=None)
-    files: list[TaskFile] = field(
-        "the whole checkout with the bug, of tasks that are a few files; instead of repo_recipe", default=()
+    hidden_tests: bool = field(
+        "whether the files with tests to repair are missing from the agent's checkout", default=False
     )
-    entrypoint: str = field("the command by which an agent runs the tests, as the row gives it", default="")
+    tests_left_out: Any = field("in forged rows: tests of the file with varying verdicts", default=())
+    image: Any = field("image name with digest, in rows that name the image by digest", default=None)
+    files: list[TaskFile] = field(
+        "whole checkout with the bug, for tasks of a few files; in place of repo_recipe", default=()
+    )
+    entrypoint: str = field("command with which an agent runs the tests, from the row", default="")
     readonly: list[str] = field("files that the agent's tools must not change", default=())
     null_run: NullRun | None = field(
-        "of rows without a repair: what the tests said of the code as it is", default=None, type="object"
+        "for rows without a repair: results of the tests on the unchanged code", default=None, type="object"
     )
-    evaluation_set: str = field("the published evaluation set that the row is of", default="")
-    compat: Compat | None = field("published ways of judging it", default=None, type="object")
-    version: Any = field("version of the repository, by which SWE-bench knows how to test it", default=None)
+    evaluation_set: str = field("published evaluation set to which the row belongs", default="")
+    compat: Compat | None = field("published ways of judging the row", default=None, type="object")
+    version: Any = field(
+        "version of the repository, from which SWE-bench determines how to test it", default=None
+    )
 
     @property
     def in_image(self) -> bool:
@@ -156,53 +166,54 @@ class Difficulty(TypedRecord):
         "then": {"properties": {"difficulty": {"type": "string"}, "rating": {"type": "integer"}}},
         "else": {"properties": {"difficulty": {"type": "null"}, "rating": {"type": "null"}}},
     }
-    instance_id: str = field("the task", minLength=1)
+    instance_id: str = field("id of the task", minLength=1)
     outcome: Annotated[str, one_of("RATING_ENDS")] = field(
-        "rated; or no answer was one of the words, the task does not fit into the model's context, the model "
-        "did not answer"
+        "rated; or why not: no answer was one of the words, the task does not fit into the "
+        "model's context, or the model did not answer"
     )
-    difficulty: str | None = field("the word that was answered: easy, medium, hard")
-    rating: int | None = field("what the word stands for: 1, 5, 9")
-    answer: str = field("the last answer, shortened, or what was wrong")
-    attempts: Count = field("answers that were asked for")
-    usage: dict[str, Any] = field("tokens of all attempts", default=None)
-    cost: float = field("dollars of all attempts", default=0.0, minimum=0)
+    difficulty: str | None = field("the model's word: easy, medium, hard")
+    rating: int | None = field("rating for the word: 1, 5, 9")
+    answer: str = field("last answer, shortened, or the error")
+    attempts: Count = field("number of requests")
+    usage: dict[str, Any] = field("tokens of all requests", default=None)
+    cost: float = field("dollars of all requests", default=0.0, minimum=0)
 
 
 class Gate(TypedRecord):
     """The recipe's `validate` settings, with which a subset was validated."""
 
-    gold_runs: Count = field("runs of each gold patch; 0 where tasks come without one")
+    gold_runs: Count = field("number of runs of each gold patch; 0 if tasks have no gold patch")
     null_runs: int = field(
-        "runs of the code as it is, of tasks without a repair; absent where there are none",
+        "number of runs of the unchanged code, for tasks without a repair; absent if there are none",
         default=0,
         minimum=1,
     )
-    together: bool = field("tasks of one repository shared runs", default=False)
-    allow_leaks: bool = field("tasks whose answer can be read are kept", default=False)
-    guard: str = field("the recipe's `guard`", default="whole")
+    together: bool = field("whether tasks of one repository shared runs", default=False)
+    allow_leaks: bool = field("whether tasks with a readable answer are kept", default=False)
+    guard: str = field("value of `guard` in the recipe", default="whole")
 
 
 class KeptTask(ClosedRecord):
     """A task that passed validation, or whose answers are private."""
 
-    instance_id: str = field("the task")
-    task: str = field("hash of its row")
-    place: str = field("digest of its repository's archive or its image")
-    seconds: float = field("wall time of the slowest gold run that it was in", minimum=0)
+    instance_id: str = field("id of the task")
+    task: str = field("hash of the task's row")
+    place: str = field("digest of the task's repository archive or image")
+    seconds: float = field("wall time of the slowest gold run that contained the task, in seconds", minimum=0)
     validated: Literal["null only", ""] = field(
-        "null only: no repair is known, so nobody showed that its tests can pass; absent: the gold patch was "
-        "resolved in every run",
+        "null only: no repair is known, so it was not shown that the tests can pass; absent: "
+        "the gold patch was resolved in every run",
         default="",
         enum=[NULL_ONLY],
     )
-    fails: list[str] = field("null only: the tests that its code as it is does not pass", default=())
+    fails: list[str] = field("for null only: tests that the unchanged code does not pass", default=())
     collected: int = field(
-        "null only: tests that pytest collects where the imports work", default=0, minimum=1
+        "for null only: number of tests that pytest collects if the imports work", default=0, minimum=1
     )
-    imports: bool = field("null only: false where the code as it is cannot be imported", default=True)
+    imports: bool = field("for null only: false if the unchanged code cannot be imported", default=True)
     witness: GradeWitness | None = field(
-        "how well its gold patch is witnessed, which no other patch can exceed; absent where nobody asked",
+        "strength of the witness evidence for the gold patch, the maximum for any patch; "
+        "absent if no witness questions were run",
         default=None,
         type="object",
     )
@@ -211,16 +222,16 @@ class KeptTask(ClosedRecord):
 class DroppedTask(ClosedRecord):
     """A task that did not pass validation."""
 
-    instance_id: str = field("the task")
-    reason: str = field("one line", minLength=1)
-    gold_resolved: Count = field("gold runs that resolved it")
+    instance_id: str = field("id of the task")
+    reason: str = field("reason in one line", minLength=1)
+    gold_resolved: Count = field("number of gold runs that resolved the task")
 
 
 class Leak(ClosedRecord):
     """A place where an agent can read the answer of a task."""
 
-    instance_id: str = field('the task; "" when it holds for every task of an image')
-    what: str = field("what tells it")
+    instance_id: str = field('id of the task; "" if the leak concerns every task of an image')
+    what: str = field("file or history that reveals the answer")
 
 
 class Lock(ClosedRecord):
@@ -231,66 +242,25 @@ class Lock(ClosedRecord):
     """
 
     tasks_digest: str = field("hash of the subset's rows")
-    total: Count = field("rows of the subset")
-    settings: Gate = field("the recipe's `validate`")
-    kept: list[KeptTask] = field("tasks to work with, in the subset's order")
+    total: Count = field("number of rows in the subset")
+    settings: Gate = field("value of `validate` in the recipe")
+    kept: list[KeptTask] = field("tasks to attempt, in the subset's order")
     private: int = field(
-        "of the kept tasks those that were not run: their answers are private", default=0, minimum=1
+        "number of kept tasks that were not run because their answers are private", default=0, minimum=1
     )
     null_tasks: int = field(
-        "rows without a repair: validated by runs of the code as it is alone; absent where there are none",
+        "number of rows without a repair, validated only by runs of the unchanged code; absent "
+        "if there are none",
         default=0,
         minimum=1,
     )
     flaky: list[DroppedTask] = field("tasks whose gold patch was resolved in some runs only")
-    broken: list[DroppedTask] = field("tasks that can never be graded rightly")
+    broken: list[DroppedTask] = field("tasks that can never be graded correctly")
     unjudged: list[DroppedTask] = field(
-        "tasks with which the grader itself failed, which says nothing about them; absent where there are "
-        "none",
+        "tasks for which the grader itself failed, so they were not judged; absent if there are none",
         default=(),
     )
     leaks: list[Leak] = field(
-        "what tells the answers of tasks in files that the agent can read; absent where nothing does",
+        "files readable by the agent that reveal answers of tasks; absent if there are none",
         default=(),
     )
-
-
-class HeldImage(ClosedRecord):
-    """An image from which sandboxes can start."""
-
-    digest: str = field(
-        "of the manifest for this platform; of the file for an apptainer file",
-        pattern="^sha256:[0-9a-f]{64}$",
-    )
-    bytes: Count = field("of its files, shared layers counted in full")
-    folder: str = field(
-        'unpacked root or apptainer file, relative to this record; "" when an engine holds it'
-    )
-    workdir: str = field("where its repository lies", pattern="^/")
-    install: str = field(
-        'why an install step of its tasks\' eval scripts failed; "" when all ran; absent: there are none',
-        default="",
-    )
-
-
-class PulledImage(HeldImage):
-    """An image that was pulled, with the leaks that were found inside."""
-
-    pulled: str = field("time of the pull, UTC")
-    checked: Count = field("how many tasks were looked at in it for history and copies that tell the answer")
-    leaks: list[Leak] = field("what tells an answer; a task with a leak is refused")
-
-
-class FailedImage(ClosedRecord):
-    """An image that could not be pulled, and the reason."""
-
-    reason: str = field("the word it is counted under")
-    error: str = field("one line")
-
-
-class Images(ClosedRecord):
-    """The images of a subset's tasks: images that were pulled, and images that could not be pulled."""
-
-    images: dict[str, PulledImage] = field("by the name in the tasks' rows")
-    failed: dict[str, FailedImage] = field("by name: why the image could not be had")
-    counts: dict[str, Count] = field("named, pulled, kept from before, leaking, and failed by reason")

@@ -15,13 +15,15 @@ Witnessed = Literal["witnessed", "weakly_witnessed", "not_witnessed", "contradic
 class Slot(ClosedRecord):
     """An assertion of a test: its number in the witness question, and which of its operands were removed."""
 
-    slot: Count = field("its number in the question")
-    test: str = field("node id of its test function, without parameters")
+    slot: Count = field("number of the slot in the question")
+    test: str = field("node id of the slot's test function, without parameters")
     line: Count = field("line of the assertion in the original module")
-    asserts: Literal["compare", "truth", "isinstance", "raises", "warns", "calls"] = field("what it asserts")
+    asserts: Literal["compare", "truth", "isinstance", "raises", "warns", "calls"] = field(
+        "kind of the assertion"
+    )
     ops: list[str] = field("operators of a comparison, between its operands", default=())
-    negated: bool = field("whether it asserts the opposite", default=False)
-    cut: list[bool] = field("for each operand, whether it is cut out of the question")
+    negated: bool = field("whether the assertion is negated", default=False)
+    cut: list[bool] = field("for each operand, whether the question does not show it")
     more: dict[str, Any] = field("precision of an approximate comparison", default=None)
 
 
@@ -48,36 +50,42 @@ class WitnessManifest(ClosedRecord):
 class GoldValue(ClosedRecord):
     """The value that the gold patch gives at one occurrence of an assertion. It is the same in each run."""
 
-    slot: Count = field("the assertion")
-    at: Count = field("its occurrence in the test, from 1")
+    slot: Count = field("number of the assertion")
+    at: Count = field("number of the occurrence in the test, from 1")
     part: str = field('"v": the operands; "op": results of operators; "s1": a receiver or argument')
     said: list[Any] = field("values of the operands")
-    cut: list[Any] = field("values of the operands that were cut, null where not cut", default=())
+    cut: list[Any] = field(
+        "values of the operands that the question does not show; null for other operands", default=()
+    )
     held: bool | None = field(
-        "whether the relation held on these data; null: the data cannot show it", default=None
+        "whether the relation is true for these values; null if the values cannot show it", default=None
     )
     bits: float = field(
-        "bits that the value is worth; 0 where the bug emits the same", default=0.0, minimum=0
+        "number of bits that the value counts; 0 if the code with the bug emits the same value",
+        default=0.0,
+        minimum=0,
     )
-    guess: str = field("the simple change of what is in sight that gives it, or an empty text", default="")
+    guess: str = field(
+        "simple change of a visible constant that gives the value, or an empty text", default=""
+    )
 
 
 class GoldTest(ClosedRecord):
     """The values that the gold patch gives in one test."""
 
-    case: Count = field("the number of the test among those of its function")
-    occurrences: list[GoldValue] = field("values that are the same in each gold run")
-    bits: float = field("sum over the values in which the bug differs", minimum=0)
-    standing: Standing = field("what the gold patch's own run is judged to be")
-    reason: str = field("why it is not confirmed", default="")
+    case: Count = field("number of the test among the tests of its function")
+    occurrences: list[GoldValue] = field("values that are equal in all gold runs")
+    bits: float = field("sum of bits over the values in which the bug differs", minimum=0)
+    standing: Standing = field("standing of the gold patch's own run")
+    reason: str = field("why the test is not confirmed", default="")
 
 
 class GoldValues(ClosedRecord):
     """The values that the gold patch gives in a task's witness questions. They are kept on the host."""
 
-    tests: dict[str, GoldTest] = field("by node id")
-    bits: float = field("sum over all tests", minimum=0)
-    testimony: Witnessed = field("what the gold patch's own run is judged to be")
+    tests: dict[str, GoldTest] = field("results keyed by node id")
+    bits: float = field("sum of bits over all tests", minimum=0)
+    testimony: Witnessed = field("testimony of the gold patch's own run")
 
 
 class TestTestimony(ClosedRecord):
@@ -90,8 +98,10 @@ class TestTestimony(ClosedRecord):
         "relation is false or a value was not emitted; unwitnessed: the gold patch emits nothing that could "
         "confirm the test"
     )
-    reason: str = field("why it is not confirmed", default="")
-    bits: float = field("sum over the confirmed values in which the bug differs", minimum=0, default=0.0)
+    reason: str = field("why the test is not confirmed", default="")
+    bits: float = field(
+        "sum of bits over the confirmed values in which the bug differs", minimum=0, default=0.0
+    )
 
 
 class Testimony(ClosedRecord):
@@ -101,6 +111,6 @@ class Testimony(ClosedRecord):
     testimony: Witnessed = field(
         "witnessed: every test confirmed, at least 8 bits; weakly: some bits, nothing unconfirmed"
     )
-    reason: str = field("why it is not witnessed", default="")
-    bits: float = field("sum over all tests", minimum=0)
-    tests: dict[str, TestTestimony] = field("by node id")
+    reason: str = field("why the patch is not witnessed", default="")
+    bits: float = field("sum of bits over all tests", minimum=0)
+    tests: dict[str, TestTestimony] = field("results keyed by node id")

@@ -27,13 +27,13 @@ def this_run() -> str:
 class Owner(TypedRecord):
     """Identity of a process, unique among all processes on all machines."""
 
-    host: str = field("name of its machine")
-    machine: str = field("id of its machine")
+    host: str = field("name of the machine")
+    machine: str = field("id of the machine")
     boot: str = field("id of the machine's boot")
-    space: str = field("pid namespace")
-    pid: int = field("in that namespace")
-    start: int = field("time of its start, in ticks since boot")
-    user: int = field("whose it is")
+    space: str = field("PID namespace")
+    pid: int = field("process id in that namespace")
+    start: int = field("start time of the process, in ticks since boot")
+    user: int = field("id of the user")
 
 
 def this_process() -> Owner:

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from swelab.records import read_record
-from swelab.records.task_records import Images
+from swelab.records.image_records import Images
 from swelab.sandbox.protocol import WORKDIR, Image
 
 _MOST_LINKS = 40

@@ -38,8 +38,8 @@ class Granted(TypedRecord):
     """The response of a pool that grants a lease."""
 
     lease_id: str = field("id of the lease, for the client")
-    container_id: str = field("id of the sandbox on its host")
-    node_url: str = field("URL of its host")
+    container_id: str = field("id of the sandbox on the host")
+    node_url: str = field("URL of the host")
     ttl_seconds: float = field("seconds to live after each renewal")
 
 

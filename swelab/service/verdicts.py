@@ -34,18 +34,18 @@ COUNTED = (*STATUS, "submitted", "completed", "pending")
 class ServiceVerdict(TypedRecord):
     """The service's verdict on one prediction."""
 
-    verdict: str = field("the service's word: a key of STATUS")
+    verdict: str = field("the service's word for the verdict: a key of STATUS")
     patch_sha256: str = field("hash of the patch that was sent")
-    empty: bool = field("whether that patch is empty")
+    empty: bool = field("whether the patch is empty")
 
 
 class ServiceRun(TypedRecord):
     """A run at the service: what was sent, and the verdicts."""
 
-    run_id: str = field("the service's name of the run")
-    subset: str = field("the service's name of the benchmark")
-    split: str = field("dev or test")
-    instances: dict[str, ServiceVerdict] = field("by instance id")
+    run_id: str = field("name of the run at the service")
+    subset: str = field("name of the benchmark at the service")
+    split: str = field("split of the benchmark: dev or test")
+    instances: dict[str, ServiceVerdict] = field("verdicts keyed by instance id")
     report: dict[str, Any] = field("the service's own report")
 
 

@@ -19,7 +19,8 @@ from swelab.grading.harness.logs import DEFAULT_PARSER
 from swelab.grading.harness.parsers import module, registry
 from swelab.grading.harness.spec import RunSpec, read_spec
 from swelab.records import InputError, Record, write_bytes
-from swelab.records.task_records import Images, Task
+from swelab.records.image_records import Images
+from swelab.records.task_records import Task
 from swelab.sharing import harbor_judge, harbor_texts
 from swelab.tasks.checkout import RepoStore, encode_patch, gold_patch, scratch_folder
 from swelab.tasks.exports import docker_image

@@ -9,7 +9,8 @@ from typing import Any
 from swelab.configs.kinds.subset import Subset
 from swelab.images.image_names import image_name, is_file, parse_image_name
 from swelab.records import InputError, Record, atomic, line, read_json
-from swelab.records.task_records import Images, Task
+from swelab.records.image_records import Images
+from swelab.records.task_records import Task
 from swelab.tasks.patch_text import reversed_patch
 from swelab.tasks.published_rows import is_private
 

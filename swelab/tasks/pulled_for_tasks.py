@@ -9,7 +9,8 @@ from swelab.images.pull import Pulling, open_puller, pull_images
 from swelab.images.registry import Registry
 from swelab.images.registry_http import Transport
 from swelab.jobs.journal import Journal
-from swelab.records.task_records import Images, Task
+from swelab.records.image_records import Images
+from swelab.records.task_records import Task
 from swelab.sandbox import open_backend
 from swelab.tasks.image_leaks import check_image
 from swelab.tasks.install_steps import preparation

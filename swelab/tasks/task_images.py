@@ -6,7 +6,8 @@ from pathlib import Path
 
 from swelab.images.image_names import image_name
 from swelab.records import InputError, read_record, shorten
-from swelab.records.task_records import Images, Task
+from swelab.records.image_records import Images
+from swelab.records.task_records import Task
 from swelab.sandbox import FOR_SCRIPTS, Image, backend_name
 from swelab.sandbox.pulled_images import load_images
 

@@ -19,7 +19,8 @@ from swelab.images.install_layer import installed
 from swelab.images.registry import Registry
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, write_json
-from swelab.records.task_records import HeldImage, Task
+from swelab.records.image_records import HeldImage
+from swelab.records.task_records import Task
 from swelab.sandbox import Image, open_backend
 from swelab.tasks.checkout import RepoStore
 from swelab.tasks.install_steps import preparation

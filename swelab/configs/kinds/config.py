@@ -13,16 +13,16 @@ Environment = Annotated[str, Field(pattern=r"^(/.*)?$")] | list[EnvironmentModul
 class Partitions(Recipe):
     """The SLURM partitions for jobs with and without a GPU."""
 
-    cpu: str = Field(min_length=1, description="for jobs without a GPU")
-    gpu: str = Field("", description="for jobs with GPUs; empty where there is none")
+    cpu: str = Field(min_length=1, description="partition of jobs without a GPU")
+    gpu: str = Field("", description="partition of jobs with GPUs; empty if the cluster has none")
 
 
 class Sbatch(Recipe):
     """Options for every SLURM submission. Empty options are omitted."""
 
-    account: str = Field("", description="whom the time is charged to")
+    account: str = Field("", description="account that is charged for the time")
     qos: str = Field("", description="quality of service")
-    reservation: str = Field("", description="reserved nodes")
+    reservation: str = Field("", description="reservation")
     constraint: str = Field("", description="features that nodes must have")
 
 
@@ -30,8 +30,8 @@ class Environments(Recipe):
     """Environments of GPU jobs: a folder with bin/python, an apptainer image (.sif), or a list of modules. An
     empty value means the workflow's own environment."""
 
-    train: Environment = Field("", description="of train_sft")
-    serve: Environment = Field("", description="of the model servers in rollouts")
+    train: Environment = Field("", description="environment of train_sft")
+    serve: Environment = Field("", description="environment of the model servers in rollouts")
 
 
 class Site(Recipe):
@@ -40,57 +40,66 @@ class Site(Recipe):
 
     partitions: Partitions
     gpu_type: str = Field(
-        "", description="GRES type of the GPUs to ask for, as in gpu:<type>:<count>; empty for any"
+        "", description="GRES type of the requested GPUs, as in gpu:<type>:<count>; empty for any type"
     )
     sbatch: Sbatch = Sbatch()
-    max_minutes: int = Field(1440, ge=1, description="longest job that the partitions take, in minutes")
+    max_minutes: int = Field(
+        1440, ge=1, description="longest time limit that the partitions accept, in minutes"
+    )
     max_mem_mb: int = Field(
-        64000, ge=1, description="memory of a node in MB: a job sent again asks for no more"
+        64000, ge=1, description="memory of a node in MB; a retried job requests at most this much"
     )
     network: bool = Field(
-        False, description="compute nodes reach the internet: rules that fetch may then run there"
+        False,
+        description="whether compute nodes can reach the internet; if so, rules that fetch may run on them",
     )
     modules: list[EnvironmentModule] = Field(
         [], description="environment modules that each job loads on its node, in this order"
     )
     environments: Environments = Environments()
     scratch: str = Field(
-        "", description="folder on the disk of each node for sandboxes; empty for memory, else /tmp"
+        "",
+        description="folder for sandboxes on the local disk of each node; if empty, they are in memory or, "
+        "without enough of it, in /tmp",
     )
 
 
 class Config(Recipe):
     """The file configs/config.yaml: the default experiment, and settings that do not affect results."""
 
-    experiment: str = Field(description="stem of a file under configs/experiments")
-    workers: int = Field(2, ge=1, le=256, description="sandboxes at once in a job; changes no result")
+    experiment: str = Field(description="name of a recipe under configs/experiments, without .yaml")
+    workers: int = Field(
+        2, ge=1, le=256, description="number of sandboxes that a job runs at the same time; changes no result"
+    )
     toolbox: str = Field(
-        ".venv-sandbox", description="virtual environment that sandboxes see, with the test runner"
+        ".venv-sandbox", description="virtual environment with the test runner, which sandboxes can read"
     )
     executor: Literal["local", "ray"] = Field(
         "local",
-        description="where a job's rollouts and gradings run: in its threads, or spread over the Ray "
+        description="where the rollouts and gradings of a job run: in threads of the job, or on the Ray "
         "cluster at $RAY_ADDRESS; changes no result",
     )
     backend: Literal["bubblewrap", "docker", "apptainer", "remote"] = Field(
-        "bubblewrap", description="what sandboxes are made with; changes no result"
+        "bubblewrap", description="backend that makes the sandboxes; changes no result"
     )
     image_prefix: str = Field(
         "",
-        description="registry mirror that images are pulled from, put before their names; changes no result",
+        description="registry mirror, put before the names of images; changes no result",
     )
-    images_at_once: int = Field(4, ge=1, le=64, description="images pulled at once")
+    images_at_once: int = Field(
+        4, ge=1, le=64, description="number of images that are pulled at the same time"
+    )
     images_may_fail: int = Field(
         0,
         ge=0,
-        description="how many images of a subset may be missing in the end of the pull, counted and shown; "
-        "their tasks are broken in the lock",
+        description="number of images of a subset that may fail to be pulled; the tasks of these images are "
+        "marked as broken in the lock",
     )
     rollouts_at_once: int = Field(
         16,
         ge=1,
         le=4096,
-        description="rollouts at once for each server of a model, or in a job whose model others serve; "
-        "changes no result",
+        description="number of rollouts at the same time: for each server that a job starts, or for the "
+        "whole job if others serve its model; changes no result",
     )
     site: OrAbsent[Site] = None

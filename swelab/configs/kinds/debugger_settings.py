@@ -15,31 +15,37 @@ class DebuggerSettings(Recipe):
     tools: Distinct[ToolName] = Field(
         ["pdb", "view", "rewrite", "eval", "grep", "listdir"],
         min_length=1,
-        description="tools that the policy is offered, in this order",
+        description="tools that the policy may use, in this order",
     )
     calls: Literal["qwen", "api", "xml"] = Field(
         "qwen",
-        description="how a turn calls a tool: qwen: the last <tool_call> with JSON in the text, or the call "
-        "that the server read there; api: tool calls of the service; xml: <function=NAME> in the text",
+        description="form of a tool call: qwen: the last <tool_call> with JSON in the text, or the call that "
+        "the server parsed; api: the tool calls of the API; xml: <function=NAME> in the text",
     )
     tool_descriptions: Literal["full", "short"] = Field(
-        "full", description="short: definitions of a few hundred tokens, for models with little context"
+        "full",
+        description="length of the tool descriptions; short: a few hundred tokens, for models with a short "
+        "context",
     )
-    max_rewrite_steps: int = Field(0, ge=0, description="rewrites before the rollout ends; 0 is no limit")
+    max_rewrite_steps: int = Field(
+        0, ge=0, description="number of rewrites after which the rollout ends; 0 for no limit"
+    )
     restart_on_rewrite: bool = Field(
         True,
-        description="a pdb session begins anew after a rewrite; false leaves the old code running, and says "
-        "so",
+        description="whether a rewrite restarts the pdb session; if false, pdb goes on with the old code and "
+        "says so",
     )
     persistent_breakpoints: bool = Field(
-        True, description="breakpoints are set again when a session starts; false begins without any"
+        True, description="whether a new pdb session sets the earlier breakpoints again"
     )
     entrypoint: OrAbsent[str] = Field(
         None,
         min_length=1,
-        description="shell command that eval runs, in place of the task's own",
+        description="shell command that eval runs, in place of the task's own command",
     )
-    end_on_pass: bool = Field(True, description="an eval that exits with 0 submits and ends the rollout")
-    view_lines: int = Field(110, ge=10, description="lines that view shows at once")
-    session_seconds: float = Field(1800, gt=0, description="wall time of one pdb session")
-    session_cpu_seconds: int = Field(300, ge=1, description="CPU time of one pdb session")
+    end_on_pass: bool = Field(
+        True, description="whether the rollout ends, with its patch submitted, when eval exits with code 0"
+    )
+    view_lines: int = Field(110, ge=10, description="number of lines that view shows at once")
+    session_seconds: float = Field(1800, gt=0, description="wall time of one pdb session, in seconds")
+    session_cpu_seconds: int = Field(300, ge=1, description="CPU time of one pdb session, in seconds")

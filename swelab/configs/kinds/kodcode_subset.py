@@ -18,7 +18,10 @@ class NullValidation(Recipe):
     """How tasks without a known repair are validated before they are used."""
 
     null_runs: int = Field(
-        2, ge=1, le=20, description="runs of the code as it is; the same tests must fail in all"
+        2,
+        ge=1,
+        le=20,
+        description="number of test runs of the unchanged code; the same tests must fail in all runs",
     )
 
 
@@ -27,10 +30,10 @@ class CompatKeys(Recipe):
 
     final_eval: bool = Field(
         True,
-        description="false: a repair counts only if the agent's own last `eval` passed; by default the tests "
-        "run on every patch",
+        description="if false, a repair counts only if the agent's own last `eval` passed; by default every "
+        "patch is tested",
     )
-    skip_counts_as_pass: bool = Field(False, description="true: a skipped test is a passed one")
+    skip_counts_as_pass: bool = Field(False, description="whether a skipped test counts as passed")
 
 
 class KodcodeSubset(Recipe):
@@ -44,20 +47,23 @@ class KodcodeSubset(Recipe):
         "folder of task folders, each with test.py and its code",
     )
     evaluation_set: OrAbsent[EvaluationSet] = Field(
-        None, description="the evaluation set that this is, by name; it is never trained or validated on"
+        None,
+        description="name of the evaluation set that the path holds; such a set is never used for training "
+        "or validation",
     )
     leave_out: Distinct[EvaluationSet] = Field(
-        [], description="evaluation sets whose instances are dropped, by their ids"
+        [], description="evaluation sets whose instances are excluded, by id"
     )
-    side: OrAbsent[Side] = Field(None, description="one side of the split by a hash of the id; else all")
+    side: OrAbsent[Side] = Field(None, description="side of a split by a hash of the id; all tasks if absent")
     heldout_share: HeldoutShare = 0.0
-    limit: int = Field(0, ge=0, description="how many tasks, in the order of the set; 0 for all")
+    limit: int = Field(0, ge=0, description="maximum number of tasks, in the order of the set; 0 for all")
     entrypoint: OrAbsent[str] = Field(
         None,
         min_length=1,
-        description="the command that runs the tests of rows that name none; those of folders never do",
+        description="command that runs the tests of rows without a command; folders of tasks have no command "
+        "of their own",
     )
-    test_timeout: int = Field(30, ge=1, description="seconds of wall time for the tests of a task")
+    test_timeout: int = Field(30, ge=1, description="wall time for the tests of a task, in seconds")
     compat: CompatKeys = CompatKeys()
     validation: NullValidation = Field(NullValidation(), alias="validate")
     guard: Guard = "whole"

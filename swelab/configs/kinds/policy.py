@@ -7,24 +7,24 @@ from pydantic import Field
 
 from swelab.configs.recipe_model import Distinct, OrAbsent, Recipe, Sha256, Word
 
-Scaffold = Annotated[str, Field(description="the scaffold recipe")]
-Shards = Annotated[int, Field(ge=1, le=999, description="jobs that the subset is dealt to")]
+Scaffold = Annotated[str, Field(description="name of the scaffold recipe")]
+Shards = Annotated[int, Field(ge=1, le=999, description="number of jobs that share the tasks of a subset")]
 Samples = Annotated[
     OrAbsent[int],
     Field(
         ge=1,
         le=999,
-        description="attempts at each task, each with a seed of its own: seed, seed + 1, ...; 1 when not "
-        "given; of recorded trajectories the runs in the folder",
+        description="number of attempts at each task, with the seeds seed, seed + 1, ...; 1 by default; for "
+        "recorded trajectories, the number of runs in the folder",
     ),
 ]
 MaxLost = Annotated[
     OrAbsent[int],
     Field(
         ge=0,
-        description="how many instances of a shard may stay lost to infrastructure, in a rollout and again "
-        "in grading; more fail the shard, and the same command goes on. 0 when not given; "
-        "changes no result",
+        description="number of instances of a shard that infrastructure may lose, in rollouts and again in "
+        "grading; if more are lost, the shard fails, and the same command continues it; 0 by "
+        "default; changes no result",
     ),
 ]
 
@@ -37,43 +37,54 @@ class ScriptedPolicy(Recipe):
     shards: Shards = 1
     samples: Samples = None
     max_lost: MaxLost = None
-    seed: int = Field(0, description="seed of the failures")
-    wrong_edit: float = Field(0, ge=0, le=1, description="share of tasks that it edits wrongly")
-    give_up: float = Field(0, ge=0, le=1, description="share of tasks that it gives up")
+    seed: int = Field(0, description="seed that selects the failures")
+    wrong_edit: float = Field(0, ge=0, le=1, description="share of tasks with a wrong edit")
+    give_up: float = Field(0, ge=0, le=1, description="share of tasks without an edit")
     repairs: OrAbsent[str] = Field(
         None,
         min_length=1,
-        description="JSON Lines of predictions: repairs of tasks whose rows have none; others are given up",
+        description="JSON Lines file of predictions: the repairs of tasks whose rows have no repair; the "
+        "policy gives up on other such tasks",
     )
 
 
 class Rates(Recipe):
     """The service's rate limits for each API key. A job paces its requests to stay within these limits."""
 
-    requests_per_minute: OrAbsent[float] = Field(None, gt=0, description="requests")
-    tokens_per_minute: OrAbsent[float] = Field(None, gt=0, description="tokens of prompts and answers")
+    requests_per_minute: OrAbsent[float] = Field(None, gt=0, description="requests per minute")
+    tokens_per_minute: OrAbsent[float] = Field(
+        None, gt=0, description="tokens of prompts and answers per minute"
+    )
 
 
 class Price(Recipe):
     """Price in dollars per million tokens. If no price is given, LiteLLM's price list is used."""
 
-    input: float = Field(ge=0, description="of the prompt")
-    output: float = Field(ge=0, description="of the answer")
+    input: float = Field(ge=0, description="price of prompt tokens")
+    output: float = Field(ge=0, description="price of answer tokens")
     cached_input: OrAbsent[float] = Field(
-        None, ge=0, description="of the prompt, read from the service's cache; as input when not given"
+        None,
+        ge=0,
+        description="price of prompt tokens read from the service's cache; by default the price of prompt "
+        "tokens",
     )
     cache_write: OrAbsent[float] = Field(
-        None, ge=0, description="of the prompt, written to the service's cache; as input when not given"
+        None,
+        ge=0,
+        description="price of prompt tokens written to the service's cache; by default the price of prompt "
+        "tokens",
     )
 
 
 class Sampling(Recipe):
     """Sampling settings of the model."""
 
-    temperature: float = Field(0, ge=0, description="0 is greedy")
-    top_p: float = Field(1, gt=0, le=1, description="nucleus")
-    max_tokens: int = Field(1024, ge=1, description="tokens of one turn")
-    seed: int = Field(0, description="sampling seed")
+    temperature: float = Field(0, ge=0, description="sampling temperature; 0 is greedy decoding")
+    top_p: float = Field(
+        1, gt=0, le=1, description="nucleus sampling: probability mass of the tokens to sample from"
+    )
+    max_tokens: int = Field(1024, ge=1, description="maximum number of tokens of one turn")
+    seed: int = Field(0, description="seed of the sampling")
 
 
 class ServedSampling(Sampling):
@@ -81,8 +92,8 @@ class ServedSampling(Sampling):
 
     thinking: OrAbsent[bool] = Field(
         None,
-        description="what the chat template is told by `enable_thinking`: false asks for turns without "
-        "thoughts; absent tells it nothing",
+        description="value of `enable_thinking` for the chat template: false requests turns without "
+        "thoughts; if absent, the template gets no value",
     )
 
 
@@ -94,11 +105,11 @@ class HostedPolicy(Recipe):
     shards: Shards = 1
     samples: Samples = None
     max_lost: MaxLost = None
-    model: str = Field(description="a LiteLLM model name")
+    model: str = Field(description="model name of LiteLLM")
     api_key_env: OrAbsent[Word | Annotated[Distinct[Word], Field(min_length=1)]] = Field(
         None,
-        description="environment variable that holds the key, or several; one may hold keys with ::: "
-        "between them",
+        description="environment variable with the key, or several variables; one variable may hold several "
+        "keys, separated by :::",
     )
     api_base: OrAbsent[str] = Field(None, description="base address of the service")
     rates: OrAbsent[Rates] = None
@@ -106,14 +117,15 @@ class HostedPolicy(Recipe):
     budget_dollars: OrAbsent[float] = Field(
         None,
         gt=0,
-        description="what the policy may cost on a subset, all shards and jobs together; never exceeded",
+        description="maximum cost of the policy on a subset, over all shards and jobs, in dollars; it is "
+        "never exceeded",
     )
     cache_last_messages: OrAbsent[int] = Field(
         None,
         ge=0,
         le=3,
-        description="how many last messages, besides the first, are marked for Anthropic's prompt cache; "
-        "other services cache by themselves",
+        description="number of last messages that are marked for Anthropic's prompt cache, besides the first "
+        "message; other services cache without marks",
     )
     sampling: ServedSampling = ServedSampling()
 
@@ -121,16 +133,16 @@ class HostedPolicy(Recipe):
 class Job(Recipe):
     """Resources that a job requests from a cluster. They do not affect results."""
 
-    cpus: int = Field(2, ge=1, description="CPUs, for sandboxes and the server")
-    nodes: int = Field(1, ge=1, description="nodes that serve together, behind one address")
+    cpus: int = Field(2, ge=1, description="number of CPUs, for sandboxes and the server")
+    nodes: int = Field(1, ge=1, description="number of nodes that serve together at one address")
     servers: int = Field(
         1,
         ge=1,
-        description="model servers of each node; the weights of each are spread over its share of the GPUs",
+        description="number of model servers per node; each server uses an equal part of the node's GPUs",
     )
-    gpus: int = Field(0, ge=0, description="GPUs of each node")
-    mem_mb: int = Field(6000, ge=1, description="memory of the first attempt")
-    minutes: int = Field(480, ge=1, description="time of the first attempt")
+    gpus: int = Field(0, ge=0, description="number of GPUs per node")
+    mem_mb: int = Field(6000, ge=1, description="memory that the first attempt of the job requests")
+    minutes: int = Field(480, ge=1, description="time that the first attempt of the job requests")
 
 
 class CheckpointPolicy(Recipe):
@@ -141,32 +153,38 @@ class CheckpointPolicy(Recipe):
     shards: Shards = 1
     samples: Samples = None
     max_lost: MaxLost = None
-    weights: str = Field(description="model:<name>, sft:<name>, or a folder in Hugging Face layout")
+    weights: str = Field(
+        description="weights to serve: model:<name>, sft:<name>, or a folder in Hugging Face layout"
+    )
     base: OrAbsent[str] = Field(
         None,
         min_length=1,
-        description="model:<name>, or a folder: completes what the weights' folder lacks (docs/serving.md)",
+        description="model:<name>, or a folder: source of the files that the folder of the weights lacks "
+        "(docs/serving.md)",
     )
     adapter: OrAbsent[str] = Field(
-        None, min_length=1, description="folder of a LoRA adapter in PEFT's layout, which acts on the weights"
+        None, min_length=1, description="folder of a LoRA adapter in PEFT's layout, applied to the weights"
     )
     dtype: OrAbsent[Literal["auto", "float32", "bfloat16", "float16"]] = Field(
         None,
-        description="of the weights in the server; without it the checkpoint's on a GPU, float32 on a CPU",
+        description="data type of the weights in the server; by default the type of the checkpoint on a GPU, "
+        "float32 on a CPU",
     )
     engine: OrAbsent[Literal["sglang"]] = Field(
-        None, description="the inference engine that serves the weights; sglang without it"
+        None, description="inference engine that serves the weights; sglang by default"
     )
     endpoint: OrAbsent[str] = Field(
-        None, description="address of a server that a site keeps running, instead of starting one"
+        None, description="address of a server that you run; then no server is started"
     )
     api_key_env: OrAbsent[str] = Field(
-        None, description="environment variable that holds that server's token"
+        None, description="environment variable with the token of the server at `endpoint`"
     )
     job: Job = Job()
-    context_length: int = Field(32768, ge=16, description="tokens of a conversation")
-    max_total_tokens: int = Field(65536, ge=64, description="tokens in the server's cache")
-    max_running_requests: int = Field(32, ge=1, description="requests at once in the server")
+    context_length: int = Field(32768, ge=16, description="maximum number of tokens of a conversation")
+    max_total_tokens: int = Field(65536, ge=64, description="number of tokens in the server's cache")
+    max_running_requests: int = Field(
+        32, ge=1, description="maximum number of requests that the server processes at the same time"
+    )
     sampling: ServedSampling = ServedSampling()
 
 
@@ -177,33 +195,33 @@ class RecordedPolicy(Recipe):
     folder: OrAbsent[str] = Field(
         None,
         min_length=1,
-        description="where SWE-agent or mini-swe-agent left trajectories: <id>/<id>.traj or "
+        description="folder with the trajectories of SWE-agent or mini-swe-agent: <id>/<id>.traj or "
         "<id>/<id>.traj.json, at any depth",
     )
     path: OrAbsent[str] = Field(
         None,
         min_length=1,
-        description="instead: a local copy of a published set in rows, JSON Lines, Parquet or a JSON list, "
-        "or a folder of these",
+        description="in place of `folder`: a local copy of a published set of rows, as JSON Lines, Parquet, "
+        "a JSON list, or a folder of these",
     )
     dataset: OrAbsent[str] = Field(
         None,
         pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$",
-        description="instead: such a set on the Hugging Face hub",
+        description="in place of `folder`: name of a published set of rows on the Hugging Face hub",
     )
     revision: OrAbsent[str] = Field(
         None, pattern=r"^[0-9a-f]{40}$", description="commit of the set; required with `dataset`"
     )
     split: str = Field("train", description="split of the set")
     files: list[Word] = Field(
-        [], description="shell patterns of the set's files; data/<split>-*.parquet when empty"
+        [], description="shell patterns of the set's files; data/<split>-*.parquet if empty"
     )
     sha256: dict[str, Sha256] = Field(
-        {}, description="hashes that files must have, besides those that the hub lists"
+        {}, description="expected hashes of files, in addition to the hashes that the hub lists"
     )
     resolved_only: bool = Field(
         False,
-        description="of rows only those that their publisher calls resolved; they are graded anew in any "
+        description="use only rows that the publisher marked as resolved; all rows are graded again in any "
         "case",
     )
     shards: Shards = 1

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from swelab.configs.kinds.policy import Job
+from swelab.configs.kinds.rollout_settings import Rollouts
 from swelab.configs.kinds.verl import Verl, faults
 from swelab.configs.recipe_model import Distinct, OrAbsent, Recipe
 from swelab.outcomes import EVIDENCE, LISTS
@@ -19,65 +20,15 @@ else:
 Ends = Distinct[Annotated[End, Field(json_schema_extra={"$comment": "swelab.outcomes ENDS"})]]
 
 
-class Rollouts(Recipe):
-    """How the policy attempts the tasks of a training step."""
-
-    prompts: int = Field(8, ge=1, description="tasks of a step; the rollouts of one task are a group")
-    samples: int = Field(8, ge=2, description="rollouts of each task")
-    at_once: int = Field(16, ge=1, description="rollouts that run at the same time")
-    ahead: int = Field(
-        0,
-        ge=0,
-        description="steps whose rollouts may begin before the weights of the step before them are there; 0 "
-        "waits for the newest weights",
-    )
-    update: Literal["between_turns", "in_turns"] = Field(
-        "between_turns",
-        description="when servers take new weights: after the turns that run, or at once, and these turns "
-        "go on with them; each token knows its weights",
-    )
-    temperature: float = Field(1.0, gt=0, description="of sampling; the trainer divides by it too")
-    top_p: float = Field(
-        1.0, gt=0, le=1, description="nucleus; kept log-probabilities are those before it is applied"
-    )
-    max_tokens: int = Field(1024, ge=1, description="tokens of one turn")
-    context_length: int = Field(32768, ge=1, description="tokens of a conversation")
-    max_total_tokens: int = Field(
-        0, ge=0, description="tokens in a server's cache; 0 is as many as the engine likes"
-    )
-    shuffled: bool = Field(
-        True, description="each epoch in an order of its own; false keeps the order of the subset"
-    )
-    history: Literal["whole", "managed"] = Field(
-        "whole",
-        description="what the policy is shown of a long conversation: all of it, or its first and last "
-        "turns with a line for the others",
-    )
-    thinking: OrAbsent[bool] = Field(
-        None,
-        description="what the chat template is told by `enable_thinking`: false asks for turns without "
-        "thoughts; absent tells it nothing",
-    )
-    keep: Literal["all", "first", "none"] = Field(
-        "all", description="rollouts that are written as folders: all, the first of each group, or none"
-    )
-    head_share: float = Field(
-        0.3, ge=0, le=1, description="managed: share of the room that the first turns get"
-    )
-
-    @property
-    def sampling(self) -> dict[str, float]:
-        """The sampling settings of an engine for one turn."""
-        return {"temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens}
-
-
 class Failures(Recipe):
     """How training treats rollouts, depending on how they ended. docs/scores.md lists the ways to end. Tokens
     of rollouts lost to infrastructure are always masked, and their rewards are never in the baseline."""
 
-    mask: Ends = Field([], description="its tokens are not trained")
-    leave_baseline: Ends = Field([], description="its reward enters no mean and no deviation of its group")
-    drop_group: Ends = Field([], description="its whole group is not trained")
+    mask: Ends = Field([], description="exclude the rollout's tokens from the loss")
+    leave_baseline: Ends = Field(
+        [], description="exclude the reward from the mean and the deviation of the group"
+    )
+    drop_group: Ends = Field([], description="exclude the whole group from training")
 
 
 class Mismatch(Recipe):
@@ -85,16 +36,16 @@ class Mismatch(Recipe):
     trainer / engine."""
 
     level: Literal["token", "sequence"] = Field(
-        "token", description="a ratio for each token, or the geometric mean of a sequence"
+        "token", description="one ratio per token, or the geometric mean over a sequence"
     )
     truncate: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="the loss is weighed by the ratio, at most this; null weighs by 1"
+        None, description="maximum of the ratio as a weight of the loss; null for no weights"
     )
     mask_below: Annotated[float, Field(ge=0)] | None = Field(
-        None, description="not trained where the ratio is below; null is no bound"
+        None, description="tokens with a smaller ratio are not trained; null for no bound"
     )
     mask_above: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="not trained where the ratio is above; null is no bound"
+        None, description="tokens with a larger ratio are not trained; null for no bound"
     )
 
 
@@ -103,41 +54,55 @@ class Method(Recipe):
 
     reward: Literal["solved", "signed", "share_of_tests"] = Field(
         "solved",
-        description="1 or 0 for a resolved task; 1 or -1; the share of its tests that are as they must be",
+        description="reward of an attempt: 1 or 0 for resolved or not; 1 or -1; or the share of the task's "
+        "tests with the expected result",
     )
     evidence: Annotated[Evidence, Field(json_schema_extra={"$comment": "swelab.outcomes EVIDENCE"})] = Field(
         "resolved",
-        description="which tasks count as resolved: all of them, or those that the witness confirms "
-        "(docs/grading.md); another one gets the lowest reward",
+        description="attempts that count as resolved: all resolved ones, or only those that the witness "
+        "confirms (docs/grading.md); others get the lowest reward",
     )
     advantage: Literal["grpo", "grpo-unscaled", "leave-one-out", "length-weighted", "step-wise"] = Field(
         "grpo-unscaled",
-        description="reward less the group's mean, divided by its deviation or not; less the mean of the "
-        "others; less the mean reward of a token; or for each step, from the outcome and the judge's score",
+        description="the reward minus the group's mean, with or without division by the group's deviation; "
+        "minus the mean of the other rollouts; minus the mean reward per token; or for each "
+        "step, from the outcome and the judge's score",
     )
-    loss: Literal["clipped", "gspo", "cispo"] = Field("clipped", description="of a token")
-    clip_low: float = Field(0.2, ge=0, lt=1, description="the ratio of probabilities is at least 1 - this")
-    clip_high: float = Field(0.28, ge=0, description="and at most 1 + this")
+    loss: Literal["clipped", "gspo", "cispo"] = Field("clipped", description="loss function of a token")
+    clip_low: float = Field(
+        0.2, ge=0, lt=1, description="lower bound of the ratio of probabilities: 1 - this value"
+    )
+    clip_high: float = Field(
+        0.28, ge=0, description="upper bound of the ratio of probabilities: 1 + this value"
+    )
     dual_clip: Annotated[float, Field(gt=1)] | None = Field(
-        None, description="a bad token costs at most this times its advantage; null is no bound"
+        None,
+        description="dual clip: maximum loss of a token with a negative advantage, in multiples of the "
+        "advantage; null for no bound",
     )
     aggregation: Literal[
         "token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"
-    ] = Field("token-mean", description="how the tokens of a batch are put together")
-    horizon: int = Field(0, ge=0, description="seq-mean-token-sum-norm: tokens that a sum is divided by")
+    ] = Field("token-mean", description="how the losses of a batch's tokens are aggregated")
+    horizon: int = Field(
+        0, ge=0, description="for seq-mean-token-sum-norm: number by which a sum over tokens is divided"
+    )
     sequences: Literal["whole", "step"] = Field(
-        "whole", description="a training sequence for as long as the history only grows, or one for each turn"
+        "whole",
+        description="whether a rollout is one training sequence while its history only grows, or one "
+        "sequence per turn",
     )
     weigh: Literal["rollout", "sequence"] = Field(
-        "rollout", description="what counts once in a mean over sequences, however a rollout was split"
+        "rollout", description="unit of means over sequences, if a rollout is split into several sequences"
     )
-    kl: float = Field(0.0, ge=0, description="coefficient of the divergence from the start")
-    entropy: float = Field(0.0, ge=0, description="coefficient of the entropy, which is rewarded")
+    kl: float = Field(0.0, ge=0, description="coefficient of the KL divergence from the start weights")
+    entropy: float = Field(0.0, ge=0, description="coefficient of the entropy bonus")
     keep_constant: bool = Field(
-        False, description="train groups whose rewards are all the same; their advantages are 0"
+        False, description="whether groups with equal rewards are trained; their advantages are 0"
     )
     refill: int = Field(
-        0, ge=0, description="further tasks of a step at most, in place of groups that are not trained"
+        0,
+        ge=0,
+        description="maximum number of additional tasks in a step, in place of groups that are not trained",
     )
     failures: Failures = Failures()
     mismatch: Mismatch = Mismatch()
@@ -151,85 +116,107 @@ class Method(Recipe):
 class Train(Recipe):
     """The settings of the learner, which trains the weights."""
 
-    steps: int = Field(ge=1, description="batches; each ends with new weights in the servers")
-    lr: float = Field(1e-6, gt=0, description="learning rate of AdamW, constant after the warm-up")
-    warmup_steps: int = Field(0, ge=0, description="steps in which it rises")
+    steps: int = Field(
+        ge=1,
+        description="number of steps; each trains on one batch, and ends with new weights in the servers",
+    )
+    lr: float = Field(1e-6, gt=0, description="learning rate of AdamW; constant after the warm-up")
+    warmup_steps: int = Field(0, ge=0, description="number of warm-up steps")
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(
         [0.9, 0.98], min_length=2, max_length=2, description="AdamW's moment decays"
     )
-    weight_decay: float = Field(0.1, ge=0, description="of AdamW, on matrices")
-    max_grad_norm: float = Field(1.0, gt=0, description="largest gradient norm")
-    minibatches: int = Field(1, ge=1, description="optimizer steps a batch")
+    weight_decay: float = Field(0.1, ge=0, description="weight decay of AdamW, applied to matrices")
+    max_grad_norm: float = Field(1.0, gt=0, description="maximum norm of the gradient")
+    minibatches: int = Field(1, ge=1, description="number of optimizer steps per batch")
     batch_tokens: int = Field(
-        16384, ge=1, description="tokens of a forward pass with their padding; a longer sequence goes alone"
+        16384,
+        ge=1,
+        description="maximum number of tokens of a forward pass, with padding; a longer sequence has a pass "
+        "of its own",
     )
     dtype: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="of weights and optimizer; auto is bf16 on a GPU, fp32 on a CPU"
+        "auto", description="data type of weights and optimizer; auto is bf16 on a GPU, fp32 on a CPU"
     )
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where it trains")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="device of the training")
     ranks: int = Field(
         1,
         ge=1,
-        description="processes that share weights and batches: a GPU each, or `threads` CPUs; the result "
-        "differs by rounding",
+        description="number of processes that share weights and batches, each with a GPU or with `threads` "
+        "CPUs; changes the result by rounding",
     )
     threads: int = Field(
-        2, ge=1, description="CPU threads of each rank; part of the result, as sums depend on their order"
+        2,
+        ge=1,
+        description="number of CPU threads of each rank; it affects the result, because sums depend on their "
+        "order",
     )
-    activation_checkpointing: bool = Field(False, description="recompute activations: less memory, more time")
-    keep_checkpoints: int = Field(2, ge=2, description="how many of the newest stay")
-    seed: int = Field(0, ge=0, description="of the order of tasks")
+    activation_checkpointing: bool = Field(
+        False, description="recompute activations: saves memory, takes more time"
+    )
+    keep_checkpoints: int = Field(
+        2, ge=2, description="number of checkpoints that are kept; older ones are removed"
+    )
+    seed: int = Field(0, ge=0, description="seed of the order of tasks")
 
 
 class Validation(Recipe):
     """Held-out tasks that are attempted during a training to measure progress."""
 
-    subset: str = Field(min_length=1, description="a subset that shares no task with the one trained on")
+    subset: str = Field(min_length=1, description="subset that shares no task with the trained subset")
     every: int = Field(
-        5, ge=1, description="steps between two validations; the start and the end have one too"
+        5,
+        ge=1,
+        description="number of steps between two validations; the start and the end are validated too",
     )
-    limit: int = Field(0, ge=0, description="how many tasks, the first ones of the subset; 0 is all")
-    temperature: float = Field(0.0, ge=0, description="of sampling; 0 takes the likeliest token")
+    limit: int = Field(0, ge=0, description="number of tasks, from the beginning of the subset; 0 for all")
+    temperature: float = Field(0.0, ge=0, description="sampling temperature; 0 takes the most likely token")
 
 
 class Judge(Recipe):
     """The judge that scores the single steps of rollouts."""
 
-    policy: str = Field(min_length=1, description="the policy that judges, served or hosted")
-    votes: int = Field(3, ge=1, description="answers for each step; its score is their mean")
+    policy: str = Field(min_length=1, description="policy that judges; served or hosted")
+    votes: int = Field(3, ge=1, description="number of answers per step; the step's score is their mean")
     coefficient: float = Field(
-        1.0, description="of the mean score of a rollout's steps, or of each step's, beside the outcome"
+        1.0,
+        description="weight of the judge's scores next to the outcome: of the mean score of a rollout's "
+        "steps, or of each step's score",
     )
-    at_once: int = Field(8, ge=1, description="questions that are asked at the same time")
+    at_once: int = Field(8, ge=1, description="number of requests to the judge at the same time")
 
 
 class Rl(Recipe):
     """How a policy is trained on the results of its own attempts."""
 
-    start: str = Field(
-        min_length=1, description="weights that it starts from: sft:<recipe>, model:<recipe> or a folder"
-    )
-    subset: str = Field(min_length=1, description="the subset whose tasks it attempts")
-    scaffold: str = Field(min_length=1, description="the scaffold recipe, as for a policy")
+    start: str = Field(min_length=1, description="start weights: sft:<recipe>, model:<recipe> or a folder")
+    subset: str = Field(min_length=1, description="subset with the tasks of the training")
+    scaffold: str = Field(min_length=1, description="name of the scaffold recipe, as for a policy")
     rollouts: Rollouts = Rollouts()
     method: Method = Method()
     train: Train
-    judge: OrAbsent[Judge] = Field(None, description="scores of single steps; none without")
-    validation: OrAbsent[Validation] = Field(None, description="how progress is measured; none without")
-    wandb: str = Field("", description="project at Weights & Biases that is told each step; empty is none")
+    judge: OrAbsent[Judge] = Field(None, description="judge that scores single steps; none if absent")
+    validation: OrAbsent[Validation] = Field(
+        None, description="how progress is measured; no validation if absent"
+    )
+    wandb: str = Field(
+        "", description="Weights & Biases project that gets the metrics of each step; none if empty"
+    )
     listen: str = Field(
         "127.0.0.1",
         min_length=1,
-        description="address at which the policy's servers are asked: executor ray on hosts wants one "
-        "of this machine's that they all reach",
+        description="address of the policy's servers; with executor ray, an address of this machine that all "
+        "hosts can reach",
     )
-    job: Job = Field(Job(), description="what it asks a cluster for, and how many servers answer the policy")
+    job: Job = Field(
+        Job(),
+        description="resources that the job requests from a cluster, and the number of servers of the policy",
+    )
     engine: Literal["embedded", "verl"] = Field(
         "embedded",
-        description="what trains: the learner of this program on one machine, or verl on the nodes of a "
-        "cluster (docs/rl-scale.md)",
+        description="engine: embedded trains on one machine, verl on the nodes of a cluster "
+        "(docs/rl-scale.md)",
     )
-    verl: OrAbsent[Verl] = Field(None, description="what engine verl is told; no other engine looks at it")
+    verl: OrAbsent[Verl] = Field(None, description="settings of the engine verl; other engines ignore them")
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:

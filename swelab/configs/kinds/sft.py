@@ -19,50 +19,51 @@ else:
 class Source(Recipe):
     """Rollouts of one policy whose trajectories become training rows."""
 
-    policy: str = Field(description="a policy")
-    subsets: Distinct[str] = Field(min_length=1, description="train subsets")
+    policy: str = Field(description="name of the policy")
+    subsets: Distinct[str] = Field(min_length=1, description="names of train subsets")
 
 
 class Selection(Recipe):
     """Which trajectories become training rows."""
 
-    max_tokens: int = Field(32768, ge=1, description="longest conversation, in tokens of the base model")
-    per_instance: int = Field(1, ge=1, description="trajectories kept of one instance")
-    choice: Literal["shortest", "random"] = Field(
-        "shortest", description="which of an instance's trajectories come first"
+    max_tokens: int = Field(
+        32768, ge=1, description="maximum length of a conversation, in tokens of the base model"
     )
-    seed: int = Field(0, ge=0, description="of the random choice")
+    per_instance: int = Field(1, ge=1, description="maximum number of trajectories per instance")
+    choice: Literal["shortest", "random"] = Field(
+        "shortest", description="which trajectories of an instance are chosen first"
+    )
+    seed: int = Field(0, ge=0, description="seed of the random choice")
     outcomes: Distinct[
         Annotated[Trainable, Field(json_schema_extra={"$comment": "swelab.outcomes TRAINABLE_ROLLOUTS"})]
-    ] = Field([], description="how a trajectory may have ended; empty is any way")
+    ] = Field([], description="accepted ends of a trajectory; all ends if empty")
     evidence: Annotated[Evidence, Field(json_schema_extra={"$comment": "swelab.outcomes EVIDENCE"})] = Field(
         "resolved",
-        description="which trajectories count as resolved: all of them, or those whose patch the witness "
-        "confirms (docs/grading.md)",
+        description="which trajectories count as resolved: all of them, or only those whose patch the "
+        "witness confirms (docs/grading.md)",
     )
     unresolved: bool = Field(
         False,
-        description="also trajectories that were judged and failed, as where nothing is filtered; forged ones"
-        " never",
+        description="whether unresolved trajectories are used too; forged ones never are",
     )
-    nonempty_patch: bool = Field(False, description="only with a patch")
+    nonempty_patch: bool = Field(False, description="use only trajectories with a patch")
     no_test_edits: bool = Field(
-        False, description="only where the patch touches no file that by its name is a test"
+        False, description="use only trajectories whose patch changes no file that has the name of a test"
     )
     malformed_turns: Literal["drop", "mask", "keep"] = Field(
         "drop",
-        description="a turn that held no single action, or that the student's reader would not understand: "
-        "drop its conversation, leave the turn out of the loss, or learn it",
+        description="treatment of a turn with no action, with several, or with one that the student's parser "
+        "would not read: drop the conversation, mask the turn, or train it",
     )
     failed_turns: Literal["learn", "mask"] = Field(
         "learn",
-        description="a turn whose action was not carried out, as the shell or the editor says: learn it, or"
-        " leave it out of the loss",
+        description="treatment of a turn whose action was not carried out, according to the shell or the "
+        "editor: train it, or mask it",
     )
     over_long: Literal["drop", "truncate_left_of_last_turn", "split", "keep_truncate"] = Field(
         "drop",
-        description="a conversation longer than max_tokens: leave it out, keep its head and its last "
-        "exchanges, make several rows of it, or keep its beginning",
+        description="treatment of a conversation longer than max_tokens: drop it, keep its head and its last "
+        "exchanges, split it into several rows, or keep its beginning",
     )
 
 
@@ -71,46 +72,47 @@ class Rows(Recipe):
 
     style: Literal["text", "xml", "ticks", "tool"] = Field(
         "text",
-        description="as the policy wrote it; or each action as SWE-agent's function in XML, as a fenced "
-        "command, as a tool call",
+        description="form of the turns: as the policy wrote them; or each action as an XML function of "
+        "SWE-agent, as a fenced command, or as a tool call",
     )
     system: str = Field(
         "",
-        description="file with the student's system prompt (SWE-agent configuration, or text); empty keeps "
-        "the recorded one",
+        description="file with the system prompt of the student (SWE-agent configuration, or text); empty "
+        "keeps the recorded prompt",
     )
     tools: str = Field(
         "",
-        description="file with tool definitions for the style tool; empty is those of the recording program",
+        description="file with tool definitions for the style tool; empty uses the definitions of the "
+        "recording program",
     )
 
 
 class PairChoice(Recipe):
     """How DPO selects pairs of a resolved and an unresolved trajectory of the same task."""
 
-    per_instance: int = Field(1, ge=1, description="pairs of a task at most")
-    seed: int = Field(0, ge=0, description="of the draw among its trajectories")
+    per_instance: int = Field(1, ge=1, description="maximum number of pairs per task")
+    seed: int = Field(0, ge=0, description="seed of the choice among a task's trajectories")
 
 
 class Job(Recipe):
     """Resources that a job requests from a cluster, besides train.threads CPUs for each process. They affect
     a result by rounding at most."""
 
-    nodes: int = Field(1, ge=1, description="nodes that train together")
-    gpus: int = Field(0, ge=0, description="GPUs of each node, with a process each")
+    nodes: int = Field(1, ge=1, description="number of nodes that train together")
+    gpus: int = Field(0, ge=0, description="number of GPUs per node; each has one process")
     ranks: int = Field(
-        1, ge=1, description="without GPUs: processes on each node, with train.threads CPUs each"
+        1, ge=1, description="number of processes per node without GPUs; each has train.threads CPUs"
     )
-    mem_mb: int = Field(6000, ge=1, description="memory of the first attempt")
-    minutes: int = Field(480, ge=1, description="time of the first attempt")
+    mem_mb: int = Field(6000, ge=1, description="memory that the first attempt of the job requests")
+    minutes: int = Field(480, ge=1, description="time that the first attempt of the job requests")
     gpu_gb: float = Field(
-        80, gt=0, description="memory of a GPU in GiB, for the estimate before it is asked for"
+        80, gt=0, description="memory of a GPU in GiB, for the estimate before the job is submitted"
     )
     save_every_n_steps: int = Field(
         0,
         ge=0,
-        description="optimizer steps between saves of the state that a killed run goes on from; 0 saves at "
-        "the end of each epoch only",
+        description="number of optimizer steps between two saves of the state from which a killed run "
+        "continues; 0 saves only at the end of each epoch",
     )
 
 
@@ -118,72 +120,84 @@ class Lora(Recipe):
     """Low-rank adapters, for the recipes lora_finetune_... After training the adapters are merged into the
     weights."""
 
-    rank: int = Field(64, ge=1, description="of each adapter")
-    alpha: float = Field(64, gt=0, description="scale: an adapter counts alpha / rank")
-    dropout: float = Field(0, ge=0, lt=1, description="before each adapter")
+    rank: int = Field(64, ge=1, description="rank of each adapter")
+    alpha: float = Field(64, gt=0, description="scale: an adapter's output is multiplied by alpha / rank")
+    dropout: float = Field(0, ge=0, lt=1, description="dropout before each adapter")
     attention: Distinct[Literal["q_proj", "k_proj", "v_proj", "output_proj"]] = Field(
         ["q_proj", "k_proj", "v_proj", "output_proj"],
         min_length=1,
-        description="projections of attention that have one",
+        description="attention projections with an adapter",
     )
-    mlp: bool = Field(True, description="whether the feed-forward layers have them")
+    mlp: bool = Field(True, description="whether the feed-forward layers have adapters")
 
 
 class Dpo(Recipe):
     """Preference learning, for the recipe full_dpo_distributed. The reference model is the base model."""
 
-    beta: float = Field(0.1, gt=0, description="how strongly the reference holds the model")
+    beta: float = Field(0.1, gt=0, description="strength of the reference model's constraint")
 
 
 class Train(Recipe):
     """The hyperparameters of a training."""
 
-    epochs: int = Field(3, ge=1, description="passes over the dataset")
-    batch_size: int = Field(1, ge=1, description="conversations of a forward pass")
-    gradient_accumulation_steps: int = Field(1, ge=1, description="forward passes of an optimizer step")
+    epochs: int = Field(3, ge=1, description="number of passes over the dataset")
+    batch_size: int = Field(1, ge=1, description="number of conversations per forward pass")
+    gradient_accumulation_steps: int = Field(
+        1, ge=1, description="number of forward passes per optimizer step"
+    )
     packed: bool = Field(
         False,
-        description="conversations one after another in one sequence, none seen by another; a forward pass "
-        "is one such pack, and batch_size and gradient_accumulation_steps count packs; for "
+        description="put several conversations into one sequence, without attention between them; a forward "
+        "pass is one such pack, and batch_size and gradient_accumulation_steps count packs; for "
         "GPUs: on a CPU it is slower",
     )
-    max_seq_len: int = Field(32768, ge=1, description="packed: tokens of a pack")
+    max_seq_len: int = Field(32768, ge=1, description="for packed: number of tokens of a pack")
     group_by_length: bool = Field(
         False,
-        description="the same conversations in each step, dealt into forward passes by length: less "
-        "padding, the same gradient",
+        description="put conversations of similar length into a forward pass: less padding, but the same "
+        "conversations and the same gradient per step",
     )
     max_batch_tokens: int = Field(
         16384,
         ge=1,
-        description="group_by_length: tokens of a forward pass with their padding; a longer conversation "
-        "goes alone",
+        description="for group_by_length: maximum number of tokens of a forward pass, with padding; a longer "
+        "conversation has a pass of its own",
     )
     sharded: bool = Field(
         True,
-        description="several processes share weights, gradients and moments (FSDP); else each holds all of "
-        "them, and gradients are averaged once a step: faster where a model is small",
+        description="several processes share weights, gradients and moments (FSDP); if false, each has all "
+        "of them, and gradients are averaged once per step, which is faster for a small model",
     )
     lr: float = Field(1e-05, gt=0, description="peak learning rate of AdamW")
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(
         [0.9, 0.999], min_length=2, max_length=2, description="AdamW's moment decays"
     )
-    weight_decay: float = Field(0.01, ge=0, description="of AdamW")
-    warmup_steps: int = Field(5, ge=0, description="steps of linear warm-up, before the cosine decay to 0")
-    clip_grad_norm: float | None = Field(1.0, gt=0, description="largest gradient norm; null for no bound")
-    seed: int = Field(0, ge=0, description="of initialization and dropout")
+    weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW")
+    warmup_steps: int = Field(
+        5,
+        ge=0,
+        description="number of steps of linear warm-up; then the learning rate decays to 0 by a cosine",
+    )
+    clip_grad_norm: float | None = Field(
+        1.0, gt=0, description="maximum norm of the gradient; null for no bound"
+    )
+    seed: int = Field(0, ge=0, description="seed of initialization and dropout")
     threads: int = Field(
-        2, ge=1, description="CPU threads; part of the result, as sums depend on their order"
+        2,
+        ge=1,
+        description="number of CPU threads; it affects the result, because sums depend on their order",
     )
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where it trains")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="device of the training")
     dtype: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="of weights and optimizer; auto is bf16 on a GPU, fp32 on a CPU"
+        "auto", description="data type of weights and optimizer; auto is bf16 on a GPU, fp32 on a CPU"
     )
-    activation_checkpointing: bool = Field(False, description="recompute activations: less memory, more time")
-    compile: bool = Field(False, description="torch.compile the model and loss")
+    activation_checkpointing: bool = Field(
+        False, description="recompute activations: saves memory, takes more time"
+    )
+    compile: bool = Field(False, description="compile the model and the loss with torch.compile")
     optimizer_in_bwd: bool = Field(
         False,
-        description="step each weight in the backward pass: no gradients are kept, and none can be "
+        description="update each weight in the backward pass: no gradients are stored, so they cannot be "
         "accumulated or clipped",
     )
     lora: Lora | None = Field(
@@ -202,10 +216,12 @@ class Sft(Recipe):
 
     base: str = Field(
         min_length=1,
-        description="what is fine-tuned: a model recipe, or sft:<recipe> for the checkpoint that one makes",
+        description="start of the fine-tuning: a model recipe, or sft:<recipe> for that recipe's checkpoint",
     )
-    trainer: Literal["torchtune", "trl"] = Field("torchtune", description="the library that trains")
-    wandb: str = Field("", description="project at Weights & Biases that is told each step; empty is none")
+    trainer: Literal["torchtune", "trl"] = Field("torchtune", description="library that trains")
+    wandb: str = Field(
+        "", description="Weights & Biases project that gets the metrics of each step; none if empty"
+    )
     recipe: Literal[
         "full_finetune_single_device",
         "full_finetune_distributed",
@@ -214,10 +230,10 @@ class Sft(Recipe):
         "full_dpo_distributed",
     ] = Field(
         "full_finetune_single_device",
-        description="torchtune's name of what is run; several processes always run the distributed form",
+        description="name of torchtune's recipe; several processes always use its distributed form",
     )
     sources: list[Source] = Field(
-        [], description="runs whose trajectories become rows, instead of the expert's of the experiment"
+        [], description="runs whose trajectories become rows; by default the expert's runs of the experiment"
     )
     selection: Selection = Selection()
     rows: Rows = Rows()

@@ -24,14 +24,16 @@ class ForgeSubset(Recipe):
     """Bugs that are made in real packages by mutations of the syntax tree."""
 
     source: Literal["forge"]
-    repos: Distinct[str] = Field(min_length=1, description="repository recipes, which take turns")
+    repos: Distinct[str] = Field(
+        min_length=1, description="repository recipes; tasks are taken from each in turn"
+    )
     side: Side
     heldout_share: HeldoutShare
     limit: Limit
     seed: Seed = 0
-    max_per_function: int = Field(2, ge=1, description="tasks of one function")
-    max_fail_to_pass: int = Field(10, ge=1, description="tests that a bug may break")
-    operators: Distinct[str] = Field([], description="mutation operators; all when empty")
+    max_per_function: int = Field(2, ge=1, description="maximum number of tasks per function")
+    max_fail_to_pass: int = Field(10, ge=1, description="maximum number of tests that a bug may break")
+    operators: Distinct[str] = Field([], description="mutation operators; all if empty")
     tests: Tests = "visible"
     validation: Validation = Field(Validation(), alias="validate")
     guard: Guard = "whole"
@@ -41,13 +43,13 @@ class DrillSubset(Recipe):
     """One-line bugs in a generated package."""
 
     source: Literal["drill"]
-    repos: Distinct[str] = Field(min_length=1, max_length=1, description="the package's repository recipe")
+    repos: Distinct[str] = Field(min_length=1, max_length=1, description="repository recipe of the package")
     side: Side
     heldout_share: HeldoutShare
     limit: Limit
     seed: Seed = 0
-    max_per_function: int = Field(1, ge=1, description="tasks of one function")
-    operators: Distinct[str] = Field([], description="mutation operators; all when empty")
+    max_per_function: int = Field(1, ge=1, description="maximum number of tasks per function")
+    operators: Distinct[str] = Field([], description="mutation operators; all if empty")
     tests: Tests = "visible"
     validation: Validation = Field(Validation(), alias="validate")
     guard: Guard = "whole"
@@ -56,10 +58,10 @@ class DrillSubset(Recipe):
 class Criteria(Recipe):
     """Which rows of a data set are kept."""
 
-    id_pattern: str = Field("", description="regular expression searched in instance_id")
-    min_fail_to_pass: int = Field(1, ge=1, description="fewest tests to repair")
-    max_fail_to_pass: int = Field(0, ge=0, description="most tests to repair; 0 for no bound")
-    repos: Distinct[str] = Field([], description="values of `repo` to keep; all when empty")
+    id_pattern: str = Field("", description="regular expression that must be found in instance_id")
+    min_fail_to_pass: int = Field(1, ge=1, description="minimum number of tests to repair")
+    max_fail_to_pass: int = Field(0, ge=0, description="maximum number of tests to repair; 0 for no bound")
+    repos: Distinct[str] = Field([], description="accepted values of `repo`; all if empty")
     languages: Distinct[
         Literal[
             "c",
@@ -79,30 +81,34 @@ class Criteria(Recipe):
         ]
     ] = Field(
         [],
-        description="languages to keep, all when empty; a row's own `language`, or that of most lines that "
-        "its patch changes",
+        description="accepted languages, all if empty: the row's own `language`, or the language of most "
+        "lines that its patch changes",
     )
     difficulties: Distinct[str] = Field(
         [],
-        description="values of the row's own `difficulty` to keep, such as SWE-bench Verified's \"<15 min "
-        'fix"; all when empty',
+        description="accepted values of the row's own `difficulty`, such as '<15 min fix' of SWE-bench "
+        "Verified; all if empty",
     )
     ratings: Distinct[int] = Field(
         [],
-        description="difficulties to keep, of those that `ratings` gives: 1 (less than 15 minutes), 5, 9 "
-        "(more than an hour); all when empty",
+        description="accepted difficulties from `ratings`: 1 (less than 15 minutes), 5, 9 (more than an "
+        "hour); all if empty",
     )
-    min_statement_chars: int = Field(0, ge=0, description="fewest characters of the problem statement")
+    min_statement_chars: int = Field(
+        0, ge=0, description="minimum number of characters of the problem statement"
+    )
     max_statement_chars: int = Field(
-        0, ge=0, description="most characters of the problem statement; 0 for no bound"
+        0, ge=0, description="maximum number of characters of the problem statement; 0 for no bound"
     )
-    min_patch_lines: int = Field(0, ge=0, description="fewest lines that the row's patch adds and removes")
+    min_patch_lines: int = Field(
+        0, ge=0, description="minimum number of lines that the row's patch adds and removes"
+    )
     max_patch_lines: int = Field(
-        0, ge=0, description="most lines that the row's patch adds and removes; 0 for no bound"
+        0, ge=0, description="maximum number of lines that the row's patch adds and removes; 0 for no bound"
     )
-    min_patch_files: int = Field(0, ge=0, description="fewest files that the row's patch changes")
+    min_patch_files: int = Field(0, ge=0, description="minimum number of files that the row's patch changes")
     max_patch_files: int = Field(
-        0, ge=0, description="most files that the row's patch changes; 0 for no bound"
+        0, ge=0, description="maximum number of files that the row's patch changes; 0 for no bound"
     )
 
 
@@ -116,9 +122,9 @@ class Ratings(Recipe):
         }
     )
 
-    rater: OrAbsent[str] = Field(None, description="a rater")
+    rater: OrAbsent[str] = Field(None, description="name of the rater recipe")
     subset: OrAbsent[str] = Field(
-        None, description="the subset that it rated, with all rows that may be kept"
+        None, description="subset that the rater rated; it must contain all rows that may be chosen"
     )
     path: OrAbsent[str] = Field(
         None,
@@ -151,7 +157,7 @@ class DatasetSubset(Recipe):
 
     source: Literal["dataset"]
     path: OrAbsent[str] = Field(
-        None, description="local copy: a JSON list, JSON Lines or Parquet; instead of `dataset`"
+        None, description="local copy of the set, in place of `dataset`: a JSON list, JSON Lines or Parquet"
     )
     dataset: OrAbsent[str] = Field(
         None,
@@ -161,27 +167,27 @@ class DatasetSubset(Recipe):
     split: str = Field("train", description="split of the set")
     scorer: Literal["local", "sb-cli"] = Field(
         "local",
-        description="who judges predictions: the tests in sandboxes here, or SWE-bench's service "
+        description="what judges predictions: tests in sandboxes, or SWE-bench's service "
         "(docs/scoring-service.md)",
     )
     answers: Literal["public", "private"] = Field(
         "public",
-        description="private: rows are published without patch and tests; nothing can be validated, and "
+        description="whether rows are published without patch and tests; then nothing can be validated, and "
         "only SWE-bench's service judges (`scorer: sb-cli`)",
     )
     service: OrAbsent[Literal["swe-bench_verified", "swe-bench_lite", "swe-bench-m"]] = Field(
-        None, description="the set's name at the service, for a local copy; by default that of `dataset`"
+        None, description="name of the set at the service, for a local copy; by default the name in `dataset`"
     )
     revision: OrAbsent[str] = Field(
         None, pattern=r"^[0-9a-f]{40}$", description="commit of the set; required with `dataset`"
     )
     files: list[Word] = Field(
         [],
-        description="shell patterns of the set's files: JSON, JSON Lines or Parquet; data/<split>-*.parquet"
-        " when empty",
+        description="shell patterns of the set's files: JSON, JSON Lines or Parquet; data/<split>-*.parquet "
+        "if empty",
     )
     sha256: dict[str, Sha256] = Field(
-        {}, description="hashes that files must have, besides those that the hub lists"
+        {}, description="expected hashes of files, in addition to the hashes that the hub lists"
     )
     criteria: Criteria = Criteria()
     images: Literal["swe-bench", "swe-gym"] = Field(
@@ -189,18 +195,24 @@ class DatasetSubset(Recipe):
     )
     exclude: Distinct[str] = Field(
         [],
-        description="subsets of which no instance, no repository at a commit and no change is kept: "
-        "benchmarks",
+        description="subsets, such as benchmarks, whose instances, repositories at a commit and changes are "
+        "excluded",
     )
     ratings: OrAbsent[Ratings] = None
     order: Literal["seeded", "published"] = Field(
-        "seeded", description="order in which rows are taken: drawn by the seed, or as published"
+        "seeded", description="order in which rows are chosen: random by the seed, or as published"
     )
     stratify: Literal["none", "equal", "proportional"] = Field(
-        "none", description="by repository: not at all, each in turn, or each by its share"
+        "none",
+        description="balance of repositories: none, each in turn, or in proportion to their number of rows",
     )
-    limit: int = Field(0, ge=0, description="how many rows; 0 for all; a larger limit keeps the first ones")
-    seed: int = Field(0, description="seed of the order in which rows are taken")
+    limit: int = Field(
+        0,
+        ge=0,
+        description="maximum number of rows; 0 for all; a larger limit keeps the rows of a smaller one and "
+        "adds further rows",
+    )
+    seed: int = Field(0, description="seed of the order in which rows are chosen")
     tests: Tests = "visible"
     validation: Validation = Field(Validation(), alias="validate")
     guard: Guard = "whole"
@@ -216,12 +228,15 @@ class HarborSubset(Recipe):
     """Task folders of Harbor, the framework behind Terminal-Bench 2."""
 
     source: Literal["harbor"]
-    path: str = Field(min_length=1, description="folder of the task folders")
+    path: str = Field(min_length=1, description="folder that contains the task folders")
     repos: Distinct[str] = Field(
         [],
-        description="repository recipes of the tasks that carry their code, by the name that they have there",
+        description="repository recipes of the tasks that carry their code, keyed by the repository's name "
+        "in the task folders",
     )
-    limit: int = Field(0, ge=0, description="how many tasks, in the order of the folders' names; 0 for all")
+    limit: int = Field(
+        0, ge=0, description="maximum number of tasks, in the order of the folders' names; 0 for all"
+    )
     tests: Tests = "visible"
     validation: Validation = Field(Validation(), alias="validate")
     guard: Guard = "whole"
@@ -231,12 +246,12 @@ class AttemptedSubset(Recipe):
     """Tasks of another subset, selected by a policy's measured pass rate."""
 
     source: Literal["attempted"]
-    subset: Word = Field(description="the subset whose validated tasks are attempted")
-    policy: Word = Field(description="the policy that attempts each of them `samples` times")
-    at_least: float = Field(0, ge=0, le=1, description="smallest share of its attempts that solve a task")
-    at_most: float = Field(1, ge=0, le=1, description="largest share of its attempts that solve a task")
+    subset: Word = Field(description="subset whose validated tasks are attempted")
+    policy: Word = Field(description="policy that attempts each of these tasks `samples` times")
+    at_least: float = Field(0, ge=0, le=1, description="minimum share of its attempts that solve a task")
+    at_most: float = Field(1, ge=0, le=1, description="maximum share of its attempts that solve a task")
     order: Literal["kept", "easy-first"] = Field(
-        "kept", description="order of the tasks: that of `subset`, or the most often solved first"
+        "kept", description="order of the tasks: that of `subset`, or by decreasing pass rate"
     )
 
     def allows(self, samples: int) -> bool:

@@ -15,17 +15,21 @@ if TYPE_CHECKING:
 class VerlTrainer(Recipe):
     """The GPUs that train, and how the model is distributed over them."""
 
-    nodes: int = Field(1, ge=1, description="nodes that train")
-    backend: Literal["fsdp2", "megatron"] = Field("fsdp2", description="what shares the model out")
-    tensor_parallel: int = Field(1, ge=1, description="megatron: GPUs that share each weight matrix")
-    context_parallel: int = Field(1, ge=1, description="megatron: GPUs that share the tokens of a sequence")
+    nodes: int = Field(1, ge=1, description="number of nodes that train")
+    backend: Literal["fsdp2", "megatron"] = Field("fsdp2", description="library that shards the model")
+    tensor_parallel: int = Field(
+        1, ge=1, description="for megatron: number of GPUs that share each weight matrix"
+    )
+    context_parallel: int = Field(
+        1, ge=1, description="for megatron: number of GPUs that share the tokens of a sequence"
+    )
     sequence_parallel: int = Field(
-        1, ge=1, description="fsdp2: GPUs that share the tokens of a sequence (Ulysses)"
+        1, ge=1, description="for fsdp2: number of GPUs that share the tokens of a sequence (Ulysses)"
     )
     offload: Literal["none", "optimizer", "all"] = Field(
         "none",
-        description="what lies in main memory: nothing; the optimizer's moments (megatron makes its steps "
-        "there); or, while they are not used, weights too",
+        description="what is offloaded to main memory: nothing; the optimizer's moments (megatron also "
+        "updates them there); or also the weights while they are not in use",
     )
 
     @property
@@ -38,21 +42,21 @@ class VerlRollout(Recipe):
     """The GPUs that serve the policy."""
 
     nodes: int = Field(
-        0, ge=0, description="nodes that only serve the policy; 0 where it is served by those that train"
+        0, ge=0, description="number of nodes that only serve the policy; 0 if the training nodes serve it"
     )
-    tensor_parallel: int = Field(1, ge=1, description="GPUs of one engine")
+    tensor_parallel: int = Field(1, ge=1, description="number of GPUs per engine")
     memory: float = Field(
-        0.5, gt=0, lt=1, description="share of a GPU's memory that the engine takes for weights and cache"
+        0.5, gt=0, lt=1, description="share of a GPU's memory that the engine uses for weights and cache"
     )
-    loops: int = Field(8, ge=1, description="processes in which rollouts are driven")
+    loops: int = Field(8, ge=1, description="number of processes that run rollouts")
 
 
 class VerlJudge(Recipe):
     """The GPUs that serve the judge, the policy that scores single steps."""
 
-    nodes: int = Field(1, ge=1, description="nodes that only serve the judge")
-    tensor_parallel: int = Field(1, ge=1, description="GPUs of one engine of the judge")
-    memory: float = Field(0.5, gt=0, lt=1, description="share of a GPU's memory that its engine takes")
+    nodes: int = Field(1, ge=1, description="number of nodes that only serve the judge")
+    tensor_parallel: int = Field(1, ge=1, description="number of GPUs per engine of the judge")
+    memory: float = Field(0.5, gt=0, lt=1, description="share of a GPU's memory that the judge's engine uses")
 
 
 class Verl(Recipe):
@@ -60,29 +64,36 @@ class Verl(Recipe):
 
     mode: Literal["sync", "separate_async"] = Field(
         "sync",
-        description="the same GPUs train and serve in turn (rollouts.ahead is 0), or some train while "
-        "others serve (rollouts.ahead is at least 1)",
+        description="whether the same GPUs train and serve in turn (rollouts.ahead is 0), or some GPUs train "
+        "while others serve (rollouts.ahead is at least 1)",
     )
-    gpus: int = Field(8, ge=1, description="GPUs of each node; with train.device cpu processes of each node")
-    gpu_gib: int = Field(80, ge=1, description="memory of a GPU in GiB, that preflight reckons with")
+    gpus: int = Field(
+        8, ge=1, description="number of GPUs per node; with train.device cpu, number of processes per node"
+    )
+    gpu_gib: int = Field(
+        80, ge=1, description="memory of a GPU in GiB, which preflight uses for its estimate"
+    )
     trainer: VerlTrainer = VerlTrainer()
     rollout: VerlRollout = VerlRollout()
     judge: OrAbsent[VerlJudge] = Field(
-        None, description="where the judge is served; without it its policy's endpoint is asked"
+        None, description="where the judge is served; if absent, the endpoint of the judge's policy is used"
     )
     transfer: Literal["nccl", "nixl"] = Field(
-        "nccl", description="separate_async: how new weights reach the GPUs that serve"
+        "nccl", description="for separate_async: how new weights are sent to the GPUs that serve"
     )
     prompt_tokens: int = Field(
         0,
         ge=0,
-        description="tokens of rollouts.context_length that are kept for the first messages; 0 is a quarter",
+        description="number of tokens of rollouts.context_length that are reserved for the first messages; 0 "
+        "for a quarter",
     )
-    save: int = Field(1, ge=1, description="steps between two checkpoints; the last step has one too")
+    save: int = Field(
+        1, ge=1, description="number of steps between two checkpoints; the last step is always saved"
+    )
     resume_from: str = Field(
         "",
-        description="folder global_step_N of another run that this one goes on from, with its optimizer; "
-        "empty goes on from the run's own newest, or begins",
+        description="folder global_step_N of another run from which this run continues, with its optimizer; "
+        "if empty, the run continues from its own newest checkpoint, or starts",
     )
 
     @property

@@ -31,13 +31,13 @@ REPAIRS = (GOLD, HONEST)
 class CheatRun(TypedRecord):
     """The grade of a cheat, an honest fix or the gold patch."""
 
-    instance_id: str = field("the task")
+    instance_id: str = field("id of the task")
     cheat: str = field("name of the cheat or the fix, or gold")
     group: str = field("cheat, gold, honest, or the class of a forgery", default="cheat")
     status: str = field("the verdict")
-    reason: str = field("one line", default="")
-    seconds: float = field("wall time of the grading")
-    fools_plain: bool = field("whether a plain grader calls it resolved", default=False)
+    reason: str = field("reason in one line", default="")
+    seconds: float = field("wall time of the grading, in seconds")
+    fools_plain: bool = field("whether a grader without guard reports it as resolved", default=False)
 
 
 def written_patches(task: Task) -> dict[str, str]:

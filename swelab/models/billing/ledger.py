@@ -35,10 +35,10 @@ BLOCK_BYTES = 1 << 20
 class Entry(TypedRecord):
     """A line of a ledger."""
 
-    call: str = field("name of the call, <process>-<number>")
-    how: str = field("open, unpriced, or how it ended")
-    nanodollars: int = field("its worst case while it is open, then its cost", default=0)
-    at: float = field("when it ended, seconds since 1970", default=0.0)
+    call: str = field("name of the call: <process>-<number>")
+    how: str = field("open, unpriced, or how the call ended")
+    nanodollars: int = field("maximum cost while the call is open, then its cost", default=0)
+    at: float = field("end of the call, in seconds since 1970", default=0.0)
 
 
 @dataclass

@@ -20,19 +20,19 @@ from swelab.records.typed import TypedRecord, field
 class HostedAnswer(TypedRecord):
     """A turn of a hosted model, with its tokens, cost and duration."""
 
-    content: str = field("what is said")
-    finish_reason: str = field("why it ended, as the service says")
-    tool_calls: list[ToolCall] = field("the tools that it calls", default=())
-    usage: TokenCounts | None = field("its tokens; null where the service told none")
-    cost: float = field("dollars")
-    cost_is: str = field("unknown, or at most; empty where the cost is exact", default="")
-    seconds: float = field("how long the call took")
+    content: str = field("text of the answer")
+    finish_reason: str = field("reason of the end, as the service reports it")
+    tool_calls: list[ToolCall] = field("tool calls of the answer", default=())
+    usage: TokenCounts | None = field("token counts; null if the service reported none")
+    cost: float = field("cost in dollars")
+    cost_is: str = field("unknown, or at most; empty if the cost is exact", default="")
+    seconds: float = field("duration of the call in seconds")
 
 
 class PaidLine(TypedRecord):
     """A line of the journal: the answer to a conversation, or the observations after a conversation."""
 
-    answer: HostedAnswer | None = field("the answer that was paid for", default=None)
+    answer: HostedAnswer | None = field("the paid answer", default=None)
     seen: list[dict[str, Any]] = field("the messages that followed", default=())
 
 

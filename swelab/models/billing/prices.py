@@ -37,10 +37,10 @@ class CallTokens:
 class TokenCounts(TypedRecord):
     """The token counts of one call, in the form that a message stores."""
 
-    prompt_tokens: int = field("of the prompt, cached ones included")
-    completion_tokens: int = field("of the answer")
-    cached_tokens: int = field("of the prompt, read from a cache", default=0)
-    cache_write_tokens: int = field("of the prompt, written to a cache", default=0)
+    prompt_tokens: int = field("tokens of the prompt, including cached tokens")
+    completion_tokens: int = field("tokens of the answer")
+    cached_tokens: int = field("prompt tokens that were read from a cache", default=0)
+    cache_write_tokens: int = field("prompt tokens that were written to a cache", default=0)
 
 
 def read_usage(response: Any) -> CallTokens | None:

@@ -31,11 +31,13 @@ OTHERS = (
 class Result(TypedRecord):
     """A policy's verdicts, as far as a file contains them."""
 
-    policy: str = field("who acted")
-    hash: str | None = field("of the benchmark, where the file says")
-    named: bool = field("every instance of the benchmark is named")
-    size: int | None = field("of the benchmark, where it is known")
-    instances: dict[str, str | list[str]] = field("a status by instance id, or one a run")
+    policy: str = field("name of the policy")
+    hash: str | None = field("hash of the benchmark, if the file has it")
+    named: bool = field("whether the file names every instance of the benchmark")
+    size: int | None = field("size of the benchmark, if known")
+    instances: dict[str, str | list[str]] = field(
+        "maps each instance id to a status, or to one status per run"
+    )
 
 
 def read_result(path: Path) -> Result:

@@ -62,7 +62,7 @@ The document's last part has weight 1."""
 class PretrainRow(LossRow):
     """A step of the pre-training."""
 
-    tokens: int = field("tokens with a loss weight, of this step and all before it")
+    tokens: int = field("number of tokens with a loss weight, up to and including this step")
 
 
 def make_base_model(recipe: DrillModel, world: World, folder: Path) -> tuple[Record, list[PretrainRow]]:

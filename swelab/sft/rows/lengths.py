@@ -162,10 +162,10 @@ def stats(file: str | Path, lengths: Sequence[Length], limit: int, over_long: st
 class LengthStats(TypedRecord):
     """The fields of a dataset's statistics (see `stats`) that later stages read."""
 
-    file: str = field("the file of rows")
-    num_samples: int = field("rows")
-    max: int = field("tokens of the longest row", default=0)
-    over_long: str = field("what became of longer conversations", default="keep_truncate")
+    file: str = field("path of the file of rows")
+    num_samples: int = field("number of rows")
+    max: int = field("number of tokens of the longest row", default=0)
+    over_long: str = field("treatment of longer conversations", default="keep_truncate")
     sha256: str = field("hash of the file of rows", default="")
 
 

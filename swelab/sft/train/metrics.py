@@ -44,23 +44,23 @@ CPU: 2 to 3 ms were measured on one core. GPU: half a millisecond is assumed."""
 class PlannedStep(TypedRecord):
     """Facts about a step that are known before the step runs."""
 
-    step: int = field("number, from 1")
-    epoch: int = field("number, from 0")
-    rows: int = field("conversations")
-    tokens: int = field("tokens, without padding")
-    trained_tokens: int = field("tokens with loss")
-    tokens_seen: int = field("tokens of this step and all before it")
-    positions: int = field("token positions that are computed, with padding")
+    step: int = field("number of the step, from 1")
+    epoch: int = field("number of the epoch, from 0")
+    rows: int = field("number of conversations")
+    tokens: int = field("number of tokens without padding")
+    trained_tokens: int = field("number of tokens with a loss weight")
+    tokens_seen: int = field("number of tokens up to and including this step")
+    positions: int = field("number of computed token positions, including padding")
     flops: float = field("FLOPs on real tokens, forward and backward")
 
 
 class PlannedRun(TypedRecord):
     """The file planned.json: facts about the plan, for the processes that train."""
 
-    steps: list[PlannedStep] = field("all of the run; none where the trainer deals the rows itself")
+    steps: list[PlannedStep] = field("all steps of the run; empty if the trainer forms the batches itself")
     device: str = field("cpu or cuda")
-    ranks: int = field("processes")
-    wandb: str = field("project at Weights & Biases; empty is none")
+    ranks: int = field("number of processes")
+    wandb: str = field("project at Weights & Biases; empty for none")
 
 
 def weights_multiplied(config: ModelConfig) -> int:

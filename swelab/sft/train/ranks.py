@@ -48,8 +48,8 @@ def sharing(recipe: Sft) -> int:
 class Share(TypedRecord):
     """One rank's share of an optimizer step."""
 
-    batch_size: int = field("conversations of a forward pass")
-    gradient_accumulation_steps: int = field("forward passes")
+    batch_size: int = field("number of conversations per forward pass")
+    gradient_accumulation_steps: int = field("number of forward passes per optimizer step")
 
 
 def share(train: Train, ranks: Ranks) -> Share:

@@ -16,15 +16,15 @@ PROCESS = "swelab.sft.train.trl_worker"
 class TrlRun(TypedRecord):
     """The file config.json: the settings of TRL's processes."""
 
-    output: str = field("folder that the run writes to")
+    output: str = field("output folder of the run")
     base: str = field("folder of the base model")
-    dataset: str = field("file of rows")
-    plan: str = field("file of the plan")
-    planned: str = field("file of what is known of its steps")
+    dataset: str = field("path of the file of rows")
+    plan: str = field("path of the plan")
+    planned: str = field("path of the file with facts about the planned steps")
     train: dict[str, Any] = field("settings `train` of the SFT recipe")
     device: str = field("cpu or cuda")
     dtype: str = field("fp32 or bf16")
-    every: int = field("optimizer steps between saves; 0 is at ends of epochs")
+    every: int = field("number of optimizer steps between two saves; 0 saves at the end of each epoch")
 
 
 class Trl:

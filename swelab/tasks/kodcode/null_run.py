@@ -45,11 +45,11 @@ def __getattr__(name):
 class NullVerdict(TypedRecord):
     """The verdict of a task's null run. It is a line of a journal."""
 
-    reason: str = field("why it is no task; empty where it is one", default="")
+    reason: str = field("why the task is refused; empty if it is accepted", default="")
     failing: list[str] = field("tests that do not pass", default=())
     passing: list[str] = field("tests that pass", default=())
-    run: NullRun | None = field("how it went", default=None, type="object")
-    lost: str = field("why infrastructure lost it", default="")
+    run: NullRun | None = field("record of the run", default=None, type="object")
+    lost: str = field("why infrastructure lost the run", default="")
 
 
 def tests_of(task: SmallTask) -> str:

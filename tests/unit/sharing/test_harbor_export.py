@@ -9,7 +9,8 @@ import pytest
 from swelab.grading.harness.logs import PARSER_REGISTRY
 from swelab.grading.harness.spec import COMMANDS, read_spec
 from swelab.records import InputError
-from swelab.records.task_records import Images, Task
+from swelab.records.image_records import Images
+from swelab.records.task_records import Task
 from swelab.sharing.harbor_export import Export, Unfit, parser_text, write_folders
 from swelab.sharing.harbor_texts import settings
 from swelab.tasks.harbor.harbor_import import import_folders
