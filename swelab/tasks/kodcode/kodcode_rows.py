@@ -72,7 +72,7 @@ def read_small_tasks(path: Path, entrypoint: str | None = None) -> Iterator[Smal
 
 
 def task_folders(path: Path) -> list[Path]:
-    """Returns the folders in `folder`, sorted by name, without hidden folders."""
+    """Returns the folders in `path`, sorted by name, without hidden folders."""
     return [each for each in sorted(path.iterdir()) if each.is_dir() and not each.name.startswith(".")]
 
 
