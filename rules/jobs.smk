@@ -72,7 +72,8 @@ def rl_job(wildcards):
     settings = rl_settings(wildcards)
     if "job" in settings.model_fields_set:
         return settings.job
-    cpus = max(WORKERS, settings.train.threads * settings.train.ranks)
+    # At least 2, because the policy's server and the sandboxes work at the same time.
+    cpus = max(2, WORKERS, settings.train.threads * settings.train.ranks)
     return Job(cpus=cpus, **SANDBOXES)
 
 
