@@ -1,4 +1,4 @@
-"""What only some machines have: real rows and trajectories, and the reference program."""
+"""Finds what only some machines have: real rows and trajectories, and the reference program."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Fixtures made of real things: a small package with tests, its archive, a bug in it."""
+"""Fixtures for all tests: a small package with tests, its archive, and a bug in the package."""
 
 import io
 import os
@@ -27,8 +27,11 @@ GROUPS = {
     "engine tasks": "test_cheats test_witness test_grading_faults test_grading_images test_images_engine "
     "test_swe_agent test_install_steps test_real_instances test_harbor_rewards",
 }
-"""Files whose tests share what is slow to start. Each group with an engine has an engine of its own: its
-tests wait more than they compute, so these groups run beside each other."""
+"""Groups of test files that share a slow start.
+
+Each group with an engine has its own engine. Tests with an engine wait more than they compute, so these
+groups run side by side.
+"""
 GROUP_OF = {stem: group for group, stems in GROUPS.items() for stem in stems.split()}
 FILES = {
     "calc/__init__.py": "",
@@ -50,11 +53,11 @@ BUG = """--- a/calc/core.py
 """
 
 
-# Where the tests are started in the background SIGINT is ignored, in every program that they start as well.
+# SIGINT is ignored in tests that were started in the background, and in every program that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Properties are tried on the same inputs in each run, and no verdict hangs on a machine's speed.
+# Each run tries properties on the same inputs, and no verdict depends on the speed of the machine.
 settings.register_profile(
     "repeatable",
     derandomize=True,
@@ -78,7 +81,7 @@ def backend():
 
 
 def make_repos(folder):
-    """The archive of the package `calc` in a new folder `repos` of `folder`."""
+    """Writes the archive of the package `calc` to the new folder `repos` in `folder`."""
     repos = folder / "repos"
     repos.mkdir()
     with tarfile.open(repos / "calc.tar", "w") as tar:
@@ -90,7 +93,7 @@ def make_repos(folder):
 
 
 def make_task():
-    """A task in the package `calc`."""
+    """Returns a task in the package `calc`."""
     return Task.of(
         {
             "instance_id": "swelab__calc.00000000.func_pm_op_change__abcd1234",
@@ -132,14 +135,14 @@ def task():
 
 def pytest_configure(config):
     if hasattr(config, "workerinput"):
-        # xdist ignores Ctrl-C in its processes, and what tests start there would ignore it, too.
+        # xdist ignores Ctrl-C in its processes. Programs that tests start there would ignore it, too.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     else:
         config.pluginmanager.register(_AtOnce(config))
 
 
 class _AtOnce:
-    """Names a failed test when it fails: a run takes minutes."""
+    """Prints the name of a failed test at once, because a run takes minutes."""
 
     def __init__(self, config):
         self.config = config
@@ -154,20 +157,26 @@ class _AtOnce:
 
 
 def _group(nodeid):
-    """Tests of one group share what is slow to start, so one process runs them all."""
+    """Returns the name of a test's group.
+
+    One process runs all tests of a group, because they share a slow start.
+    """
     stem = Path(nodeid.partition("::")[0]).stem
     return GROUP_OF.get(stem, stem)
 
 
 def pytest_collection_modifyitems(items):
-    """What takes longest comes first: `make test` runs two groups at a time."""
+    """Moves the slowest groups to the front: `make test` runs two groups at a time."""
     first = {name: place for place, name in enumerate(FIRST)}
     items.sort(key=lambda item: first.get(_group(item.nodeid), len(first)))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Deals groups to processes. (xdist's own marks for this do nothing under this pytest.)"""
+    """Assigns groups to processes.
+
+    (xdist's own marks for this have no effect under this version of pytest.)
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class Groups(LoadScopeScheduling):
@@ -178,9 +187,9 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """In CI a test of a real program that skipped is a failure: it would have passed for no reason."""
+    """Fails the run in CI if a test of a real program was skipped, since it would check nothing."""
     if hasattr(session.config, "workerinput"):
-        return  # who started this process counts
+        return  # the process that started this process decides
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = [r for r in reporter.stats.get("skipped", []) if "real" in getattr(r, "keywords", {})]
     if os.environ.get("CI") and skipped and exitstatus == 0:
@@ -189,7 +198,7 @@ def pytest_sessionfinish(session, exitstatus):
 
 
 def run_python(*arguments, **options):
-    """A script of ours as a user runs it: completed process with text output."""
+    """Runs a script as a user does. Returns the completed process with text output."""
     import sys
 
     return subprocess.run(

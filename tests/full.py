@@ -23,7 +23,7 @@ SLOWEST = 20
 
 
 def code() -> str:
-    """The commit at HEAD, and a digest of what is not committed."""
+    """Returns the commit at HEAD, and a digest of uncommitted changes."""
     commit = git("rev-parse", "--short=12", "HEAD").strip()
     changes = git("diff", "HEAD")
     return f"{commit}+{hashlib.sha256(changes.encode()).hexdigest()[:8]}" if changes else commit
@@ -34,7 +34,10 @@ def git(*arguments: str) -> str:
 
 
 def cases(part: str) -> list[tuple[str, float, bool]]:
-    """(test, seconds, whether it failed) for each case of a part. A part without a report is one failure."""
+    """Returns (test, seconds, whether it failed) for each test of a part.
+
+    A part without a report counts as one failure.
+    """
     path = FOLDER / f"{part}.xml"
     if not path.exists():
         return [(f"{part}: pytest ended before its report", 0.0, True)]
@@ -47,7 +50,7 @@ def cases(part: str) -> list[tuple[str, float, bool]]:
 
 
 def table(runs: list[dict]) -> str:
-    """The tests that ever failed: in how many runs, and whether twice with the same code."""
+    """Returns a table of tests that ever failed: in how many runs, and whether twice with the same code."""
     failures = Counter(name for run in runs for name in run["failed"])
     same = Counter((name, run["code"]) for run in runs for name in run["failed"])
     lines = [f"{'failed':>6}  of {len(runs)} runs"]
@@ -58,7 +61,7 @@ def table(runs: list[dict]) -> str:
 
 
 def main() -> None:
-    """Both parts, the slowest and the failed tests, and the table."""
+    """Runs both parts, and prints the slowest tests, the failed tests and the table."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     began, tried, results = time.time(), code(), []
     for part, arguments in PARTS.items():

@@ -1,13 +1,14 @@
-"""How the time of a reader grows with what it reads, measured in one process: for tests marked full."""
+"""Measures how the time of a reader grows with its input, in one process. For tests marked full."""
 
 import time
 
 TIMES = 8
-"""A reader of four times as much takes about 4 times as long if it reads each place once, else 16 times."""
+"""Four times the data takes about 4 times as long if each place is read once, otherwise 16 times.
+"""
 
 
 def growth(read, make, size):
-    """CPU seconds of `read` for `make(4 * size)` over those for `make(size)`; the least of three each."""
+    """Returns CPU seconds of `read` for `make(4 * size)` over those for `make(size)`, each least of three."""
     small, large = (min(_seconds(read, value) for _ in range(3)) for value in (make(size), make(4 * size)))
     return large / max(small, 0.001)
 

@@ -1,4 +1,4 @@
-"""A service on the loopback that speaks JSON, where tests need one that answers as planned."""
+"""A JSON service on loopback, for tests that need planned responses."""
 
 import json
 import threading
@@ -44,7 +44,7 @@ def json_service(answer):
 
 @contextmanager
 def running(server):
-    """The server while the block runs, in a thread of its own; closed after it."""
+    """Runs a server in its own thread during the block, and closes it at the end."""
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:

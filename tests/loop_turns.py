@@ -1,8 +1,8 @@
-"""What runs in an event loop gets on by turns, which a test can count; seconds it cannot."""
+"""Counts turns of an event loop, because tests must not depend on seconds."""
 
 import asyncio
 
 
 async def one_turn():
-    """What is ready in the loop goes on."""
+    """Lets everything that is ready in the loop run once."""
     await asyncio.sleep(0)

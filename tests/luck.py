@@ -23,7 +23,7 @@ def names(node: ast.AST) -> set[str]:
 
 
 def is_full(test: ast.AST) -> bool:
-    """Whether a function has the mark full. What a module assigns to pytestmark is read alike."""
+    """Returns whether a function has the mark full. Assignments to pytestmark are read in the same way."""
     marks = [test.value] if isinstance(test, ast.Assign) else getattr(test, "decorator_list", [])
     return any("full" in attributes(mark) for mark in marks)
 
@@ -42,7 +42,7 @@ def faults(test: ast.AST):
 
 
 def main() -> None:
-    """Reads every file of tests."""
+    """Reads all files in tests/."""
     found = 0
     for path in sorted(Path("tests").rglob("*.py")):
         body = ast.parse(path.read_text()).body

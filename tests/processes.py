@@ -1,10 +1,10 @@
-"""Processes of the host that tests look for; one that ends while it is read is not among them."""
+"""Finds processes of the host. A process that ends while it is read is left out."""
 
 from pathlib import Path
 
 
 def matching(condition):
-    """Ids of the processes for whose folder in /proc `condition` holds."""
+    """Returns the pids for whose folder in /proc `condition` is true."""
     pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -16,10 +16,10 @@ def matching(condition):
 
 
 def command_line(folder):
-    """The words of a process, separated by spaces."""
+    """Returns the words of a process's command line, separated by spaces."""
     return (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
 
 
 def processes_with(token):
-    """Ids of the processes whose command line holds `token`."""
+    """Returns the pids whose command line contains `token`."""
     return matching(lambda folder: token.encode() in (folder / "cmdline").read_bytes())

@@ -8,11 +8,11 @@ SHAPES = {
     "14": (40, 40, 5120, 17408, False),
     "32": (64, 64, 5120, 25600, False),
 }
-"""By billions of weights: layers, heads, width, intermediate width, tied embeddings."""
+"""Maps billions of weights to: layers, heads, width, intermediate width, tied embeddings."""
 
 
 def qwen3(billions):
-    """The config.json of a size."""
+    """Returns the config.json of a size."""
     layers, heads, width, inner, tied = SHAPES[billions]
     return ModelConfig.of({
         "architectures": ["Qwen3ForCausalLM"], "vocab_size": 151936, "max_position_embeddings": 40960,

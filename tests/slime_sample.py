@@ -1,4 +1,4 @@
-"""A stand-in for the sample of slime and Miles: the fields that a generate function reads and sets."""
+"""A stand-in for the sample of slime and Miles, with the fields that a generate function reads and sets."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass
 class SlimeSample:
-    """As slime's `Sample` of 2026 and Miles' have them."""
+    """The fields of slime's and Miles' `Sample` of 2026."""
 
     class Status(Enum):
         PENDING = "pending"

@@ -1,4 +1,4 @@
-"""Small debugging tasks in the shape of published rows, made from a seed: a file of code, a file of tests.
+"""Small debugging tasks in the shape of published rows, made from a seed: one code file, one test file.
 
 By hand: `python -m tests.small_tasks 100 rows.parquet repairs.jsonl`.
 """
@@ -16,7 +16,10 @@ STATEMENT = "Some tests fail. Find the fault and repair it."
 
 
 def made(number, functions=8, seed=0):
-    """(row, its code without the fault): one function of the module has a fault that a test sees."""
+    """Returns (row, its code without the fault).
+
+    One function of the module has a fault that a test detects.
+    """
     rng = random.Random(f"{seed} {number}")
     name = f"made_{number:05d}"
     path = f"{name}_code.py" if number % 2 else "solution.py"
@@ -42,7 +45,7 @@ def made(number, functions=8, seed=0):
 
 
 def _shows(function, mutation):
-    """Whether a case of the function's test fails with the mutation."""
+    """Returns whether a case of the function's test fails with the mutation."""
     names = {}
     exec("\n".join(function.lines(mutation)), names)  # noqa: S102
     for case in function.asserts:
@@ -55,13 +58,13 @@ def _shows(function, mutation):
 
 
 def code_of(row):
-    """(path, text) of the row's file of code."""
+    """Returns (path, text) of the row's code file."""
     file = next(each for each in row["extra_info"]["files"] if each["path"] != "test.py")
     return file["path"], file["content"]
 
 
 def change(path, before, after):
-    """A patch of one file that makes `after` of `before`; None stands for no file."""
+    """Returns a patch of one file that turns `before` into `after`. None means that there is no file."""
     lines = [[] if text is None else text.splitlines(keepends=True) for text in (before, after)]
     old, new = (
         ("/dev/null" if before is None else f"a/{path}"),
@@ -74,7 +77,7 @@ def change(path, before, after):
 
 
 def write_rows(rows, path):
-    """Writes rows as the published Parquet file has them."""
+    """Writes rows in the form of the published Parquet file."""
     import pyarrow
     import pyarrow.parquet
 

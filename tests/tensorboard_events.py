@@ -1,4 +1,4 @@
-"""Reads the files that TensorBoard shows."""
+"""Reads TensorBoard's files."""
 
 import struct
 from pathlib import Path
@@ -7,7 +7,7 @@ from tensorboardX.proto.event_pb2 import Event
 
 
 def scalars(folder: Path) -> list[tuple[int, str, float]]:
-    """(step, tag, value) in TensorBoard's files: records of length, check sum, event, check sum."""
+    """Returns (step, tag, value) from TensorBoard's files. A record is: length, checksum, event, checksum."""
     found = []
     for path in sorted(folder.glob("events.*")):
         data, at = path.read_bytes(), 0

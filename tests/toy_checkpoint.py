@@ -1,4 +1,4 @@
-"""A checkpoint small enough to serve and train in seconds: real files, random weights."""
+"""A checkpoint that is small enough to serve and train in seconds: real files, random weights."""
 
 import json
 from pathlib import Path
@@ -31,9 +31,9 @@ SCAFFOLD = MiniLoop(
     observation_template="{{output.output}}",
     max_observation_chars=1000,
 )
-"""A whole answer is one command."""
+"""Each whole response is one command."""
 SIZES = {"context_length": CONTEXT, "max_total_tokens": 8 * CONTEXT, "max_running_requests": 8}
-"""What its server may hold."""
+"""Memory limits of its server, in tokens."""
 
 
 def make_checkpoint(folder: Path, seed: int = 0) -> Path:
@@ -92,7 +92,10 @@ def make_adapter(folder: Path, seed: int = 7, rank: int = 4) -> Path:
 
 
 def merge_adapter(checkpoint: Path, adapter: Path, folder: Path) -> Path:
-    """Writes the toy with the adapter's product added to its weights: what serving both must equal."""
+    """Writes the toy with the adapter's product added to its weights.
+
+    Serving both must give equal results.
+    """
     folder.mkdir(parents=True)
     for path in checkpoint.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
@@ -110,7 +113,7 @@ def merge_adapter(checkpoint: Path, adapter: Path, folder: Path) -> Path:
 
 
 def conversations(count: int) -> list[SftRow]:
-    """Rows of an SFT dataset: short, alike, and different."""
+    """Returns rows of an SFT dataset: short, alike, and different."""
     rows = [
         {
             "messages": [

@@ -1,7 +1,7 @@
 #!PYTHON
-"""Stands in for the program apptainer: notes its command line and does what the options say, by bubblewrap.
+"""Stands in for the program apptainer: writes down its command line and obeys the options with bubblewrap.
 
-It knows the options that the backend uses and refuses all others, as the program would.
+It knows the options that the backend uses and refuses all others, as the real program does.
 """
 
 import json

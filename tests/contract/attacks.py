@@ -1,4 +1,4 @@
-"""What attacks on a sandbox are watched with, from the host's side."""
+"""Tools that watch attacks on a sandbox from the host."""
 
 import os
 import random
@@ -10,7 +10,8 @@ from tests.processes import command_line, matching
 from tests.processes import processes_with as processes_with
 
 SHORT = Limits(wall_seconds=120, cpu_seconds=60, memory_bytes=512 << 20, processes=48)
-"""Little, but of time: a command that ends does so on any machine, one that hangs ends the test."""
+"""Small limits, but long timeouts: a command that ends does so on any machine.
+"""
 
 DEEP = """\
 python -c 'import os, time
@@ -41,11 +42,11 @@ for _ in range(12):
       except BlockingIOError: pass
     time.sleep(600)
 time.sleep(600)'"""
-"""Commands that fill what no list of files or of processes shows."""
+"""Commands that use up memory in ways that no list of files or processes shows."""
 
 
 def program(pid):
-    """Name of the program a process runs; "" when it has ended."""
+    """Returns the name of the program that a process runs; "" if the process has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -57,7 +58,7 @@ def process_count():
 
 
 def token():
-    """A number of seconds nobody else sleeps for."""
+    """Returns a number of seconds for `sleep` that no other process uses."""
     return f"3{random.randrange(10**6)}.{random.randrange(10**6):06}"
 
 
@@ -66,11 +67,11 @@ def text(result):
 
 
 PATIENCE = 120.0
-"""Seconds for what comes in the end: no verdict depends on how fast a machine is."""
+"""Maximum number of seconds to wait for an event. No verdict depends on the speed of the machine."""
 
 
 def until(condition, seconds=PATIENCE):
-    """Waits for a condition, and returns what it gave; False once the time is over."""
+    """Waits until `condition` returns a true value, and returns that value. Returns False after `seconds`."""
     ends = time.monotonic() + seconds
     while not (result := condition()):
         if time.monotonic() > ends:
@@ -80,7 +81,10 @@ def until(condition, seconds=PATIENCE):
 
 
 def writers(log):
-    """Command line, by pid, of the processes whose output goes to `log`: sglang renames its children."""
+    """Maps pids to command lines, for the processes that write to `log`.
+
+    (sglang renames its child processes.)
+    """
     lines = {}
 
     def writes(folder):

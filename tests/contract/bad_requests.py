@@ -1,4 +1,4 @@
-"""Requests that no server of a pool may accept: each a name and the bytes that are sent."""
+"""Requests that every server of a pool must refuse: pairs of a name and the bytes to send."""
 
 import json
 from base64 import b64encode
@@ -8,7 +8,7 @@ ID = "0" * 64
 
 
 def http(method, path, headers, body=b"", length=True):
-    """A request as bytes; `headers` are pairs."""
+    """Returns an HTTP request as bytes. headers: (name, value) pairs."""
     lines = [f"{method} {path} HTTP/1.1".encode("latin-1"), b"Host: pool"]
     lines += [name.encode("latin-1") + b": " + value.encode("latin-1") for name, value in headers]
     if length:
@@ -17,7 +17,7 @@ def http(method, path, headers, body=b"", length=True):
 
 
 def without_access(path, token):
-    """Nobody, or not quite somebody, asks for something that is there."""
+    """Returns requests for an existing path with a missing or wrong token."""
     body = b"{}"
     kind = ("Content-Type", "application/json")
 
@@ -56,7 +56,7 @@ def without_access(path, token):
 
 
 def without_sense(path, token):
-    """What is no request for this path, whatever its body says."""
+    """Returns requests that are wrong for this path, whatever their body contains."""
     who = ("Authorization", f"Bearer {token}")
     kind = ("Content-Type", "application/json")
     body = json.dumps({"container_id": ID, "lease_id": ID, "command": "true"}).encode()
@@ -102,7 +102,7 @@ def without_sense(path, token):
 
 
 def broken(path, token):
-    """What is no HTTP, or HTTP that two readers would understand differently."""
+    """Returns invalid HTTP, and HTTP that two parsers would read differently."""
     who = f"Authorization: Bearer {token}\r\nContent-Type: application/json\r\n".encode()
     start = f"POST {path} HTTP/1.1\r\nHost: x\r\n".encode() + who
     return {
@@ -137,7 +137,7 @@ def broken(path, token):
 
 
 def no_json(path, token):
-    """Bodies that are no JSON object, or say a thing twice."""
+    """Returns bodies that are not a JSON object, or that repeat a key."""
     headers = [("Authorization", f"Bearer {token}"), ("Content-Type", "application/json")]
     bodies = {
         "nothing": b"",
@@ -166,7 +166,7 @@ def no_json(path, token):
 
 
 def wrong_fields(shapes, good, token):
-    """From requests that are good, by path: each field left out, unknown, of another type, too great."""
+    """Makes bad requests from good requests, by path: fields missing, unknown, of a wrong type, too large."""
     found = {}
     for path, body in good.items():
         shape, parts = shapes[path]["$defs"]["Request"], shapes[path]["$defs"]

@@ -22,7 +22,7 @@ from swelab.sft.train import step_states, torchtune_worker
 
 
 class Dying(step_states.StepStates):
-    """Saves like any other, and is killed at one step."""
+    """A checkpointer that kills its process at one step."""
 
     def __init__(self, folder, every, step, when):
         super().__init__(folder, every)
@@ -53,7 +53,10 @@ def half_written(state, stream):
 
 
 def start(training, step, when):
-    """Trains in as many processes as there are ranks; whether all went through. If one does not, all end."""
+    """Trains in one process per rank.
+
+    Returns whether all processes succeeded; if one fails, all are ended.
+    """
     port, ranks, children = free_port(""), training["ranks"], []
     for rank in range(ranks):
         pid = os.fork()

@@ -1,4 +1,4 @@
-"""A connection that can be cut or made slow, in front of a server."""
+"""A TCP proxy in front of a server that can be cut off or slowed down."""
 
 import contextlib
 import socket
@@ -8,7 +8,10 @@ from urllib.parse import urlsplit
 
 
 class Cable:
-    """Forwards TCP to a server. While `cut` nothing passes, and nobody is told; `delay` is in seconds."""
+    """Forwards TCP to a server.
+
+    While `cut` is set it forwards nothing and closes nothing. `delay` is in seconds.
+    """
 
     def __init__(self, url):
         place = urlsplit(url)

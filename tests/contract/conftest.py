@@ -1,6 +1,7 @@
-"""A sandbox to attack, of each backend that decides what a file tests (BACKENDS; else of bubblewrap alone).
+"""A sandbox to attack, on each backend that the test file names in BACKENDS, or else on bubblewrap.
 
-`make test` takes bubblewrap, and docker for the tests marked on_docker; `make test-full` takes the others."""
+`make test` uses bubblewrap, and docker for tests marked on_docker. `make test-full` uses the other backends.
+"""
 
 import os
 import re
@@ -34,7 +35,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """The smallest source tree."""
+    """A source tree with as few files as possible."""
     folder = tmp_path_factory.mktemp("tree")
     (folder / "a.txt").write_text("hello\n")
     return folder
@@ -42,13 +43,13 @@ def tree(tmp_path_factory):
 
 @pytest.fixture
 def task(task):
-    """With time for its tests on any machine."""
+    """The task with a timeout that suffices on any machine."""
     return task | {"test_timeout": int(PATIENCE)}
 
 
 @pytest.fixture
 def dead_port():
-    """A port of this machine where nobody listens, and nobody else can until the test does or ends."""
+    """A port of this machine on which no server listens. It is reserved until the test uses it or ends."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
@@ -57,13 +58,13 @@ def dead_port():
 
 @pytest.fixture
 def store(repos_dir, tmp_path):
-    """Working copies of the repositories that rules made."""
+    """Checkouts of the repositories that rules made."""
     return RepoStore(repos_dir, tmp_path / "trees")
 
 
 @pytest.fixture
 def place_of_rollouts(task, store, backend, tmp_path):
-    """What a rollout needs besides its model."""
+    """Everything that a rollout needs except its model."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     return task, store, backend, scratch
@@ -71,7 +72,7 @@ def place_of_rollouts(task, store, backend, tmp_path):
 
 @pytest.fixture(scope="session")
 def image_record(backend, pytestconfig):
-    """Where the record of the sandbox image is."""
+    """The path of the record of the sandbox image."""
     reason = engines.why_not()
     if reason:
         pytest.skip(reason)
@@ -87,7 +88,7 @@ def image(image_record):
 
 @contextmanager
 def environment(**variables):
-    """The block with more variables, or others."""
+    """Sets environment variables during the block."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in variables.items():
             patch.setenv(name, str(value))
@@ -96,7 +97,7 @@ def environment(**variables):
 
 @pytest.fixture(scope="session")
 def running_engine(image_record):
-    """An engine of the tests' own."""
+    """A container engine that only tests use."""
     running = engines.start_engine()
     yield running
     engines.engine_end(running)
@@ -104,14 +105,17 @@ def running_engine(image_record):
 
 @pytest.fixture(scope="module")
 def engine(running_engine, image_record):
-    """The engine; until the tests of a file end the environment leads to it, and no other file sees that."""
+    """The container engine.
+
+    Until the tests of a file end, DOCKER_HOST names it. Other files do not see this.
+    """
     with environment(DOCKER_HOST=running_engine.address, SWELAB_SANDBOX_IMAGE=image_record):
         yield running_engine
 
 
 @pytest.fixture(scope="session")
 def running_pool(running_engine, image_record, tmp_path_factory):
-    """A pool of one host."""
+    """A pool with one host."""
     folder = tmp_path_factory.mktemp("pool")
     with environment(SWELAB_SANDBOX_IMAGE=image_record):
         host = pool_servers.exec_server(running_engine, folder / "host", "--max-containers", 64)
@@ -123,13 +127,13 @@ def running_pool(running_engine, image_record, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pool(running_pool, engine):
-    """The pool, and the environment that leads to it and to its engine."""
+    """The pool. During the tests of a file the environment variables lead to the pool and its engine."""
     with environment(SWELAB_POOL=running_pool.url, SWELAB_POOL_TOKEN_FILE=running_pool.token_file):
         yield running_pool
 
 
 class Place:
-    """A backend, the image that sandboxes of it need if they need one, and how the host sees them."""
+    """A backend, the image of its sandboxes if it needs one, and how the host sees the sandboxes."""
 
     def __init__(self, backend, image=None, engine=None):
         self.backend, self.image, self.engine = backend, image, engine
@@ -142,11 +146,11 @@ class Place:
         return self.backend.start(tree, image=self.image, **options)
 
     def another(self):
-        """The same backend opened once more, which clears up."""
+        """Opens the same backend again, which removes what earlier runs left."""
         return open_backend(self.backend.name)
 
     def murder(self, box, sleep):
-        """End a sandbox that runs `sleep` as a stranger would."""
+        """Kills a sandbox that runs `sleep` from outside."""
         if self.engine:
             self.engine.docker("rm", "--force", box.containers()[0])
         else:
@@ -154,13 +158,13 @@ class Place:
             os.kill(outer[0], signal.SIGKILL)
 
     def left_of(self, box):
-        """What closed sandboxes of this place have left; the engine may hold those of other files' tests."""
+        """Returns what closed sandboxes have left. The engine may also hold sandboxes of other test files."""
         if self.engine:
             return [each for each in self._held() if each not in self._others]
         return [path for path in (box._scratch.path,) if path.exists()]
 
     def left_by(self, pid, scratch, ours):
-        """What a caller that has ended has left; `ours` is a sandbox of this process."""
+        """Returns what an ended process has left. ours: a sandbox of this process, which is not counted."""
         if self.engine:
             return [c for c in self.engine.containers() if c != ours.containers()[0]]
         folders = [path for path in scratch.glob(PREFIX + "*") if (path / "testbed").exists()]
@@ -169,7 +173,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(kind, backend, request):
-    """Where sandboxes of this kind are made."""
+    """The place in which sandboxes of this kind are made."""
     if kind == "docker":
         running = request.getfixturevalue("engine")
         return Place(open_backend("docker"), engine=running)
@@ -181,16 +185,16 @@ def place(kind, backend, request):
 
 @pytest.fixture
 def sandbox(place, tree):
-    """A fresh sandbox with short limits."""
+    """A new sandbox with short limits."""
     with place.start(tree, limits=SHORT) as opened:
         yield opened
 
 
 @pytest.fixture
 def trainer(tmp_path):
-    """In place of Python: prints how snakemake was called, and is Python for anything else.
+    """Replaces Python: prints the command line of snakemake, and runs anything else with Python.
 
-    The recipes beside it start from weights that are there.
+    The recipes beside it start from weights that exist.
     """
     path = tmp_path / "python"
     path.write_text(

@@ -1,4 +1,4 @@
-"""A policy that makes the debugger's calls as it is told to, for tests of that agent."""
+"""A policy that makes given calls of the debugger's tools, for tests of that agent."""
 
 from swelab.agents.agent import loop_of
 from swelab.configs import recipes
@@ -12,7 +12,10 @@ FIX = {"path": "calc/core.py", "start": 2, "new_code": "    return a + b"}
 
 
 class Played(TextModel):
-    """A model that makes calls (thought, tool, arguments); a text alone is a turn without a call."""
+    """A model that makes calls, given as (thought, tool, arguments).
+
+    A plain text is a turn without a call.
+    """
 
     timed = False
 
@@ -34,11 +37,11 @@ def recipe(**changes):
 
 
 def rollout(place, loop, model):
-    """A rollout at a `place_of_rollouts`; model: makes it."""
+    """Runs a rollout in a `place_of_rollouts`. model: a function that makes the model."""
     task, store, backend, scratch = place
     return attempt_task(task, lambda task: model(), store, backend, loop, scratch)
 
 
 def seen(record):
-    """What the policy was told after its turns."""
+    """Returns the observations that followed the policy's turns."""
     return [message["content"] for message in record["messages"] if message["role"] in ("tool", "user")][1:]

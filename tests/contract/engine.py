@@ -1,4 +1,4 @@
-"""A container engine of the tests' own: a real dockerd in a folder of its own, ended with all it started."""
+"""A container engine for tests: a real dockerd in a folder of its own, which ends with all its containers."""
 
 import contextlib
 import fcntl
@@ -21,7 +21,7 @@ _START_SECONDS = 300
 
 
 class TestEngine:
-    """A dockerd; `address` is what DOCKER_HOST is set to."""
+    """A running dockerd. `address` is the value for DOCKER_HOST."""
 
     __test__ = False
 
@@ -67,13 +67,16 @@ class TestEngine:
         return done.returncode == 0
 
     def docker(self, *arguments, **options):
-        """What the docker command says."""
+        """Runs the docker command and returns its output."""
         command = [tool("docker"), "--host", self.address, *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, check=True, **options)
         return done.stdout.decode().strip()
 
     def containers(self):
-        """Ids. Engines that were killed may list a dead container that is gone: nobody can look at it."""
+        """Returns the ids of all containers.
+
+        A killed engine may list a removed container, which cannot be inspected.
+        """
         listed = self.docker("ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.State}}").splitlines()
         states = dict(line.split() for line in listed)
         return [id for id, state in states.items() if state != "dead" or self._knows(id)]
@@ -88,16 +91,16 @@ class TestEngine:
         return self.docker("volume", "ls", "--quiet").split()
 
     def kill(self):
-        """As an accident would: containers and their shims live on."""
+        """Kills dockerd as an accident would: containers and their shims go on."""
         self._process.kill()
         self._process.wait()
-        # Its containerd is a child that dies with it (by its parent-death signal).
+        # Its containerd is a child process that dies with it, by its parent-death signal.
         assert until(lambda: not self._processes("containerd"))
-        # Where no init waits for orphans it stays a zombie, which the next dockerd takes for a living one.
+        # Without an init process the killed dockerd stays a zombie, which the next dockerd takes for alive.
         (self.folder / "exec/containerd/containerd.pid").unlink(missing_ok=True)
 
     def stop(self):
-        """End the containers, then the engine, then whatever it has left."""
+        """Ends the containers, then the engine, then all other processes of the engine."""
         if self._process.poll() is None:
             for container in self.containers():
                 subprocess.run(
@@ -111,7 +114,7 @@ class TestEngine:
                 self._process.kill()
                 self._process.wait()
         for pid in self._processes(""):
-            with contextlib.suppress(ProcessLookupError):  # it may have ended meanwhile
+            with contextlib.suppress(ProcessLookupError):  # the process may have ended meanwhile
                 os.kill(pid, signal.SIGKILL)
         until(lambda: not self._processes(""))
         for line in sorted(Path("/proc/self/mounts").read_text().splitlines(), reverse=True):
@@ -119,7 +122,7 @@ class TestEngine:
                 subprocess.run(["umount", "--lazy", line.split()[1]], capture_output=True)
 
     def _processes(self, name):
-        """Processes of this engine: their command line names its folder."""
+        """Returns the processes of this engine. Their command lines contain its folder."""
 
         def ours(folder):
             words = (folder / "cmdline").read_bytes()
@@ -130,7 +133,7 @@ class TestEngine:
 
 
 def why_not():
-    """Why no engine can be started here; "" if one can."""
+    """Returns the reason why no engine can start here, or ""."""
     if os.geteuid() != 0:
         return "dockerd needs root"
     missing = [name for name in ("dockerd", "docker", "mmdebstrap") if tool(name) is None]
@@ -138,11 +141,14 @@ def why_not():
 
 
 def start_engine():
-    """A fresh engine. Skips where none can be, and raises where one that should start does not."""
+    """Starts an engine.
+
+    Skips the test where no engine can run. Raises an error if an engine should start but does not.
+    """
     reason = why_not()
     if reason:
         pytest.skip(reason)
-    folder = tempfile.mkdtemp(prefix="swelab-engine-")  # short: a socket's path has 107 characters at most
+    folder = tempfile.mkdtemp(prefix="swelab-engine-")  # a socket's path has at most 107 characters
     engine = TestEngine(folder)
     try:
         engine.start()
@@ -153,13 +159,13 @@ def start_engine():
 
 
 def engine_end(engine):
-    """Stop an engine and delete what it had."""
+    """Stops an engine and deletes its files."""
     engine.stop()
     shutil.rmtree(engine.folder, ignore_errors=True)
 
 
 def sandbox_image(cache, toolbox):
-    """Record of the sandbox image: the one in $SWELAB_SANDBOX_IMAGE, or made once and kept in `cache`."""
+    """Returns the path of the sandbox image's record: $SWELAB_SANDBOX_IMAGE, or one made in `cache`."""
     given = os.environ.get("SWELAB_SANDBOX_IMAGE")
     if given:
         return Path(given)
@@ -169,7 +175,7 @@ def sandbox_image(cache, toolbox):
     made_from = json.dumps([packages, sha256_file(Path(image_build.__file__))])
     record, told = cache / "image.json", cache / "made_from"
     with open(cache / "lock", "w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)  # another process of the tests may be making it
+        fcntl.flock(held, fcntl.LOCK_EX)  # another test process may be making it
         if not (record.exists() and told.exists() and told.read_text() == made_from):
             image_build.build(cache, toolbox)
             told.write_text(made_from)

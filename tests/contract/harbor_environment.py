@@ -1,7 +1,7 @@
-"""An environment of Harbor's own program that is bubblewrap: Harbor's Python imports it, ours does not.
+"""An environment for Harbor's own program, made of bubblewrap. Only Harbor's Python imports this module.
 
-It starts in the state that environment/ of a folder of ours describes, without Docker and without network.
-TOOLBOX names the folder of the Python with pytest, which the image would have.
+It starts in the state that a task folder's environment/ describes, without Docker and without network.
+TOOLBOX names the folder of the Python with pytest, which a real image would contain.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ SYSTEM = """--unshare-all --die-with-parent --clearenv --ro-bind /usr /usr --ro-
 
 
 class Bubblewrap(BaseEnvironment):
-    """A folder of the host for each of a container's that are written to."""
+    """A container in bubblewrap. Each folder that Harbor writes to is a folder of the host."""
 
     @staticmethod
     def type():

@@ -1,4 +1,4 @@
-"""Small task folders that their own script judges, and the image that they are of."""
+"""Small task folders that are graded by their own script, and the image for them."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ APP = {
     "greet.sh": 'echo "Good day, $2"\n',
     "shapes.py": "def area(a, b):\n    return a + b\n\n\ndef outline(a, b):\n    return a + b\n",
 }
-"""The working directory of the image, which is no repository."""
+"""The working directory of the image, which is not a repository."""
 JUDGED = """#!/bin/bash
 {test}
 [ $? = 0 ] && echo 1 >/logs/verifier/reward.txt || echo 0 >/logs/verifier/reward.txt
@@ -49,7 +49,7 @@ TASKS = {
 
 
 def write(place, name, **changes):
-    """A task folder; None removes a file."""
+    """Writes a task folder. A file whose content is None is left out."""
     for path, text in {"task.toml": TOML, **TASKS.get(name, {}), **changes}.items():
         if text is not None:
             (place / name / path).parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def write(place, name, **changes):
 
 
 def unpacked_image(image, place):
-    """The sandbox image with APP in /app, unpacked."""
+    """Unpacks the sandbox image with APP in /app."""
     root = place / "root"
     subprocess.run(["cp", "-al", image.folder, root], check=True)
     (root / "app").mkdir()
@@ -71,7 +71,7 @@ def unpacked_image(image, place):
 
 
 def in_engine(engine, image, lab):
-    """The same image in an engine, made from the sandbox image there."""
+    """Makes the same image in an engine, from the engine's sandbox image."""
     engine.docker("create", "--name", "filling-app", image.digest, "true")
     engine.docker("cp", f"{lab.folder}/app", "filling-app:/app")
     made = engine.docker("commit", "--change=WORKDIR /app", "filling-app")

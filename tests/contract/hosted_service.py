@@ -1,6 +1,6 @@
-"""A service that charges, over real HTTP: OpenAI's chat completions, Anthropic's messages, and their faults.
+"""A paid model service over real HTTP: OpenAI's chat completions, Anthropic's messages, and their faults.
 
-It keeps books of its own: what it charged, for whom, and what it was asked, so that ours can be held to them.
+The service keeps its own books of requests and charges, so that tests can compare ours with them.
 """
 
 import json
@@ -13,7 +13,7 @@ PRICE = {"input": 2.0, "output": 10.0, "cached_input": 0.5, "cache_write": 2.5}
 
 
 def tokens(text):
-    """As a service would count: always fewer than bytes."""
+    """Counts tokens as a service does. The result is always below the number of bytes."""
     return len(text.encode()) // 4 + 1
 
 
@@ -23,7 +23,7 @@ def text_of(message):
 
 
 class Fault:
-    """An answer that is none. `charged`: the work was done, and is on the bill."""
+    """A refused request. charged: whether the request is on the bill, because the work was done."""
 
     def __init__(self, status, message="no", kind="error", headers=(), code=None, charged=False):
         self.status, self.headers, self.charged = status, dict(headers), charged
@@ -31,8 +31,11 @@ class Fault:
 
 
 class Odd:
-    """A 200 that is not what it should be. `what`: "cut", "stall", "drip" (seconds), "huge" (bytes), "html",
-    "error", "no usage", "lies", "no choices"."""
+    """A faulty response with status 200.
+
+    what: "cut", "stall", "drip" (seconds), "huge" (bytes), "html", "error", "no usage", "lies" or "no
+    choices".
+    """
 
     def __init__(self, what, seconds=0.0):
         self.what, self.seconds = what, seconds
@@ -40,14 +43,20 @@ class Odd:
 
 
 def say(turn, history):
-    """Three commands, then the submission; a number that the shell makes up stands in what is seen."""
+    """Returns the command of a turn: three commands, then the submission.
+
+    The shell prints a random number.
+    """
     commands = ["date +%N", "sed -i 's/a - b/a + b/' calc/core.py; date +%N"]
     last = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
     return f"Turn {turn}.\n```bash\n{commands[turn] if turn < len(commands) else last}\n```"
 
 
 class Service:
-    """`plan(number, request)` gives a Fault, an Odd, or None for a proper answer; numbers begin at 0."""
+    """A service.
+
+    `plan(number, request)` returns a Fault, an Odd, or None for a normal response; numbers start at 0.
+    """
 
     def __init__(self, plan=lambda number, request: None, speak=say, seconds=0.0, port=0):
         self.plan, self.speak, self.seconds = plan, speak, seconds
@@ -70,7 +79,7 @@ class Service:
             request_queue_size = 128
 
             def handle_error(self, *_):
-                """Clients that are killed are part of the tests."""
+                """Tests kill clients, so broken connections are no error."""
 
         self.server = Server(("127.0.0.1", port), Handler)
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
@@ -159,7 +168,7 @@ class Service:
         }
 
     def cached(self, history, prompt):
-        """A prompt that goes on from an earlier one is read from the cache up to there."""
+        """Returns the number of cached prompt tokens: those of an earlier prompt that begins the same way."""
         return 0
 
     def charge(self, counts, body):

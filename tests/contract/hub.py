@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face hub: what downloads use of its HTTP interface, and its bad days."""
+"""A stand-in for the Hugging Face hub: the HTTP interface that downloads use, and its faults."""
 
 import hashlib
 import json
@@ -9,36 +9,36 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 LARGE = 1000
-"""Files of at least so many bytes are LFS files here."""
+"""A file with at least this number of bytes is an LFS file."""
 
 
 @dataclass
 class Hub:
-    """Repositories as {(kind, name): {path: bytes}} at one commit; `requests` are (path, range)."""
+    """Repositories as {(kind, name): {path: bytes}} at one commit. `requests` contains (path, range)."""
 
     revision: str
     files: dict
     token: str = ""
-    cut_after: int = 0  # bytes of a large file, then the connection goes
+    cut_after: int = 0  # bytes of a large file after which the connection is closed
     cuts: int = 0  # how often
-    stall: bool = False  # instead, it stays open and nothing more comes
-    wrong: int = 0  # answers whose bytes are not the file's
+    stall: bool = False  # instead of closing, the connection stays open and silent
+    wrong: int = 0  # responses with wrong bytes
     failing: list = field(default_factory=list)  # status codes of the next downloads
     code: str = ""  # X-Error-Code of a refusal
     ranges: bool = True
-    body: bytes = b""  # in place of the list of files
+    body: bytes = b""  # the response instead of the list of files
     requests: list = field(default_factory=list)
     url: str = ""
     stalled: threading.Event = field(default_factory=threading.Event)
     go_on: threading.Event = field(default_factory=threading.Event)
 
     def gets(self, name):
-        """Ranges of the downloads of a file, "" for all of it."""
+        """Returns the byte ranges that were requested of a file; "" for the whole file."""
         return [asked for path, asked in self.requests if path.endswith(name)]
 
 
 def entry(path, data):
-    """A file as the hub lists it."""
+    """Returns the entry of a file in the hub's list of files."""
     blob = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
     listed = {"type": "file", "oid": blob, "size": len(data), "path": path}
     if len(data) >= LARGE:
@@ -78,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
             if revision != hub.revision:
                 return self._refuse(404, "RevisionNotFound")
             listed = [entry(*item) for item in hub.files[kind, name].items()]
-            half = "cursor" in self.path  # two pages, as for long lists
+            half = "cursor" in self.path  # two pages, as the hub splits long lists
             page = listed[len(listed) // 2 :] if half else listed[: len(listed) // 2]
             body = hub.body or json.dumps(page).encode()
             self.send_response(200)
@@ -131,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def running(hub):
-    """`hub` as a server of this machine; its `url` is for HF_ENDPOINT."""
+    """Serves `hub` on this machine. `url` is the value for HF_ENDPOINT."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

@@ -1,4 +1,4 @@
-"""Small real images made of programs of this machine."""
+"""Small real images made of this machine's programs."""
 
 import io
 import re
@@ -35,7 +35,7 @@ PROGRAMS = (
 
 @cache
 def programs_layer() -> bytes:
-    """A layer with bash, git and coreutils of this machine and the libraries that they load."""
+    """Returns a layer with this machine's bash, git and coreutils, and the libraries that they load."""
     files: dict[str, Path] = {}
     for name in PROGRAMS:
         found = shutil.which(name, path="/usr/bin:/bin")
@@ -61,7 +61,7 @@ def programs_layer() -> bytes:
 
 
 def folder_layer(folder: Path, place: str) -> bytes:
-    """A layer that holds `folder` at `place`."""
+    """Returns a layer that contains `folder` at `place`."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz", compresslevel=1) as tar:
         tar.add(folder, place)

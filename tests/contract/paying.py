@@ -41,7 +41,7 @@ def run(folder, budget, shard):
 
 
 def fork(folder, budget, shard):
-    """The id of a process that runs a shard."""
+    """Forks a process that runs a shard. Returns its pid."""
     if pid := os.fork():
         print(shard, pid, flush=True)
         return pid

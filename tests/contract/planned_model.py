@@ -1,4 +1,4 @@
-"""A chat service with a fixed plan: its answer depends on how many turns a conversation has had."""
+"""A chat service with a fixed plan: each response depends only on the number of turns in the conversation."""
 
 import json
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ def as_call(number, thought, name, arguments):
 
 
 def as_calls(number, thought, name, arguments):
-    """Several calls in a turn: one for each line of the command."""
+    """Returns a turn with several calls, one for each line of the command."""
     lines = arguments["command"].splitlines()
     calls = [
         as_call(f"{number}_{place}", thought, name, {"command": line}) for place, line in enumerate(lines)
@@ -51,7 +51,7 @@ def as_block(number, thought, name, arguments):
 
 
 def answer(body, plan, form):
-    """(status, reply) to a request. The issue's own words make it stumble."""
+    """Returns (status, reply). Certain words in the issue make the service fail."""
     said = json.dumps(body["messages"][:3])
     turns = sum(message["role"] == "assistant" for message in body["messages"])
     if "OVERFLOW" in said and turns:
@@ -69,7 +69,7 @@ def answer(body, plan, form):
 
 @contextmanager
 def planned_model(plan=PLAN, form=None):
-    """The address of a running service; `requests` of it are the bodies that it got."""
+    """Serves the plan and yields its address. `requests` contains the bodies that it received."""
     requests = []
 
     def reply(_, headers, body):

@@ -1,4 +1,4 @@
-"""The servers of a pool as processes, with files of their own: started, killed, started again."""
+"""Servers of a pool as processes with their own files, which tests start, kill and start again."""
 
 import os
 import re
@@ -18,7 +18,10 @@ ENDED = 'swelab_pool_lease_events_total{event="expired"}'
 
 
 class Server:
-    """`python -m <room>.<name>` with a token of its own; after a kill it comes back at the same port."""
+    """A process `python -m <room>.<name>` with its own token.
+
+    After a kill it starts again at the same port.
+    """
 
     def __init__(self, name, folder, *arguments, env=None, prefix=(), token=None, wait=True, room="scripts"):
         self.name, self.folder, self._room = name, folder, room
@@ -33,7 +36,7 @@ class Server:
             self.heard()
 
     def start(self, *more):
-        """Start it again; what `more` says overrides its arguments from now on."""
+        """Starts the server again. more: arguments that override its arguments from now on."""
         self._arguments += map(str, more)
         self._spawn()
         self.heard()
@@ -55,7 +58,7 @@ class Server:
             )
 
     def heard(self):
-        """Wait until it says where it listens."""
+        """Waits until the server prints its address."""
         line = self.process.stdout.readline()
         found = re.fullmatch(r".* at (https?://.*:(\d+))\n", line)
         assert found, (line, self.log())
@@ -81,7 +84,7 @@ class Server:
         self.end()
 
     def ask(self, path, body=None, token=None, **options):
-        """The JSON answer to a GET, or to a POST of a body."""
+        """Sends a GET, or a POST if there is a body. Returns the JSON response."""
         headers = {"Authorization": f"Bearer {token or self.token}"}
         if body is None:
             answer = httpx.get(self.url + path, headers=headers, timeout=PATIENCE, **options)
@@ -102,7 +105,7 @@ def write_token(path):
 
 
 def exec_server(engine, folder, *arguments, **options):
-    """One in front of an engine, for all its images unless told."""
+    """Starts an exec server in front of an engine. By default it serves all images of the engine."""
     folder.mkdir(parents=True, exist_ok=True)
     allowed = folder / "images"
     if not allowed.exists():
@@ -112,7 +115,7 @@ def exec_server(engine, folder, *arguments, **options):
 
 
 def folder_server(folder, *arguments, **options):
-    """An exec server whose sandboxes are folders: all of the server, no engine."""
+    """Starts an exec server whose sandboxes are folders: the whole server without an engine."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "images").write_text("*\n")
     given = ("--root", folder / "root", "--images", folder / "images", *arguments)
@@ -120,7 +123,7 @@ def folder_server(folder, *arguments, **options):
 
 
 def pool_server(nodes, folder, *arguments, ttl=5, **options):
-    """One that lends what `nodes` have; returns when they are known to be healthy."""
+    """Starts a pool server for `nodes`. Returns when it reports them healthy."""
     given = ["--node-token", nodes[0].token_file, "--state", folder / "pool.sqlite", "--ttl", ttl]
     for node in nodes:
         given += ["--node", node.url]
@@ -130,7 +133,7 @@ def pool_server(nodes, folder, *arguments, ttl=5, **options):
 
 
 class Site:
-    """Hosts, each behind a cable, and their pool with leases of `ttl` seconds."""
+    """A pool and its hosts, each behind a cable. Leases last `ttl` seconds."""
 
     def __init__(self, engine, folder, hosts, places, ttl):
         self.engine, self.ttl = engine, ttl
@@ -151,7 +154,7 @@ class Site:
             host.url = url
 
     def lend_for(self, ttl):
-        """Leases are of `ttl` seconds from now on: where they were not, the pool server is started again."""
+        """Makes leases last `ttl` seconds. If `ttl` changes, the pool server is started again."""
         if ttl != self.ttl:
             self.pool.kill()
             self.pool.start("--ttl", ttl)
@@ -159,11 +162,11 @@ class Site:
             self.mend()
 
     def told(self):
-        """The environment that leads to it."""
+        """The environment variables that lead to the pool."""
         return {"SWELAB_POOL": self.pool.url, "SWELAB_POOL_TOKEN_FILE": str(self.pool.token_file)}
 
     def mend(self):
-        """Everything runs again, and the pool knows all its hosts."""
+        """Repairs and starts everything, and waits until all hosts are healthy."""
         for cable in self.cables:
             cable.cut, cable.delay = False, 0.0
         for server in (*self.hosts, self.pool):
@@ -183,13 +186,13 @@ class Site:
             cable.close()
 
     def leases(self):
-        """How many have a place."""
+        """Returns the number of leases that have a sandbox."""
         return self.pool.ask("/status")["pool"]["total_leases"]
 
     def clean(self, at_once=False):
-        """Whether in the end no container is left, and nobody believes that one is.
+        """Returns whether all containers are removed in the end and no server counts one.
 
-        at_once: and nothing was left to the end of its lease.
+        at_once: no lease may have ended by its time limit.
         """
         ended = self.pool.metrics().get(ENDED, 0)
         return (

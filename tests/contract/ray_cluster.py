@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes in a network namespace of its own: nothing outside can reach it."""
+"""A Ray cluster of two nodes in its own network namespace, which nothing outside can reach."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ input()
 
 
 class Cluster:
-    """The running nodes: `nodes` are the processes of `ray start --block`, the head's first."""
+    """The running nodes. `nodes` are the processes of `ray start --block`; the head is first."""
 
     def __init__(self, holder, folder):
         self.holder, self.folder, self.nodes = holder, folder, []
@@ -40,8 +40,8 @@ class Cluster:
         }
 
     def inside(self, *command, **options):
-        """A process in the cluster's network."""
-        # With this process ended, so is what it started.
+        """Starts a process in the cluster's network."""
+        # When this process ends, the processes that it started end too.
         tied = ["setpriv", "--pdeathsig", "TERM", "--", *map(str, command)]
         command = ["nsenter", "--net", "--target", str(self.holder.pid), *tied]
         return subprocess.Popen(command, **{"env": self.env, **options})
@@ -56,7 +56,7 @@ class Cluster:
         assert b"Ray runtime started" in said.read_bytes(), said.read_text()
 
     def processes(self, number):
-        """Ids of all living processes of a node, by their session."""
+        """Returns the ids of all living processes of a node, found by their session."""
         session = self.nodes[number].pid
 
         def living(folder):
@@ -66,7 +66,7 @@ class Cluster:
         return matching(living)
 
     def actor(self, number):
-        """The process of ours on a node, None when there is none."""
+        """Returns our actor's process on a node, or None."""
         for pid in self.processes(number):
             with suppress(OSError):
                 if b"Booted" in (Path("/proc") / str(pid) / "cmdline").read_bytes():
@@ -74,17 +74,17 @@ class Cluster:
         return None
 
     def kill_actor(self, number):
-        """Ends the process of ours on a node, once there is one."""
+        """Waits for our actor's process on a node, then kills it."""
         pid = until(lambda: self.actor(number))
         assert pid, f"no process of ours on node {number}"
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
     def kill(self, number):
-        """Ends a node at once, as a power cut would."""
+        """Kills a node at once, as a power failure would."""
         while pids := self.processes(number):
             for pid in pids:
-                with suppress(ProcessLookupError):  # many live for milliseconds
+                with suppress(ProcessLookupError):  # many processes live only for milliseconds
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
         self.nodes[number].wait()
@@ -92,9 +92,9 @@ class Cluster:
 
 @contextmanager
 def cluster():
-    """Two nodes; all of their processes are gone after the block."""
+    """Starts two nodes, and ends all of their processes after the block."""
     with ExitStack() as stack:
-        # Ray's sockets lie deep in this folder, and a socket's path has 107 bytes at most.
+        # Ray's sockets are deep in this folder, and a socket's path has at most 107 bytes.
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-"))
         holder = subprocess.Popen(
             ["unshare", "--net", sys.executable, "-c", HOLD],

@@ -1,7 +1,7 @@
-"""Three SWE-bench-shaped instances of real bugs: packages at a version with a bug that a later one repairs.
+"""Three instances in SWE-bench's format: packages at a version whose bug a later version repairs.
 
-Nothing of the packages is kept here. Their source archives come from the package index by hash, as the forge
-fetches them; patches are cut from two of them by file.
+No code of the packages is stored here. Their source archives come from the package index by hash, as the
+forge downloads them. The patches are the differences of two archives, file by file.
 """
 
 import difflib
@@ -39,12 +39,15 @@ pytest -rA {tests}
 git checkout {base} {tests}
 """
 CONDA = 'conda() { export PATH="/opt/toolbox/bin:$PATH"; }\n'
-"""In place of the program of that name, in whose environment the benchmark's images have their Python."""
+"""Stands in for conda, in whose environment the benchmark's images have their Python."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """versions: (version, sha256) of a past one, the one with the bug, the one that repairs it."""
+    """A real bug.
+
+    versions: (version, sha256) of an earlier release, the release with the bug, and the repaired release.
+    """
 
     package: str
     repo: str
@@ -56,11 +59,11 @@ class Case:
     new_style: bool
     needs: tuple[
         tuple[str, str, str], ...
-    ] = ()  # (package, version, sha256): pure Python that its tests import
+    ] = ()  # (package, version, sha256) of pure Python packages that the tests import
 
     @property
     def instance(self) -> str:
-        """Its id, in SWE-bench's form."""
+        """Returns the instance id in SWE-bench's form."""
         return f"{self.repo.replace('/', '__')}-{self.versions[1][0].replace('.', '')}"
 
 
@@ -130,14 +133,14 @@ CASES = (
 
 
 def archive(package: str, version: str, sha256: str, cache: Path) -> dict[str, bytes]:
-    """Files of a source archive by path."""
+    """Returns the files of a source archive by path."""
     name = f"{package}-{version}.tar.gz"
     recipe = PypiRepo.model_construct(package=package, version=version, file=name, sha256=sha256)
     return {path: data for path, (data, _) in read_members(fetch_archive(recipe, cache), name).items()}
 
 
 def cut(before: dict[str, bytes], after: dict[str, bytes], path: str) -> str:
-    """The difference of one file between two archives, as a patch."""
+    """Returns a patch with the difference of one file between two archives."""
     old, new = (files[path].decode().splitlines(keepends=True) for files in (before, after))
     return f"diff --git a/{path} b/{path}\n" + "".join(
         difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
@@ -145,15 +148,17 @@ def cut(before: dict[str, bytes], after: dict[str, bytes], path: str) -> str:
 
 
 def git(tree: Path, *words: str) -> str:
-    """What git says in a repository."""
+    """Runs git in a repository and returns its output."""
     plain = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "core.hooksPath=/dev/null")
     done = subprocess.run(["git", *plain, *words], cwd=tree, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
 def make(case: Case, tree: Path, cache: Path) -> tuple[dict, str]:
-    """Fills `tree` with the repository, a commit for each version, at the one with the bug: (row, the commit
-    that repairs it)."""
+    """Fills `tree` with a repository with one commit per version, checked out at the bug.
+
+    Returns (row, the commit that repairs the bug).
+    """
     found = [archive(case.package, *version, cache) for version in case.versions]
     git(tree, "init", "-q", "-b", "main")
     commits = []
@@ -195,7 +200,7 @@ def make(case: Case, tree: Path, cache: Path) -> tuple[dict, str]:
 
 
 def files(case: Case, cache: Path) -> dict[str, bytes]:
-    """What the image of a case holds beside its repository, by path: conda, what the tests import."""
+    """Returns the files of a case's image outside the repository, by path: conda and test packages."""
     site = "opt/toolbox/lib/python3.11/site-packages"
     found = {
         "opt/miniconda3/bin/activate": CONDA.encode(),
@@ -215,7 +220,7 @@ def _of_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def tar(tree: Path, beside: dict[str, bytes]) -> bytes:
-    """What goes onto the sandbox image: the repository and other files, all owned by root."""
+    """Returns the layer on top of the sandbox image: the repository and other files, all owned by root."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as made:
         made.add(tree, "testbed", filter=_of_root)

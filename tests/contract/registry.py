@@ -1,4 +1,4 @@
-"""A real registry on loopback, what pushes images into it, and a proxy that makes it fail."""
+"""A real registry on loopback, a client that pushes images to it, and a proxy that causes faults."""
 
 import gzip
 import hashlib
@@ -28,8 +28,8 @@ LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 @contextmanager
 def running_registry(folder: Path) -> Iterator["Hub"]:
-    """Debian's docker-registry over an empty `folder`, ended with the block."""
-    for _ in range(10):  # another process may take a port before the registry does
+    """Runs Debian's docker-registry over an empty `folder` during the block."""
+    for _ in range(10):  # another process may take the port before the registry does
         host, mark = f"127.0.0.1:{free_port()}", secrets.token_hex()
         server = _started(folder, host, mark)
         try:
@@ -45,7 +45,7 @@ def running_registry(folder: Path) -> Iterator["Hub"]:
 
 
 def _started(folder: Path, host: str, mark: str) -> subprocess.Popen[bytes]:
-    """The registry's process; its answers have `mark` in a header."""
+    """Starts the registry. Its responses have `mark` in a header."""
     recipe = {
         "version": 0.1,
         "storage": {"filesystem": {"rootdirectory": str(folder)}},
@@ -59,7 +59,7 @@ def _started(folder: Path, host: str, mark: str) -> subprocess.Popen[bytes]:
 
 
 def _answers(host: str, mark: str) -> bool:
-    """Whether this registry answers at `host`, and no other server."""
+    """Returns whether this registry responds at `host`, and not another server."""
     try:
         answer = httpx.get(f"http://{host}/v2/", timeout=PATIENCE, trust_env=False)
     except httpx.HTTPError:
@@ -72,7 +72,7 @@ def _log(folder: Path) -> str:
 
 
 def has_registry() -> bool:
-    """Whether Debian's package docker-registry is installed."""
+    """Returns whether Debian's package docker-registry is installed."""
     return shutil.which(PROGRAM) is not None
 
 
@@ -83,7 +83,7 @@ class Hub:
         self.host = host
 
     def blob(self, repository: str, data: bytes) -> dict:
-        """Upload; returns its descriptor without a media type."""
+        """Uploads a blob. Returns its descriptor without a media type."""
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
         place = httpx.post(f"http://{self.host}/v2/{repository}/blobs/uploads/", timeout=PATIENCE).headers[
             "Location"
@@ -95,7 +95,7 @@ class Hub:
         return {"digest": digest, "size": len(data)}
 
     def manifest(self, repository: str, tag: str, document: dict) -> dict:
-        """Upload under a tag (or a digest); returns its descriptor."""
+        """Uploads a manifest under a tag or a digest. Returns its descriptor."""
         data = json.dumps(document).encode()
         kind = document["mediaType"]
         answer = httpx.put(
@@ -110,7 +110,7 @@ class Hub:
     def image(
         self, repository: str, layers: list[bytes], tag: str = "latest", config: dict | None = None
     ) -> str:
-        """Push an image of ready layers (compressed tars); returns its digest."""
+        """Pushes an image of compressed layers. Returns its digest."""
         document = {
             "architecture": "amd64",
             "os": "linux",
@@ -136,7 +136,7 @@ def _diff_id(layer: bytes) -> str:
 
 
 def entry(name: str, **fields) -> tarfile.TarInfo:
-    """A tar entry; `fields` are attributes of TarInfo."""
+    """Returns a tar entry. fields: attributes of TarInfo."""
     made = tarfile.TarInfo(name)
     made.mode = 0o644
     for key, value in fields.items():
@@ -145,7 +145,7 @@ def entry(name: str, **fields) -> tarfile.TarInfo:
 
 
 def tar(*entries: tuple[tarfile.TarInfo, bytes] | tarfile.TarInfo) -> bytes:
-    """An uncompressed tar of entries; those with content come as pairs."""
+    """Returns an uncompressed tar. An entry with content is a pair."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for item in entries:
@@ -161,28 +161,31 @@ def layer(*entries: tuple[tarfile.TarInfo, bytes] | tarfile.TarInfo) -> bytes:
 
 
 def files(**contents: str) -> bytes:
-    """A gzip layer of regular files; "__" in a keyword stands for "/"."""
+    """Returns a gzip layer of regular files. "__" in a keyword stands for "/"."""
     return layer(*((entry(name.replace("__", "/")), text.encode()) for name, text in contents.items()))
 
 
 Fault = Callable[["Answer"], bool]
-"""Looks at a request; True when it has answered itself."""
+"""A function that sees each request. It returns True if it has sent the response itself."""
 
 
 class Answer(BaseHTTPRequestHandler):
-    """One request through the proxy."""
+    """Handles one request through the proxy."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Answer by the proxy's fault, else by the registry."""
+        """Sends the response of the proxy's fault, or else the registry's response."""
         self.server.requests.append((self.path, dict(self.headers)))  # type: ignore[attr-defined]
         if self.server.fault(self):  # type: ignore[attr-defined]
             return
         self.relay()
 
     def relay(self, cut_after: int | None = None, flip: bool = False) -> None:
-        """The registry's answer; cut off after some bytes of it, or with its first byte changed."""
+        """Forwards the registry's response.
+
+        It may be cut after some bytes, or have its first byte changed.
+        """
         sent = {
             key: ", ".join(self.headers.get_all(key, []))
             for key in ("Accept", "Range")
@@ -202,7 +205,7 @@ class Answer(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def relay_slowly(self) -> None:
-        """The registry's answer, half of it at once and the rest never: until the client goes."""
+        """Forwards half of the registry's response, and then nothing until the client leaves."""
         got = httpx.get(f"http://{self.server.hub}{self.path}", timeout=PATIENCE)  # type: ignore[attr-defined]
         self.send_response(200)
         self.send_header("Content-Length", str(len(got.content)))
@@ -212,7 +215,7 @@ class Answer(BaseHTTPRequestHandler):
         self.connection.recv(1)
 
     def answer(self, status: int, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
-        """An answer of the proxy's own."""
+        """Sends a response that the proxy itself makes."""
         self.send_response(status)
         for key, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
             self.send_header(key, value)
@@ -220,12 +223,15 @@ class Answer(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *arguments: object) -> None:
-        """Nothing on the terminal."""
+        """Prints nothing."""
 
 
 @contextmanager
 def faulty_proxy(hub: str, fault: Fault) -> Iterator[ThreadingHTTPServer]:
-    """A proxy before the registry at `hub`, with its `.host`; `.requests`: (path, headers) of each."""
+    """Runs a proxy in front of the registry at `hub`.
+
+    It has `host` and `requests`, a list of (path, headers).
+    """
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
     server.hub, server.fault, server.requests = hub, fault, []  # type: ignore[attr-defined]
     server.host = f"127.0.0.1:{server.server_address[1]}"  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""SWE-bench's service as far as sb-cli knows it: POST /submit, GET /get-quotas, POST /get-report.
+"""A stand-in for SWE-bench's service with POST /submit, GET /get-quotas and POST /get-report.
 
-A stand-in: its answers have the shapes that sb-cli 0.1.5 reads and that its reports were seen to have. What
-goes wrong is said by the attributes of a `Service`.
+Its responses have the shapes that sb-cli 0.1.5 reads and that its reports were seen to have. The attributes
+of a `Service` set its faults.
 """
 
 import threading
@@ -15,19 +15,19 @@ TOTAL = 500
 
 
 class Service:
-    """Runs by their id; every instance is judged when the report was asked for `looks` times."""
+    """Runs by id. All instances count as graded after `looks` requests for the report."""
 
     def __init__(self, resolved=(), looks=1, quota=3):
         self.resolved, self.looks, self.quota = set(resolved), looks, quota
         self.runs, self.asked, self.posts = {}, 0, []
-        self.statuses = {}  # path -> list of (status, message), one for each answer, the last for ever
+        self.statuses = {}  # path -> list of (status, message), one for each response; the last one repeats
         self.refuse = {}  # instance id -> list of (status, message), one for each attempt
         self.stall, self.stalled = set(), lambda: None
         self.lock = threading.Lock()
         self.change = lambda report: report
 
     def answer(self, path, key, body):
-        """(status, answer) to a request."""
+        """Returns (status, response) for a request."""
         if path in self.stall:
             self.stalled()
             time.sleep(60)
@@ -77,7 +77,7 @@ class Service:
 
 @contextmanager
 def serving(service):
-    """The address of a `service` while the block runs."""
+    """Serves `service` during the block and yields its address."""
 
     def reply(path, headers, body):
         status, record = service.answer(path, headers.get("x-api-key"), body or {})

@@ -1,4 +1,4 @@
-"""What the training scripts know of slime's options and SWE-RL's variables, and which of it a page lacks."""
+"""Lists slime's options and SWE-RL's variables in the training scripts, and those that a page lacks."""
 
 import importlib.util
 import re
@@ -21,5 +21,5 @@ VARIABLES = [*_names.VARIABLES, *_layout.LAYOUT]
 
 
 def missing(names, page):
-    """The names that do not stand in a page by themselves."""
+    """Returns the names that do not occur as whole words in a page."""
     return [name for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", page)]

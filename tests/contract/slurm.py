@@ -1,4 +1,4 @@
-"""A SLURM of the tests' own: munged, slurmctld and a slurmd a node, all on this machine, in one folder."""
+"""A SLURM cluster for tests: munged, slurmctld and one slurmd per node, all on this machine in one folder."""
 
 import contextlib
 import os
@@ -18,12 +18,15 @@ from tests.processes import matching
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "setpriv", "unshare")
 NODES = {"c1": 0, "c2": 0, "g1": 2, "g2": 2}
-"""Name -> fake GPUs. Each claims more than this machine has: nothing here measures speed."""
+"""Maps node names to numbers of fake GPUs.
+
+Nodes claim more CPUs than the machine has, so no test measures speed.
+"""
 MEM_MB = 16000
 SYSTEM = "/etc/slurm"
 _START_SECONDS = 30
 
-# No control groups, no accounting database. A job of a node that went down waits for its credential to expire
+# No control groups, no accounting database. A job of a failed node waits until its credential expires
 # before it starts again.
 CONF = """\
 ClusterName=swelab
@@ -63,7 +66,7 @@ SlurmdParameters=config_overrides
 
 
 class TestCluster:
-    """A running cluster; `env` is what makes SLURM's commands talk to it."""
+    """A running cluster. env: the variables with which SLURM's commands reach it."""
 
     __test__ = False
 
@@ -139,30 +142,33 @@ class TestCluster:
         raise RuntimeError(f"{name} does not come up: {' | '.join(said[-3:])}")
 
     def ask(self, *command):
-        """What a command of SLURM prints; "" when it fails."""
+        """Runs a SLURM command and returns its output; "" if it fails."""
         done = subprocess.run(command, env={**os.environ, **self.env}, capture_output=True, text=True)
         return done.stdout.strip() if done.returncode == 0 else ""
 
     def states(self):
-        """Node -> state, such as idle or down*."""
+        """Maps node names to states, such as idle or down*."""
         lines = self.ask("sinfo", "--noheader", "--Node", "--format=%N %T").splitlines()
         return dict.fromkeys(NODES, "none") | dict(line.split() for line in lines)
 
     def jobs(self):
-        """Job id -> (state, node, what it is) of the jobs that have not ended."""
+        """Maps the ids of unfinished jobs to (state, node, name)."""
         lines = self.ask("squeue", "--noheader", "--format=%i|%T|%N|%k").splitlines()
         return {line.split("|")[0]: tuple(line.split("|")[1:]) for line in lines}
 
     def start_node(self, node, first="true"):
-        """The node sees its configuration where nodes do, in mounts of its own, after the line `first`."""
-        # Snakemake's executor takes SLURM_CONF out of the environment of a job's steps. Nodes find no name of
-        # the world's: whatever fetches there fails.
+        """Starts a node in its own mount namespace with the configuration where nodes expect it.
+
+        first: a shell line that runs before.
+        """
+        # Snakemake's executor removes SLURM_CONF from the environment of a job's steps. Nodes cannot resolve
+        # public host names, so downloads there fail.
         binds = f"mount --bind {self.folder} {SYSTEM} && mount --bind /dev/null /etc/resolv.conf"
         line = f"{binds} && {first} && exec {tool('slurmd')} -D -N {node}"
         self._start("unshare", "--mount", "sh", "-c", line, name=f"slurmd {node}")
 
     def kill_node(self, node):
-        """As if its power went: the daemon, the steps, and the jobs' processes."""
+        """Kills a node as a power failure would: the daemon, the steps, and the jobs' processes."""
         self._daemons[f"slurmd {node}"].kill()
         self._daemons[f"slurmd {node}"].wait()
         for _ in range(3):
@@ -171,7 +177,7 @@ class TestCluster:
                     os.kill(pid, signal.SIGKILL)
 
     def stop(self):
-        """End the jobs, then the daemons, then what either left."""
+        """Ends the jobs, then the daemons, then all processes that are left."""
         self.ask("scancel", "--user=root")
         until(lambda: not self.jobs(), 10)
         for daemon in reversed(self._daemons.values()):
@@ -188,7 +194,7 @@ class TestCluster:
         until(lambda: not self._processes(f"{self.folder}/"), 10)
 
     def _processes(self, *marks):
-        """Processes of this cluster, jobs too, with one of `marks` in environment, command line or files."""
+        """Returns this cluster's processes that have one of `marks` in environment, command line or files."""
 
         def ours(folder):
             if int(folder.name) in (os.getpid(), os.getppid()):
@@ -201,7 +207,7 @@ class TestCluster:
 
 
 def why_not():
-    """Why no cluster can be started here; "" if one can."""
+    """Returns the reason why no cluster can start here, or ""."""
     if os.geteuid() != 0:
         return "SLURM's daemons run jobs as their users: they need root"
     missing = [name for name in PROGRAMS if tool(name) is None]
@@ -211,14 +217,14 @@ def why_not():
 
 
 class NoCluster(Exception):
-    """None can be started here; the message says why."""
+    """No cluster can start here. The message gives the reason."""
 
 
 @contextlib.contextmanager
 def running_cluster(cpus=8, further=""):
-    """A fresh cluster of nodes with so many CPUs, ended and deleted with the block. Raises NoCluster.
+    """Runs a new cluster during the block. Raises NoCluster.
 
-    further: lines of slurm.conf before those of nodes and partitions.
+    cpus: CPUs of each node. further: lines of slurm.conf before the nodes and partitions.
     """
     if reason := why_not():
         raise NoCluster(reason)
@@ -236,7 +242,7 @@ def running_cluster(cpus=8, further=""):
 
 @contextlib.contextmanager
 def needed_cluster(further=""):
-    """The same for a test that cannot do without: it skips where there is none."""
+    """Runs a cluster for a test that needs one. Skips the test where none can run."""
     with contextlib.ExitStack() as stack:
         try:
             cluster = stack.enter_context(running_cluster(further=further))

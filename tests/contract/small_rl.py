@@ -1,4 +1,4 @@
-"""A small training on test results: its recipe, its tasks, its folder, its command."""
+"""A small reinforcement learning run: its recipe, tasks, folder and command."""
 
 import sys
 from pathlib import Path
@@ -20,7 +20,7 @@ validation: {subset: held, every: 2}
 
 
 def tasks():
-    """Two tasks with the same bug."""
+    """Returns two tasks with the same bug."""
     other = {"instance_id": "swelab__calc.00000000.func_pm_op_change__dddd5678", "bug": "2" * 16}
     return [make_task(), make_task() | other]
 
@@ -31,7 +31,7 @@ def held_out_task():
 
 
 def make_place(folder, recipe=RECIPE):
-    """Fills a folder with all that a training reads."""
+    """Fills a folder with all files that a training reads."""
     make_checkpoint(folder / "toy")
     write_json(folder / "toy.json", {"digest": "0" * 64})
     write_json(folder / "some.json", tasks())

@@ -1,6 +1,7 @@
-"""A whole experiment in a minute, stage by stage, each as the command that its rule runs.
+"""A whole experiment in a minute; each stage is the command that its rule runs.
 
-Two scripted policies act on one-line bugs of a small generated package; weights are really made and trained.
+Two scripted policies repair one-line bugs in a small generated package. The weights are really made and
+trained.
 """
 
 import os
@@ -40,7 +41,7 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Step:
-    """A stage: its script with arguments, the files that it makes, and its journal if it has one."""
+    """A stage: its script with arguments, its output files, and its journal if it has one."""
 
     script: str
     arguments: str
@@ -49,7 +50,7 @@ class Step:
 
     @property
     def name(self) -> str:
-        """The script, and what it makes."""
+        """Returns the script's name and its first output."""
         return f"{self.script} {self.outputs[0]}"
 
 
@@ -136,7 +137,7 @@ STEPS = [
 
 
 def write_recipes(folder: Path) -> None:
-    """The recipes of the experiment, under `folder`."""
+    """Writes the recipes of the experiment to `folder`."""
     for name, text in RECIPES.items():
         (folder / "configs" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "configs" / name).write_text(text)
@@ -144,19 +145,19 @@ def write_recipes(folder: Path) -> None:
 
 
 def run_script(folder: Path, script: str, *arguments: str, **options) -> subprocess.CompletedProcess:
-    """A script of ours with `folder` as its working folder."""
+    """Runs one of our scripts in `folder`."""
     options.setdefault("env", os.environ | {"PYTHONPATH": str(ROOT)})
     command = [*options.pop("before", []), sys.executable, "-m", f"scripts.{script}", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, **options)
 
 
 def run_step(folder: Path, step: Step, **options) -> subprocess.CompletedProcess:
-    """A stage of the experiment in `folder`."""
+    """Runs one stage of the experiment in `folder`."""
     return run_script(folder, step.script, *step.arguments.split(), **options)
 
 
 def run_all(folder: Path, steps=STEPS) -> None:
-    """The whole experiment in `folder`, or some stages of it."""
+    """Runs the whole experiment, or some of its stages, in `folder`."""
     for step in steps:
         done = run_step(folder, step)
         assert done.returncode == 0, f"{step.name}: {done.stderr[-3000:]}"

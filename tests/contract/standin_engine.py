@@ -1,4 +1,4 @@
-"""An engine of nothing but its HTTP: sglang's paths and shapes, with answers that a test chooses."""
+"""An inference engine of HTTP only: sglang's paths and shapes, with responses that a test sets."""
 
 import asyncio
 import json
@@ -12,14 +12,15 @@ KEY = "the engine's key"
 
 
 class StandinEngine:
-    """Answers at `url`, in a thread. `seen` are (path, body) of what was asked, `cut` clients that left.
+    """Serves at `url` in a thread.
 
-    `seconds`: how long an answer takes. `sound`: whether it generates. `begun` is set when a request comes.
-    `fatal`: words of a request at which it cuts all connections.
+    `seen` contains (path, body) of each request, `cut` the clients that left. seconds: duration of a
+    response. sound: whether generation works. `begun` is set when a request arrives. fatal: words in a
+    request that make it close all connections.
     """
 
     def __init__(self, name="a"):
-        self._place = socket.socket()  # bound as long as this is here, so that nobody else gets the port
+        self._place = socket.socket()  # holds the port, so that no other program gets it
         self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._place.bind(("127.0.0.1", 0))
         self.name, self.port = name, self._place.getsockname()[1]
@@ -32,7 +33,7 @@ class StandinEngine:
         self.start()
 
     def start(self):
-        """Listens, at the same address each time."""
+        """Starts to listen, always at the same address."""
         settings = {"log_level": "critical", "lifespan": "off", "timeout_graceful_shutdown": 1}
         self._server = uvicorn.Server(uvicorn.Config(self, "127.0.0.1", self.port, **settings))
         self._thread = threading.Thread(target=self._server.run, daemon=True)
@@ -42,7 +43,7 @@ class StandinEngine:
             time.sleep(0.01)
 
     def stop(self):
-        """Ends it as a kill does: what runs is cut off without a word."""
+        """Ends as a killed engine does: requests are cut off without a response."""
         cut = lambda: [each.transport.abort() for each in self._server.server_state.connections]  # noqa: E731
         self._loop.call_soon_threadsafe(cut)
         self._server.should_exit = self._server.force_exit = True

@@ -69,7 +69,7 @@ def note(folder, line):
 
 
 def run(instance, folder, status, first):
-    """One instance's files, unless a finished trajectory is there. Whether it was worked on."""
+    """Writes one instance's files unless a finished trajectory exists. Returns whether it did any work."""
     name = instance["problem_statement"]["id"]
     place = folder / name
     path = place / f"{name}.traj"
@@ -93,7 +93,7 @@ def run(instance, folder, status, first):
 
 
 def refused(model, text):
-    """Whether the model's service refuses one of two calls."""
+    """Returns whether the model's service refuses one of two calls."""
     key = os.environ[model["api_key"].removeprefix("$")]
     body = json.dumps(
         {"messages": [{"role": "user", "content": text}] * 2, "temperature": model["temperature"]}
@@ -109,7 +109,7 @@ def refused(model, text):
 
 
 def begin(instance, folder):
-    """A trajectory as it is between two steps."""
+    """Writes a trajectory that has no steps yet."""
     name = instance["problem_statement"]["id"]
     (folder / name).mkdir()
     text = json.dumps(trajectory("", None, None), indent=2)

@@ -1,4 +1,4 @@
-"""The seam of agents: mini through it, and a second family, with a debugger as a tool."""
+"""The interface of agents: mini-swe-agent, and a second agent that has a debugger as a tool."""
 
 import json
 from contextlib import closing
@@ -25,7 +25,7 @@ SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
 
 class PdbForm(CalledForm):
-    """Calls of `bash`, and of `pdb` with a line."""
+    """Calls of `bash` and of `pdb`, whose argument is one line."""
 
     offered = {"tools": [*CalledForm.offered["tools"], PDB_TOOL]}
 
@@ -35,7 +35,7 @@ class PdbForm(CalledForm):
 
 
 class Debugging(SandboxEnvironment):
-    """Commands as mini's, and a debugger that lives as long as the rollout."""
+    """Runs commands as mini does, and a debugger that lives as long as the rollout."""
 
     session = None
 
@@ -50,7 +50,7 @@ class Debugging(SandboxEnvironment):
 
 
 class Debugger(Mini):
-    """An agent family with a loop's environment and a form of its own."""
+    """An agent with mini's environment and its own form of turns."""
 
     def form(self, scaffold):
         return PdbForm(scaffold)
@@ -60,7 +60,7 @@ class Debugger(Mini):
 
 
 class Canned(TextModel):
-    """A model that says what it was told to, in calls or in fenced blocks."""
+    """A model that repeats given turns, as calls or as fenced blocks."""
 
     def __init__(self, scaffold, turns):
         super().__init__(scaffold, "canned")
@@ -124,4 +124,4 @@ def test_an_unknown_agent_is_refused():
 
 def test_recipes_name_the_agents_that_there_are():
     named = schema_of(RECIPE_KINDS["scaffold"])["properties"]["agent"]["enum"]
-    assert set(named) == {*AGENTS, "swe-agent"}  # a program that is given whole shards
+    assert set(named) == {*AGENTS, "swe-agent"}  # an agent program that gets whole shards

@@ -1,4 +1,4 @@
-"""Copies of answers in reach of the agent are found, and their tasks refused or named in the lock."""
+"""Copies of answers that the agent could read are found. Their tasks are refused, or named in the lock."""
 
 import io
 import json

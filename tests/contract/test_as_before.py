@@ -1,4 +1,4 @@
-"""SWE-smith's names and options, as its users type them: rows, training, grading."""
+"""SWE-smith's names and options as its users type them: rows, training, grading."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def run_script(name, *arguments, cwd, **variables):
 
 
 def toy_config(folder):
-    """A torchtune configuration in the original's shape, for a toy on this processor."""
+    """Writes a torchtune configuration in the original's shape, for a toy model on the CPU."""
     shipped = yaml.safe_load((ROOT / "configs/train/full_ft_qwen_7b_local.yml").read_text())
     toy, rows = make_checkpoint(folder / "toy"), folder / "data.jsonl"
     rows.write_text("".join(json.dumps(row) + "\n" for row in conversations(8)))
@@ -179,7 +179,7 @@ def test_a_predictions_file_is_graded_into_the_originals_folder(tmp_path, repos_
 
 
 def swapped(line):
-    """A line of a diff the other way round."""
+    """Returns a line of a diff with + and - swapped."""
     if line.startswith(("---", "+++")):
         return line
     return {"-": "+", "+": "-"}.get(line[0], line[0]) + line[1:]

@@ -1,4 +1,4 @@
-"""A subset by how often a policy solves its tasks: attempts, grades, choice and lock in the real workflow."""
+"""A subset that is chosen by a policy's success rate, in the real workflow: attempts, grades, lock."""
 
 import os
 import subprocess

@@ -1,4 +1,7 @@
-"""Bad input at the command line: one clear line, exit code not 0, nothing lost, nothing half-written."""
+"""Bad input at the command line gives one clear line and a non-zero exit code.
+
+Nothing is lost or half-written.
+"""
 
 import json
 import os
@@ -105,7 +108,7 @@ PS = ["--policy", "p", "--subset", "s"]
 @pytest.mark.parametrize("script", ["collect_predictions", "report_grades", "check_disjoint", "grade"])
 @pytest.mark.parametrize("lacks", ["tasks", "rows"])
 def test_nothing_comes_of_nothing(files, script, lacks):
-    """Each of these wrote a file with nothing in it, and ended with 0."""
+    """Each of these commands used to write an empty file and exit with 0."""
     tasks = files / "none.json" if lacks == "tasks" else files / "tasks.json"
     (files / "none.json").write_text("[]")
     (files / "none.jsonl").write_text("")

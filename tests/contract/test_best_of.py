@@ -1,4 +1,4 @@
-"""One of several attempts is chosen by the tests that the agent could see, never by the hidden ones."""
+"""Best-of-n chooses an attempt by tests that the agent could see, never by hidden tests."""
 
 import io
 import json
@@ -18,16 +18,16 @@ pytestmark = pytest.mark.real
 SEEN = "from calc.core import add, last\n\n\ndef test_zero():\n    assert add(0, 0) == 0\n\n\n"
 SEEN += "def test_seen():\n    assert last([1, 2]) == 2\n"
 EDITS = {
-    0: "s/a - b/a + b/; s/items\\[-1\\]/items[0]/",  # a test that is seen fails
-    1: "s/a - b/b - a/",  # only hidden tests tell that it is wrong
+    0: "s/a - b/a + b/; s/items\\[-1\\]/items[0]/",  # fails a test that the agent sees
+    1: "s/a - b/b - a/",  # only hidden tests show that it is wrong
     2: "s/a - b/a + b/",
     3: "s/a - b/a + b/",
 }
-"""Of the samples of task-0; with task-1 the right one is the second."""
+"""Edits of task-0, by sample. For task-1 the second sample is right."""
 
 
 class Seeds(Service):
-    """A service whose answers depend on the seed that it is sent."""
+    """A service whose responses depend on the seed in the request."""
 
     now = threading.local()
 

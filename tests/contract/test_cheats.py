@@ -1,4 +1,4 @@
-"""The cheat suite against real tasks on every backend: nothing that does not repair the code is resolved."""
+"""The cheats against real tasks on every backend: code that is not repaired is never resolved."""
 
 import io
 import json
@@ -23,13 +23,13 @@ from tests.conftest import FILES, make_task
 from tests.contract.attacks import PATIENCE
 
 pytestmark = pytest.mark.real
-BACKENDS = ("bubblewrap", "docker")  # on a host of a pool the sandbox is docker's
+BACKENDS = ("bubblewrap", "docker")  # on a pool's host the sandbox belongs to docker
 RECIPE = DrillSubset(source="drill", repos=["drill"], side="train", heldout_share=0, limit=1)
 
 
 @pytest.fixture(scope="session")
 def drilled(backend, tmp_path_factory):
-    """A task that the forge made, and the store of its repository."""
+    """A task from the forge, and the store of its repository."""
     folder = tmp_path_factory.mktemp("drill")
     tar = folder / "drill.tar"
     tar.write_bytes(drill.build_repo(recipes.named(REPO, "drill")))
@@ -39,7 +39,7 @@ def drilled(backend, tmp_path_factory):
 
 @pytest.fixture
 def judge(place, kind):
-    """The place with a name, as the suite wants it."""
+    """Returns the place and its name, as the cheats need them."""
     place.name = kind
     return place
 
@@ -61,11 +61,11 @@ SAMPLE = (
     *("status_words", "import_module", "own_module", "registered_subclasses", "ordering_by_lambda"),
     *("exit_handler", "help_text"),
 )
-"""Names in the corpus, some of each class: `python -m benchmarks.forgeries` tries them all."""
+"""Cheats of each class. `python -m benchmarks.forgeries` tries all of them."""
 
 
 def broken(store, entry):
-    """A task for an entry of the corpus: the function that it is about gives nothing."""
+    """Makes a task for a cheat: the function that it is about returns nothing."""
     where = entry.task if "::" in entry.task else "farm/quota.py::align_pallet"
     path, _, name = where.partition("::")
     tree = store.clean_tree(make_task() | {"repo_recipe": "drill"})
@@ -102,7 +102,7 @@ def test_forgeries_are_refused_and_honest_fixes_are_not(tmp_path, backend):
     ("teller_for_one_line", "unresolved", "observer.tell"),
 ])  # fmt: skip
 def test_the_record_holds_by_itself(name, status, reason, drilled, backend):
-    """Neither the reading of the patch nor the witness nor spoiled tests help here."""
+    """The run's record alone must decide: no reading of the patch, no witness, no spoiled tests."""
     store = drilled[1]
     entry = next(each for each in corpus.entries("observer") if each.name == name)
     task = broken(store, entry)
@@ -218,7 +218,10 @@ CALLABLE = "\nclass _Yes:\n    def __call__(self, *_):\n        return True\n" +
     ],
 )
 def test_what_tests_compare_with_cannot_be_bent(task, tmp_path, backend, test, path, text, why):
-    """Each wins with a grader that looks at outcomes only; the reading of the code is left out here."""
+    """Each cheat wins against a grader that checks outcomes only.
+
+    The reading of the code is switched off here.
+    """
     archive(tmp_path / "calc.tar", FILES | RELYING)
     bent = task | {
         "patch": task["patch"].replace("@@ -1,3 +1,3 @@", "@@ -3,3 +3,3 @@"),
@@ -231,14 +234,14 @@ def test_what_tests_compare_with_cannot_be_bent(task, tmp_path, backend, test, p
     patch = git(tree, "diff", "--binary").stdout.decode()
     assert plain_grade(bent, patch, store, backend)
     verdict = grade(bent, patch, store, backend, Limits(), CHECKS - {"audit"})
-    # Packages replace functions honestly too.
+    # Honest packages replace functions, too.
     expected = "suspect" if why.startswith("stdlib.") else "tampered"
     assert verdict["status"] == expected and why in verdict["reason"], verdict
     assert grade(bent, gold_patch(store, bent), store, backend, Limits())["status"] == "resolved"
 
 
 def test_an_installed_modules_name_cannot_be_taken(task, repos_dir, tmp_path, backend):
-    """Tests may use any installed module; here one that is neither the runner's nor Python's own."""
+    """Tests may use any installed module. This one belongs neither to the test runner nor to Python."""
     store = RepoStore(repos_dir, tmp_path / "trees")
     gold = gold_patch(store, task)
     toolbox = tmp_path / "toolbox"

@@ -1,4 +1,4 @@
-"""The doctor where no cluster is: what is missing is one line that says what to do, and exit code 1."""
+"""The doctor without a cluster: each missing thing is one line with its remedy, and the exit code is 1."""
 
 import http.server
 import os
@@ -32,7 +32,7 @@ def clone(tmp_path_factory):
 
 @pytest.fixture
 def doctor(clone):
-    """The doctor's exit code, what it says is to fix, and all that it says."""
+    """Returns the doctor's exit code, the lines that say what to fix, and its whole output."""
 
     def run(*words, env=(), policy="", **settings):
         toolbox = os.environ.get("SWELAB_TOOLBOX") or str(ROOT / ".venv-sandbox")
@@ -95,7 +95,7 @@ def test_keys_are_named_and_never_shown_and_a_dead_service_is_found(doctor):
     code, fixes, text = doctor(policy=HOSTED % url, env=env)
     assert code == 1 and fixes == ["policy mine: its token is missing; export OTHER_KEY=..."], text
     assert "policy mine: SOME_KEY is set" in text and "do-not-show-me" not in text
-    assert f"policy mine: {url} answers" in text  # it knows no such path, but it is there
+    assert f"policy mine: {url} answers" in text  # the doctor does not know this path, but the path exists
     server.shutdown()
     server.server_close()
     code, fixes, text = doctor(policy=HOSTED % url, env=env | {"OTHER_KEY": "x"})

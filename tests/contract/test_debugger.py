@@ -1,4 +1,4 @@
-"""The debugger agent in real sandboxes: its tools, its live pdb, and what a rollout by it leaves."""
+"""The debugger agent in real sandboxes: its tools, its live pdb, and the record of a rollout."""
 
 import pytest
 
@@ -105,7 +105,7 @@ def test_the_old_code_goes_on_where_the_recipe_says_so(play):
 
 
 def told(play, *calls, **changes):
-    """What the calls of a rollout show."""
+    """Returns the observations of the calls of a rollout."""
     return seen(play([*calls, ("submit", {})], **changes))
 
 

@@ -1,4 +1,4 @@
-"""The debugger's tools in prompts: the same tokens in training rows, in RL and in evaluation."""
+"""The debugger's tools in prompts are the same tokens in training rows, in RL and in evaluation."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def checkpoint(tmp_path_factory):
 
 
 class Sampling:
-    """An engine that answers with the given texts."""
+    """An engine that returns the given texts."""
 
     def __init__(self, template, answers):
         self.template, self.answers, self.prompts = template, iter(answers), []
@@ -55,7 +55,10 @@ class Sampling:
 
 
 class Serving(ChatModel):
-    """A served model whose requests are kept, and whose answers are given; `calls`: the server finds them."""
+    """A served model that records its requests and returns given responses.
+
+    calls: whether the server parses calls.
+    """
 
     def __init__(self, loop, answers):
         super().__init__(Endpoint(url="http://none", api_key="", model="toy"), loop, SAMPLING)
@@ -69,7 +72,7 @@ class Serving(ChatModel):
 
 
 def spelled(loop):
-    """The calls as a policy writes them, and as a server gives them back."""
+    """Returns the calls as a policy writes them, and as a server returns them."""
     form = open_agent(loop.agent).form(loop)
     given = [form.written(*call, number) for number, call in enumerate(CALLS)]
     texts = []
@@ -84,7 +87,7 @@ def spelled(loop):
 
 
 def row_of(trajectory, calls):
-    """The row of a trajectory as it is read from a file."""
+    """Returns the training row of a trajectory that was read from a file."""
     if calls == "xml":
         spoken = [message for message in trajectory.messages if message.role != "exit"]
         found = {"messages": [{name: message[name] for name in ("role", "content")} for message in spoken]}

@@ -1,6 +1,6 @@
-"""Live pdb sessions that are abused, on every backend: none hangs its rollout, and none leaves a process.
+"""Live pdb sessions that are abused on every backend: no rollout hangs and no process is left.
 
-SWELAB_SESSIONS is how many are opened on each backend; the figures are printed.
+SWELAB_SESSIONS is the number of sessions on each backend. The test prints the figures.
 """
 
 import os
@@ -23,11 +23,11 @@ BACKENDS = ("bubblewrap", "docker", "remote")
 SESSIONS = int(os.environ.get("SWELAB_SESSIONS", "12"))
 AT_ONCE = 4
 HANG = 4.0
-"""Seconds that an answer is waited for where none comes; elsewhere more, for a busy machine."""
+"""Seconds to wait where no answer comes. Elsewhere the wait is longer, for busy machines."""
 PATIENCE = 120
-"""Seconds that a session may take in all, on a busy machine."""
+"""Maximum number of seconds for a session on a busy machine."""
 CHECK = "p 1111 + 2222"
-"""Afterwards pdb still answers; other processes may write between its words."""
+"""pdb must still answer this. Output of other processes may stand between its words."""
 ABUSES = {
     "hangs": (["c"], "while True: pass", "did not come back to pdb within 4 s"),
     "waits": (["c"], "import time; time.sleep(600)", "did not come back to pdb within 4 s"),
@@ -60,7 +60,7 @@ for _ in range(4):
 
 
 def abuse(place, tree, number, name):
-    """One session in a sandbox of its own: what it said last, and how long it took."""
+    """Abuses one session in its own sandbox. Returns the kind of abuse, the seconds, and the last output."""
     kind = list(ABUSES)[number % len(ABUSES)]
     commands, program, expected = ABUSES[kind]
     began = time.monotonic()

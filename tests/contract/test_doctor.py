@@ -1,4 +1,4 @@
-"""The doctor on a real SLURM: a sound site is found sound, each fault is one line that says what to fix."""
+"""The doctor on a real SLURM: a good site passes, and each fault is one line that says what to fix."""
 
 import os
 import shutil
@@ -37,7 +37,10 @@ def clone(tmp_path_factory):
 
 @pytest.fixture
 def examine(cluster, clone):
-    """The doctor's exit code, lines and all it says on the shipped site file with some settings changed."""
+    """Runs the doctor on the shipped site file with changed settings.
+
+    Returns exit code, lines, and whole output.
+    """
 
     def run(site=(), env=(), **settings):
         record = yaml.safe_load((ROOT / "configs/site.yaml").read_text())
@@ -109,7 +112,7 @@ def test_each_fault_is_one_line_that_says_what_to_fix(examine, changes, words):
 @pytest.mark.parametrize(
     "count, site, fix",
     [
-        (2, {"gpu_type": "fake"}, "no GPU"),  # the two are fakes indeed
+        (2, {"gpu_type": "fake"}, "no GPU"),  # both are really stand-ins
         (4, {}, "a job asks for 4 GPUs; a node of gpu has 2"),
         (1, {"gpu_type": "h100"}, "site.gpu_type: no GPU is called 'h100'; gpu has fake"),
         (1, {"partitions": {"gpu": "cpu"}}, "site.partitions.gpu: nodes of cpu have no GPUs"),

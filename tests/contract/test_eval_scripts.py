@@ -1,4 +1,4 @@
-"""Eval scripts in the shapes that published rows have, in real sandboxes: gold is resolved, empty is not."""
+"""Eval scripts in the forms of published rows, in real sandboxes: gold is resolved, an empty patch is not."""
 
 import json
 
@@ -31,13 +31,13 @@ SHAPES = {
 
 
 def row(task, script, **more):
-    """A row as SWE-Gym has it, of the small package: its patch is the fix."""
+    """Returns a row in SWE-Gym's format for the small package. Its patch is the fix."""
     fix = {"patch": reversed_patch(BUG), "test_cmd": "", "repo_recipe": "", "eval_script": script}
     return task | fix | more
 
 
 def told(task, patch, store, backend):
-    """Status and reason of a patch on a row whose repository has the bug already."""
+    """Returns the status and reason of a patch on a row whose repository already has the bug."""
     run = run_patch(task, patch, store, backend, Limits(), allow_empty=True)
     return judged(read_spec(task), patch, run), run
 
@@ -76,7 +76,7 @@ def test_scripts_as_swebench_makes_them(task, buggy_store, backend, after):
 
 @needs_rows
 def test_a_real_rows_script(task, buggy_store, backend):
-    """The script of a row of SWE-Gym, with this package's names and without what sets up its image."""
+    """The script of a SWE-Gym row, with this package's names and without the set-up of its image."""
     rows = (DATA / "swe_gym_subset20.jsonl").read_text().splitlines()
     real = json.loads(rows[0])["metadata"]["instance"]
     script = real["eval_script"].replace(real["base_commit"], "HEAD")

@@ -1,4 +1,4 @@
-"""One command from a model and rows to a score: real service, real sandboxes, real tests; and kills."""
+"""One command from a model and rows to a score: a real service, real sandboxes, real tests, and kills."""
 
 import json
 import re
@@ -21,7 +21,7 @@ SCAFFOLD = "configs/scaffolds/demo.yaml"
 
 
 class Vendor(Service):
-    """A service that counts whose turns it was asked for; `fault(name, turn)` may answer otherwise."""
+    """A service that counts the requests of each task. `fault(name, turn)` may return another response."""
 
     def __init__(self, fault=lambda name, turn: None, seconds=0.0):
         super().__init__(self.meet, seconds=seconds)
@@ -46,7 +46,7 @@ class Vendor(Service):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A folder with an archive and rows, two of which cannot be used."""
+    """A folder with an archive and rows; two of the rows are unusable."""
     folder = tmp_path_factory.mktemp("evaluate")
     make_repos(folder)
     named = [{"instance_id": f"task-{n}", "problem_statement": f"Mend task-{n}."} for n in range(8)]
@@ -72,7 +72,10 @@ def options(world, vendor, out, *further):
 
 @pytest.fixture
 def run(monkeypatch, capfd):
-    """The script in this process: exit code, what it printed, its last line of errors; `errors` has all."""
+    """Runs the script in this process.
+
+    Returns exit code, output and the last line of stderr; `errors` has all lines.
+    """
     monkeypatch.setattr(thread_pool, "RETRY_SECONDS", ())
 
     def called(*arguments, key=KEY, script=evaluate):
@@ -110,7 +113,7 @@ def test_two_evaluations_are_compared_by_their_folders(world, vendor, run, tmp_p
 
 
 def test_each_paid_request_is_in_the_bill_of_all_runs_once(world, run, tmp_path):
-    """Of a run that the service ended, of one that went on, and of attempts that were made again."""
+    """The bill covers a run that the service ended, a resumed run, and attempts that were made again."""
     last_paid = [5]
     refused = Fault(401, "out of credit")
     vendor = Vendor(lambda name, turn: refused if len(vendor.asked) > last_paid[0] else None)

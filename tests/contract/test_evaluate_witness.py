@@ -1,4 +1,4 @@
-"""An evaluation judges with the witness file beside its tasks, as the workflow's rule grade does."""
+"""An evaluation grades with the witness file beside its tasks, as the workflow's rule grade does."""
 
 import io
 import json
@@ -47,7 +47,7 @@ def speak(turn, history):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A folder with an archive, two validated tasks, and their witness file; it lists the first alone."""
+    """A folder with an archive, two validated tasks, and a witness file that lists only the first task."""
     from swelab.sandbox import open_backend
 
     folder = tmp_path_factory.mktemp("witnessed")

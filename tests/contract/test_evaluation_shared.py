@@ -1,4 +1,4 @@
-"""An evaluation handed on and looked through: the leaderboard's folder, the browser in a terminal."""
+"""Files of an evaluation for others: the leaderboard's folder, and the browser in a terminal."""
 
 import json
 import os

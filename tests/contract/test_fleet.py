@@ -29,7 +29,7 @@ JOB = Job(servers=2)
 
 
 class Served:
-    """A fleet that runs, and its processes."""
+    """A running fleet and its processes."""
 
     def __init__(self, folder, stack):
         self.folder, self.stack = folder, stack
@@ -52,7 +52,7 @@ class Served:
         return self.seen[0]
 
     def processes(self, log):
-        """Command line by pid of what writes to a log."""
+        """Maps pids to command lines, for the processes that write to a log."""
         return writers(self.folder / log)
 
     def scheduler(self, log):
@@ -62,7 +62,7 @@ class Served:
         return [server.starts for server in self.fleet.servers]
 
     def whole(self):
-        """Whether both servers are up and the gate knows it."""
+        """Returns whether both servers are up and known to the gate."""
         return all(server.endpoint for server in self.fleet.servers) and self.fleet.gate.generating() == 2
 
 
@@ -85,7 +85,7 @@ def ask(served, number, tokens=48):
 
 @pytest.fixture(scope="module")
 def answers(served):
-    """What is answered while nothing goes wrong."""
+    """The responses without any fault."""
     return [ask(served, number) for number in range(40)]
 
 
@@ -121,7 +121,7 @@ def test_a_killed_server_comes_back_and_no_request_is_lost(served, answers):
 
 
 def untimed(value):
-    """A record without how long anything took."""
+    """Returns a record without its durations."""
     if isinstance(value, dict):
         return {name: untimed(item) for name, item in value.items() if name != "seconds"}
     return [untimed(item) for item in value] if isinstance(value, list) else value

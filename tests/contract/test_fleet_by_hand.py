@@ -1,4 +1,7 @@
-"""One address for servers on several hosts: one of them ends amid requests, and the gate itself is killed."""
+"""One address for servers on several hosts.
+
+One server ends during requests, and the gate itself is killed.
+"""
 
 import json
 import os
@@ -57,7 +60,7 @@ def ask(url, text, token=TOKEN):
 
 
 def gate_of(parent):
-    """The process of the gate below another process."""
+    """Returns the gate's process below a parent process."""
     todo = [parent]
     while todo:
         pid = todo.pop()
@@ -115,7 +118,7 @@ def test_what_is_missing_is_said_in_a_line(tmp_path):
 
 
 def test_hosts_of_a_list_get_a_server_each_and_the_one_address_is_here(tmp_path):
-    """Python and ssh are replaced by what notes their arguments: real engines are slow to start."""
+    """Python and ssh are replaced by programs that write down their arguments: real engines start slowly."""
     seen, weights = [], tmp_path / "Toy-4B"
     weights.mkdir()
     ssh, python = tmp_path / "ssh", tmp_path / "python"

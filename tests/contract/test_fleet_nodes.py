@@ -1,4 +1,4 @@
-"""Servers on two nodes of a real SLURM, with a fake GPU each, behind one gate; one of them is killed."""
+"""Servers on two nodes of a real SLURM, with a fake GPU each, behind one gate. One server is killed."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_two_nodes_serve_as_one(tmp_path):
     make_checkpoint(tmp_path / "toy")
     (tmp_path / "job.py").write_text(IN_THE_JOB)
     with needed_cluster() as cluster:
-        # As Snakemake's executor starts it: without the job's variables, but for its number.
+        # starts as Snakemake's executor does: without the job's variables, except its number
         script = "for name in $(compgen -v SLURM_); do [ $name = SLURM_JOB_ID ] || unset $name; done\n"
         script += f"PYTHONPATH={ROOT} exec {sys.executable} {tmp_path}/job.py {tmp_path}\n"
         (tmp_path / "job.sh").write_text(f"#!/bin/bash\n{script}")
@@ -96,12 +96,12 @@ step_limit: 4
 max_observation_chars: 100
 limits: {wall_seconds: 20, cpu_seconds: 20}
 """
-"""Every answer of the toy model is taken as a command; each attempt has four of them."""
+"""Each response of the toy model counts as a command. Each attempt has four commands."""
 
 
 @pytest.fixture
 def launched(tmp_path):
-    """(cluster, job, port, environment) of a fleet that SWE-RL's script submitted; it serves."""
+    """Returns (cluster, job, port, environment) of a serving fleet that SWE-RL's script submitted."""
     make_checkpoint(tmp_path / "toy")
     own = ("SWELAB_", "SWE_", "DOCKER_HOST", "SLURM_", "MODEL_")
     told = {name: value for name, value in os.environ.items() if not name.startswith(own)}

@@ -1,4 +1,4 @@
-"""What a sandbox that forgets has brought into memory is gone with it."""
+"""The file pages that a forgetting sandbox read into memory are gone after it."""
 
 import ctypes
 import mmap
@@ -20,7 +20,7 @@ libc.mmap.restype = ctypes.c_void_p
 
 
 def in_memory(path, at=SIZE // 2):
-    """Whether a page of a file is in memory; to ask does not bring it there."""
+    """Returns whether a page of a file is in memory. The check does not read the page."""
     size = ctypes.c_size_t(os.path.getsize(path))
     descriptor = os.open(path, os.O_RDONLY)
     place = ctypes.c_void_p(libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0))
@@ -32,7 +32,7 @@ def in_memory(path, at=SIZE // 2):
 
 
 def only_on_disk(path):
-    """Brings a file's content to the disk and out of memory."""
+    """Writes a file's content to the disk and drops it from memory."""
     descriptor = os.open(path, os.O_RDWR)
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -51,7 +51,7 @@ def group():
 
 @pytest.fixture
 def page(tmp_path):
-    """A file that is on a disk alone."""
+    """A file that is only on disk."""
     path = tmp_path / "page"
     path.write_bytes(os.urandom(SIZE))
     if in_memory(only_on_disk(path)):
@@ -60,7 +60,7 @@ def page(tmp_path):
 
 
 def reader(group, page):
-    """Reads the page in a process of the group, which has ended when this returns."""
+    """Reads the page in a process of the group. The process has ended when this function returns."""
     code = f"read -r _; exec dd if={page} of=/dev/null bs=1 count=1 skip={SIZE // 2} status=none"
     child = subprocess.Popen(["bash", "-c", code], stdin=subprocess.PIPE)
     group.take([child.pid], SHORT)
@@ -92,7 +92,7 @@ READ = "test -s {0} && dd if={0} of=/dev/null bs=1 count=1 skip={1} status=none 
 
 @pytest.fixture
 def shown(image):
-    """A file of the unpacked image, which its sandboxes see at /usr/share/page."""
+    """A file of the unpacked image, which sandboxes see at /usr/share/page."""
     path = image.folder / "usr/share/page"
     path.write_bytes(os.urandom(SIZE))
     yield only_on_disk(path)
@@ -109,7 +109,7 @@ def test_a_sandbox_that_forgets_leaves_no_page(backend, image, shown, tree, grou
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["docker", "remote"])
 def test_a_container_that_forgets_leaves_no_page(name, engine, tree, request):
-    """A file of the image that nothing else reads, seen from the host in the layer that it is in."""
+    """The file of the image is read by nothing else. The host sees it in the image's layer."""
     if name == "remote":
         request.getfixturevalue("pool")
     backend, inside = open_backend(name), "/usr/bin/git"

@@ -1,4 +1,4 @@
-"""The gate of model servers, asked by strangers, rude clients and many at once; engines are stand-ins."""
+"""The gate of model servers with unauthenticated, rude and many clients. The engines are stand-ins."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ CLIENT = httpx.Client(timeout=PATIENCE, trust_env=False)
 
 
 class Front:
-    """A gate process and what stands behind it."""
+    """A gate process and the engines behind it."""
 
     def __init__(self, folder):
         self.engines = [StandinEngine("a"), StandinEngine("b")]
@@ -57,7 +57,7 @@ class Front:
         return CLIENT.post(self.url + path, content=content, **{"headers": SHOWN, **settings})
 
     def raw(self, text, seconds=PATIENCE):
-        """What comes back on a connection of its own."""
+        """Sends a text on a new connection and returns the response."""
         address = ("127.0.0.1", int(self.url.rpartition(":")[2]))
         with socket.create_connection(address, timeout=seconds) as client:
             client.sendall(text)
@@ -224,7 +224,7 @@ def test_messages_may_hold_what_clients_leave_in_them_and_engines_see_none_of_it
 
 @pytest.mark.full
 def test_an_answer_does_not_wait_for_the_clients_kernel(front):
-    """Its head and body are two writes: without TCP_NODELAY the second waits 40 ms on a kept connection."""
+    """Head and body of a response are two writes. Without TCP_NODELAY the second would wait 40 ms."""
     seconds = []
     for _ in range(20):
         began = time.monotonic()
@@ -309,7 +309,7 @@ def test_a_request_that_ends_engines_is_sent_to_no_more_of_them(front):
 
 @pytest.mark.full
 def test_an_engine_that_is_not_said_to_be_up_is_asked_nothing(front):
-    """It may run again, and still serve weights of yesterday."""
+    """The engine may run again, but with older weights."""
     front.gate.set_up([False, True])
     try:
         assert until(lambda: front.gate.generating() == 1)

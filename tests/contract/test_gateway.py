@@ -1,4 +1,4 @@
-"""A hosted model behind the gateway, asked as SWE-agent does: through LiteLLM, with nothing but a token."""
+"""A hosted model behind the gateway, called as SWE-agent does: by LiteLLM, with only a token."""
 
 import json
 import threading
@@ -37,7 +37,7 @@ def service(monkeypatch):
 
 @pytest.fixture
 def behind(service, tmp_path):
-    """Opens a policy behind a gateway: its service and its endpoint."""
+    """Opens a policy behind a gateway. Returns its service and its endpoint."""
     stack = []
 
     def start(**settings):
@@ -65,7 +65,7 @@ def ask(endpoint, messages=ISSUE, **settings):
 
 
 def post(url, data, token=""):
-    """Status and body of a bare request."""
+    """Sends a plain request. Returns status and body."""
     request = urllib.request.Request(url, data, {"Authorization": f"Bearer {token}"})
     try:
         with urllib.request.urlopen(request, timeout=30) as reply:

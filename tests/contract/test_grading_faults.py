@@ -1,4 +1,4 @@
-"""What happens to grading when tests, sandboxes, graders or clocks misbehave, for real."""
+"""Grading when tests, sandboxes, graders or clocks fail."""
 
 import json
 import os
@@ -24,9 +24,9 @@ from tests.conftest import ROOT
 from tests.contract.attacks import PATIENCE, processes_with, program, token, until
 
 pytestmark = [pytest.mark.real, pytest.mark.alone]
-BACKENDS = ("bubblewrap", "docker")  # on a host of a pool the sandbox is docker's
+BACKENDS = ("bubblewrap", "docker")  # on a pool's host the sandbox belongs to docker
 FEW = range(30, 60, 8)
-"""Inodes at which a sandbox, the patch, the protected files or the tests have none left."""
+"""Numbers of inodes at which a sandbox, the patch, the protected files or the tests find no free inode."""
 SUITE = "python -m pytest -rA --tb=no -q -p no:cacheprovider"
 
 
@@ -71,7 +71,10 @@ def test_daemons_left_by_the_tests_are_ended(task, store, place):
 
 
 def test_half_a_character_costs_one_verdict(task, repos_dir, store, tmp_path, place):
-    """In a patch or a policy's name of one prediction; the others are graded, and all is written."""
+    """Half a character is in a patch, or in the policy's name.
+
+    The other predictions are graded, and all are written.
+    """
     tasks = named(task, 3)
     gold = gold_patch(store, task)
     rows = list(predicted(tasks, gold).values())
@@ -90,7 +93,7 @@ def test_half_a_character_costs_one_verdict(task, repos_dir, store, tmp_path, pl
 
 
 class Witness:
-    """A place that tells which sandboxes it made."""
+    """A place that records which sandboxes it made."""
 
     def __init__(self, place):
         self.place, self.made = place, []
@@ -144,7 +147,7 @@ def test_an_instance_whose_sandbox_was_ended_once_is_graded(
 
 
 class Starved:
-    """A place on a host without memory."""
+    """A place on a host without free memory."""
 
     name = "starved"
 
@@ -158,7 +161,7 @@ def test_a_host_without_memory_is_no_verdict(task, store, alone):
 
 
 def blown_up(task, store, tree, name, size):
-    """A small patch that makes a big file."""
+    """Returns a small patch that creates a large file."""
     store.checkout(task, tree)
     (tree / name).write_bytes(bytes(size))
     git(tree, "add", name)
@@ -177,7 +180,7 @@ def test_a_patch_that_fills_the_sandbox_is_unresolved(task, store, place, tmp_pa
 @pytest.mark.full
 @pytest.mark.parametrize("files", [2400, 2700, 2780, 3500])
 def test_a_patch_that_takes_all_inodes_is_unresolved(task, store, place, tmp_path, files):
-    """With fewer files the tests find no inode, with more the protected files, with most the patch itself."""
+    """With few files the tests find no inode, with more the protected files, with most the patch itself."""
     empty = "diff --git a/m/{0} b/m/{0}\nnew file mode 100644\nindex 0000000..e69de29\n"
     patch = "".join(empty.format(number) for number in range(files))
     verdict = grade(task, patch, store, place, Limits(disk_bytes=40 << 20))
@@ -204,7 +207,10 @@ GREEDY = """diff --git a/calc/core.py b/calc/core.py
 
 @pytest.mark.full
 def test_patches_that_take_inodes_leave_others_their_verdicts(task, repos_dir, store, tmp_path, alone):
-    """Twelve gold patches beside two attacks, in sandboxes whose folders lie side by side: none is lost."""
+    """Twelve gold patches run beside two attacks.
+
+    Their sandboxes' folders are siblings. No verdict is lost.
+    """
     tasks = named(task, 14)
     attacks = {tasks[number]["instance_id"] for number in (0, 2)}
     patches = predicted(tasks, gold_patch(store, task))
@@ -268,7 +274,7 @@ def command(folder, repos_dir, name="grades"):
 
 @pytest.fixture
 def work(task, store, tmp_path, backend):
-    """Eight slow tasks with their predictions, as files."""
+    """Eight slow tasks and their predictions, as files."""
     tasks = named(task, 8, test_cmd=f"sleep 0.7; {SUITE}")
     write_json(tmp_path / "tasks.json", tasks)
     write_json(tmp_path / "preds.json", predicted(tasks, gold_patch(store, task)))
@@ -277,14 +283,14 @@ def work(task, store, tmp_path, backend):
 
 @pytest.fixture
 def alone(kind):
-    """For tests of the grader's own process, the same on every backend: they run on the first one."""
+    """For tests of the grader's own process, the same on every backend: they run on the first backend."""
     return kind
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("jumps", [("+7d", "-7d"), ("-7d", "+7d")])
 def test_a_clock_that_jumps(work, repos_dir, kind, place, jumps):
-    """The clock of day goes a week forth and back under the grader; time that passes goes on."""
+    """The time of day jumps a week forward and back under the grader. The monotonic clock goes on."""
     library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
     if library is None:
         pytest.skip("no libfaketime (make test-full installs it)")
@@ -308,7 +314,7 @@ def test_a_clock_that_jumps(work, repos_dir, kind, place, jumps):
 
 
 def journalled(work):
-    """How many instances are finished."""
+    """Returns the number of finished instances."""
     return (work / "j.jsonl").read_text().count("\n") if (work / "j.jsonl").exists() else 0
 
 

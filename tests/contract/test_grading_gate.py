@@ -1,4 +1,4 @@
-"""Which tasks are kept, why others are not, and that what was run once is not run again."""
+"""The reasons for which tasks are kept or rejected. Tests that ran once are not run again."""
 
 import io
 import itertools
@@ -46,7 +46,10 @@ def bench(repos_dir, tmp_path, backend):
 
 
 class Luck:
-    """The backend, whose luck turns with each gold run of the test of luck: a coin might not."""
+    """A backend whose gold runs pass and fail in turn, for the test of flaky tests.
+
+    A random choice might not.
+    """
 
     def __init__(self, backend):
         self.backend, self.name, self.runs = backend, backend.name, itertools.count()
@@ -95,7 +98,7 @@ def test_the_gate(task, bench, tmp_path):
     assert "timeout: the tests ran longer" in reasons["hangs"]
     told = validation(lock)
     assert told["gold_tasks"] == 5 and told["kept"] == told["flaky"] == 1 and told["broken"] == 3
-    assert told["gold_resolved_each_time"] == 2  # the task without a bug too
+    assert told["gold_resolved_each_time"] == 2  # the task without a bug, too
     assert told["gold_runs_resolved"] == 8 + 2
     with pytest.raises(InputError, match="no task is valid; missing"):
         lock_of(tasks[1:2], bench, tmp_path, "k")

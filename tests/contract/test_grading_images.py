@@ -1,4 +1,4 @@
-"""Rows of every published format, graded in an image that holds their repository."""
+"""Rows of every published format, graded in an image that contains their repository."""
 
 import shutil
 import subprocess
@@ -88,7 +88,7 @@ def commit(tree, text):
 
 @pytest.fixture(scope="module")
 def lab(image, tmp_path_factory):
-    """An image with a repository: its HEAD has the bug, and a branch as SWE-smith makes them."""
+    """An image with a repository. Its HEAD has the bug, and it has a branch as in SWE-smith's images."""
     root = tmp_path_factory.mktemp("image") / "root"
     shutil.copytree(image.folder, root, symlinks=True)
     tree = root / "testbed"
@@ -143,7 +143,7 @@ def store(tmp_path):
 
 @pytest.fixture(params=["bubblewrap", pytest.param("docker", marks=pytest.mark.full)])
 def ground(request, lab, backend):
-    """(backend, image): the image as a folder, or imported into an engine."""
+    """Returns (backend, image). The image is a folder, or imported into an engine."""
     if request.param == "bubblewrap":
         return backend, lab
     engine = request.getfixturevalue("engine")
@@ -153,7 +153,7 @@ def ground(request, lab, backend):
 
 
 def formats():
-    """Names of the rows; those that differ from the others in little are for `make test-full`."""
+    """Returns the names of the rows. Rows that differ little from others are for `make test-full`."""
     little = ("gym", "smith of mido", "smith of slugify")
     return [pytest.param(name, marks=pytest.mark.full if name in little else ()) for name in rows()]
 
@@ -169,7 +169,7 @@ def test_each_format(name, ground, store, tmp_path):
     assert told(FIX) == ("resolved", "")
     assert told(FIX.replace("a + b", "a * b"))[0] == "unresolved"
     assert told(CHEAT)[0] == "unresolved"
-    if name != "smith of slugify":  # unittest runs its tests, and nothing watches there
+    if name != "smith of slugify":  # unittest runs these tests, and the observer does not watch unittest
         assert told(PRETENDS)[0] == "tampered" and "cannot hold" in told(PRETENDS)[1]
     assert told(FIX + "--- /dev/null\n+++ b/../x\n@@ -0,0 +1 @@\n+x\n")[0] == "tampered"
     assert told("nonsense")[0] == "apply_failed"

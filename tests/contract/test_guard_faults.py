@@ -1,4 +1,4 @@
-"""What goes wrong in the guard's own code is never an act of the patch, and no patch gains by causing it."""
+"""A fault in the guard's own code never counts as an act of the patch, and no patch gains by causing one."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from swelab.tasks.checkout import gold_patch
 pytestmark = pytest.mark.real
 ERROR = 'raise ValueError("made for this test")'
 BREAKS = {
-    # name: (file of the guard, a line of it before which an error is raised, when)
+    # name: (file of the guard, the line before which an error is raised, when)
     "an audit event without a frame": ("powers", "if event in WRITES:", "frame is None"),
     "one compilation": ("powers", "if event in WRITES:", "arguments[1:2] == ('mine',)"),
     "the observer cannot be imported": ("observer", "import pytest\n", "True"),
@@ -32,7 +32,7 @@ BREAKS = {
 
 @pytest.fixture
 def broken(monkeypatch):
-    """Breaks the guard's own code in one place of BREAKS."""
+    """Raises an error in the guard's own code at one place of BREAKS."""
 
     def apply(name):
         part, line, condition = BREAKS[name]

@@ -1,4 +1,4 @@
-"""The guard does not depend on how a task starts its tests: gold patches are resolved, empty ones never."""
+"""The guard works however a task starts its tests: gold patches are resolved, empty patches are not."""
 
 import pytest
 

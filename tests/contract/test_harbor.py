@@ -1,4 +1,4 @@
-"""Tasks as folders of Harbor and back: verifier, solution and verdicts where a container has them."""
+"""Tasks as folders for Harbor and back: verifier, solution, and verdicts at the paths of a container."""
 
 import json
 import os
@@ -40,15 +40,15 @@ def world(tmp_path_factory):
 
 
 class Container:
-    """What Docker makes of a folder's environment/, without Docker: the checkout as one commit in /testbed.
+    """Builds a folder's environment/ without Docker: the checkout is one commit in /testbed.
 
-    Later /tests, /solution and /logs are there too, as Harbor puts them. toolbox: the Python with pytest.
+    Later /tests, /solution and /logs are added, as Harbor does. toolbox: the Python with pytest.
     """
 
     def __init__(self, folder, place, tree=None, toolbox=None, beside=()):
         self.folder, self.place, self.beside = folder, place, dict(beside)
         self.tree = place / "testbed"
-        own = toolbox_path().resolve()  # the path by which its programs find their Python
+        own = toolbox_path().resolve()  # the path at which its programs expect their Python
         self.beside |= {"/opt/toolbox": toolbox or own, str(own): toolbox or own}
         prefix = (own / "bin/python").resolve().parents[1]
         self.beside |= {} if prefix.is_relative_to("/usr") else {str(prefix): prefix}
@@ -78,7 +78,7 @@ class Container:
         )
 
     def reward(self):
-        """What the verifier says."""
+        """Runs the verifier and returns its reward."""
         done = self.run("bash /tests/test.sh")
         log = self.place / "logs/verifier/test.log"
         said = done.stderr + (log.read_text() if log.is_file() else "")
@@ -149,7 +149,7 @@ def test_an_agent_sees_neither_answer_nor_hidden_tests(world):
 
 
 def grades(place, tasks, repos, patches):
-    """Status by instance of a predictions file graded as a user does it."""
+    """Maps instances to statuses, for a predictions file that is graded as a user does it."""
     rows = [
         {"instance_id": name, "model_name_or_path": "x", "model_patch": text}
         for name, text in patches.items()
@@ -251,7 +251,7 @@ def test_a_published_instance_is_judged_in_the_state_of_its_base_commit(case, tm
 
 
 def installed(case, cache, place):
-    """(toolbox, conda): folders with what an image of the case holds beside its repository."""
+    """Returns (toolbox, conda): folders with the files of a case's image outside the repository."""
     found = {"opt/toolbox": place / "toolbox", "opt/miniconda3": place / "conda"}
     shutil.copytree(toolbox_path().resolve(), found["opt/toolbox"], symlinks=True)
     for path, data in files(case, cache).items():
@@ -263,11 +263,11 @@ def installed(case, cache, place):
 
 
 NEEDS_NETWORK = ("RUN apt-get update", "COPY requirements.txt", "RUN pip install", "    cd ", "    echo ")
-"""Lines of a Dockerfile that bring what the sandbox image has already."""
+"""Lines of a Dockerfile whose results the sandbox image already contains."""
 
 
 def built(engine, base, context, lines):
-    """An image made of a folder's environment/, and a container of it that only waits."""
+    """Builds an image from a folder's environment/. Yields a container of it that only waits."""
     (context / "Dockerfile").write_text(f"FROM {base}\n" + "".join(f"{line}\n" for line in lines))
     environment = {**os.environ, "DOCKER_BUILDKIT": "0"}
     made = engine.docker("build", "--quiet", "--network=none", context, env=environment)
@@ -275,7 +275,7 @@ def built(engine, base, context, lines):
 
 
 def verified(engine, container, folder):
-    """The reward after Harbor's verifier: tests/ copied to /tests, test.sh run."""
+    """Returns the reward after Harbor's verifier: tests/ is copied to /tests, then test.sh runs."""
     engine.docker("cp", f"{folder}/tests/.", f"{container}:/tests")
     engine.docker("exec", container, "bash", "/tests/test.sh")
     return float(engine.docker("exec", container, "cat", "/logs/verifier/reward.txt"))

@@ -1,4 +1,4 @@
-"""Tasks that their own script judges, from the folder to the verdict: by the reward, in real sandboxes."""
+"""Tasks that are graded by their own script's reward, from the folder to the verdict, in real sandboxes."""
 
 import subprocess
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture(scope="module")
 def lab(image, tmp_path_factory):
-    """The image of the tasks as a folder."""
+    """The tasks' image as a folder."""
     return folders.unpacked_image(image, tmp_path_factory.mktemp("lab"))
 
 
@@ -49,13 +49,13 @@ def ground(request, lab, image, backend):
 
 
 def rows(place):
-    """The rows of all folders, none of which may be refused."""
+    """Returns the rows of all folders. Fails if a folder is refused."""
     return {found.instance_id: found for _, found in read_rows(place, read_spec)}
 
 
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory):
-    """Rows of the three tasks."""
+    """The rows of the three tasks."""
     place = tmp_path_factory.mktemp("folders")
     for name in folders.TASKS:
         folders.write(place, name)
@@ -89,7 +89,7 @@ def test_solutions_are_rewarded_and_nothing_is_not(ground, tasks, tmp_path):
 
 
 def patch_of(ground, task, command):
-    """The patch of an agent that runs a command."""
+    """Returns the patch of an agent that runs one command."""
     backend, image = ground
     with backend.start(None, image=image, limits=Limits()) as sandbox:
         base = prepare(sandbox, task)
@@ -153,7 +153,7 @@ def test_what_a_script_leaves_running_is_ended_before_its_reward_is_read(lab, ba
 
 
 def beside(tasks, others):
-    """Some rows and a good one: a lock without any is none."""
+    """Returns rows and one good row, because a lock without any task is an error."""
     return {"greet-by-name": tasks["greet-by-name"], **others}
 
 
@@ -275,7 +275,7 @@ DOES = {"sum.txt": "echo 42 >sum.txt", "greets nobody": "true", "rectangle": ARE
 
 
 def acts(turn, history):
-    """One command for the task, then the submission."""
+    """Returns one command for the task, then the submission."""
     told = "".join(map(text_of, history))
     command = next((command for words, command in DOES.items() if words in told), "true")
     return f"```bash\n{'echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT' if turn else command}\n```"
@@ -354,7 +354,7 @@ def test_folders_become_a_validated_subset_with_an_image_that_is_pulled(lab, tmp
 
 
 def script(name, options, **files):
-    """Runs a script with files of the folder that its recipe or its tasks lie in; it has to end well."""
+    """Runs a script with extra files in the folder of its recipe or tasks. The script must succeed."""
     place = options["--tasks"].parent if "--tasks" in options else options["--repos-dir"]
     words = [word for pair in options.items() for word in pair]
     words += [word for flag, file in files.items() for word in (f"--{flag}", place / file)]

@@ -1,4 +1,4 @@
-"""A task with hidden tests from the agent's side to the grader's."""
+"""A task with hidden tests, from the agent to the grader."""
 
 import pytest
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.real
 def test_a_file_that_the_agent_wrote_in_the_place_of_a_hidden_one_changes_nothing(
     task, store, backend, tmp_path
 ):
-    """It wrote its own test where the hidden ones are, so its patch makes a file that is there already."""
+    """The agent writes a test at a hidden test's path, so its patch creates a file that already exists."""
     row = Task.of(task | {"hidden_tests": True})
     tree = tmp_path / "tree"
     store.checkout(row, tree, for_agent=True)

@@ -1,4 +1,4 @@
-"""Repositories with every way to tell what came later, scrubbed in real sandboxes."""
+"""Repositories that contain later commits in every way that git has, scrubbed in real sandboxes."""
 
 import os
 import subprocess
@@ -72,7 +72,10 @@ def bug_task():
 
 @pytest.fixture
 def tree(tmp_path):
-    """A repository whose HEAD is the base: a past, and a future in every place that git has for one."""
+    """A repository whose HEAD is the base commit.
+
+    Later commits are in every place that git has for commits.
+    """
     tree = tmp_path / "tree"
     tree.mkdir()
     git(tree, "init", "-q", "-b", "main")
@@ -96,7 +99,7 @@ def plant(tree, tmp_path, base):
     git(tree, "remote", "add", "origin", str(tmp_path / "origin.git"))
     git(tree, "fetch", "-q", "origin")
     git(tree, "checkout", "-q", "--detach")
-    secret(2)  # in the reflog alone
+    secret(2)  # only in the reflog
     git(tree, "checkout", "-q", "main")
     (tree / "calc.py").write_text("# secret 3\n")
     git(tree, "stash", "-q")
@@ -113,7 +116,10 @@ def plant(tree, tmp_path, base):
 
 @pytest.fixture
 def scrubbed(backend):
-    """Prepares a task in a sandbox with a tree: (base, say), where `say` gives the output of a command."""
+    """Prepares a task in a sandbox with a tree.
+
+    Returns (base, say); `say` returns the output of a command.
+    """
     opened = []
 
     def act(tree, task):

@@ -1,4 +1,4 @@
-"""Hosted models against a service that charges, over real HTTP through LiteLLM."""
+"""Hosted models with a paid service, over real HTTP by LiteLLM."""
 
 import copy
 import json
@@ -25,7 +25,7 @@ from swelab.records.task_records import Task
 from tests.contract.hosted_service import PRICE, Fault, Odd, Service
 
 # isort: split
-# After ours, which keep it from greeting and from writing into the home folder.
+# imported after our modules, which stop it from printing a greeting and from writing to the home folder
 from minisweagent.exceptions import FormatError
 
 pytestmark = pytest.mark.alone
@@ -60,7 +60,7 @@ def named(name):
 
 @pytest.fixture
 def opened(service, tmp_path):
-    """Opens a policy's service; gives it and a function that begins a conversation."""
+    """Opens a policy's service. Returns it and a function that begins a conversation."""
     stack = []
 
     def start(model="openai/toy", **settings):
@@ -292,7 +292,7 @@ def test_retry_after_holds_for_all_threads_of_a_key(service, opened):
 
 @pytest.mark.full
 def test_fifty_threads_live_through_a_storm(service, opened, tmp_path):
-    """The service answers five at once and sends the others away: fifty adapt to it."""
+    """The service answers five requests at once and rejects others. Fifty threads adapt to it."""
     service.seconds = 0.03
     service.plan = lambda number, request: Fault(429, "slow down") if service.under_way > 5 else None
     _, begin = opened()
@@ -460,7 +460,7 @@ TURNS = {
 
 @pytest.mark.parametrize("message, reason", TURNS.values(), ids=TURNS)
 def test_an_answer_is_read_as_litellm_reads_it(message, reason):
-    """Services with names of their own are asked without LiteLLM (`openai_calls`)."""
+    """Services with their own names are called without LiteLLM (`openai_calls`)."""
     litellm = litellm_calls.quiet_litellm()
     usage = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}
     usage["prompt_tokens_details"] = {"cached_tokens": 5}

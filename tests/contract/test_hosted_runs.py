@@ -1,4 +1,4 @@
-"""Whole runs of a paid policy: two jobs on one budget, a kill in the middle of a call, and going on."""
+"""Whole runs of a paid policy: two jobs on one budget, a kill during a call, and a resumed run."""
 
 import json
 import os
@@ -22,7 +22,7 @@ BUDGET = 0.004
 
 
 class Vendor(Service):
-    """A service that lets one call of the second shard hang until it is told to go on."""
+    """A service that holds back one call of the second shard until the test releases it."""
 
     def __init__(self):
         super().__init__(self.hang_once)
@@ -30,7 +30,7 @@ class Vendor(Service):
 
     @staticmethod
     def call(body):
-        """Whose turn a request is: the task's name, and how many answers came before."""
+        """Returns the task's name and the number of earlier turns of a request."""
         name = re.search(r"task-\d+", "".join(map(text_of, body["messages"])))[0]
         return name, sum(each["role"] == "assistant" for each in body["messages"])
 

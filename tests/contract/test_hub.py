@@ -32,7 +32,7 @@ WEIGHTS = "model.safetensors"
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    """A real checkpoint, with files that are not wanted beside it."""
+    """A real checkpoint, with other files beside it that are not downloaded."""
     folder = make_checkpoint(tmp_path_factory.mktemp("hub") / "toy")
     (folder / "original.pth").write_bytes(b"x" * 5000)
     return folder
@@ -45,7 +45,7 @@ def hub(toy, monkeypatch):
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         monkeypatch.setenv("HF_HOME", "/nonexistent")
         monkeypatch.delenv("HF_TOKEN", raising=False)
-        waits = []  # no other time passes, and these waits take none
+        waits = []  # time moves only by these waits, and the waits take none
         clock = SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append)
         monkeypatch.setattr(client, "time", clock)
         monkeypatch.setattr(client, "SPARE_BYTES", 0)
@@ -231,7 +231,7 @@ def test_a_published_set_is_fetched_and_read(hub, tmp_path):
 
 
 def test_a_published_set_of_trajectories_becomes_recordings(tmp_path, monkeypatch):
-    """In splits of several files, one of which is cut on its way."""
+    """The set has splits of several files. The download of one file is cut."""
     said = [{"role": "user", "content": "Fix it."}, {"role": "assistant", "content": "x" * 500}]
     files = {}
     for split in ("tool", "xml"):
@@ -266,7 +266,7 @@ def test_a_published_set_of_trajectories_becomes_recordings(tmp_path, monkeypatc
 
 @pytest.fixture
 def scripts(hub, tmp_path, task):
-    """Runs a script where the hub has the task, as o/set."""
+    """Runs a script while the hub has the task as o/set."""
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist([task]), tmp_path / "rows")
     hub.files["dataset", "o/set"] = {"data/test-00000.parquet": (tmp_path / "rows").read_bytes()}
 

@@ -1,4 +1,4 @@
-"""Images pulled into a real container engine through a registry that fails."""
+"""Images that are pulled into a real container engine through a faulty registry."""
 
 import itertools
 import shutil
@@ -22,7 +22,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def dockerd():
-    """An engine of this module's own."""
+    """An engine for this module only."""
     puller = start_engine()
     yield puller
     engine_end(puller)
@@ -30,7 +30,7 @@ def dockerd():
 
 @pytest.fixture
 def puller(dockerd, monkeypatch):
-    """Our puller into it."""
+    """Our puller for that engine."""
     monkeypatch.setenv("DOCKER_HOST", dockerd.address)
     return EnginePuller(Registry(Transport(patience=20, rate_patience=20)))
 

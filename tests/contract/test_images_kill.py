@@ -1,4 +1,4 @@
-"""A pull that is killed in the middle, and one without the program that it needs."""
+"""A pull that is killed halfway, and a pull without the program that it needs."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory):
-    """A registry with `lab/big`, whose last layer takes its time."""
+    """A registry with `lab/big`, whose last layer is slow."""
     tree = tmp_path_factory.mktemp("tree")
     git(tree, "init", "-q")
     commit(tree, pkg__calc=CLEAN, test_calc="def test_add(): pass\n")
@@ -70,7 +70,8 @@ def test_a_killed_pull_is_resumed_by_the_same_command(registry, tmp_path):
         assert done.returncode == 0, done.stderr
         later = proxy.requests[before:]
     assert [headers["Range"] for _, headers in later if "Range" in headers]
-    assert len([path for path, _ in later if "/blobs/" in path]) == 2  # the rest of that layer, the config
+    # the rest of that layer, then the config
+    assert len([path for path, _ in later if "/blobs/" in path]) == 2
     record = json.loads((tmp_path / "images/s.json").read_text())
     assert record["counts"] == {"kept": 0, "leaking": 0, "named": 1, "pulled": 1}
     assert not list(blobs.iterdir())
@@ -81,7 +82,7 @@ def fetched(proxy):
 
 
 def stand_in(folder, body):
-    """A program called apptainer."""
+    """Writes a stand-in for the program apptainer."""
     program = folder / "apptainer"
     program.write_text(f"#!/bin/sh\n{body}\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)

@@ -1,4 +1,4 @@
-"""Images from a real registry, through a proxy that makes it fail, into a folder of unpacked roots."""
+"""Images from a real registry through a faulty proxy, unpacked into a folder."""
 
 import base64
 import hashlib
@@ -41,7 +41,7 @@ NOISE = random.Random(7).randbytes(3 << 20)
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory):
-    """The registry, with one image of two layers as `lab/calc`."""
+    """The registry with one image of two layers, `lab/calc`."""
     with running_registry(tmp_path_factory.mktemp("registry")) as opened:
         opened.shared = layer((entry("usr/noise"), NOISE), (entry("etc/motd"), b"lower\n"))
         layers = [opened.shared, files(testbed__a="one\n", etc__motd="upper\n")]
@@ -51,7 +51,7 @@ def registry(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def slept(monkeypatch):
-    """The seconds that were waited for. For the client no other time passes, and this takes none."""
+    """The waits of the client, in seconds. They take no real time."""
     waits = []
     clock = {"monotonic": lambda: sum(waits), "sleep": waits.append, "time": time.time}
     monkeypatch.setattr(registry_http, "time", SimpleNamespace(**clock))
@@ -72,7 +72,7 @@ def nothing(answer):
 
 
 def once(act, where="/blobs/"):
-    """A fault that meets the first request whose path holds `where`."""
+    """Returns a fault for the first request whose path contains `where`."""
     count = itertools.count()
     return lambda answer: where in answer.path and next(count) == 0 and (act(answer), True)[1]
 
@@ -98,7 +98,8 @@ def test_shared_layers_lie_on_disk_once(registry, tmp_path):
         first, second = pull(where, proxy.host), pull(where, proxy.host, "lab/other")
         fetched = [path for path, _ in proxy.requests if "/blobs/" in path]
     assert second["digest"] == other
-    assert len(fetched) == 5  # two configs, two layers, and one layer more: not the shared one again
+    # two configs, two layers, and one more layer; the shared layer is not pulled again
+    assert len(fetched) == 5
     noise = [os.stat(where.folder / record["folder"] / "usr/noise") for record in (first, second)]
     assert noise[0].st_ino == noise[1].st_ino and noise[0].st_nlink == 3
 
@@ -185,7 +186,7 @@ def test_nobody_there_and_nothing_there(registry, tmp_path, dead_port):
 
 
 def with_tokens(host, passwords):
-    """A proxy's fault: a registry that wants a token, and the service that gives it out."""
+    """Returns a proxy's fault: a registry that requires a token, and the service that issues it."""
 
     def act(answer):
         if answer.path.startswith("/token"):

@@ -1,4 +1,4 @@
-"""From a task row that names an image to a rollout in it: pulled by the script, looked through, scrubbed."""
+"""From a task row that names an image to a rollout in that image: pulled, checked for leaks, scrubbed."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def registry(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def smith(tmp_path_factory, registry):
-    """An image of one repository with a branch for each task, its HEAD clean: (name, layers)."""
+    """Returns (name, layers) of an image: one repository with a branch for each task and a clean HEAD."""
     tree = tmp_path_factory.mktemp("smith")
     git(tree, "init", "-q", "-b", "main")
     commit(tree, pkg__calc=CLEAN, test_calc="def test_add(): pass\n")
@@ -162,7 +162,7 @@ def test_a_dozen_images_of_a_registry_that_nobody_reaches_fail_at_the_first(smit
     last = done.stderr.strip().splitlines()[-1]
     assert re.match(r"error: image 127.0.0.1:9/lab/i\d+:latest: 127.0.0.1:9 does not answer: .*refused", last)
     assert "none of its images can be pulled" in last and last.count("lab/") == 1
-    assert time.monotonic() - started < 100  # one image alone was waited for two minutes
+    assert time.monotonic() - started < 100  # a single image was waited for, two minutes
 
 
 @pytest.mark.parametrize("form", ["json", "jsonl", "parquet"])
@@ -202,7 +202,7 @@ def test_a_journal_spares_the_registry(smith, tmp_path, registry):
 
 @pytest.fixture
 def checked(registry, backend, tmp_path, smith):
-    """Looks through the smith image with more layers on top: what leaks."""
+    """Returns the leaks in the smith image with more layers on top."""
 
     def act(*extra):
         tag = f"t{abs(hash(extra))}"

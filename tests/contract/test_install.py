@@ -1,4 +1,4 @@
-"""The set-up by the real Makefile and uv, from an index over HTTP with packages of a few bytes."""
+"""The set-up with the real Makefile and uv, from an HTTP index with packages of a few bytes."""
 
 import functools
 import http.server
@@ -66,7 +66,7 @@ def torch(folder: Path, build: str) -> None:
 
 
 class Index:
-    """An index of wheels at `url`/<name of the index>/, as pip asks for them."""
+    """An index of wheels at `url`/<name of the index>/, with the paths that pip requests."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.asked, self.held = folder, [], threading.Event()
@@ -99,7 +99,7 @@ class Index:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def fill(self, name: str, *builds: str) -> str:
-        """Puts everything into the index of that name, torch in these builds."""
+        """Fills an index with all packages; torch comes in these builds."""
         for build in builds:
             torch(self.folder / name, build)
         everything = {f"{module}.py": "" for module in MODULES}
@@ -120,7 +120,7 @@ def index(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installer(tmp_path_factory):
-    """An environment as `.venv-uv`, without uv: it has the pip whose settings are read."""
+    """An environment like `.venv-uv`, but without uv. Its pip supplies the settings that are read."""
     folder = tmp_path_factory.mktemp("installer") / ".venv-uv"
     subprocess.run([sys._base_executable, "-m", "venv", folder], check=True)
     return folder
@@ -128,7 +128,7 @@ def installer(tmp_path_factory):
 
 @pytest.fixture
 def bare(tmp_path, installer):
-    """The Makefile and envs/ in a folder with a difficult name; a few bytes are pinned."""
+    """The Makefile and envs/ in a folder with a difficult name. The pinned packages have a few bytes."""
     folder = tmp_path / "Zwei Wörter"
     shutil.copytree(ROOT / "envs", folder / "envs")
     shutil.copy(ROOT / "Makefile", folder)
@@ -146,7 +146,7 @@ def bare(tmp_path, installer):
 
 
 def surroundings(index: str, **variables: str) -> dict[str, str]:
-    # MAKE: this test's own `make` must speak as a user's first one
+    # MAKE: the test's own `make` must print like a user's top-level make
     foreign = ("PIP_", "UV", "TORCH", "MAKE", "PYTHONDONTWRITEBYTECODE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     ours = {
@@ -154,7 +154,7 @@ def surroundings(index: str, **variables: str) -> dict[str, str]:
         "PIP_INDEX_URL": index,
         "no_proxy": "127.0.0.1",
         "UV_NO_CACHE": "1",
-        "COLUMNS": "60",  # uv breaks what it says there, unless told not to
+        "COLUMNS": "60",  # uv wraps its messages at this width unless told otherwise
     }
     return kept | ours | {"PATH": without_uv()} | variables
 
@@ -166,7 +166,7 @@ def without_uv() -> str:
 
 
 def install(bare: Path, index: str, *words: str, cpu_index="http://127.0.0.1:9", folder=".venv", **variables):
-    """Code and text of `install.py` for the environment with torch."""
+    """Runs `install.py` for the environment with torch. Returns exit code and output."""
     command = [sys._base_executable, "envs/install.py", folder, "--torch", "auto", "--torch-index", cpu_index]
     done = subprocess.run(
         [*command, *words, "envs/cpu.txt"],
@@ -200,7 +200,7 @@ def test_make_installs_whatever_the_user_set_for_other_programs(bare, index):
     assert "torch for CPU (make TORCH=cpu or TORCH=cuda chooses), 3.0 GB" in made.stdout
     assert build(bare) == "cpu" and inside(bare, "import litellm") == ""
     assert (bare / ".venv-sandbox/.installed").is_file()
-    assert not list(bare.glob(".venv-sandbox/**/swelab_home*"))  # the sandboxes' Python stays as it is
+    assert not list(bare.glob(".venv-sandbox/**/swelab_home*"))  # the sandboxes' Python stays unchanged
     where = "import os; print(os.path.expanduser('~'))"
     homeless = {"HOME": "/nonexistent", "PATH": os.environ["PATH"]}
     assert inside(bare, where, env=homeless) == f"{bare}/.snakemake/home"
@@ -221,7 +221,7 @@ def test_make_installs_whatever_the_user_set_for_other_programs(bare, index):
 def test_torch_is_the_build_that_the_machine_needs(bare, index, tmp_path, builds, cpu_builds, gpu, found):
     name = "-".join(builds)
     cpu_index = index.fill("torch-cpu", *cpu_builds) if cpu_builds else "http://127.0.0.1:9"
-    lists = tmp_path / "nvidia-smi"  # what lists a machine's GPUs; the driver itself is not needed here
+    lists = tmp_path / "nvidia-smi"  # stands in for the program that lists GPUs; no driver is needed here
     lists.write_text(f"#!/bin/sh\n{'echo GPU 0: H100' if gpu else 'exit 9'}\n")
     lists.chmod(0o755)
     code, text = install(
@@ -270,7 +270,7 @@ def test_of_a_pip_conf_only_where_packages_come_from_counts(bare, index, tmp_pat
 
 
 def test_an_index_that_does_not_answer_is_named_in_one_line(bare):
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and says nothing
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections and stays silent
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
         for address, fault in {url: "", "http://127.0.0.1:9/simple": "Connection refused"}.items():
             code, text = install(bare, address.replace("//", "//me:secret@"))
@@ -315,7 +315,7 @@ def test_a_full_disk_leaves_nothing_and_heals(bare, index, room):
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={room}m", "none", str(disk)], check=True)
     try:
         subprocess.run(["cp", "-r", f"{disk}.kept/.", str(disk)], check=True)
-        # without torch nothing is said of room, and the disk fills while packages are written
+        # without torch no disk space is required up front, and the disk fills while packages are written
         words = [sys._base_executable, "envs/install.py", ".venv", "envs/cpu.txt"]
         run = functools.partial(
             subprocess.run, words, cwd=disk, env=surroundings(url), capture_output=True, text=True

@@ -1,4 +1,4 @@
-"""Install steps of eval scripts: a real pip runs them once with a network; tests run without one."""
+"""Install steps of eval scripts: a real pip runs them once with a network. Tests run without a network."""
 
 import shutil
 import subprocess
@@ -58,7 +58,7 @@ TEST_PATCH = """diff --git a/tests/test_core.py b/tests/test_core.py
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
-    """Address of a package index on this machine's loopback that has one wheel."""
+    """The address of a package index on loopback that has one wheel."""
     folder = tmp_path_factory.mktemp("index")
     place = folder / "simple/addends"
     place.mkdir(parents=True)
@@ -76,7 +76,7 @@ def index(tmp_path_factory):
 
 @pytest.fixture(params=["bubblewrap", "docker"])
 def pulled(request, image, backend, tmp_path):
-    """(backend, puller, record of an image with a repository and a pip, as a pull leaves it)."""
+    """Returns (backend, puller, record of an image with a repository and pip, as a pull leaves it)."""
     root = tmp_path / "root"
     subprocess.run(["cp", "-a", image.folder, root], check=True)
     site = next((root / "opt/toolbox/lib").glob("python3*")) / "site-packages/pip"
@@ -120,7 +120,7 @@ def row(index, package):
 
 
 def judged(task, ground, record, tmp_path):
-    """The lock of one task in an image, as a record tells it."""
+    """Returns the lock of one task in the image of a record."""
     backend, puller, _ = ground
     folder = puller.folder / record["folder"] if record["folder"] else None
     image = Image("lab/gym", record["digest"], folder, install=record.get("install", ""))
@@ -142,7 +142,7 @@ def test_steps_run_once_with_a_network_and_tests_run_without(pulled, index, tmp_
     with backend.start(None, image=Image("lab/gym", record["digest"], folder)) as box:
         assert box.exec("python -c 'import addends'").returncode == 0
         reach = f"import urllib.request as u; u.urlopen('http://{index}/simple/')"
-        assert box.exec(f'python -c "{reach}"').returncode != 0  # agents and tests see no network
+        assert box.exec(f'python -c "{reach}"').returncode != 0  # agents and tests have no network
     if record["folder"]:
         old, new = puller.folder / before["folder"], puller.folder / record["folder"]
         assert (old / "usr/bin/git").samefile(new / "usr/bin/git")

@@ -1,4 +1,4 @@
-"""Questions of several tasks in one run of pytest: the same witnesses, with fewer runs."""
+"""Witness questions of several tasks in one pytest run: the same witnesses with fewer runs."""
 
 import io
 import tarfile
@@ -28,7 +28,7 @@ def test_give():
     assert give("ox", {n}) == {value!r}
     assert calc.loaded >= 1
 """
-"""Each file of tests that pytest loads raises `loaded` by one."""
+"""Each test file that pytest loads adds one to `loaded`."""
 DATA = """from calc.{name} import give
 
 
@@ -66,7 +66,7 @@ def make_repository(folder, text):
 
 @pytest.fixture
 def tasks(task):
-    """Each has a module, a file of tests and a bug of its own."""
+    """Returns tasks, each with its own module, test file and bug."""
     return [
         task | {"instance_id": name, "patch": BUG.format(name=name), "PASS_TO_PASS": []}
         | {"FAIL_TO_PASS": [f"tests/test_{name}.py::test_give"], "test_files": [f"tests/test_{name}.py"]}
@@ -77,7 +77,7 @@ def tasks(task):
 
 @pytest.fixture
 def asks(monkeypatch):
-    """How many questions each run asked."""
+    """The number of questions in each run."""
     sizes, ask = [], QuestionRun.ask
     monkeypatch.setattr(
         QuestionRun, "ask", lambda *words, **rest: (sizes.append(len(words[1])), ask(*words))[1]
@@ -86,7 +86,7 @@ def asks(monkeypatch):
 
 
 def make_witnesses(tasks, bench, folder, together):
-    """The witness of each task, without the numbers in names."""
+    """Returns the witness of each task, without the numbers in names."""
     folder.mkdir()
     path = folder / "witness.zip"
     with Journal(folder / "j.jsonl") as journal, path.open("wb") as stream, WitnessWriter(stream) as writer:

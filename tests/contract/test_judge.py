@@ -1,4 +1,4 @@
-"""A hosted judge: its votes on real questions, what they cost, and no vote that is paid for twice."""
+"""A hosted judge: its votes on real questions and their cost. No vote is paid for twice."""
 
 import pytest
 

@@ -102,7 +102,7 @@ def test_an_evaluation_set_is_not_trained_on(folder):
 
 
 def changed(number, code=None, tests=None):
-    """A made row with other text in its files."""
+    """Returns a row that we made, with other text in its files."""
     row, _ = made(number)
     path, _ = code_of(row)
     for file in row["extra_info"]["files"]:
@@ -127,7 +127,7 @@ def test_a_null_run_that_hangs_ends_when_its_time_is_over(tmp_path, backend):
 
 
 def test_null_runs_of_odd_code(tmp_path, backend):
-    """A tree that cannot be imported is counted by a stand-in; other ways of not passing are told apart."""
+    """A stand-in counts the tests of a tree that cannot be imported. Other failures get their own reasons."""
     given = {
         "unparsed": changed(1, "def one(:\n", TESTS),
         "ends": changed(2, "import sys\nsys.exit(0)\n", TESTS),

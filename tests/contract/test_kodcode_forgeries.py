@@ -1,7 +1,7 @@
-"""Forgeries of debugging tasks without a repair, none of which is rewarded, and honest fixes, which are.
+"""Forged repairs of debugging tasks without a gold patch get no reward, and honest repairs do.
 
-Nothing witnesses such a task: there is no gold patch whose values could be asked for. The tests are in one
-file of the checkout's root, run with `-s`, so that what the code prints is in the log.
+These tasks have no witness, because no gold patch supplies values. The tests are one file in the root of the
+checkout and run with `-s`, so the code's output is in the log.
 """
 
 import re
@@ -56,7 +56,7 @@ AHEAD = {
     "forks and reports": "import os, time\nif os.fork():\n    time.sleep(1)\n"
     f"    print({LINES!r} + '\\n24 passed', flush=True)\n    os._exit(0)\n",
 }  # fmt: skip
-"""What a forgery puts before the code with the fault, by what it does."""
+"""Code that a forgery puts before the faulty code, by what it does."""
 BEHIND = {
     "returns what equals all": "class Any(int):\n    def __new__(cls, *given):\n"
     "        return int.__new__(cls)\n"
@@ -83,7 +83,7 @@ BEHIND = {
     "reads the caller's constants": "import sys\ndef Any(name, *given):\n"
     "    return [each for each in sys._getframe(2).f_code.co_consts if each is not None][-1]\n",
 }
-"""Code after which each function of the module is made to return `Any(its name, *arguments)`."""
+"""Code after which each function of the module returns `Any(its name, *arguments)`."""
 FILES = {
     "a conftest that skips all": {
         "conftest.py": "import pytest\ndef pytest_collection_modifyitems(items):\n"
@@ -117,7 +117,7 @@ NAMED = re.compile(r"^def (\w+)", re.MULTILINE)
 
 
 def forgeries(row):
-    """(what it does, its patch) for a row."""
+    """Returns (what it does, its patch) of each forgery of a row."""
     path, code = code_of(row)
     tests = row["extra_info"]["files"][0]["content"]
     for what, text in AHEAD.items():
@@ -133,7 +133,7 @@ def forgeries(row):
 
 
 def honest(row, sound):
-    """(what it does, its patch): repairs that are not all what a publisher would call the repair."""
+    """Returns (what it does, its patch) of honest repairs, some unlike a publisher's repair."""
     path, code = code_of(row)
     yield "the repair", change(path, code, sound)
     yield "the repair, and it prints", change(path, code, "print('3 passed, loading')\n" + sound)
@@ -161,7 +161,7 @@ def tasks(tmp_path_factory, backend):
 
 
 def graded(tasks, patches, backend, tmp_path):
-    """The grades of (what, patch) pairs, the tasks taking turns."""
+    """Returns the grades of (what, patch) pairs. The pairs are spread over the tasks."""
     store = RepoStore(tmp_path, tmp_path / "trees")
 
     def one(given):
@@ -218,7 +218,7 @@ SKIPS = SOUND.replace("2", "None")
 
 
 def bare(name, code, backend, tmp_path, **keys):
-    """A task of two tests whose code is `code`."""
+    """Returns a task with two tests whose code is `code`."""
     files = [{"path": "test.py", "content": TESTS}, {"path": "m_code.py", "content": code}]
     write_rows([{"task_id": name, "extra_info": {"files": files}}], tmp_path / f"{name}.parquet")
     recipe = KodcodeSubset(source="kodcode", path=str(tmp_path / f"{name}.parquet"), **keys)
@@ -226,7 +226,10 @@ def bare(name, code, backend, tmp_path, **keys):
 
 
 def test_a_repair_of_code_that_cannot_be_imported(backend, tmp_path):
-    """Its tests are counted where the imports work: a repair of all of them counts, one of half does not."""
+    """The number of tests comes from a run in which the imports work.
+
+    A full repair counts, half a repair does not.
+    """
     task, store = bare("torn", "def one(:\n", backend, tmp_path), RepoStore(tmp_path, tmp_path / "trees")
     assert task.null_run.collected == 2 and not task.null_run.imports
     found = [
@@ -237,7 +240,7 @@ def test_a_repair_of_code_that_cannot_be_imported(backend, tmp_path):
 
 
 def test_published_ways_of_judging(backend, tmp_path):
-    """A skip passes, and a repair that the agent did not see pass is none, where `compat` says so alone."""
+    """Only with `compat` a skipped test passes, or a repair fails that the agent did not see pass."""
     broken, store = "def one():\n    return 0\n", RepoStore(tmp_path, tmp_path / "trees")
     strict = bare("strict", broken, backend, tmp_path)
     loose = bare("loose", broken, backend, tmp_path, compat=CompatKeys(skip_counts_as_pass=True))

@@ -1,4 +1,4 @@
-"""Endpoints that are dead, refuse, or come alive later: the shard fails in one line, and is healed."""
+"""Dead, refusing or late endpoints: the shard fails with one line, and a second run completes it."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ NAMES = [f"o__r.00000000.func_pm_x__{number:08d}" for number in range(3)]
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
-    """Short waits between attempts: how many there are is not changed."""
+    """Shortens the waits between attempts. The number of attempts stays."""
     monkeypatch.setattr(patience, "sleep", lambda seconds: None)
     monkeypatch.setattr(thread_pool, "RETRY_SECONDS", (0.01, 0.01))
     monkeypatch.setenv("TOY_KEY", "secret")
@@ -43,7 +43,7 @@ def policy_of(kind, port, **changes):
 
 @pytest.fixture
 def run(task, repos_dir, tmp_path):
-    """Rolls a shard of some tasks out; the same journal each time."""
+    """Rolls out a shard of some tasks, always with the same journal."""
 
     def start(policy, count=3, workers=2):
         names = [f"{NAMES[0][:-8]}{number:08d}" for number in range(count)]
@@ -60,7 +60,7 @@ def journal(tmp_path):
 
 
 def asked_for(service, start=0):
-    """The tasks that a service was asked about."""
+    """Returns the tasks in a service's requests."""
     return {name for name in NAMES for each in service.requests[start:] if name in json.dumps(each["body"])}
 
 
@@ -186,4 +186,4 @@ def test_lost_gradings_fail_the_shard_and_are_taken_up_again(task, repos_dir, tm
         "apply_failed",
         "apply_failed",
         "infra_error",
-    ]  # of the lost rollout nothing is judged
+    ]  # the lost rollout is not graded

@@ -1,4 +1,4 @@
-"""Miles' names and options, as its users type them, and docs/coming-from-miles.md against them."""
+"""Miles' names and options as its users type them, and docs/coming-from-miles.md compared with them."""
 
 import json
 import os
@@ -34,7 +34,7 @@ OPTIONS = """
 --rollout-function-path --dynamic-sampling-filter-path --custom-rollout-log-function-path
 --actor-num-nodes --actor-num-gpus-per-node --colocate
 """.split()
-"""Those of the original, with what it has commented out."""
+"""The options of the original, including those that it has commented out."""
 VARIABLES = """
 HF_CKPT PROMPT_DATA EXPORT_ROOT SAVE_CKPT SWE_SAVE_TRAJ_DIR MASTER_ADDR WANDB_KEY WANDB_API_KEY MODEL_ARGS
 CUDA_DEVICE_MAX_CONNECTIONS PYTHONBUFFERED MILES_EXPERIMENTAL_ROLLOUT_REFACTOR HAS_NVLINK
@@ -72,7 +72,7 @@ def test_options_of_the_page_are_known():
 
 
 def test_the_original_s_own_values_change_nothing_but_what_verl_cannot_take(trainer):
-    """But for two sizes, which the recipe gives the reason for, and for what is refused."""
+    """Two sizes differ, for which the recipe gives the reason, and refused options."""
     options = """--save-interval 100 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 1
     --expert-model-parallel-size 1 --expert-tensor-parallel-size 1 --recompute-granularity full
     --recompute-method uniform --recompute-num-layers 1 --use-dynamic-batch-size --input-key prompt

@@ -1,4 +1,4 @@
-"""mini-swe-agent's benchmark settings, from the installed package: a real sandbox, a service over HTTP."""
+"""mini-swe-agent's benchmark settings from the installed package: real sandbox, service over HTTP."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from tests.contract.attacks import PATIENCE
 from tests.contract.planned_model import KEY, as_block, as_calls, planned_model
 
 # isort: split
-# After ours, which keep it from greeting and from writing into the home folder.
+# imported after our modules, which stop it from printing a greeting and from writing to the home folder
 from minisweagent.exceptions import FormatError
 from minisweagent.models.utils.actions_toolcall import BASH_TOOL
 
@@ -39,7 +39,7 @@ FORMS = {"text": ("mini-swebench", as_block), "tool": ("mini-swebench-tool", as_
 
 
 def rollout(task, repos_dir, backend, tmp_path, commands, form="text", tool="bash", **changes):
-    """The trajectory of a model that runs `commands`, one a turn, and the requests that it got."""
+    """Returns the trajectory of a model that runs `commands`, one per turn, and the model's requests."""
     recipe, written = FORMS[form]
     scaffold = benchmark_loop(recipes.named(SCAFFOLD, recipe)).model_copy(update=changes)
     plan = [("THOUGHT: so.", tool, {"command": command}) for command in commands]
@@ -149,7 +149,7 @@ def test_a_patch_that_was_not_kept_whole_is_none(task, repos_dir, backend, tmp_p
 
 
 class OnlySleepIsLong:
-    """The backend, with a long wall time for the commands that do not sleep."""
+    """The backend with a long wall time for every command except sleep."""
 
     def __init__(self, backend):
         self.backend = backend

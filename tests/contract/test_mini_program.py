@@ -1,4 +1,4 @@
-"""The real program mini-swe-agent against a service: commands in our sandboxes, slices merged and graded."""
+"""The real program mini-swe-agent: commands run in our sandboxes, slices are merged and graded."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""An image's repository is in a sandbox once: nobody finds the unscrubbed one, on any backend."""
+"""A sandbox contains an image's repository once. No backend shows the unscrubbed copy."""
 
 import io
 import tarfile
@@ -24,7 +24,7 @@ done
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory):
-    """(a repository whose HEAD is the base of a task, the base, the commit that repairs it)."""
+    """Returns (a repository whose HEAD is a task's base, the base, the commit that repairs it)."""
     tree = tmp_path_factory.mktemp("history")
     git(tree, "init", "-q", "-b", "main")
     base = commit(tree, calc=BUGGY, test_calc="def test_add(): pass\n")
@@ -35,7 +35,7 @@ def history(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["folder", "docker", "remote"])
 def make_image(request, backend):
-    """Makes (backend, image) of a repository at a path: an image with nothing else but programs."""
+    """Makes (backend, image) with a repository at a path and only programs beside it."""
 
     def make(tree, path):
         layers = [programs_layer(), folder_layer(tree, path.strip("/"))]
@@ -70,7 +70,7 @@ def test_the_unscrubbed_repository_is_nowhere(history, make_image, path):
     with backend.start(None, image=image, limits=SHORT) as box:
         assert text(box.exec(HIDDEN.format(commit=fix))).split() == ["/testbed/.git/objects"] + (
             [f"{path}/.git/objects"] if path != "/testbed" and backend.name == "bubblewrap" else []
-        )  # the very same folder by the image's name for it
+        )  # the same folder, by the image's name for it
         assert prepare(box, task) == base
         assert text(box.exec(HIDDEN.format(commit=base))).split()[0] == "/testbed/.git/objects"
         assert text(box.exec(HIDDEN.format(commit=fix))) == ""

@@ -1,4 +1,4 @@
-"""A model's folder of one's own: taken as links, checked first, fine-tuned by the trainer that knows it."""
+"""A user's own model folder: linked, checked first, and fine-tuned by the trainer that supports it."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ TRAIN = {"epochs": 2, "batch_size": 4, "lr": 0.01, "warmup_steps": 0, "threads":
 
 
 def model_of(family, folder):
-    """A small model as its author's program would save it: transformers' own files, the toy's tokenizer."""
+    """Saves a small model as its author's program would: transformers' own files and the toy tokenizer."""
     make_checkpoint(folder)
     if family == "qwen2":
         return folder

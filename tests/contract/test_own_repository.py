@@ -1,4 +1,4 @@
-"""Tasks from a git repository of one's own: what is read, installed, refused and graded."""
+"""Tasks from a user's own git repository: its files are read, installed, refused and graded."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """A git repository of two commits; the second takes the tests away."""
+    """A git repository of two commits. The second commit removes the tests."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     folder = tmp_path / "Meine Projekte" / "sums"
@@ -100,7 +100,7 @@ def test_tasks_are_made_and_graded(own, tmp_path):
 
 
 def test_what_the_install_command_can_do(own, tmp_path):
-    """It installs with pip into the checkout, and changes nothing else."""
+    """The install command installs with pip into the checkout. It changes nothing else."""
     mark = tmp_path / "outside"
     command = f"pip --version && test $PIP_TARGET = $PWD/{SITE}; ! touch {mark} 2>/dev/null; {INSTALL}"
     assert build_repo(recipe_of(own, install=command), tmp_path / "cache")

@@ -1,6 +1,6 @@
-"""A pool of several hosts on which everything ends at the wrong moment, for real.
+"""A pool of several hosts in which every part is killed at the worst moment.
 
-Whatever happens: a command is done once, a place is lent once, and one time to live later nothing is left.
+Whatever happens: a command runs once, a slot is leased once, and after one time to live nothing is left.
 """
 
 import itertools
@@ -23,8 +23,8 @@ from tests.contract.attacks import PATIENCE, processes_with, text, token, until
 from tests.contract.cable import Cable
 
 pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
-TTL = 8  # where a test waits for leases to end
-LONG = 300  # where no lease may end, however slow the machine: longer than any test waits (PATIENCE)
+TTL = 8  # for tests that wait until leases end
+LONG = 300  # for tests in which no lease may end: longer than any test waits (PATIENCE), on any machine
 PLACES = 3
 SMALL = Limits(wall_seconds=20, memory_bytes=256 << 20, disk_bytes=64 << 20)
 
@@ -39,13 +39,13 @@ def whole(engine, tmp_path_factory):
 
 @pytest.fixture
 def site(whole, monkeypatch):
-    """A pool whose leases end soon when nobody renews them."""
+    """A pool whose leases end soon unless they are renewed."""
     yield from lent(whole, TTL, monkeypatch)
 
 
 @pytest.fixture
 def patient(whole, monkeypatch):
-    """The pool in tests of which no lease runs out: what is left in the end stays, and is found."""
+    """The pool for tests in which no lease ends by time, so that leftovers stay and are found."""
     yield from lent(whole, LONG, monkeypatch)
 
 
@@ -59,9 +59,9 @@ def lent(whole, ttl, monkeypatch):
 
 
 class Lives:
-    """Instances worked at side by side; each is tried again, as a shard does, when its sandbox is lost.
+    """Works on instances in parallel. As in a shard, an instance is tried again if its sandbox is lost.
 
-    With `held` nobody is done before `release`: what happens until then happens to all of them at work.
+    With `held`, no worker ends before `release`, so an event until then affects all of them.
     """
 
     def __init__(self, tree, count, turns=1, pause=0.3, held=False):
@@ -99,7 +99,7 @@ class Lives:
                 return
 
     def join(self):
-        """All are let go, and all get done."""
+        """Releases all workers and waits for them."""
         self.release()
         for thread in self.threads:
             thread.join(200)
@@ -110,7 +110,7 @@ class Lives:
 def test_the_pool_server_killed_under_work(patient, tree):
     lives = Lives(tree, 8, turns=4, held=True)
     time.sleep(0.5)
-    restart(patient.pool)  # while sandboxes are made
+    restart(patient.pool)  # while sandboxes are created
     assert until(lambda: len(lives.places) == 8, PATIENCE)
     restart(patient.pool)  # while they work
     lives.join()
@@ -197,7 +197,7 @@ def test_a_host_cut_off_for_long_and_for_a_moment(site, tree):
     assert lives.lost == {}, "a moment's silence cost work"
     here = set(site.hosts[1].ask("/status")["containers"])
     site.cables[1].cut = True
-    # Nobody can tell that host what to do: it ends the sandboxes itself.
+    # Nothing can reach that host, so it ends the sandboxes itself.
     assert here and until(lambda: not here & set(site.engine.containers()), PATIENCE)
     assert until(lambda: sum(lives.lost.values()) >= len(here), PATIENCE)
     site.cables[1].cut = False
@@ -247,7 +247,7 @@ def test_a_slow_host(patient, tree):
 
 
 def test_clocks_that_disagree_and_jump(patient, tree, tmp_path):
-    """A host's time of day goes a day ahead, the pool's a day back, in the middle of work."""
+    """During the work a host's time of day jumps a day forward, and the pool's a day back."""
     library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
     if library is None:
         pytest.skip("no libfaketime (make test-full installs it)")
@@ -279,7 +279,7 @@ def test_clocks_that_disagree_and_jump(patient, tree, tmp_path):
 
 
 def test_two_hundred_clients_at_once(patient, tree):
-    """Half of them give up soon, and cost nobody a place; the others are all served."""
+    """Half of the clients give up early and use no slot. All others are served."""
     most, ended, told = [0], threading.Event(), []
     ever = 'swelab_pool_lease_events_total{event="allocated"}'
     before = patient.pool.metrics()[ever]
@@ -344,7 +344,7 @@ def test_hosts_that_join_are_drained_and_leave(patient, tree):
     assert f"{PLACES} leases" in patient.pool.ask("/nodes/leave", {"url": urls[0]}, token=keeper)["error"]
     assert patient.pool.ask("/nodes/join", {"url": urls[1]}, token=keeper)["ok"]
     patient.pool.kill()
-    patient.pool.start()  # who is in the pool, and who is drained, it still knows
+    patient.pool.start()  # it still knows which hosts are in the pool and which are drained
     held.append(backend.start(tree, limits=SMALL))
     assert patient.hosts[1].ask("/status")["active_containers"] == 1
     assert text(held[0].exec("cat a.txt")) == "hello\n"

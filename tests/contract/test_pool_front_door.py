@@ -1,4 +1,4 @@
-"""Clients that are rude, dead or without a token harm nobody: real servers, whose sandboxes are folders."""
+"""Rude, dead or unauthenticated clients harm no other client. Servers are real, sandboxes are folders."""
 
 import contextlib
 import http.client
@@ -40,14 +40,14 @@ def servers(tmp_path_factory):
 
 @pytest.fixture
 def brief(servers):
-    """A pool of leases that end soon."""
+    """A pool whose leases end soon."""
     yield servers["brief"]
     assert until(lambda: servers["brief"].ask("/status")["pool"]["total_leases"] == 0, PATIENCE)
 
 
 @pytest.fixture
 def pool(servers):
-    """A pool of leases that end with no test, however slow the machine."""
+    """A pool whose leases outlive every test on any machine."""
     yield servers["patient"]
     assert until(lambda: servers["patient"].ask("/status")["pool"]["total_leases"] == 0, PATIENCE)
 
@@ -59,7 +59,7 @@ def lent(pool, **more):
 
 
 class Neighbour:
-    """A lease that is renewed as it should be; `done` gives it back and tells whether it lived until then."""
+    """A lease that is renewed on time. `done` releases it and returns whether it lived until then."""
 
     def __init__(self, pool):
         self.pool, self.lease = pool, lent(pool, heartbeats=True)
@@ -147,7 +147,7 @@ def test_a_client_without_heartbeats_keeps_its_place_while_a_command_runs(brief)
 
 
 class Clock:
-    """The longest that a small question to a server takes, while a block runs."""
+    """Measures the longest response time of a small request during a block."""
 
     def __init__(self, server):
         self.server, self.longest, self.asked, self.failed = server, 0.0, 0, 0
@@ -173,7 +173,7 @@ class Clock:
 
 
 def begun(server, path, head, length, data=b""):
-    """A connection on which a request of so many bytes was begun."""
+    """Opens a connection and begins a request with a body of `length` bytes."""
     place = urlsplit(server.url)
     sent = socket.create_connection((place.hostname, place.port), timeout=PATIENCE)
     lines = [f"POST {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {server.token}", *head]
@@ -188,7 +188,7 @@ def answered(sent):
 
 
 def memory(server):
-    """Resident bytes of a server's process."""
+    """Returns the resident bytes of a server's process."""
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) << 10
 
@@ -198,7 +198,7 @@ JSON = ["Content-Type: application/json"]
 
 @pytest.mark.full
 def test_a_big_body_with_faults_blocks_nobody(pool):
-    """Minutes of the server's only thread, before: each wrong entry of a list was looked at."""
+    """The server's only thread used to be busy for minutes, because it checked each wrong entry of a list."""
     lease = lent(pool)
     bodies = [
         ("/heartbeat", b'{"lease_ids": [' + b"1," * 1_900_000 + b"1]}"),
@@ -226,7 +226,7 @@ def test_bodies_that_do_not_end_are_few(pool):
     while time.monotonic() < ends:
         for each, count in left.items():
             each.setblocking(False)
-            with contextlib.suppress(BlockingIOError, ConnectionError):  # an old one makes way
+            with contextlib.suppress(BlockingIOError, ConnectionError):  # an older connection is closed
                 left[each] += each.send(body[count : min(count + (256 << 10), (4 << 20) - 1)])
     assert memory(pool) - before < 100 << 20
     neighbour.done()
@@ -254,7 +254,7 @@ def test_uploads_that_do_not_end_take_no_more_than_the_requests_of_a_sandbox(ser
 
 @pytest.mark.full
 def test_an_upload_that_is_only_announced_takes_nothing(pool):
-    """It had the host's disk for uploads to itself, before a byte had come."""
+    """An announced upload used to reserve the host's disk before its first byte."""
     rude, other = lent(pool), lent(pool)
     head = ["Content-Type: application/octet-stream", f"swelab-request: {json.dumps(rude)}"]
     sent = begun(pool, "/fill", head, 1 << 30, bytes(1000))
@@ -266,7 +266,7 @@ def test_an_upload_that_is_only_announced_takes_nothing(pool):
 
 
 def test_a_tar_beyond_the_sandbox_s_disk_and_limits_beyond_the_host_s_are_refused_at_once(pool):
-    """The first held the host's disk for uploads, the second waited for its whole deadline."""
+    """The tar used to reserve the host's disk for uploads, and the limits waited for their whole deadline."""
     rude = lent(pool, limits={"disk_bytes": 16 << 20})
     head = ["Content-Type: application/octet-stream", f"swelab-request: {json.dumps(rude)}"]
     sent = begun(pool, "/fill", head, 7 << 30, bytes(1000))
@@ -286,7 +286,7 @@ def put(pool, lease, data):
 
 @pytest.mark.full
 def test_outputs_that_nobody_reads_count_as_memory_of_their_sandbox(tmp_path):
-    """They were counted nowhere: 1.6 GiB of four sandboxes of 0.2 GiB."""
+    """Such outputs used not to be counted: 1.6 GiB of four sandboxes of 0.2 GiB."""
     node, size, mib = pool_servers.folder_server(tmp_path, "--memory-gib", 1), 24 << 20, 1 << 20
     try:
         limits = {"memory_bytes": 32 * mib, "disk_bytes": 16 * mib, "shm_bytes": mib, "output_bytes": mib}
@@ -300,7 +300,7 @@ def test_outputs_that_nobody_reads_count_as_memory_of_their_sandbox(tmp_path):
         sent = [
             begun(node, "/container/exec", [*JSON, f"Accept: {BYTES}"], len(body), body) for _ in range(6)
         ]
-        more = 6 * size - 33 * mib  # beyond the one command that a sandbox has room for
+        more = 6 * size - 33 * mib  # more than the one command for which a sandbox has memory
         assert until(lambda: place() - before == more, PATIENCE), (place() - before, more)
         for each in sent:
             each.close()
@@ -336,7 +336,7 @@ def test_answers_that_nobody_reads_are_bounded_and_end_with_their_sandbox(server
     for each in made * 14:
         body = json.dumps({"container_id": each, "path": "big", "max_bytes": size}).encode()
         sent.append(begun(node, "/container/get", JSON, len(body), body))
-    # Of each sandbox one is read and being sent; the others wait with no more than what a small one takes.
+    # Of each sandbox one output is being sent. The others wait and hold only a small buffer.
     held = lambda: node.metrics()["swelab_exec_answers_bytes"]  # noqa: E731
     assert until(lambda: held() >= 2 * size, PATIENCE)
     for _ in range(20):
@@ -400,7 +400,7 @@ def test_strangers_who_connect_and_wait_harm_nobody(servers, pool):
 
 @pytest.mark.full
 def test_a_small_answer_does_not_wait_for_the_next_packet(servers):
-    """It did, for 40 ms at each hop."""
+    """A response used to wait 40 ms at each hop."""
     for server in (servers["node"], servers["patient"]):
         with httpx.Client(headers={"Authorization": f"Bearer {server.token}"}, timeout=PATIENCE) as kept:
             times = []

@@ -1,4 +1,4 @@
-"""What a person does with hosts of a pool: pulls images, looks whether a server is well, changes nodes."""
+"""An operator's work with a pool's hosts: pulling images, checking a server, changing nodes."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Requests that are not in order, over a hundred kinds: none is accepted, none ends or blocks a server."""
+"""Over a hundred kinds of bad requests: none is accepted, and none ends or blocks a server."""
 
 import contextlib
 import http.client
@@ -37,17 +37,17 @@ REST = {
 def servers(engine, tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
     node = pool_servers.exec_server(engine, folder / "node")
-    pool = pool_servers.pool_server([node], folder / "pool", ttl=300)  # no lease runs out
+    pool = pool_servers.pool_server([node], folder / "pool", ttl=300)  # no lease ends by time
     yield {"node": node, "pool": pool}
     pool.stop()
     node.stop()
 
 
 def status_of(server, data, seconds=120):
-    """The status of the answer to these bytes; 0 when the connection was closed without one."""
+    """Returns the status of the response to these bytes; 0 if the connection closed without a response."""
     place = urlsplit(server.url)
     with socket.create_connection((place.hostname, place.port), timeout=seconds) as sent:
-        with contextlib.suppress(OSError):  # it may be answered before all is read
+        with contextlib.suppress(OSError):  # the server may respond before it has read everything
             sent.sendall(data)
         answer = http.client.HTTPResponse(sent)
         try:
@@ -144,7 +144,7 @@ def test_a_request_that_comes_again_is_not_done_again(servers):
 
 
 def test_the_pool_does_nothing_twice_either(engine, servers):
-    """Requests as somebody may have recorded them on the way, sent again at once and later."""
+    """Requests that an eavesdropper could record, sent again at once and later."""
     pool = servers["pool"]
     asked = {"tree": True, "request_id": "recorded-allocate"}
     lease = pool.ask("/allocate", asked)
@@ -190,7 +190,7 @@ def test_what_is_not_ours_is_not_touched(engine, servers, image):
 
 
 def test_a_list_may_write_names_of_docker_hub_in_full(engine, image, tmp_path):
-    """The list has `docker.io/library/solo`; the engine shows the same image as `solo:v1`."""
+    """The list has `docker.io/library/solo`. The engine shows the same image as `solo:v1`."""
     (tmp_path / "images").write_text("docker.io/hub/*\ndocker.io/library/solo\n")
     node = pool_servers.exec_server(engine, tmp_path)
 
@@ -257,7 +257,7 @@ def test_more_than_a_host_takes(engine, tmp_path):
         made = [node.ask("/container/create", {"tree": True}) for _ in range(3)]
         assert [each["ok"] for each in made] == [True, True, False]
         assert (made[2]["error_type"], made[2]["retryable"]) == ("NoPlace", True)
-        # Each command runs until it is let go, so that all that are taken run at once on any machine.
+        # Commands run until the test releases them, so all accepted commands run at the same time.
         container, answers, waiters = made[0]["container_id"], [], []
         body = {"container_id": container, "command": "until test -e /tmp/go; do sleep 0.1; done"}
         for _ in range(12):

@@ -1,4 +1,4 @@
-"""A client that knows the older servers of these paths, but for the token, does its whole work with ours."""
+"""A client of the older servers with these paths does its whole work with ours; only the token is new."""
 
 import subprocess
 
@@ -12,7 +12,7 @@ ANSWER = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
 
 class Client:
-    """Sends every request again that failed in any way, as often as those programs do; they wait a second."""
+    """Repeats every failed request as often as those programs do. (They wait a second in between.)"""
 
     def __init__(self, url, token):
         self.http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=None)
@@ -85,7 +85,7 @@ def test_a_task_from_its_lease_to_its_verdict(client):
     told = client.exec(lease, "echo $A; pwd; printf '\\377'; exit 3", cwd="/tmp", env={"A": "b"})
     assert (told["returncode"], told["output"]) == (3, "b\n/tmp\n\udcff")
     told = client.exec(lease, "echo begun; sleep 60", timeout=1)
-    assert (told["returncode"], told["output"]) == (124, "begun\n")  # not -1, and not a sentence
+    assert (told["returncode"], told["output"]) == (124, "begun\n")  # not -1, and not a text
     told = client.exec(lease, f"echo {ANSWER} && git add -A && git diff --cached")
     patch = told["output"].removeprefix(ANSWER + "\n")
     assert "-one\n+two\n" in patch and client.diff(lease) == patch

@@ -1,4 +1,4 @@
-"""Rollouts and grades on hosts of a pool are those of a local engine, also when servers end under them."""
+"""Rollouts and grades on hosts of a pool equal those of a local engine, even if servers are killed."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ def drill(tmp_path_factory):
 
 
 class Run:
-    """The two stages on the tasks, as the rules start them, each in a process of its own."""
+    """Runs both stages on the tasks as the rules do, each in its own process."""
 
     def __init__(self, drill, folder, backend):
         self.folder = folder
@@ -84,7 +84,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def local(engine, drill, tmp_path_factory):
-    """What an engine on this machine makes of them."""
+    """The results of an engine on this machine."""
     run = Run(drill, tmp_path_factory.mktemp("local") / "run", "docker")
     rows = {stage: run.end(stage, run.start(stage)) for stage in ("rollout", "grade")}
     assert len({row["status"] for row in rows["grade"]}) > 1
@@ -92,7 +92,7 @@ def local(engine, drill, tmp_path_factory):
 
 
 def test_results_are_those_of_a_local_engine_whatever_ends(engine, drill, local, tmp_path, monkeypatch):
-    """Each server is killed in the middle of each stage, and comes back."""
+    """Each server is killed during each stage, and starts again."""
     site = pool_servers.Site(engine, tmp_path / "site", hosts=2, places=2, ttl=300)  # none runs out
     for name, value in site.told().items():
         monkeypatch.setenv(name, value)
@@ -115,5 +115,5 @@ def test_results_are_those_of_a_local_engine_whatever_ends(engine, drill, local,
 
 
 def timeless(rows):
-    """Grades without what a clock says."""
+    """Returns grades without times."""
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]

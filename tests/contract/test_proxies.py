@@ -1,4 +1,4 @@
-"""Proxies in the environment that answer nothing: what lies on this machine is reached all the same."""
+"""With proxies in the environment that do not respond, servers on this machine are still reached."""
 
 import json
 import os
@@ -49,7 +49,7 @@ print(json.dumps(said))
 
 
 def environment(port, **more):
-    """That of a user behind a proxy that does not answer."""
+    """Returns the environment of a user behind a proxy that does not respond."""
     dead = f"http://127.0.0.1:{port}"
     kept = {name: value for name, value in os.environ.items() if name.lower() != "no_proxy"}
     return kept | dict.fromkeys(PROXIES, dead) | {"TOY_KEY": "secret"} | more

@@ -1,4 +1,4 @@
-"""A tiny Qwen3 with Qwen3's own chat template: served, asked in ids, trained, saved, and served again."""
+"""A tiny Qwen3 with Qwen3's own chat template: served, prompted by ids, trained, saved, and served again."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,10 @@ CALLING = SCAFFOLD.model_copy(update={"calls": "bash"})
 
 
 def make_qwen3(folder):
-    """Random weights in transformers' own files, the toy's tokenizer, Qwen3's template; the folder."""
+    """Writes random weights in transformers' own files, the toy tokenizer, and Qwen3's template.
+
+    Returns the folder.
+    """
     make_checkpoint(folder)
     for name in ("model.safetensors", "config.json", "generation_config.json"):
         (folder / name).unlink()
@@ -57,12 +60,12 @@ def qwen3(tmp_path_factory):
 
 
 def told(qwen3, scaffold, thinking):
-    """The template as `model_maker` has it."""
+    """Returns the template as `model_maker` makes it."""
     return TokenTemplate.of(qwen3).offering(form_of(scaffold).offered.get("tools", ()), thinking)
 
 
 def conversation(qwen3, answers, scaffold=SCAFFOLD, thinking=None):
-    """The template, the prompts of an engine that answers so, and the conversation."""
+    """Returns (template, prompts of an engine that gives these answers, conversation)."""
     template = told(qwen3, scaffold, thinking)
     engine = Spelled(template, answers)
     model, messages = TokenModel(engine, template, scaffold, SAMPLING, "toy"), list(ASKED)
@@ -128,7 +131,7 @@ def test_it_is_served_trained_saved_and_served_again(qwen3, tmp_path):
 
 
 def rolled_out(endpoint, template):
-    """The turns of a conversation of three."""
+    """Returns the turns of a conversation with three turns."""
     model, messages = TokenModel(ServedTokens(endpoint), template, SCAFFOLD, SAMPLING, "toy"), list(ASKED)
     for _ in range(3):
         message = model.query(messages)
@@ -138,7 +141,7 @@ def rolled_out(endpoint, template):
 
 
 def largest_difference(weights, conversations):
-    """Between what the engine said of sampled ids, and transformers says."""
+    """Returns the largest difference of the engine's log-probabilities of sampled ids to transformers'."""
     every = [turn for turns in conversations for turn in turns]
     return max(
         (scores(weights, turn, SAMPLING["temperature"]) - torch.tensor(turn.logprobs)).abs().max().item()

@@ -1,4 +1,4 @@
-"""Training by several processes on two nodes of a real SLURM: the same loss as one process."""
+"""Training with several processes on two nodes of a real SLURM gives the same loss as one process."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ JOBS = {"alone": {}, "two": {"nodes": 2, "ranks": 2}}
 
 @pytest.fixture
 def clone(tmp_path):
-    """A clone with a base model and a dataset that no rule needs to make."""
+    """A clone with a base model and a dataset, which no rule has to make."""
     clone = make_clone(tmp_path / "swelab")
     base = make_checkpoint(clone / "results/models/toy")
     lengths = [ChatTokenizer(base).measure(row["messages"]) for row in conversations(38)]
@@ -40,7 +40,7 @@ def clone(tmp_path):
 
 
 def note_environment(clone):
-    """Names an environment to train in whose Python notes what it was started for."""
+    """Names a training environment whose Python writes down its command lines."""
     python = clone / "gpu/bin/python"
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\necho "$*" >> {clone}/gpu/started\nexec {sys.executable} "$@"\n')

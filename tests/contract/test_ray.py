@@ -1,4 +1,4 @@
-"""Rollouts and grading spread over two real Ray nodes: the same results as threads; hosts may be killed."""
+"""Rollouts and grading on two real Ray nodes give the same results as threads, even if hosts are killed."""
 
 import json
 import os
@@ -24,7 +24,7 @@ POLICY = {"kind": "scripted", "scaffold": "demo", "seed": 7, "wrong_edit": 0.3, 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory, backend):
-    """Tasks, a policy and results of local threads."""
+    """Tasks, a policy, and the results of local threads."""
     folder = tmp_path_factory.mktemp("ray")
     write_bytes(folder / "repos" / "drill.tar", drill.build_repo(recipes.named(REPO, "drill")))
     subset = recipes.named(SUBSET, "drill-train").model_copy(update={"limit": 12})
@@ -44,7 +44,7 @@ def nodes():
 
 
 def commands(folder, name):
-    """Rollout, predictions and grading of the tasks, by the scripts, into the folder `name`."""
+    """Returns the commands for rollouts, predictions and grades, which write to the folder `name`."""
     common = ["--tasks", folder / "tasks.json", "--repos-dir", folder / "repos", "--subset", "s"]
     made = folder / name
     rollout = ["scripts.rollout", "--policy", folder / "scripted.yaml", "--workers", "4"]
@@ -67,12 +67,12 @@ def spread(nodes, command):
 
 
 def timeless(path):
-    """Rows of a file without what tells of time."""
+    """Returns the rows of a file without times."""
     return [{k: v for k, v in row.items() if k not in ("seconds", "journalled")} for row in read_jsonl(path)]
 
 
 def equal(world, name):
-    """Asserts that a run's results and journals are those of local threads."""
+    """Asserts that a run's results and journals equal those of local threads."""
     mine, local = world / name, world / "local"
     assert (mine / "rollouts.jsonl").read_bytes() == (local / "rollouts.jsonl").read_bytes()
     assert timeless(mine / "grades.jsonl") == timeless(local / "grades.jsonl")
@@ -115,7 +115,7 @@ def test_no_cluster_is_one_line(world, nodes):
 
 
 def test_killed_processes_and_nodes_lose_nothing(world, nodes):
-    """The last test: one of the two nodes is gone after it."""
+    """The last test, because one of the two nodes is lost in it."""
     rollout, collect, grade = commands(world, "killed")
     progress = Path(rollout[-1])
     running = spread(nodes, rollout)

@@ -1,4 +1,4 @@
-"""Real instances, graded by the rules, by one command, and by their own scripts: gold resolved, empty not."""
+"""Real instances, graded by rules, by one command, by their own scripts: gold resolved, empty not."""
 
 import io
 import json
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.real, pytest.mark.full]
 
 @pytest.fixture(scope="module")
 def instances(tmp_path_factory, pytestconfig):
-    """(rows as published, the commits that repair them, what goes onto the sandbox image for each)."""
+    """(published rows, the commits that repair them, the layer on top of the sandbox image for each)"""
     cache = tmp_path_factory.getbasetemp().parent / "archives"
     rows, fixes, tars = [], {}, {}
     for case in CASES:
@@ -39,7 +39,7 @@ def instances(tmp_path_factory, pytestconfig):
 
 @pytest.fixture(params=["bubblewrap", "docker"])
 def ground(request, instances, image, backend, tmp_path):
-    """(backend, record of the images of all instances, environment of scripts)."""
+    """Returns (backend, record of all instances' images, environment of scripts)."""
     record = {"images": {}, "failed": {}, "counts": {"named": 3, "pulled": 3}}
     docker = request.param == "docker" and request.getfixturevalue("engine")
     for number, (name, layer) in enumerate(instances[2].items()):
@@ -73,7 +73,7 @@ def run(script, folder, backend, *options):
 
 
 def graded(folder, backend, name, predictions):
-    """The grades of predictions, which are written to files called `name`."""
+    """Returns the grades of predictions, which are written to files called `name`."""
     write_json(folder / f"{name}.json", predictions)
     where = (f"--predictions={folder / name}.json", f"--output={folder / name}.jsonl")
     run("grade", folder, backend, *where, f"--policy={name}", "--subset=real")
@@ -132,7 +132,7 @@ BESIDE = "diff --git a/NOTES b/NOTES\nnew file mode 100644\n--- /dev/null\n+++ b
 
 
 def export(folder, rows):
-    """verified_eval.jsonl of rows, as the script of SWE-RL's name writes it."""
+    """Writes verified_eval.jsonl from rows with SWE-RL's script."""
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     script = ROOT / "swe-rl/data/export_swebench_verified_assets.py"
     subprocess.run(
@@ -166,7 +166,7 @@ def test_exported_rows_are_judged_by_the_exit_code_of_their_scripts(ground, inst
 
 @pytest.mark.parametrize("gold", [True, False], ids=["gold", "nothing"])
 def test_exported_rows_are_evaluated_by_one_command(ground, instances, gold):
-    """The model is a service that knows the gold patches, or hands in nothing."""
+    """The model is a service that knows the gold patches, or submits nothing."""
     (backend, folder), (rows, _, _) = ground, instances
 
     def speak(turn, history):

@@ -1,4 +1,4 @@
-"""Recorded trajectories through the real grader to training rows."""
+"""Recorded trajectories, graded by the real grader and turned into training rows."""
 
 import tempfile
 

@@ -1,4 +1,4 @@
-"""What is scored or validated is not learned from: a check of rows alone refuses it before all else."""
+"""Training on scored or validated tasks is refused first of all, by a check that reads only rows."""
 
 import json
 import subprocess

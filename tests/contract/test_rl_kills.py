@@ -1,4 +1,4 @@
-"""A training on test results that is killed again and again: nothing is sampled twice, and it ends well."""
+"""A reinforcement learning run that is killed repeatedly samples nothing twice, and ends well."""
 
 import contextlib
 import json
@@ -40,7 +40,7 @@ def test_killed_again_and_again_it_ends_well(place):
     done = subprocess.run(command(place), cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [row["step"] for row in read_jsonl(place / "out/metrics.jsonl")] == [0, 1, 2, 3]
-    said = (place / "log").read_text() + done.stderr  # a killed run may have made the last step
+    said = (place / "log").read_text() + done.stderr  # a killed run may have finished the last step
     assert "step 3 of 3: 4 rollouts, " in said and "step 4 of 3" not in said
     assert len(journals(place)) == 3
     for path in [*journals(place), *place.glob("work/*/validation-*/*.jsonl")]:

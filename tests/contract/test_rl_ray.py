@@ -1,4 +1,4 @@
-"""A training whose rollouts are made on two real Ray nodes: one of them is lost, and it is killed itself."""
+"""A reinforcement learning run with rollouts on two real Ray nodes: a node is lost, and the run is killed."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def test_a_training_on_hosts_survives_their_loss_and_its_own(ground, nodes):
     trained = [row for row in rows if "rollouts" in row]
     assert all(row["rollouts"] == 4 and row["rate/lost"] == 0 for row in trained)
     assert all(row["train/logprob_mismatch_max"] < 1e-3 for row in trained)
-    # The engine is asked from elsewhere: when it is idle is not known here.
+    # Other processes use the engine, so its idle time is unknown here.
     assert all("idle/places" in row and "idle/engine" not in row for row in trained)
     for path in journals(ground):
         keys = [row["key"] for row in read_jsonl(path)]

@@ -1,4 +1,4 @@
-"""A real training on test results, and what is left of it; faulty recipes are one line each."""
+"""A real reinforcement learning run and its files. A faulty recipe gives one line."""
 
 import io
 import json
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """The folder of a training that has ended."""
+    """The folder of a finished training."""
     folder = make_place(tmp_path_factory.mktemp("rl"))
     done = subprocess.run(command(folder), cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -57,7 +57,7 @@ def test_each_step_is_told(place):
 
 
 def again(place, folder, reports=None, **changes):
-    """The whole training once more from its journals, without an engine and without a validation."""
+    """Repeats the whole training from its journals, without an engine and without a validation."""
     for path in journals(place):
         shutil.copy(path, folder / path.name)
 
@@ -91,7 +91,7 @@ def test_what_was_sampled_gives_the_same_weights_again(place, tmp_path):
 
 
 def test_a_training_whose_groups_are_all_constant_says_so_and_ends(place, tmp_path):
-    """The toy model solves nothing, so no attempt is better than the others of its group."""
+    """The toy model solves nothing, so all attempts of a group get the same reward."""
     said = io.StringIO()
     with pytest.raises(InputError) as caught:
         again(place, tmp_path, StepReports(tmp_path, stream=said), keep_constant=False).run()

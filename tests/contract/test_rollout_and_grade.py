@@ -46,7 +46,7 @@ def attempt_with(task, store, backend, tmp_path, model_for, **scaffold):
 
 
 class Speaker(ScriptedModel):
-    """The scripted model with other lines."""
+    """The scripted model with other turns."""
 
     def __init__(self, task, turns):
         super().__init__(task, POLICY, SCAFFOLD)
@@ -159,7 +159,7 @@ def test_outcomes(task, store, backend, tmp_path):
 
 
 class Billed(Speaker):
-    """Its calls cost half a dollar."""
+    """A model whose calls cost half a dollar each."""
 
     def query(self, messages, **_):
         message = super().query(messages)

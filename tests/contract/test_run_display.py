@@ -1,4 +1,4 @@
-"""What a run of the workflow shows: real Snakemake on a small workflow, with and without a terminal."""
+"""The display of a workflow run: real Snakemake on a small workflow, with and without a terminal."""
 
 import os
 import pty
@@ -57,7 +57,7 @@ run_script(main)
 
 @pytest.fixture
 def workflow(tmp_path):
-    """Function that makes the workflow's folder; with `fault`, its jobs fail at their end."""
+    """Returns a function that makes the workflow's folder. With `fault`, its jobs fail at the end."""
 
     def made(fault=False):
         text = SNAKEFILE.format(root=str(ROOT), bin=os.path.dirname(sys.executable))
@@ -69,13 +69,16 @@ def workflow(tmp_path):
 
 
 def run(command, tmp_path):
-    """Exit code, standard output, standard error, without a terminal."""
+    """Runs a command without a terminal. Returns exit code, stdout and stderr."""
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout, done.stderr
 
 
 def on_terminal(command, tmp_path, stop_at=b"", term="xterm-256color", columns=100):
-    """(exit code, all that a terminal gets); interrupted as by a key once it got `stop_at`."""
+    """Runs a command on a terminal and returns (exit code, output).
+
+    stop_at: text after which the command is interrupted, as by Ctrl-C.
+    """
     parent, child = pty.openpty()
     environment = {**os.environ, "TERM": term, "COLUMNS": str(columns), "LINES": "24"}
     started = subprocess.Popen(

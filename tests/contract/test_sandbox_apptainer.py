@@ -1,4 +1,4 @@
-"""The apptainer backend with a stand-in for the program: its command lines, and what is ours around them."""
+"""The apptainer backend with a stand-in for the program: its command lines, and our code around it."""
 
 import json
 import os
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.real, pytest.mark.full]
 
 @pytest.fixture
 def apptainer(tmp_path, monkeypatch, image_record):
-    """The backend with the stand-in first in the path; `.log` is the command lines it was given."""
+    """The backend with the stand-in first in the path. `.log` contains the stand-in's command lines."""
     source = (ROOT / "tests/contract/apptainer_standin.py").read_text()
     standin = tmp_path / "bin" / "apptainer"
     standin.parent.mkdir()

@@ -1,4 +1,4 @@
-"""What holds for bubblewrap alone: its folders and namespaces, and machines that cannot make them."""
+"""Properties of bubblewrap only: its folders and namespaces, and machines that cannot make them."""
 
 import os
 import shutil
@@ -54,14 +54,14 @@ def _prefix_tops():
     return {Path(sys.base_prefix).parts[1]}
 
 
-# Debian's own Python has the prefix /usr, below which programs and documents lie, too.
+# Debian's own Python has the prefix /usr, which also contains programs and documents.
 OTHER_PREFIX = sys.base_prefix if sys.base_prefix != "/usr" else "/usr/lib/python"
 PYTHONS = ("/usr/lib/python", "/usr/local/lib/python", OTHER_PREFIX, rootfs.TOOLBOX)
 
 
 @pytest.fixture(scope="module")
 def toolbox_with_installers(backend, tmp_path_factory):
-    """A toolbox as `python -m venv` and pip leave it, in short."""
+    """A toolbox as `python -m venv` and pip leave it, with few files."""
     folder = tmp_path_factory.mktemp("toolbox") / "venv"
     shutil.copytree(backend.toolbox.path, folder, symlinks=True)
     packages = next((folder / "lib").glob("python*/site-packages"))
@@ -74,7 +74,7 @@ def toolbox_with_installers(backend, tmp_path_factory):
 
 @pytest.mark.parametrize("installers", [False, True])
 def test_no_package_of_the_machine_is_there(backend, tree, toolbox_with_installers, installers):
-    """Any may hold a clean copy of what a task is made of: setuptools alone brings a dozen along."""
+    """Each package of the machine may contain a clean copy of a task's code; setuptools brings a dozen."""
     if installers:
         backend = open_backend("bubblewrap", toolbox=toolbox_with_installers)
     with backend.start(tree, limits=SHORT) as sandbox:
@@ -100,7 +100,10 @@ def _names_in_pythons(sandbox, *names):
 
 
 def test_programs_packages_are_hidden(monkeypatch, tmp_path):
-    """A program of the machine may bring packages along; its folder is empty inside as far as they reach."""
+    """A program of the machine may bring packages.
+
+    Inside the sandbox the folder with these packages is empty.
+    """
     for name in ("sdk/lib/one", "sdk/third/two", "one/app/lib", "gcc/python", "pyenv/a/lib/x", "pyenv/b/x"):
         (tmp_path / "share" / name).mkdir(parents=True)
         (tmp_path / "share" / name / "__init__.py").touch()
@@ -112,7 +115,7 @@ def test_programs_packages_are_hidden(monkeypatch, tmp_path):
 
 @pytest.mark.full
 def test_many_processes_at_once_take_no_more_memory_than_the_control_group_gives(backend, tree):
-    """Between two looks they would take the bound of one process, forty times."""
+    """Forty processes, each below the bound of one, would exceed the group's memory between two checks."""
     limits = Limits(memory_bytes=512 << 20, disk_bytes=64 << 20, shm_bytes=16 << 20, processes=64)
     code = (
         "import os, time\nfor _ in range(40):\n"
@@ -129,7 +132,7 @@ def test_many_processes_at_once_take_no_more_memory_than_the_control_group_gives
         ]
         assert peaks and 400 << 20 < int(peaks[0].read_text()) <= 592 << 20
         assert box.exec("echo ok").output == b"ok\n"
-        group.rmdir()  # as another caller does, who takes it for one that was left
+        group.rmdir()  # cleans up as another caller does, which takes the folder for a leftover
         assert box.exec("cat /proc/self/cgroup").returncode == 0 and group.exists()
     assert not group.exists()
 
@@ -137,7 +140,7 @@ def test_many_processes_at_once_take_no_more_memory_than_the_control_group_gives
 @pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its own needs root")
 def test_what_one_sandbox_fills_is_missing_in_no_other(backend, tree):
-    """The kernel bounds bytes and inodes of each; looking at them now and then lets bursts pass."""
+    """The kernel bounds bytes and inodes of each sandbox. Checks at intervals would miss bursts."""
     own = Limits(disk_bytes=64 << 20, processes=64)
     make = "mkdir m; for p in {1..8}; do (for ((;;)); do : >m/$p-$((++n)); done) & done; wait"
     with backend.start(tree, limits=own) as one, backend.start(tree, limits=own) as other:
@@ -162,7 +165,7 @@ def test_a_script_of_the_toolbox_and_a_new_venv_work(sandbox):
 
 
 def test_the_user_of_the_host_is_nobody_in_particular(sandbox):
-    """Files made inside belong, seen from the host, to a user that is not root (or to the caller)."""
+    """Files made inside belong to a user of the host that is not root (or to the caller)."""
     sandbox.exec("touch mine")
     owner = os.stat(sandbox._scratch.path / "testbed" / "mine").st_uid
     assert owner != 0
@@ -257,7 +260,7 @@ def test_a_lost_lifeline_loses_what_runs_and_is_replaced(tree):
         assert text(box.exec("echo again")) == "again\n"
 
 
-# -- machines that cannot
+# -- machines that cannot make sandboxes
 
 
 def _open(*wrap, **env):

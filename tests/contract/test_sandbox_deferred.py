@@ -1,4 +1,4 @@
-"""Sandboxes that are removed beside the work: gone when it ends, and of no use before."""
+"""Sandboxes that are removed in the background: unusable at once, and gone when the work ends."""
 
 import threading
 
@@ -27,7 +27,7 @@ def test_none_is_left_when_the_work_ends(place, tree):
 
 
 class Slow:
-    """A place whose sandboxes do not go before `helper` removes one itself."""
+    """A place whose sandboxes stay until `helper` itself removes one."""
 
     def __init__(self, helper):
         self.helper, self.free, self.closed_by = helper, threading.Event(), []

@@ -1,4 +1,4 @@
-"""How sandboxes end, of every backend: closed, killed, orphaned."""
+"""How sandboxes of every backend end: closed, killed, orphaned."""
 
 import gc
 import os
@@ -20,7 +20,7 @@ BACKENDS = ("bubblewrap", "docker", "remote")
 
 
 def _in_thread(box, command):
-    """Run a command beside the test; the list gets what it ends with."""
+    """Runs a command in a thread. The list gets the command's result or error."""
     ended = []
 
     def run():
@@ -110,7 +110,7 @@ def test_a_killed_caller_leaves_nothing_and_a_living_one_keeps_all(place, tree, 
 
 @pytest.mark.full
 def test_a_caller_killed_at_any_moment_leaves_nothing(place, tree, tmp_path, monkeypatch):
-    """The command is short, so that most kills hit between the steps of starting and ending one."""
+    """The command is short, so most kills happen while a sandbox is started or ended."""
     sleep = token()
     monkeypatch.setenv("SWELAB_SCRATCH", str(tmp_path))
     for _ in range(3 if place.engine else 12):

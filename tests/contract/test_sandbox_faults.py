@@ -1,4 +1,4 @@
-"""What goes wrong with container engines, done for real: killed, full, without the image, left behind."""
+"""Real faults of container engines: killed, full, without the image, left behind."""
 
 import os
 import signal
@@ -116,9 +116,7 @@ def test_a_sandbox_whose_disk_is_full_says_so(docker, tree, tmp_path):
 
 @pytest.mark.full
 def test_an_engine_whose_disk_is_full_says_so(image_record, tree, monkeypatch):
-    folder = Path(
-        tempfile.mkdtemp(prefix="swelab-engine-")
-    )  # short: a socket's path has 107 characters at most
+    folder = Path(tempfile.mkdtemp(prefix="swelab-engine-"))  # a socket's path has at most 107 characters
     full = engines.TestEngine(folder)
     (folder / "data").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120m", "none", folder / "data"], check=True)
@@ -164,7 +162,7 @@ def test_the_reaper_takes_what_has_lost_its_owner_and_nothing_else(engine, docke
         [sys.executable, "-c", OWNER, str(tree)], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
     orphan = caller.stdout.readline().strip()
-    # Paused, it cannot see that its caller has ended.
+    # The paused process cannot notice that its caller has ended.
     engine.docker("pause", orphan)
     name = docker._images.prepared(docker.engine, image).id
     foreign = engine.docker("run", "--detach", "--network=none", name, "sleep", "600")
@@ -193,7 +191,7 @@ def test_the_reaper_takes_what_has_lost_its_owner_and_nothing_else(engine, docke
 
 @pytest.mark.full
 def test_the_script_reaps_and_removes_prepared_images(engine, docker, tree, image):
-    run_python("-m", "scripts.reap", "--images", env=os.environ)  # what other tests have left
+    run_python("-m", "scripts.reap", "--images", env=os.environ)  # leftovers of other tests
     docker._images.forget(image)
     with docker.start(tree):
         done = run_python("-m", "scripts.reap", "--images", env=os.environ)

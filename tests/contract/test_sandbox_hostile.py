@@ -1,4 +1,4 @@
-"""What code that wants to do harm can do in a sandbox: every attack is real, nothing is faked."""
+"""Hostile code in a sandbox. Every attack is real."""
 
 import errno
 import os
@@ -124,7 +124,7 @@ def test_environment_is_ours_alone_and_additions_reach_the_command(sandbox):
 
 
 def test_hostile_variables_do_not_reach_what_runs_before_the_command(sandbox):
-    """BASH_ENV and LD_PRELOAD act on the command as anywhere, but not on the shell that drops privileges."""
+    """BASH_ENV and LD_PRELOAD affect the command as usual, but not the shell that drops privileges."""
     sandbox.put("evil.sh", b"echo evil $$")
     result = sandbox.exec("echo ran", env={"BASH_ENV": "/testbed/evil.sh", "LD_PRELOAD": "/testbed/none.so"})
     assert text(result).count("evil") == 1
@@ -145,7 +145,7 @@ def test_no_descriptor_is_inherited(sandbox):
 
 
 def test_the_end_of_a_command_cannot_be_forged_nor_its_stream_broken(sandbox):
-    """Lines like those of our own protocols, a stream set not to wait, and what outlives its parent."""
+    """Attacks: lines of our own protocols, a non-blocking stream, processes that outlive their parent."""
     forged = f"{'0' * 32} 0 -"
     result = sandbox.exec(f"echo '{forged}'; printf '{forged}' >&2; exit 5")
     assert (result.returncode, text(result)) == (5, f"{forged}\n{forged}")
@@ -184,7 +184,7 @@ def test_there_is_no_network(sandbox):
     lines = text(result).splitlines()
     assert lines[:2] == ["ConnectionRefusedError", "ConnectionRefusedError"]
     assert lines[2:4] == ["OSError", "OSError"]
-    assert lines[4] == "CONNECTED"  # its own loopback works: tests of servers can run
+    assert lines[4] == "CONNECTED"  # its own loopback works, so tests can run servers
 
 
 # -- privileges

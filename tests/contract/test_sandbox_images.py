@@ -23,7 +23,7 @@ echo two > /elsewhere/g; ln -s /elsewhere /link; chmod 700 /var/closed
 
 @pytest.fixture(scope="module", params=["folder", "docker", pytest.param("remote", marks=pytest.mark.full)])
 def own_image(request, image, backend, tmp_path_factory):
-    """(backend, an image with a repository and variables of its own, made from the sandbox image)."""
+    """(backend, an image with its own repository and variables, made from the sandbox image)."""
     if request.param == "folder":
         folder = tmp_path_factory.mktemp("images") / "root"
         subprocess.run(["cp", "-a", image.folder, folder], check=True)

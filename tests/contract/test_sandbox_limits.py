@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.real, pytest.mark.alone]
 BACKENDS = ("bubblewrap", "docker")
 HOG = "for i in 1 2 3 4 5; do python -c 'import time; b = b\"x\" * 70000000; time.sleep(600)' & done; wait"
 LONG = 600.0
-"""Wall time that no other limit is met after."""
+"""A wall time that never ends a command before another limit does."""
 
 
 # -- output
@@ -86,7 +86,7 @@ def test_wall_time_ends_what_ignores_signals(sandbox):
             f"trap '' TERM INT HUP; echo begun; sleep {sleep} & sleep {sleep}; sleep {sleep}",
             limits=Limits(wall_seconds=wall),
         )
-        if result.output:  # else this machine had not begun it by then
+        if result.output:  # otherwise this machine had not started the command in time
             break
     assert (result.returncode, result.timed_out, result.limit, text(result)) == (124, True, "wall", "begun\n")
     assert result.seconds >= wall
@@ -99,7 +99,7 @@ def test_wall_time_ends_what_ignores_signals(sandbox):
         "while :; do :; done",
         "trap '' XCPU; while :; do :; done",
         "for i in 1 2 3; do (while :; do :; done) & done; wait",
-        "while :; do timeout 0.2 sh -c 'while :; do :; done'; done",  # none gets there alone
+        "while :; do timeout 0.2 sh -c 'while :; do :; done'; done",  # no single one reaches the limit
     ],
 )
 def test_cpu_time_is_of_all_processes_together(sandbox, spin):

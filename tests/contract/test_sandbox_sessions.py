@@ -1,4 +1,4 @@
-"""Processes in sandboxes that are spoken to line by line, of every backend: obedient, hostile, dying."""
+"""Sandbox processes that exchange lines with the test, on every backend: obedient, hostile, dying."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ def test_it_is_a_command_like_any_other(sandbox):
     sandbox.exec("echo 'echo from bashrc' > ~/.bashrc")
     with sandbox.session('cat note; id -un; pwd; echo "$A"; cat', env={"A": "b\nc"}) as session:
         assert session.say(None, until=b"\nc\n", **LATE).output == b"oneagent\n/testbed\nb\nc\n"
-        sandbox.put("note", b"two")  # its files are the sandbox's
+        sandbox.put("note", b"two")  # its files are the sandbox's files
         assert session.say("half \ud800 and \udcff", until=b"\n", **LATE).output == b"half ? and \xff\n"
         assert session.say("", **LATE).output == b"\n"
         assert sandbox.exec("cat note").output == b"two"
@@ -64,7 +64,7 @@ def test_the_end_of_an_answer(sandbox):
         late = session.say("slow 1.5", until=b"> ", timeout=0.5)
         assert (late.end, late.output) == ("timeout", b"slow") and 0.4 < late.seconds < 1.4
         assert session.say(None, until=b"> ").output == b" done> \n> "
-        assert session.say(None, until=b"> ", timeout=0.2).end == "timeout"  # that prompt was told before
+        assert session.say(None, until=b"> ", timeout=0.2).end == "timeout"  # that prompt was reported before
         quiet = session.say("y 0", quiet=1.5)
         assert (quiet.end, quiet.output) == ("quiet", b"y done> \n> ")
         for wrong in ({"timeout": 0}, {"until": b"x" * 257}, {"quiet": -1}):
@@ -243,7 +243,7 @@ def test_a_killed_caller_leaves_no_process(place, tree):
     caller.kill()
     caller.wait()
     caller.stdout.close()
-    # With remote its lease has to run out first.
+    # A remote sandbox is only gone after its lease.
     assert until(lambda: processes_with(sleep) == [], PATIENCE)
 
 

@@ -1,4 +1,4 @@
-"""Files of a sandbox: what lasts, what is apart, what planted links and pipes cannot do."""
+"""Files of a sandbox: which last, which are separate, and what planted links and pipes cannot do."""
 
 import gc
 import os
@@ -34,7 +34,7 @@ def test_links_and_pipes_planted_at_our_paths(sandbox):
                 sandbox.put(path, b"x")
             refused.append(path)
 
-    reaching = threading.Thread(target=reach, daemon=True)  # a pipe would hold it for ever
+    reaching = threading.Thread(target=reach, daemon=True)  # reading a pipe would block forever
     reaching.start()
     reaching.join(PATIENCE)
     assert refused == [*read, *written]
@@ -45,13 +45,16 @@ def test_links_and_pipes_planted_at_our_paths(sandbox):
 
 @pytest.mark.on_docker
 def test_files_keep_their_age(sandbox, tree):
-    """What is of one age outside is of one age inside."""
+    """Files of the same age outside have the same age inside."""
     assert text(sandbox.exec("stat -c %Y a.txt")) == f"{int((tree / 'a.txt').stat().st_mtime)}\n"
 
 
 @pytest.mark.full
 def test_put_and_get_under_a_racing_command(sandbox):
-    """A command swaps a folder for a link to the host while we write and read; until we did once."""
+    """A command replaces a folder by a link to the host while we write and read.
+
+    We used to follow that link.
+    """
     swap = "while :; do mv -T real t; mv -T link real; mv -T real link; mv -T t real; done"
     limits, seen = {"limits": Limits(wall_seconds=1.5, cpu_seconds=30)}, set()
     for _ in range(20):
@@ -134,7 +137,7 @@ def test_many_sandboxes_at_once(place, tree):
             failures.append(error)
 
     open_files = []
-    for _ in range(3):  # a client keeps at most one connection a thread; a leak would be 16 more by the end
+    for _ in range(3):  # a client keeps at most one connection per thread; a leak would leave 16 more
         threads = [threading.Thread(target=live, args=(number,)) for number in range(8)]
         for thread in threads:
             thread.start()

@@ -74,13 +74,13 @@ print("all as root")
 
 
 def _as_nobody(*command):
-    # setpriv itself still has root's access when it starts a program; the shell after it does not.
+    # setpriv itself still starts its program with root's access; the shell after it does not have it.
     ids = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     return ["setpriv", *ids, "--", "/bin/sh", "-c", 'exec "$@"', "sh", *map(str, command)]
 
 
 def _interpreter():
-    """A Python of our version (our packages must load in it) that nobody may run too."""
+    """Returns a Python of our version, which our packages need, that the user nobody may run."""
     check = f"import sys; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
     for python in (sys.executable, "/usr/bin/python3"):
         command = _as_nobody(python, "-c", check) if os.geteuid() == 0 else [python, "-c", check]
@@ -94,7 +94,7 @@ def _interpreter():
 
 @pytest.fixture
 def nobodys(backend):
-    """A folder of user nobody: the package, a tree, a toolbox, scratch."""
+    """A folder of the user nobody: the package, a tree, a toolbox, scratch space."""
     folder = Path(tempfile.mkdtemp(prefix="swelab-test-"))
     try:
         shutil.copytree(ROOT / "swelab", folder / "swelab", ignore=shutil.ignore_patterns("__pycache__"))

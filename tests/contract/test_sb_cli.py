@@ -1,4 +1,4 @@
-"""The real sb-cli against a stand-in of its service: submitted, waited for, refused, taken up again."""
+"""The real sb-cli with a stand-in of its service: submits, waits, is refused, resumes."""
 
 import io
 import json
@@ -53,7 +53,7 @@ PREDICTIONS = {
 
 @pytest.fixture
 def attempt(tmp_path, monkeypatch):
-    """A function that judges PREDICTIONS at a service; `attempt.log` is what was said."""
+    """Returns a function that grades PREDICTIONS at a service. `attempt.log` contains its messages."""
     monkeypatch.setenv("SWEBENCH_API_KEY", KEY)
     monkeypatch.setattr(submission, "SUBMISSIONS", Pauses(attempts=2))
     monkeypatch.setattr(submission, "SETTLING", 1)
@@ -83,7 +83,7 @@ def test_predictions_are_submitted_awaited_and_judged_once(attempt, tmp_path):
     again = attempt(service)
     assert again == record and sorted(service.posts) == IDS  # nothing is sent again
     (tmp_path / "state.json").write_text(json.dumps({"run_id": record["run_id"], "submitted": IDS[:1]}))
-    service.quota = 0  # what was begun goes on; the service has it already and says so
+    service.quota = 0  # the started run goes on; the service already has it and says so
     assert attempt(service) == record and sorted(service.posts) == sorted(IDS + IDS[1:])
     service.quota, service.posts = 1, []
     changed = {**PREDICTIONS, IDS[3]: {**PREDICTIONS[IDS[3]], "model_patch": "another"}}
@@ -156,7 +156,7 @@ def files(tmp_path, task):
 
 
 def graded(files, tasks="tasks.json"):
-    """The grades that `scripts.grade` makes from the record of a run."""
+    """Returns the grades that `scripts.grade` makes from the record of a run."""
     names = ["--tasks", files / tasks, "--policy", "p", "--subset", "s"]
     command = ["-m", "scripts.grade", *names, "--predictions", files / "preds.json", "--service"]
     command += [files / "run.json", "--repos-dir", files, "--progress", files / "journal.jsonl"]
@@ -166,13 +166,13 @@ def graded(files, tasks="tasks.json"):
 
 
 class Pulled:
-    """An image that was pulled, as far as its digest goes."""
+    """A pulled image, reduced to its digest."""
 
     digest = "sha256:" + "a" * 64
 
 
 def test_tasks_whose_answers_are_private_are_scored(files):
-    """From published rows without patch and tests to a score; nothing of it runs in a sandbox."""
+    """From published rows without patch and tests to a score. Nothing runs in a sandbox."""
     published = {"repo": "a/b", "patch": "", "test_patch": "", "problem_statement": "Broken.", "version": "1"}
     rows = [
         Task.of({**published, "instance_id": name, "FAIL_TO_PASS": "[]", "PASS_TO_PASS": "[]"})
@@ -211,7 +211,10 @@ def test_tasks_whose_answers_are_private_are_scored(files):
 
 
 def test_a_killed_run_is_taken_up_and_scored(files):
-    """Killed while it waits; then the same command, and the grades, report and score made from its record."""
+    """The command is killed while it waits.
+
+    The same command then finishes, and its record gives grades and a score.
+    """
     service = Service(resolved=IDS[1:3], looks=10**6)
     with serving(service) as address:
         killed = script(files, address)

@@ -1,4 +1,4 @@
-"""Every shell script that a user can start says what it does when it is asked, and does nothing then."""
+"""Every shell script for users explains itself with --help, and does nothing else then."""
 
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ from tests.conftest import ROOT
 LISTED = subprocess.run(["git", "ls-files", "-s", "*.sh"], cwd=ROOT, capture_output=True, text=True).stdout
 SCRIPTS = [line.split("\t")[1] for line in LISTED.splitlines() if not line.startswith("100644")]
 FOR_ANOTHER = {"envs/site_python.sh"}
-"""Its words are Python's."""
+"""The help of this script is that of a Python program."""
 SOURCED = {"scripts/as_before.sh", "swe-rl/before.sh", "swe-rl/train.sh", "swe-pdb/train.sh"}
 IN_A_SANDBOX = {
     *("swelab/sandbox/docker_init.sh", "swelab/sandbox/docker_prepare.sh", "swelab/tasks/scrub.sh"),
@@ -19,7 +19,7 @@ BY_SNAKEMAKE = {"envs/workflow.post-deploy.sh"}
 
 
 def run(script, *words, home):
-    # Nothing that it may start is there, but for what reads a script.
+    # Programs that the script may start do not exist, except those that read a script.
     tools = home / "bin"
     tools.mkdir()
     for name in ("bash", "sh", "env", "sed", "dirname", "readlink", "basename", "cat", "grep"):
@@ -29,7 +29,7 @@ def run(script, *words, home):
 
 
 def test_every_other_script_is_for_no_user():
-    """They cannot be started by name: another script reads them, a sandbox runs them, or Snakemake."""
+    """These scripts are not started by name, but by another script, by a sandbox or by Snakemake."""
     listed = {line.split("\t")[1] for line in LISTED.splitlines()}
     assert listed - set(SCRIPTS) == SOURCED | IN_A_SANDBOX | BY_SNAKEMAKE
 

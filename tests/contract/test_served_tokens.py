@@ -1,4 +1,4 @@
-"""Turns in ids from two real servers behind their gate, whose weights change while they serve."""
+"""Turns as token ids from two real servers behind their gate, whose weights change during requests."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -49,7 +49,7 @@ def template(folder):
 
 
 def scores(weights, turn, temperature):
-    """The log-probabilities of a turn's sampled ids by transformers, after temperature."""
+    """Returns the log-probabilities of a turn's sampled ids by transformers, after temperature."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)
@@ -65,7 +65,7 @@ def assert_is_of(weights, turn):
 
 
 def test_every_trained_token_is_what_the_engine_sampled(served, template, folder):
-    """Over a conversation: same id, position and mask, and the log-probability of the trainer's model."""
+    """For a conversation: same id, position and mask, and the log-probability of the trainer's model."""
     _, endpoint = served
     model = TokenModel(ServedTokens(endpoint), template, SCAFFOLD, SAMPLING, "toy")
     messages = list(ASKED)
@@ -101,7 +101,7 @@ def test_weights_change_in_every_server_and_turns_say_which(served, template, fo
 
 
 def test_a_turn_goes_on_with_weights_that_came_while_it_ran(served, template, folder):
-    """Its tokens are those of two versions, and say so; each has the log-probability of its own."""
+    """Tokens come from two versions and are labelled so. Each has the log-probability of its own version."""
     fleet, endpoint = served
     engine = ServedTokens(endpoint)
     fleet.publish(Weights(folder / "1", "old"))

@@ -1,4 +1,4 @@
-"""The real server on a toy model: right answers, closed to others, gone when we are."""
+"""The real server with a toy model: right answers, closed to others, ended with its owner."""
 
 import dataclasses
 import json
@@ -46,12 +46,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(folder):
-    """Weights without any file beside them, completed from the toy; and an adapter."""
+    """Weights without any other file, completed from the toy, and an adapter."""
     lent = {"base": folder / "toy", "adapters": {"tuned": str(folder / "adapter")}}
     log = folder / "server.log"
     settings = {"name": "toy", "job": Job(), "log": log, "startup_seconds": 1800, **lent, **SIZES}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server_watchdog, "MUTE_CHECKS", 1000)  # a slow one has not ended: none starts again
+        # a slow server has not ended, so no new one starts
+        patch.setattr(server_watchdog, "MUTE_CHECKS", 1000)
         patch.setattr(gate_process, "READY_SECONDS", 1800)
         with open_fleet(folder / "bare", **settings) as (fleet, endpoint):
             yield fleet, endpoint
@@ -83,7 +84,7 @@ def test_an_adapter_answers_as_weights_that_it_is_merged_into(endpoint, folder, 
 
 
 def test_requests_may_name_another_model(endpoint):
-    """What is configured for a vendor's name works as it is."""
+    """A configuration for a vendor's model name works unchanged."""
     answer = ask(dataclasses.replace(endpoint, model="gpt-4o"), "f1 must return 1.")
     assert answer["content"] == ask(endpoint, "f1 must return 1.")["content"]
 
@@ -108,7 +109,7 @@ def check_against_transformers(endpoint, weights):
 
 
 def test_a_server_says_which_weights_it_serves(served, folder):
-    """To us, not to clients."""
+    """The weights' version is shown to us, not to clients."""
     fleet, endpoint = served
     bare = fleet.servers[0].endpoint
     engine, address = open_engine(bare.engine), bare.url.removesuffix("/v1")
@@ -140,7 +141,7 @@ AT_THE_EDGE = [
     ("/generate", {"input_ids": [1], "sampling_params": {"max_new_tokens": 0}, "return_logprob": True}),
     ("/generate", {"text": "a", "sampling_params": {"min_new_tokens": 9, "max_new_tokens": 3}}),
 ]
-"""What shapes let pass, as odd as they let it."""
+"""Requests that pass our checks of shape with the most extreme values."""
 FATAL = [("/v1/completions", {"prompt": [99999999]}), ("/generate", {"text": ""})]
 FATAL += [("/v1/chat/completions", {"messages": TEXT, "logprobs": True, "top_logprobs": 100_000})]
 
@@ -169,7 +170,7 @@ def test_answers_do_not_depend_on_what_runs_beside_them(endpoint):
 
 @pytest.mark.full
 def test_a_model_spread_over_two_ranks_answers_the_same(endpoint, folder, tmp_path, monkeypatch):
-    """As over two GPUs; here each rank has a core."""
+    """Two ranks as on two GPUs; here each rank has one core."""
     cores = sorted(os.sched_getaffinity(0))
     monkeypatch.setenv("SGLANG_CPU_OMP_THREADS_BIND", f"{cores[0]}|{cores[-1]}")
     log = tmp_path / "server.log"
@@ -211,7 +212,7 @@ def test_a_refused_request_is_one_line(endpoint):
 
 
 def test_a_served_model_rates_tasks(endpoint, tmp_path, monkeypatch):
-    """Its words are nonsense: once they are made a rating, once not; another issue does not fit."""
+    """The model's text is nonsense: one is made a valid rating, one is not, and one issue is too long."""
     monkeypatch.setenv("TOY_KEY", endpoint.api_key)
     settings = {"kind": "checkpoint", "scaffold": "demo", "weights": "toy", "endpoint": endpoint.url}
     settings |= {"api_key_env": "TOY_KEY", "sampling": {"max_tokens": 4}}
@@ -239,7 +240,7 @@ DEBUGGER = """
 
 
 def test_debugging_rows_are_attempted_through_the_endpoint_of_a_served_checkpoint(endpoint, tmp_path):
-    """Its words are nonsense: every attempt ends as one that called no tool, and none is lost."""
+    """The model's text is nonsense: every attempt ends without a tool call, and none is lost."""
     files = {"solution.py": "def f():\n    return 0\n"}
     files["test.py"] = "import solution\n\n\ndef test_f():\n    assert solution.f() == 1\n"
     listed = [{"path": path, "content": text} for path, text in files.items()]
@@ -271,7 +272,10 @@ def test_debugging_rows_are_attempted_through_the_endpoint_of_a_served_checkpoin
 
 @pytest.mark.full
 def test_a_server_by_hand_comes_back_after_a_kill_and_ends_when_it_is_told(folder, tmp_path):
-    """By the name and the variables of SWE-smith's script; at its address, with its token."""
+    """The server is started with SWE-smith's name and variables.
+
+    It returns at the same address with the same token.
+    """
     log, token = tmp_path / "server.log", tmp_path / "server.token"
     told = {
         "MODEL_PATH": "bare",

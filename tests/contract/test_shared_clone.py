@@ -1,4 +1,4 @@
-"""One clone and one results folder, used by two people of a group."""
+"""One clone and one results folder, used by two members of a group."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ GROUP, ANNE, BOB = 54100, 54101, 54102
 
 
 def as_user(uid, work, umask=0o022):
-    """What `work` returns or raises, as text, in a process of that user of the group."""
+    """Returns what `work` returns or raises, as text, from a process of that user of the group."""
     reader, writer = os.pipe()
     if not (child := os.fork()):
         os.setgroups([])
@@ -41,7 +41,7 @@ def as_user(uid, work, umask=0o022):
 
 @pytest.fixture
 def folder():
-    """A folder of Anne's where others get to: pytest closes the folders above its own at each start."""
+    """A folder of Anne's that others can reach. (pytest closes the folders above its own at each start.)"""
     with tempfile.TemporaryDirectory(prefix="swelab-shared-", dir="/tmp") as place:
         os.chmod(place, 0o755)
         made = Path(place) / "results"
@@ -90,7 +90,7 @@ def test_the_lock_of_a_member_holds_for_the_others(folder):
 
 @pytest.fixture
 def shared_clone(tmp_path, monkeypatch):
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)  # it may trust all folders
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)  # Anne may trust all folders
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     root = tmp_path / "clone of another"
     root.mkdir()

@@ -1,4 +1,4 @@
-"""What is kept of an instance is printed, and runs again by the command that the print tells."""
+"""The records of an instance are printed, and the printed command runs it again."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ WRONG = """--- a/calc/core.py
 
 
 def show(*words):
-    """Exit code, standard output, standard error of scripts.show."""
+    """Runs scripts.show. Returns exit code, standard output and standard error."""
     done = subprocess.run(
         [sys.executable, "-m", "scripts.show", *map(str, words)], cwd=ROOT, capture_output=True, text=True
     )
@@ -38,7 +38,7 @@ def show(*words):
 
 @pytest.fixture
 def results(tmp_path, repos_dir, task):
-    """A results folder: two policies on one subset, the one right, the other wrong."""
+    """A results folder with two policies on one subset: one is right, the other is wrong."""
     results = tmp_path / "results"
     (results / "tasks").mkdir(parents=True)
     repos_dir.rename(results / "repos")

@@ -25,7 +25,7 @@ ASKED = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 40, "s
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, backend):
-    """Drill tasks, and the environment that names them."""
+    """Drill tasks, and the environment variables that name them."""
     folder = tmp_path_factory.mktemp("slime")
     write_bytes(folder / "repos/drill.tar", drill.build_repo(recipes.named(REPO, "drill")))
     subset = recipes.named(SUBSET, "drill-train").model_copy(update={"limit": 2})
@@ -84,7 +84,7 @@ def test_a_group_is_rolled_out_and_graded(place, args, form):
 
 
 class Repairs:
-    """Answers as a policy that knows the repair."""
+    """A policy that knows the repair."""
 
     def __init__(self, template, task):
         undo = f"patch -p1 -R <<'END'\n{task.patch}END"

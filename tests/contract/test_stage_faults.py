@@ -1,6 +1,7 @@
-"""A full disk, a read-only results folder, a lost journal line for every stage; edits that the check names.
+"""Faults in every stage: a full disk, a read-only results folder, a lost journal line, edited files.
 
-Each time: an exit code, one clear line, nothing half-written; then the same command goes on to the same end.
+Each fault gives an exit code and one clear line, and leaves nothing half-written. The same command then
+finishes with the same results. The check names each edited file.
 """
 
 import json
@@ -23,7 +24,7 @@ pytestmark = [
 SCORE = "results/verified_score.json"
 VOLATILE = ("wall_seconds", "seconds", "tokens_per_second", "code", "packages", "key", "run", "journalled")
 UNEQUAL = (".svg", ".html")
-"""Endings of files that tell of a run's time."""
+"""Suffixes of files that contain the times of a run."""
 
 
 STAGES = list({step.script: step for step in STEPS}.values())
@@ -42,7 +43,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def mounted(tmp_path):
-    """Mounts something and takes it away again."""
+    """Mounts a file system and unmounts it at the end."""
     places = []
 
     def mount(*words, at):
@@ -55,7 +56,7 @@ def mounted(tmp_path):
 
 
 def before(whole, step, folder):
-    """A copy of the experiment as it is when `step` begins: what it makes, and its progress, is not there."""
+    """Returns a copy of the experiment before `step`: without the step's outputs and progress."""
     shutil.copytree(whole, folder)
     for path in made_by(folder, step):
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -66,7 +67,7 @@ def before(whole, step, folder):
 
 
 def made_by(folder, step):
-    """Every file and folder that a step makes."""
+    """Returns all files and folders that a step makes."""
     named = [folder / path for path in step.outputs]
     beside = [path.with_name(f"{path.stem}.manifest.json") for path in named]
     folders = [path.with_suffix("") for path in named if path.with_suffix("").is_dir()]
@@ -74,14 +75,14 @@ def made_by(folder, step):
 
 
 def plain(value):
-    """A record without what tells of the time or place of a run."""
+    """Returns a record without times and places of a run."""
     if isinstance(value, dict):
         return {key: plain(each) for key, each in value.items() if key not in VOLATILE}
     return [plain(each) for each in value] if isinstance(value, list) else value
 
 
 def content(path):
-    """What a file says, less what differs between two runs."""
+    """Returns a file's content without the parts that differ between two runs."""
     if path.suffix == ".json":
         return plain(json.loads(path.read_text()))
     if path.suffix == ".jsonl":
@@ -105,7 +106,7 @@ def one_line(done, *words):
 def nothing_half_written(folder, step):
     for path in (folder / name for name in step.outputs):
         if path.exists():
-            content(path)  # whole, or it is not there
+            content(path)  # complete, or missing
     assert not list((folder / "results").rglob("*.part"))
 
 
@@ -122,7 +123,7 @@ def test_results_that_are_read_only_then_full_then_heal(whole, tmp_path, mounted
     nothing_half_written(folder, step)
     subprocess.run(["mount", "-o", "remount,rw", results], check=True)
     filler = results / "filler"
-    with open(filler, "wb") as stream:  # to the last byte
+    with open(filler, "wb") as stream:  # up to the last byte
         try:
             while True:
                 os.write(stream.fileno(), bytes(1 << 16))

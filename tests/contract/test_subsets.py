@@ -1,4 +1,4 @@
-"""Published sets through the real workflow: fetched, rated by a service, a benchmark taken out, exported."""
+"""Published sets through the real workflow: downloaded, rated by a service, decontaminated, exported."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
 def rating(_, headers, body):
-    """Says hard to issues with the word deep, nonsense to those with the word odd, else easy."""
+    """Answers "hard" to issues with the word deep, nonsense to those with the word odd, else "easy"."""
     issue = body["messages"][1]["content"]
     _, reply = answer("hard" if "deep" in issue else "well..." if "odd" in issue else "easy")
     return 200 if headers["Authorization"] == "Bearer secret" else 401, reply
@@ -46,7 +46,7 @@ def test_a_subset_is_fetched_rated_sifted_and_exported(tmp_path, monkeypatch, ra
     held = row(0, instance_id="own__pack-1", repo="owner/pack", base_commit="0123abcd" * 5, test_patch="t")
     others = {"repo": "swesmith/other__pack.89abcdef"}
     rows = [
-        smith(1, "a typo"),  # of the benchmark's commit
+        smith(1, "a typo"),  # at the benchmark's commit
         smith(2, "a typo", **others),
         smith(3, "deep trouble", **others),
         smith(4, "odd things", **others),

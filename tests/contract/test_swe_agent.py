@@ -1,4 +1,4 @@
-"""SWE-agent's batches as a stage: resumed, retried, typed; a stand-in for the program, a real engine."""
+"""SWE-agent's batches as a stage: resumed, retried, typed. The program is a stand-in, the engine is real."""
 
 import json
 import os
@@ -31,7 +31,7 @@ NAMES = ("o__r.1.x__1", "o__r.1.x__2", "o__r.1.x__3")
 
 @pytest.fixture
 def batch(engine, image, tmp_path, monkeypatch):
-    """A shard of three tasks in an image that the engine holds, a policy and a scaffold, and the stand-in."""
+    """A shard of three tasks in an image of the engine, a policy, a scaffold, and the stand-in."""
     from swelab.sandbox.docker_engine import DockerEngine
     from swelab.sandbox.sandbox_image import loaded
 
@@ -63,7 +63,7 @@ def batch(engine, image, tmp_path, monkeypatch):
 
 
 def roll_out(batch, monkeypatch, mode="", max_lost=0, **settings):
-    """The shard's trajectories by name, from a program that behaves as `mode` says."""
+    """Returns the shard's trajectories by name, from a stand-in that behaves as `mode` says."""
     monkeypatch.setenv("STANDIN", mode)
     scaffold = recipes.load(SCAFFOLD, batch / "scaffold.yaml")
     rows = roll_out_batch(
@@ -88,7 +88,7 @@ def outcomes(rows):
 
 
 def starts(batch):
-    """What the program was told, each time that it ran a batch."""
+    """Returns the command line of each batch that the program ran."""
     told = batch / "told"
     return [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
 
@@ -136,7 +136,7 @@ def test_a_batch_that_ends_early_goes_on(batch, monkeypatch, mode):
 
 
 def test_what_has_no_prediction_yet_is_not_taken_while_the_batch_runs(batch, monkeypatch):
-    rows = roll_out(batch, monkeypatch, "slow")  # it is looked at every half second
+    rows = roll_out(batch, monkeypatch, "slow")  # the folder is checked every half second
     assert [rows[name]["info"]["patch_from"] for name in NAMES] == ["pred"] * 3
 
 
@@ -146,7 +146,7 @@ def test_lost_containers_are_tried_again_and_counted_apart(batch, monkeypatch):
     with pytest.raises(ShardLost, match=f"^1 of 3 instances .*; first {NAMES[0]}: sandbox_lost: .*max_lost"):
         roll_out(batch, monkeypatch, "lost", call_limit=9)
     assert len(starts(batch)) == 5
-    rows = roll_out(batch, monkeypatch, "lost", max_lost=1, call_limit=9)  # the lost one alone is tried
+    rows = roll_out(batch, monkeypatch, "lost", max_lost=1, call_limit=9)  # only the lost one is tried again
     assert outcomes(rows) == ["sandbox_lost", "submitted", "submitted"]
     assert rows[NAMES[0]]["model_patch"] == "" and len(starts(batch)) == 8
     assert outcomes(roll_out(batch, monkeypatch, call_limit=9)) == ["submitted"] * 3  # by a later run
@@ -196,7 +196,7 @@ def service():
 
 
 def expert(batch, service, **settings):
-    """A hosted policy, whose key SWE-agent is not told."""
+    """A hosted policy. SWE-agent does not get its key."""
     policy = {"kind": "hosted", "scaffold": "x", "model": "openai/toy", "api_key_env": "K", "price": PRICE}
     sampling = {"max_tokens": 500, "temperature": 0.5}
     settings = {"api_base": f"{service.url}/v1", "sampling": sampling, **settings}
@@ -221,7 +221,7 @@ def test_a_hosted_model_stands_behind_a_gateway(batch, monkeypatch, service):
 
 
 def test_a_budget_ends_a_batch_and_a_higher_one_goes_on(batch, monkeypatch, service):
-    service.speak = lambda turn, history: "word " * 1000  # each answer costs as much as it may, 0.5 cents
+    service.speak = lambda turn, history: "word " * 1000  # each response costs the maximum, 0.5 cents
     expert(batch, service, budget_dollars=0.018)
     with pytest.raises(
         BudgetSpent, match="2 of 3 rollouts of this shard are left: raise budget_dollars of p"
@@ -234,7 +234,7 @@ def test_a_budget_ends_a_batch_and_a_higher_one_goes_on(batch, monkeypatch, serv
     assert len(service.requests) == 3
     expert(batch, service, budget_dollars=10)
     assert outcomes(roll_out(batch, monkeypatch, "asks", stall_seconds=60)) == ["submitted"] * 3
-    assert len(service.requests) == 7  # what was finished is not asked for again
+    assert len(service.requests) == 7  # finished instances are not requested again
 
 
 def test_policies_and_tasks_that_swe_agent_cannot_take(batch, monkeypatch):

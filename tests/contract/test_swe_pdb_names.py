@@ -36,7 +36,7 @@ CALLS = [
 
 
 def called(turn, history):
-    """A script that looks, repairs `add`, and evaluates again and again."""
+    """A script that looks, repairs `add`, and then calls eval repeatedly."""
     name, arguments = CALLS[min(turn, 2)]
     call = json.dumps({"name": name, "arguments": arguments})
     return f"Turn {turn}.\n<tool_call>\n{call}\n</tool_call>"
@@ -61,7 +61,7 @@ def vendor():
 
 
 def environment(**variables):
-    """The tests' own, without what would change a script."""
+    """The environment of the tests without variables that would change a script."""
     told = {key: value for key, value in os.environ.items() if not key.startswith(("SWE", "HF_", "CUDA_"))}
     told |= {"PYTHON_BIN": sys.executable, "ENV_SWE": "/dev/null"}
     return told | {key: str(value) for key, value in variables.items()}
@@ -104,7 +104,7 @@ def test_a_missing_file_is_one_line(tmp_path):
 
 @pytest.fixture
 def offline(vendor, tmp_path, monkeypatch):
-    """A configuration over three task folders, and the function that runs it."""
+    """Returns a configuration for three task folders, and a function that runs it."""
     for name, double in (("good_1", "2 * a"), ("good_2", "2 * a"), ("hard_3", "3 * a"), ("out_4", "a")):
         (tmp_path / "data" / name).mkdir(parents=True)
         for path, text in files(double).items():

@@ -35,7 +35,7 @@ def run(name, *arguments, cwd=None, **variables):
 
 @pytest.fixture
 def echo(tmp_path):
-    """In place of Python: prints what it was asked to run, and the variables that matter."""
+    """Replaces Python: prints its command line and the relevant variables."""
     path = tmp_path / "echo"
     path.write_text(
         '#!/bin/bash\nprintf "%s\\n" "$@" "${SWELAB_BACKEND-} ${SWELAB_POOL-} ${SWE_EVAL_API_KEY-}"\n'
@@ -295,7 +295,7 @@ ORIGINALS = """
 --weight-decay --swe-cm-head-ratio --swe-prm-max-history-steps --swe-prm-max-history-output-len
 --swe-prm-max-output-len --swe-prm-max-problem-len --swe-prm-skip-submit
 """.split()
-"""Options that the five training scripts of SWE-RL give to slime, and those that its pages name."""
+"""Options that the five training scripts of SWE-RL pass to slime, and those that its pages mention."""
 VARIABLES = """
 ACTOR_GPUS_PER_NODE DEBUG_MODE ENABLE_RESUME_LOAD EXPORT_ROOT HF_CKPT LITELLM_MODEL_REGISTRY_PATH LOG_DIR
 MASTER_ADDR MEGATRON_LM_PATH MLP_ROLE_INDEX MLP_WORKER_0_HOST MSWEA_DOCKER_EXEC_MODE NUM_GPUS_PER_NODE
@@ -310,7 +310,7 @@ WANDB_KEY WANDB_PROJECT WORKER_IP SWE_CONFIG_PATH SWE_ROLLOUT_TIMEOUT SWE_ENV_HT
 SWE_EVALUATE_MAX_RETRIES SWE_PRM_MAX_CONCURRENCY NO_PROXY no_proxy PYTHONUNBUFFERED PYTHONFAULTHANDLER
 CUDA_DEVICE_MAX_CONNECTIONS NCCL_NVLS_ENABLE
 """.split()
-"""Variables that those scripts and the programs that they start read or set."""
+"""Variables that those scripts and their programs read or set."""
 
 
 def test_every_name_of_the_training_scripts_is_on_the_page_and_known(trainer):

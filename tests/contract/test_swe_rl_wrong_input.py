@@ -1,4 +1,4 @@
-"""Wrong inputs of the scripts with SWE-RL's names: one line that says what is wrong, and exit code 2."""
+"""Wrong input of the scripts with SWE-RL's names gives one line with the fault, and exit code 2."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The real trainer on a toy model: it learns, equal runs are equal, and a killed run is taken up."""
+"""The real trainer on a toy model: it learns, equal runs are equal, and a killed run is resumed."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def command(folder, name):
     return [
         *(sys.executable, "-m", "scripts.train_sft", "--dataset", folder / "data.jsonl"),
         *("--base", folder / "toy.json", "--recipe", folder / "recipe.yaml"),
-        # One progress folder: its path is part of the recorded configuration.
+        # One progress folder, because its path is part of the recorded configuration.
         *("--progress", folder / "progress", "--checkpoint", out / "checkpoint"),
         *("--manifest", out / "checkpoint.json", "--loss", out / "loss.jsonl"),
     ]

@@ -1,4 +1,4 @@
-"""torchtune's recipes by name: killed anywhere they end like unbroken ones, and make what they should."""
+"""torchtune's recipes by name: killed runs end like unbroken runs, and every recipe makes its outputs."""
 
 import json
 import os
@@ -39,7 +39,7 @@ RECIPES = {
     "full": {"train": TRAIN},
     "lora": {
         "recipe": "lora_finetune_single_device",
-        # The adapters' random numbers go on where they were.
+        # The adapters' random numbers continue after a kill.
         "train": {**TRAIN, "lora": {"rank": 4, "alpha": 8, "dropout": 0.1}},
     },
     "full on two ranks": {"train": TRAIN, "job": {"ranks": 2}},
@@ -47,12 +47,12 @@ RECIPES = {
     "optimizer in backward": {"train": {**TRAIN, **IN_BACKWARD}, "job": {"ranks": 2}},
     "dpo": {"recipe": "full_dpo_distributed", "train": {**TRAIN, "dpo": {"beta": 0.1}}},
 }
-# 19 rows in steps of 4: the last 3 make no step. Killed at the first, middle and last steps of both passes.
+# 19 rows in steps of 4: the last 3 make no step. Kills at the first, middle and last steps of both passes.
 KILLS = [[1, "before"], [3, "writing"], [4, "saved"], [7, "before"]]
 
 
 def pairs(count):
-    """Pairs of conversations that differ in what the policy does."""
+    """Returns pairs of conversations with different actions of the policy."""
     found = []
     for row in conversations(count):
         rejected = [dict(message) for message in row["messages"]]
@@ -63,7 +63,7 @@ def pairs(count):
 
 
 def plan(base, folder, recipe, kills):
-    """A training to be run in `folder`."""
+    """Returns the description of a training in `folder`."""
     dataset = base.parent / ("pairs.jsonl" if recipe.train.dpo else "rows.jsonl")
     rows = pairs(19) if recipe.train.dpo else conversations(19)
     rows[0].get("messages", [{}])[-1]["weight"] = 1  # not torchtune's reader, which takes a second to start
@@ -78,7 +78,7 @@ def plan(base, folder, recipe, kills):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Folder of all trainings, each `whole` and `broken`."""
+    """A folder with all trainings, each as `whole` and as `broken`."""
     folder = tmp_path_factory.mktemp("resume")
     base = make_checkpoint(folder / "toy")
     plans = []
@@ -98,7 +98,7 @@ def trained(tmp_path_factory):
 
 
 def outcome(folder):
-    """Loss by step, and the weights."""
+    """Returns the loss of each step, and the weights."""
     (weights,) = folder.glob("output/epoch_1/model-*.safetensors")
     return [(row["step"], row["loss"]) for row in step_rows(folder / "output" / STEPS)], load_file(weights)
 
@@ -141,7 +141,7 @@ def test_an_adapter_on_the_base_is_the_merged_model(trained, tmp_path):
 
 def test_preference_learning_widens_the_margin(trained):
     rows = step_rows(trained / "dpo whole" / "output" / STEPS)
-    assert rows[0]["reward_margin"] == 0  # the reference is the start
+    assert rows[0]["reward_margin"] == 0  # the reference model is the start
     assert rows[-1]["reward_margin"] > 1 and rows[-1]["reward_accuracy"] == 1
     assert rows[-1]["chosen_log_prob"] - rows[-1]["rejected_log_prob"] > (
         rows[0]["chosen_log_prob"] - rows[0]["rejected_log_prob"]

@@ -1,4 +1,4 @@
-"""The real trainer on rows that its own dataset does not read: turns of weight 0, and tool calls."""
+"""The real trainer on rows that torchtune's own dataset cannot read: turns of weight 0, and tool calls."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ def base(tmp_path_factory):
 
 
 def rows():
-    """Conversations of which every other one has a masked turn, then the same with tool calls."""
+    """Conversations, every second with a masked turn; then the same with tool calls."""
     found = conversations(8)
     for row in found[::2]:
         row["messages"][2]["weight"] = 0

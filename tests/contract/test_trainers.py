@@ -1,4 +1,4 @@
-"""Two trainers over one plan: the same loss at each step, whatever the forward passes look like."""
+"""Two trainers with one plan have the same loss at each step, however the forward passes are divided."""
 
 import csv
 import math
@@ -52,7 +52,7 @@ def varied(count):
 
 @pytest.fixture(scope="module")
 def curves(made):
-    """Metrics rows of a run by (trainer, how), each made once, in this process."""
+    """Returns the metrics of a run by (trainer, how). Each run is made once, in this process."""
     known = {}
 
     def curve(trainer, how):
@@ -120,7 +120,7 @@ def test_rows_of_a_pack_do_not_see_each_other(made):
     model = AutoModelForCausalLM.from_pretrained(made / "toy", attn_implementation="sdpa").eval()
     batch = trl_batch([samples], packed=True, pad=0)
     with torch.inference_mode():
-        # As in training: with a cache, positions are not looked at.
+        # As in training: with a cache, transformers ignores positions.
         seen = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False)
         alone = [model(input_ids=torch.tensor([sample.tokens])).logits[0] for sample in samples]
     assert torch.allclose(seen.logits[0], torch.cat(alone), atol=1e-4)

@@ -1,4 +1,4 @@
-"""A training on verl over two nodes of a real SLURM: preempted, then cancelled, it goes on and ends well."""
+"""A verl training on two nodes of a real SLURM is preempted, then cancelled, and still ends well."""
 
 import json
 import os
@@ -27,7 +27,7 @@ train: {steps: 3, lr: 1.0e-3, threads: 1, batch_tokens: 2048, device: cpu}
 verl: {gpus: 1, trainer: {nodes: 2}, rollout: {loops: 2}, save: 3}
 job: {nodes: 2, cpus: 2, mem_mb: 15000, minutes: 120}
 """
-# As a checkpoint may take two minutes before one was written, a step that ends in this grace time is saved.
+# A checkpoint may take two minutes before one was written. So a step that ends in this grace time is saved.
 PREEMPTION = """\
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
@@ -44,7 +44,7 @@ START_SECONDS = 1200
 def clone(tmp_path_factory):
     made = make_clone(tmp_path_factory.mktemp("nodes") / "swelab")
     (made / "configs/rl/two.yaml").write_text(RECIPE)
-    site = made / "configs/site.yaml"  # a job that is sent again asks for more memory: a node has no more
+    site = made / "configs/site.yaml"  # a requeued job asks for more memory than a node has
     site.write_text(site.read_text().replace("max_mem_mb: 64000", "max_mem_mb: 15000"))
     return made
 
@@ -62,7 +62,7 @@ class Run:
             )
 
     def said(self):
-        """What Snakemake, the job and verl said last."""
+        """Returns the last messages of Snakemake, the job and verl."""
         paths = [self.clone / "log", *self.clone.glob("results/logs/train_rl/*.log"), *self.work("*.log")]
         return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-2500:]}" for path in paths)
 
@@ -73,16 +73,19 @@ class Run:
         return self.work(f"journals/{step}/*.jsonl")
 
     def job(self):
-        """The number of the job that trains, "" where there is none."""
+        """Returns the number of the training job, or ""."""
         return next((n for n, told in self.cluster.jobs().items() if told[2].startswith("rule_train_rl")), "")
 
     def await_state(self, reached):
-        """Waits until `reached()` while Snakemake runs."""
+        """Waits until `reached()` is true, as long as Snakemake runs."""
         assert until(lambda: self.process.poll() is not None or reached(), START_SECONDS), self.said()
         assert self.process.poll() is None, self.said()
 
     def await_step(self, step):
-        """The job's number, as soon as a turn of that step's rollouts (counted from 0) is kept."""
+        """Waits until the journal has a turn of that step's rollouts (counted from 0).
+
+        Returns the job's number.
+        """
         self.await_state(lambda: any(path.stat().st_size for path in self.journals(f"{step:05d}")))
         return self.job()
 
@@ -93,7 +96,7 @@ class Run:
 
 
 def nodes_of(cluster, job):
-    """Nodes on which steps of a job run."""
+    """Returns the nodes on which steps of a job run."""
     lines = cluster.ask("squeue", "--noheader", "--steps", "--format=%i %N").splitlines()
     return {line.split()[1] for line in lines if line.startswith(f"{job}.")}
 
@@ -110,7 +113,7 @@ def test_two_nodes_train_and_a_preempted_and_a_cancelled_job_go_on(clone):
             run.await_state(lambda: newest_step(work / "verl") and SAVED in (work / "verl.log").read_text())
             saved = newest_step(work / "verl")
             kept = {path: path.read_bytes() for path in run.journals()}
-            cluster.ask("scontrol", "requeue", job)  # what SLURM does at the end of the grace time
+            cluster.ask("scontrol", "requeue", job)  # SLURM does this at the end of the grace time
             again = run.await_step(saved)
             assert again == job, "SLURM began the same job anew"
             kept |= {path: path.read_bytes() for path in run.journals()}
@@ -122,7 +125,7 @@ def test_two_nodes_train_and_a_preempted_and_a_cancelled_job_go_on(clone):
     assert [row["step"] for row in rows] == [1, 2, 3]
     assert all(row["rollouts"] == 4 and row["rate/lost"] == 0 for row in rows)
     figures = {row["step"]: row.get("verl/training/rollout_probs_diff_max") for row in rows}
-    figures[saved] = figures[saved] or 0.0  # verl writes them after it saves: the requeue may come before
+    figures[saved] = figures[saved] or 0.0  # verl writes them after it saves, so the requeue may come before
     assert all(difference < 1e-3 for difference in figures.values())
     assert len(run.journals()) == 12 and len(list((work / "verl/figures").iterdir())) in (3, 4)
     for path in run.journals():

@@ -1,4 +1,4 @@
-"""Our method and verl's, from the same samples: equal where both define the case; else it is said why."""
+"""Our method and verl's on the same samples agree where both define the case. Other cases give a reason."""
 
 import json
 import os
@@ -14,7 +14,7 @@ TOLERANCE = 1e-5
 
 @pytest.fixture(scope="module")
 def cases():
-    """What the program of verl's environment says, by part and name."""
+    """The output of the program in verl's environment, by part and name."""
     words = [VERL, "-m", "tests.contract.verl_parity", "--json"]
     settings = {
         **os.environ,
@@ -42,7 +42,7 @@ def test_they_agree_wherever_both_define_the_case(cases):
 
 
 def test_no_case_is_of_zeros(cases):
-    """An empty batch would agree with anything."""
+    """An empty batch would agree with everything."""
     assert all(any(abs(value) > 1e-3 for value in case["ours"] + case["verl"]) for case in cases)
 
 

@@ -25,7 +25,7 @@ def test_verl_takes_all_ten_and_each_difference_has_a_reason():
 
 
 def test_what_verl_refuses_is_told():
-    """In one process: each start of verl takes ten seconds."""
+    """In one process, because each start of verl takes ten seconds."""
     wrong = {
         "data.train_batch_sise=8": "data.train_batch_sise",
         "actor_rollout_ref.actor.loss_agg_mode=sum": "Invalid loss_agg_mode: sum",

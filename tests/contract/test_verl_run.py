@@ -43,12 +43,12 @@ AHEAD = (
 START_SECONDS = 1200
 LOSS_SECONDS = 300
 VICTIMS = {"a trainer": "ray::WorkerDict", "Ray's node": "raylet/raylet"}
-"""What is killed, and how its command line is known."""
+"""Processes to kill, and words in their command lines."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _as_others():
-    """Ray lowers the priority of its processes by 15; beside other tests verl would then hardly run."""
+    """Ray lowers the priority of its processes by 15. Beside other tests verl would then hardly run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")
         yield
@@ -56,12 +56,12 @@ def _as_others():
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with all that a training reads."""
+    """A folder with all files that a training reads."""
     return make_place(tmp_path_factory.mktemp("verl"), RECIPE)
 
 
 def journals(place, step=""):
-    """The journals of a step's rollouts, or of all."""
+    """Returns the journals of a step's rollouts, or of all rollouts."""
     return sorted(place.glob(f"work/*/journals/{step or '*'}/*.jsonl"))
 
 
@@ -70,7 +70,7 @@ def train(place, **options):
 
 
 def processes_of(work):
-    """Ids of the processes that were started by a training of that folder: their variables name it."""
+    """Returns the pids of the processes that a training in that folder started, found by their variables."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
@@ -80,15 +80,15 @@ def processes_of(work):
 
 
 def process_named(work, words):
-    """The id of the process of a training in whose command line these words are."""
+    """Returns the pid of a training's process with these words in its command line."""
     lines = {pid: Path("/proc", pid, "cmdline").read_bytes().decode() for pid in processes_of(work)}
     return int(next(pid for pid, line in lines.items() if words in line))
 
 
 def kill_in_step_two(place, victim=""):
-    """Begins the training; kills it, or one process of it, when a rollout of its second step is under way.
+    """Starts the training. Kills it, or one of its processes, during a rollout of its second step.
 
-    Its exit status.
+    Returns the exit status.
     """
     with open(place / "killed.log", "wb") as log:
         run = subprocess.Popen(command(place), cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
@@ -119,7 +119,7 @@ def test_a_killed_training_goes_on_and_asks_for_nothing_twice(place):
 
 
 def goes_on(place):
-    """The same command ends well, and samples nothing again."""
+    """Asserts that the same command ends well and samples nothing again."""
     held = {path: path.read_bytes() for path in journals(place)}
     done = train(place)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -141,7 +141,7 @@ def test_one_lost_process_ends_it_in_one_line_and_it_goes_on(place, tmp_path, vi
 
 
 def test_it_saves_before_its_job_ends_whatever_the_recipe_says(place, tmp_path, monkeypatch):
-    """The job is a variable, and squeue a script that says when it ends; all else is real."""
+    """The job is a variable, and squeue is a script that says when the job ends. Everything else is real."""
     another(place, tmp_path, RECIPE.replace("verl: {", "verl: {save: 100, "))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/squeue").write_text("#!/bin/sh\necho $(($(date +%s) + 30))\n")
@@ -183,7 +183,7 @@ def test_its_checkpoint_is_one_of_ours(place, tmp_path):
 
 
 def another(place, folder, text=RECIPE):
-    """Makes `folder` a place of its own, with the same files and another recipe."""
+    """Makes `folder` a copy with the same files and another recipe."""
     for path in place.iterdir():
         if path.name not in ("work", "out", "small.yaml"):
             (folder / path.name).symlink_to(path)

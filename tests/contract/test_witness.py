@@ -1,4 +1,4 @@
-"""A patch's values beside the gold patch's: made at validation, asked at grading, judged on the host."""
+"""Values of a patch compared with those of the gold patch: recorded, asked at grading, judged on the host."""
 
 import io
 import tarfile
@@ -125,7 +125,7 @@ def test_who_says_what_gold_says_is_resolved(tasks, bench, tmp_path, monkeypatch
     kept, path = locked(tasks, bench, tmp_path)
     assert kept[task.instance_id].witness.standing == "witnessed" and kept[task.instance_id].witness.bits >= 8
     assert kept["luck"].witness.standing == "not_witnessed" and kept["luck"].witness.reason
-    assert locked(tasks, Bench(bench.store, Broken()), tmp_path)[0] == kept  # all is in the journal
+    assert locked(tasks, Bench(bench.store, Broken()), tmp_path)[0] == kept  # the journal has everything
     judge = Bench(bench.store, bench.backend, archive=bench.archive, witnesses=Witnesses(path))
     assert judge.witnesses.of("luck") is None
 
@@ -145,7 +145,7 @@ def test_who_says_what_gold_says_is_resolved(tasks, bench, tmp_path, monkeypatch
     assert [grade.status for grade in grades[:2]] == ["resolved", "resolved"]
     assert [grade.evidence for grade in grades[:2]] == ["witnessed", "witnessed"]
     assert grades[2].status in ("tampered", "suspect") and grades[2].witness.standing != "witnessed"
-    assert "witness" not in grades[3]  # its tests do not pass: what it said is of no use
+    assert "witness" not in grades[3]  # its tests fail, so its values are useless
     plain = Bench(bench.store, bench.backend)
     assert graded(OTHER, plain)[1].status == "suspect" and "gc" in graded(OTHER, plain)[1].reason
     idle = Bench(bench.store, None, archive=bench.archive, witnesses=Witnesses(path))
@@ -164,7 +164,7 @@ print("this goes nowhere")
 
 
 def test_what_the_question_is_asked_in(tasks, bench):
-    """Neither the tests nor git's folder are there, and only the channel leads out."""
+    """The sandbox has neither the tests nor git's folder, and only one channel leads out."""
     spec = read_spec(tasks[0])
     with fresh_sandbox(spec, tasks[0], bench.store, bench.backend, Limits(), None) as sandbox:
         run = QuestionRun(spec, OTHER, sandbox, Limits())

@@ -21,12 +21,15 @@ from swelab.rl.advantages import OF_ROLLOUTS
 from swelab.rl.failures import Attempt, treat
 
 VERL = {"grpo": "grpo", "grpo-unscaled": "grpo", "leave-one-out": "rloo", "length-weighted": "opo"}
-"""verl's estimators by ours."""
+"""Maps our estimators to verl's."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """`differs`: why, and which is taken; empty where both define the same."""
+    """A case.
+
+    differs: the reason for a difference and the value that we use; empty if both define the same.
+    """
 
     part: str
     name: str
@@ -41,7 +44,7 @@ class Case:
 
 
 def proto(rewards: list[float], mask: Tensor, uids: list[str]) -> DataProto:
-    """Rows as verl keeps them, each with its reward at its last position."""
+    """Returns rows in verl's form, each with its reward at its last position."""
     level = torch.zeros(mask.shape, dtype=torch.float64)
     level[:, -1] = torch.tensor(rewards, dtype=torch.float64)
     batch = TensorDict({"token_level_rewards": level, "response_mask": mask}, batch_size=len(rewards))
@@ -49,7 +52,7 @@ def proto(rewards: list[float], mask: Tensor, uids: list[str]) -> DataProto:
 
 
 def verl_advantages_of(name: str, rewards: list[float], lengths: list[int], uids: list[str]) -> list[float]:
-    """What verl gives the first token of each row."""
+    """Returns verl's advantage of each row's first token."""
     mask = torch.zeros(len(rewards), max(lengths) + 1)
     for row, length in enumerate(lengths):
         mask[row, :length] = 1
@@ -63,7 +66,7 @@ def verl_advantages_of(name: str, rewards: list[float], lengths: list[int], uids
 
 
 def of_groups() -> Iterator[Case]:
-    """Estimators on groups of eight, of one, and on several groups at once."""
+    """Yields estimators on groups of eight, of one, and on several groups at once."""
     lengths = [3, 8, 1, 5, 4, 4, 2, 7]
     for name, estimate in OF_ROLLOUTS.items():
         ours, verl = list[float](), list[float]()
@@ -88,7 +91,7 @@ def of_groups() -> Iterator[Case]:
 
 
 def grpo(rewards: list[float], keys: list[str], mask: list[int]) -> list[float]:
-    """verl's own advantages of lists of samples; `mask` 0 masks a row whole."""
+    """Returns verl's own advantages of samples. `mask` 0 masks a whole row."""
     masks = torch.tensor(mask, dtype=torch.float64)[:, None].expand(len(mask), 3).clone()
     data = proto(rewards, masks, [key.split("_")[0] for key in keys])
     found = compute_advantage_for_multi_trajectories(
@@ -98,7 +101,7 @@ def grpo(rewards: list[float], keys: list[str], mask: list[int]) -> list[float]:
 
 
 def of_failures() -> Iterator[Case]:
-    """Masked rollouts, and rollouts of several samples, by verl's own rule."""
+    """Yields masked rollouts, and rollouts of several samples, by verl's own rule."""
     rewards = [1.0, 0.0, 0.0]
     ends = [RolloutEnd.SUBMITTED, RolloutEnd.SUBMITTED, RolloutEnd.STEP_LIMIT]
     grades = [GradeEnd.RESOLVED, GradeEnd.UNRESOLVED, GradeEnd.UNRESOLVED]

@@ -32,12 +32,12 @@ from tests.contract.verl_advantage_cases import Case
 from tests.rl_recipe import rl_recipe
 
 NONE = 1e9
-"""A bound that nothing reaches."""
+"""A bound that no value reaches."""
 HORIZON = 7
 
 
 def recipe(judged: bool = False, **method: object) -> Rl:
-    """A recipe that masks attempts at the limit of steps; method: what differs in that section."""
+    """Returns a recipe that masks attempts at the step limit. method: changes of that section."""
     masked = {"horizon": HORIZON, "failures": {"mask": ["step_limit"]}}
     judge = {"judge": {"policy": "rater"}} if judged else {}
     return rl_recipe(rollouts={"prompts": 2, "samples": 6}, method=masked | method, **judge)
@@ -49,7 +49,7 @@ TASK = Task.of({"instance_id": "x"})
 
 
 def rollout(prompt: int, sample: int, end: str, resolved: bool, turns: int, votes: bool = False) -> RolledOut:
-    """A rollout whose history is cut short at its third turn, so that it is of two sequences."""
+    """Returns a rollout whose history is cut at its third turn, so it consists of two sequences."""
     made, prompts = [], [1, 2]
     for turn in range(turns):
         prompts = [7, turn] if turn == 2 else prompts
@@ -63,7 +63,7 @@ def rollout(prompt: int, sample: int, end: str, resolved: bool, turns: int, vote
 
 
 def groups(recipe: Rl, votes: bool) -> list[Group]:
-    """Three groups: masked and lost rollouts are in the first, the last teaches nothing."""
+    """Returns three groups: the first has masked and lost rollouts, the last has equal rewards."""
     ends = {2: "step_limit", 3: "model_lost", 4: "context_limit"}
     solved = ({0, 1}, {3}, set[int]())
     return [
@@ -81,7 +81,7 @@ def groups(recipe: Rl, votes: bool) -> list[Group]:
 
 @dataclass
 class Batch:
-    """What both sides are given, [rows, tokens of the response]: verl's rows, our weights of their tokens."""
+    """The input of both sides, [rows, tokens of the response]: verl's rows, our weights of their tokens."""
 
     keys: list[str]
     mask: Tensor
@@ -90,7 +90,7 @@ class Batch:
 
 
 def batch(recipe: Rl, votes: bool = False) -> Batch:
-    """The rows that our agent loop hands to verl, and two that fill the batch up."""
+    """Returns the rows that our agent loop gives to verl, and two rows that fill the batch."""
     made = groups(recipe, votes)
     rows = {
         f"p{prompt}_{session}_{number}": row.as_dict()
@@ -111,7 +111,7 @@ def batch(recipe: Rl, votes: bool = False) -> Batch:
 
 
 def through_verl(given: Batch, method: Method, horizon: int, mask: Tensor | None = None) -> Tensor:
-    """Our advantages, after verl's own path to a registered estimator. [rows, tokens]"""
+    """Returns our advantages after verl's own path to a registered estimator. [rows, tokens]"""
     tensors = {"token_level_rewards": given.level, "response_mask": given.mask if mask is None else mask}
     uids = np.array([key.rsplit("_", 2)[0] for key in given.keys], dtype=object)
     data = DataProto(batch=TensorDict(tensors, batch_size=len(given.keys)), non_tensor_batch={"uid": uids})
@@ -127,7 +127,7 @@ def through_verl(given: Batch, method: Method, horizon: int, mask: Tensor | None
 
 
 def actor(mode: str, clip: Method, rows: int, tokens: float, horizon: int = 0) -> ActorConfig:
-    """verl's settings of a loss whose divisors are those of the batch."""
+    """Returns verl's loss settings with the divisors of the batch."""
     whole = {"dp_size": 1, "batch_num_tokens": tokens, "global_batch_size": rows}
     bounds = {"clip_ratio": clip.clip_low, "clip_ratio_low": clip.clip_low, "clip_ratio_high": clip.clip_high}
     return ActorConfig(
@@ -139,7 +139,7 @@ def actor(mode: str, clip: Method, rows: int, tokens: float, horizon: int = 0) -
 
 @dataclass
 class Numbers:
-    """Log-probabilities [rows, tokens] of a batch: now, before it, by the engine, of the start."""
+    """Log-probabilities [rows, tokens] of a batch: now, before the update, of the engine, of the start."""
 
     now: Tensor
     old: Tensor
@@ -156,7 +156,7 @@ class Numbers:
 
 
 def gradient(loss: Tensor, of: Tensor) -> list[float]:
-    """A loss and its gradient, as one list."""
+    """Returns a loss and its gradient as one list."""
     (found,) = torch.autograd.grad(loss, of)
     return [loss.item(), *found.flatten().tolist()]
 
@@ -165,7 +165,7 @@ def verl_loss(
     name: str, numbers: Numbers, advantages: Tensor, mask: Tensor, config: ActorConfig,
     trust: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """verl's loss of a batch."""
+    """Returns verl's loss of a batch."""
     loss, _ = get_policy_loss_fn({"clipped": "vanilla"}.get(name, name))(
         old_log_prob=numbers.old, log_prob=numbers.now, advantages=advantages, response_mask=mask,
         loss_agg_mode=config.loss_agg_mode, config=config, rollout_is_weights=trust,
@@ -176,7 +176,7 @@ def verl_loss(
 def our_loss(
     name: str, numbers: Numbers, given: Batch, clip: Method, rule: Mismatch = EXACT, kl: float = 0.0
 ) -> Tensor:
-    """The embedded learner's loss of a batch."""
+    """Returns the embedded learner's loss of a batch."""
     mask = given.mask.bool()
     losses, _ = LOSSES[name](numbers.now, numbers.old, given.level, mask, clip)
     losses = losses * mismatch_weights(numbers.old, numbers.engine, mask, rule)
@@ -188,7 +188,7 @@ def compared(
     part: str, name: str, loss: str = "clipped", clip: Method = CLIP, used: Rl = RECIPE,
     theirs: Method | None = None, ours: bool = True, votes: bool = False, differs: str = "",
 ) -> Case:  # fmt: skip
-    """A batch through both. theirs: verl's bounds. ours: whether verl's rows weigh as ours do."""
+    """Compares both sides on a batch. theirs: verl's bounds. ours: whether verl's rows have our weights."""
     given, method = batch(used, votes), used.method
     numbers, tokens = Numbers.of(given.mask.shape), given.mask.sum().item()
     config = actor(method.aggregation, theirs or clip, len(given.keys), tokens, HORIZON)
@@ -199,7 +199,7 @@ def compared(
 
 
 def of_bounds() -> Iterator[Case]:
-    """Clip, dual clip, and the losses that are not PPO's."""
+    """Yields clip, dual clip, and the losses other than PPO's."""
     yield compared("loss", "clip 0.2, 0.28")
     yield compared("loss", "dual clip 1.3", clip=Method(dual_clip=1.3))
     why = "verl's is always on (3 by default); ours is null where none is named. verl is told a far bound."
@@ -211,7 +211,7 @@ def of_bounds() -> Iterator[Case]:
 
 
 def of_aggregations() -> Iterator[Case]:
-    """How tokens are put together, by verl's divisors alone and with our factors."""
+    """Yields ways to aggregate tokens, with verl's divisors alone and with our factors."""
     why = "verl divides by all rows, those that only fill the batch too, and a split rollout counts twice. Ours is taken, by a factor on the advantages."  # noqa: E501
     for mode in ("token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"):
         for weigh in ("rollout", "sequence"):
@@ -225,7 +225,10 @@ def of_aggregations() -> Iterator[Case]:
 
 
 def of_switches() -> Iterator[Case]:
-    """Every set of the three switches, for a rollout's own end: what is left is trained as ours is."""
+    """Yields all settings of the three switches for a rollout's own end.
+
+    The remaining rows must train as ours do.
+    """
     names = ("mask", "leave_baseline", "drop_group")
     for chosen in range(1, 8):
         on = [name for place, name in enumerate(names) if chosen >> place & 1]
@@ -235,7 +238,7 @@ def of_switches() -> Iterator[Case]:
 
 
 def of_divergences() -> Iterator[Case]:
-    """The divergence from the start, low_var_kl."""
+    """Yields the divergence from the start model, low_var_kl."""
     for mode, differs in (
         ("token-mean", ""),
         ("seq-mean-token-sum", "the factor is on advantages alone: verl's divergence is divided by all rows. Verl's is taken."),  # noqa: E501
@@ -258,7 +261,10 @@ def of_divergences() -> Iterator[Case]:
 
 
 def corrected(name: str, rule: Mismatch, differs: str = "", mode: str = "token-mean", **keys: object) -> Case:
-    """A batch through both where trainer and engine differ; keys: verl's of the same meaning."""
+    """Compares both sides on a batch in which trainer and engine differ.
+
+    keys: verl's keys of the same meaning.
+    """
     used = recipe(aggregation=mode)
     given, method = batch(used), used.method
     numbers, tokens = Numbers.of(given.mask.shape), given.mask.sum().item()
@@ -274,7 +280,7 @@ def corrected(name: str, rule: Mismatch, differs: str = "", mode: str = "token-m
 
 
 def of_mismatches() -> Iterator[Case]:
-    """Truncated importance sampling, IcePop, and masks of sequences."""
+    """Yields truncated importance sampling, IcePop, and masks of sequences."""
     token = {"rollout_is": "token", "rollout_is_threshold": 1.5}
     yield corrected("TIS 1.5", Mismatch(truncate=1.5), **token)
     icepop = {"rollout_is": "token", "rollout_is_threshold": "0.7_1.5"}

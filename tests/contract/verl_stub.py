@@ -28,7 +28,7 @@ from swelab.tasks.task_rows import read_tasks
 
 
 def call(tool: str, **arguments: str) -> str:
-    """A turn that calls a tool, as Qwen3 writes it."""
+    """Returns a turn that calls a tool, as Qwen3 writes it."""
     return f"<tool_call>\n{json.dumps({'name': tool, 'arguments': arguments})}\n</tool_call>"
 
 
@@ -48,7 +48,7 @@ TOOLS = "tools.yaml"
 
 
 class Client:
-    """In place of verl's server client: each rollout, by its request id, gets the next script."""
+    """Replaces verl's server client: each request id gets the next script."""
 
     def __init__(self, tokenizer, fates):
         self.tokenizer, self.fates, self.turns, self.calls = tokenizer, list(fates), {}, 0
@@ -67,7 +67,7 @@ class Client:
 
 
 def order_in(folder: Path, name: str, start: str) -> Path:
-    """The order of a training by a recipe, and what names our loop to verl."""
+    """Returns the order of a training from a recipe. It tells verl the name of our loop."""
     recipe = recipes.load(RL, folder / name)
     tasks, held_out = (list(read_tasks(folder / f"{name}.json")) for name in ("some", "held"))
     scaffold = recipes.named(SCAFFOLD, recipe.scaffold).model_dump(exclude_none=True)
@@ -80,7 +80,7 @@ def order_in(folder: Path, name: str, start: str) -> Path:
 
 
 def worker_of(folder: Path, start: str, client) -> AgentLoopWorker:
-    """verl's worker, as the trainer would start it."""
+    """Returns verl's worker, as the trainer would start it."""
     base = os.path.join(os.path.dirname(verl.trainer.__file__), "config")
     rollout = "actor_rollout_ref.rollout"
     with initialize_config_dir(base, version_base=None):
@@ -99,7 +99,7 @@ def worker_of(folder: Path, start: str, client) -> AgentLoopWorker:
 
 
 def batch_of(row: dict, sessions: int, validate: bool) -> DataProto:
-    """One prompt, as many times as it has rollouts."""
+    """Returns a batch with one prompt, repeated once for each rollout."""
     columns = {
         "agent_name": [AGENT] * sessions,
         "raw_prompt": [row["prompt"]] * sessions,
@@ -146,7 +146,7 @@ def main() -> None:
 
 
 async def rollouts(worker: AgentLoopWorker, given: dict, count: int) -> list[list[verl_samples.Row]]:
-    """The rows of each rollout of the prompt, before verl pads them."""
+    """Returns the rows of each rollout of the prompt, before verl pads them."""
     found: dict[int, list] = {}
 
     async def keep(output, validate, **told):
@@ -160,7 +160,7 @@ async def rollouts(worker: AgentLoopWorker, given: dict, count: int) -> list[lis
 
 
 def by_tools(folder: Path) -> list[verl_samples.Row]:
-    """The rows of two rollouts of an agent with tools: one repairs the bug, one is lost."""
+    """Returns the rows of two rollouts of an agent with tools: one repairs the bug, one is lost."""
     work = verl_workplace.workplace(str(order_in(folder, TOOLS, "qwen3")))
     client = Client(work._template._tokenizer, ["calls", "lost", "calls"])
     made = asyncio.run(rollouts(worker_of(folder, "qwen3", client), next(rows(work.order, 1)), 2))
@@ -168,7 +168,7 @@ def by_tools(folder: Path) -> list[verl_samples.Row]:
 
 
 def told(row) -> dict:
-    """What of a row matters to training."""
+    """Returns the parts of a row that matter to training."""
     fields = row.as_dict()
     return {
         "prompt": len(row.prompt_ids),

@@ -1,4 +1,4 @@
-"""A copy of the repository with small recipes beside the shipped ones, and snakemake in it."""
+"""A copy of the repository with small recipes beside the shipped ones; runs snakemake there."""
 
 import json
 import os
@@ -15,7 +15,7 @@ TARGETS = ["results/verified_score.json", "results/report.html"]
 
 
 def copy_repository(folder: Path) -> None:
-    """Copies what git would commit."""
+    """Copies the files that git would commit."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
@@ -26,7 +26,7 @@ def copy_repository(folder: Path) -> None:
 
 
 def make_clone(folder: Path) -> Path:
-    """A copy with the small recipes; source archives that were fetched before are taken along."""
+    """Makes a copy with the small recipes, and with source archives that earlier tests downloaded."""
     copy_repository(folder)
     shutil.copytree(RECIPES, folder / "configs", dirs_exist_ok=True)
     cache = ROOT / "results" / "downloads"
@@ -48,14 +48,14 @@ def command(*arguments: str, config=(), targets=TARGETS) -> list[str]:
 
 
 def command_on_slurm(*arguments: str, config=(), program="tests.e2e.impatient") -> list[str]:
-    """Under the shipped profile, but for what spares a real controller and waits for slow file systems."""
+    """Returns a command for the shipped profile, less what only a real controller or slow disk needs."""
     quick = ("--slurm-init-seconds-before-status-checks=1", "--latency-wait=10")
     snakemake = [sys.executable, "-m", program, "--profile", "slurm", *quick]
     return [*snakemake, "--config", f"toolbox={toolbox()}", *config, *arguments]
 
 
 def snakemake(clone: Path, *arguments: str, config=(), targets=TARGETS) -> tuple[int, str]:
-    """Exit code and all output of a run in the clone."""
+    """Returns exit code and output of a run in the clone."""
     done = subprocess.run(
         command(*arguments, config=config, targets=targets),
         cwd=clone,
@@ -67,7 +67,7 @@ def snakemake(clone: Path, *arguments: str, config=(), targets=TARGETS) -> tuple
 
 
 def planned(clone: Path, config=()) -> dict[str, int]:
-    """Rules that a dry run would run, with their counts."""
+    """Returns the rules that a dry run would run, with their counts."""
     code, text = snakemake(clone, "-n", config=config)
     assert code == 0, text
     return rules_of(text)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class DryRuns:
-    """A process that makes dry runs in the folder of a clone."""
+    """A process that makes dry runs in a clone."""
 
     def __init__(self, folder: Path):
         command = [sys.executable, "-m", "tests.e2e.dry_runs", str(folder)]
@@ -27,7 +27,7 @@ class DryRuns:
         )
 
     def ask(self, *arguments: str) -> tuple[int, str]:
-        """Exit code and output of snakemake with these arguments and -n."""
+        """Returns exit code and output of snakemake with these arguments and -n."""
         print(json.dumps([*arguments, "-n"]), file=self.process.stdin, flush=True)
         code, text = json.loads(self.process.stdout.readline())
         return code, text
@@ -38,7 +38,7 @@ class DryRuns:
 
 
 def rules_of(text: str) -> dict[str, int]:
-    """The rules that a dry run would run, with their counts, from its output."""
+    """Returns the rules that a dry run would run, with their counts, from its output."""
     counts = {}
     for line in text.partition("Job stats:")[2].splitlines()[3:]:
         parts = line.split()
@@ -49,7 +49,7 @@ def rules_of(text: str) -> dict[str, int]:
 
 
 def serve(folder: str) -> None:
-    """Answers until its input ends."""
+    """Answers requests until its input ends."""
     os.chdir(folder)
     sys.path.insert(0, folder)
     cli = importlib.import_module("snakemake.cli")

@@ -1,4 +1,4 @@
-"""Snakemake that looks at its jobs on a cluster every second; by itself it looks ever less often."""
+"""Snakemake that checks its cluster jobs every second. (By default it checks less and less often.)"""
 
 import asyncio
 import sys

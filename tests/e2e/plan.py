@@ -1,6 +1,6 @@
-"""Snakemake that runs nothing and prints a line a job: its rule, whether it stays here, its resources.
+"""Snakemake that runs nothing and prints one line per job: rule, whether it runs here, resources.
 
-A dry run by itself does not say where a job would run.
+A dry run does not show where a job would run.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A smaller chain through every rule with the real tools; then what re-runs, and what does not."""
+"""A small chain through every rule with the real tools, and which rules run again after changes."""
 
 import json
 import shutil

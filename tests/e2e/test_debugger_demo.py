@@ -1,6 +1,6 @@
-"""The debugger's demo in its short form: every rule from the base model to two policies that are compared.
+"""A short form of the debugger's demo: every rule from the base model to two compared policies.
 
-The models are too small to repair anything; that they learn is what `make debugger` shows (docs/debugger.md).
+The models are too small to repair anything. `make debugger` shows that they learn (docs/debugger.md).
 """
 
 import json

@@ -12,7 +12,7 @@ from tests.contract.slurm import NoCluster, running_cluster
 from tests.e2e.clone import TARGETS, command, command_on_slurm, make_clone
 
 pytestmark = [pytest.mark.real, pytest.mark.full, pytest.mark.alone]
-# Nodes that claim twice what two cores are: while one job starts up another works.
+# Nodes claim twice the two cores, so one job works while another starts.
 CPUS = 2
 
 

@@ -1,4 +1,4 @@
-"""Stages named on the command line, and keys that are not there: Snakemake on a clone, where nothing runs."""
+"""Stages named on the command line, and missing API keys: dry runs of Snakemake on a clone."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ MADE = (
 
 @pytest.fixture
 def clone(tmp_path):
-    """A clone with a hosted policy, and a rater that asks it."""
+    """A clone with a hosted policy, and a rater that calls it."""
     clone = make_clone(tmp_path / "swelab")
     paid = "kind: hosted\nscaffold: demo\nmodel: openai/toy\napi_key_env: [TOY_A, TOY_B]\n"
     (clone / "configs/policies/paid.yaml").write_text(paid)
@@ -47,7 +47,7 @@ def snakemake(clone, *arguments, **variables):
 
 
 def planned(clone, *arguments):
-    """Rules that a dry run would run."""
+    """Returns the rules that a dry run would run."""
     done = snakemake(clone, "-n", *arguments)
     assert done.returncode == 0, done.stderr
     stats = (done.stdout + done.stderr).partition("Job stats:")[2].partition("\ntotal")[0]
@@ -55,7 +55,7 @@ def planned(clone, *arguments):
 
 
 def make(clone, *paths):
-    """Files in the order in which their rules would make them."""
+    """Makes files in the order of their rules."""
     for number, path in enumerate(paths):
         (clone / path).parent.mkdir(parents=True, exist_ok=True)
         (clone / path).write_text("{}\n")
@@ -81,7 +81,7 @@ def test_a_stage_that_is_named_is_forced_for_every_kind_of_recipe(clone):
 
 
 def made(clone):
-    """All files of a clone but Snakemake's own and bytecode."""
+    """Returns all files of a clone except Snakemake's own and bytecode."""
     return {path for path in clone.rglob("*") if not {".snakemake", "__pycache__"} & set(path.parts)}
 
 

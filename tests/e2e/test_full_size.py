@@ -1,4 +1,4 @@
-"""The recipe at full size, as far as it goes without a cluster: its plan, its settings, its model."""
+"""The full-size recipe without a cluster: its plan, its settings, its model."""
 
 import os
 import shutil
@@ -26,11 +26,11 @@ QWEN_7B = ModelConfig.of({
     "rope_theta": 1000000.0,
     "tie_word_embeddings": False,
 })  # fmt: skip
-"""Of the config.json of Qwen2.5-Coder-7B-Instruct."""
+"""From the config.json of Qwen2.5-Coder-7B-Instruct."""
 
 
 def plan(clone, *arguments):
-    """A dry run's text, in a network namespace of its own where root may have one."""
+    """Returns the output of a dry run, in its own network namespace if root may make one."""
     alone = ["unshare", "--net"] if os.geteuid() == 0 and shutil.which("unshare") else []
     words = [
         *alone,
@@ -48,7 +48,7 @@ def plan(clone, *arguments):
 
 
 def jobs(text):
-    """Rule -> (how many jobs, the resources of one)."""
+    """Returns a map: rule -> (number of jobs, resources of one job)."""
     counts = text.partition("Job stats:")[2].partition("\n\n")[0].splitlines()[3:]
     found = {line.split()[0]: [int(line.split()[1]), ""] for line in counts if len(line.split()) == 2}
     for block in text.split("rule ")[1:]:

@@ -1,6 +1,6 @@
 """SIGKILL of the whole process group at random moments, then the same command again.
 
-SWELAB_KILLS sets how often (default 3).
+SWELAB_KILLS sets the number of kills (default 3).
 """
 
 import json
@@ -30,7 +30,7 @@ IDENTICAL = (
 
 
 def survivors(folder: Path) -> list[str]:
-    """Command lines of living processes that work in `folder` or, sandboxed, on mounts from it."""
+    """Returns the command lines of processes that work in `folder` or, sandboxed, on mounts from it."""
     lines = []
 
     def works_here(process):
@@ -85,7 +85,7 @@ def test_a_killed_run_ends_where_an_uninterrupted_one_does(chain, tmp_path):
     )
     for path in (clone / "results/progress").rglob("*.jsonl"):
         if "train_sft" in path.parts:
-            continue  # what each step of a training did
+            continue  # the metrics of each step of a training
         keys = [json.loads(line)["key"] for line in path.read_text().splitlines()]
         assert len(keys) == len(set(keys)), f"{path.name}: something was done twice"
     assert not list((clone / "results").rglob("*.part"))

@@ -1,4 +1,4 @@
-"""What each rule becomes under `--profile slurm`: where it runs, what it asks for, what reaches the world."""
+"""Rules under `--profile slurm`: where each runs, its resources, and which rules reach the internet."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def clone(tmp_path_factory):
 
 
 def jobs(clone, **site):
-    """Rule -> (whether it stays on this machine, resources) of each job of a dry run."""
+    """Returns a map: rule -> (whether it runs on this machine, resources), from a dry run."""
     settings = yaml.safe_load((ROOT / "configs/site.yaml").read_text())
     settings["site"] |= {"partitions": {"cpu": "short", "gpu": "a100"}, "gpu_type": "h100", **site}
     (clone / "configs/site.yaml").write_text(yaml.safe_dump(settings))
@@ -65,7 +65,7 @@ def jobs(clone, **site):
 
 
 def declared():
-    """Every rule of rules/, and those that reach beyond the cluster."""
+    """Returns all rules of rules/, and those that use the internet."""
     text = "".join(path.read_text() for path in sorted((ROOT / "rules").glob("*.smk")))
     blocks = re.split(r"^(?:use rule \w+ as|rule) (\w+)", text, flags=re.MULTILINE)
     return {name: "localrule: FETCH_HERE" in block for name, block in zip(blocks[1::2], blocks[2::2])}

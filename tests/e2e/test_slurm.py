@@ -1,4 +1,4 @@
-"""Jobs on a real SLURM of the tests' own: accidents of many kinds, a run interrupted and resumed."""
+"""Jobs on a real SLURM for tests: accidents of many kinds, an interrupted and resumed run."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def cluster():
 
 
 def start(cluster, clone, *arguments, config=()):
-    """A started run under the shipped profile; what it says is in the clone's file `log`."""
+    """Starts a run under the shipped profile. Its output is in the clone's file `log`."""
     with open(clone / "log", "ab") as stream:
         return subprocess.Popen(
             command_on_slurm(*arguments, config=config),
@@ -40,7 +40,10 @@ def said(clone):
 
 @pytest.fixture(scope="module")
 def accidents(cluster, tmp_path_factory):
-    """A run of the accidents, started first because it takes longest: (its clone, its process)."""
+    """A run of the accidents, which starts first because it takes longest.
+
+    Returns (its clone, its process).
+    """
     clone = make_clone(tmp_path_factory.mktemp("accidents") / "swelab")
     shutil.copy2(Path(__file__).with_name("faults.smk"), clone / "faults.smk")
     (clone / "accidents").mkdir()
@@ -54,7 +57,7 @@ def accidents(cluster, tmp_path_factory):
 
 
 def tries(clone, rule):
-    """(job id, node, MB, minutes) of each time that a rule of the accidents was begun."""
+    """Returns (job id, node, MB, minutes) of each try of a rule of the accidents."""
     path = clone / "accidents" / f"{rule}.tries"
     return [tuple(line.split()) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -83,7 +86,7 @@ def test_a_node_goes_down_and_a_job_is_cancelled(cluster, accidents):
 
 
 def test_a_run_is_interrupted_and_resumed(cluster, tmp_path):
-    clone, many = make_clone(tmp_path / "swelab"), 40  # a few would be done before the jobs are cancelled
+    clone, many = make_clone(tmp_path / "swelab"), 40  # a few jobs would end before they are cancelled
     subset = clone / "configs/subsets/small-train.yaml"
     subset.write_text(subset.read_text().replace("limit: 12", f"limit: {many}"))
     begin = lambda: start(cluster, clone, "--", PREDICTIONS, config=["experiment=small", "workers=1"])  # noqa: E731

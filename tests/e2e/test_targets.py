@@ -1,4 +1,4 @@
-"""Slips in the command line of a run: one line that names the slip, before anything runs."""
+"""Typing errors in the command line of a run: one line that names the error, before anything runs."""
 
 import subprocess
 import sys

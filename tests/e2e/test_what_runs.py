@@ -1,4 +1,4 @@
-"""What runs when something changes: dry runs on a finished experiment whose files are all there and empty."""
+"""Which rules run after a change: dry runs on a finished experiment whose files all exist and are empty."""
 
 import contextlib
 import json
@@ -55,14 +55,14 @@ TRAINED = {"preflight", "train_sft"} | ROLLED | END
 TAUGHT = {"build_sft_dataset", "build_sft_pairs"} | TRAINED
 TARGETS = ("results/verified_score.json", "results/report.html")
 GROUPS = {"*every run of it*": ROLLED, "*the result*": END}
-"""Rules that run together, by what docs/recipes.md calls them."""
+"""Groups of rules that run together, with the names of docs/recipes.md."""
 PAGE = ROOT / "docs/recipes.md"
 TABLE = re.compile(r"<!-- tests.e2e.test_what_runs -->\n(\|.*\n)*")
 
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    """A clone in which both experiments are finished: every file is there, empty, and Snakemake knows it."""
+    """A clone with two finished experiments: every file exists, is empty, and is known to Snakemake."""
     clone = make_clone(tmp_path_factory.mktemp("what") / "swelab")
     for name, text in CONFIGS.items():
         (clone / "configs" / f"{name}.yaml").write_text(text + "\n")
@@ -97,7 +97,7 @@ def dry_runs(clone):
 
 @pytest.fixture
 def plan(dry_runs):
-    """The rules that would run, for settings and targets of a command."""
+    """Returns the rules that would run, for a command's settings and targets."""
 
     def rules(*settings: str, targets=TARGETS) -> dict[str, int]:
         named = {"experiment": "one", "toolbox": toolbox()} | dict(each.split("=") for each in settings)
@@ -110,7 +110,7 @@ def plan(dry_runs):
 
 @contextlib.contextmanager
 def edited(path: Path, old: str, new: str):
-    """A file in which a text is another, or that is there with it; afterwards it is as before."""
+    """Replaces or adds a text in a file during the block."""
     before = path.read_text() if path.exists() else None
     times = path.stat() if before is not None else None
     assert before is None or old in before, f"{path} has no {old}"
@@ -128,7 +128,7 @@ def edited(path: Path, old: str, new: str):
 
 @contextlib.contextmanager
 def gone(path: Path):
-    """A file or folder that is not there; afterwards it is again."""
+    """Removes a file or folder during the block."""
     aside = path.with_name(f"{path.name}.aside")
     os.replace(path, aside)
     try:
@@ -209,7 +209,7 @@ def test_a_setting_runs_exactly(plan, what, settings, rules):
 
 
 def with_table(page: str) -> str:
-    """The page with the rows of this module in its table."""
+    """Returns the page with this module's rows in its table."""
     rows = ["| change | exactly these rules run |", "|---|---|"]
     for what, *_, rules in [*EDITS, *SETTINGS]:
         groups = [name for name, group in GROUPS.items() if group <= rules]
@@ -290,7 +290,7 @@ def test_a_third_experiment_of_known_recipes_trains_nothing(clone, plan):
 
 @pytest.mark.full
 def test_a_paid_output_stays_until_its_next_version_is_whole(clone, plan):
-    """A rollout and a training that fail: what was there stays, and is still what the old recipe made."""
+    """A rollout and a training fail. The old outputs stay, and still count as made by the old recipe."""
     kept = {
         "results/rollouts/plain/held/000of001.jsonl": ("policies/plain.yaml", "}\n", ", dtype: float32}\n"),
         "results/sft/tuned/checkpoint/old.safetensors": ("sft/tuned.yaml", "1.0e-3", "2.0e-3"),

@@ -61,10 +61,10 @@ DROPPED = {
     },
     "forge-train": {"flaky": [], "broken": [("the gold patch is resolved in 0 of 3 runs", 0)] * 60},
 }
-"""Reasons of the tasks that validation drops, with the gold runs that resolved each."""
+"""Reasons for which validation drops tasks, with the number of resolved gold runs of each."""
 REFUSAL = "Please answer with exactly one bash block."
 TWO_BLOCKS = "First:\n\n```bash\nrm -rf build\n```\n\nthen:\n\n```bash\nls\n```"
-"""A turn that the agent refuses: it holds two commands."""
+"""A turn that the agent refuses because it has two commands."""
 MACHINE = {"system": "Linux x86_64", "processor": "Made-up CPU", "cpus": 8, "memory_gib": 32, "gpus": []}
 PATCH = """diff --git a/{path} b/{path}
 --- a/{path}
@@ -110,7 +110,7 @@ def make_task(subset: str, number: int, rng: random.Random) -> dict:
 
 
 def draw_status(policy: str, subset: str, rng: random.Random) -> tuple[str, str]:
-    """Status and outcome of one attempt."""
+    """Returns status and outcome of one attempt."""
     rate = RATES[policy] * (0.6 if subset.startswith("forge") and policy == "sft" else 1)
     if rng.random() < rate:
         return "resolved", "submitted"
@@ -131,7 +131,7 @@ def draw_status(policy: str, subset: str, rng: random.Random) -> tuple[str, str]
 
 
 def make_turns(task: dict, verdict: tuple[str, str], rng: random.Random) -> list[tuple[str, str]]:
-    """Pairs of command ('' for a malformed turn) and observation."""
+    """Returns pairs of a command ("" for a malformed turn) and its observation."""
     (status, outcome), hint, repo = verdict, task["hint"], task["repo_recipe"]
     look = f"grep -n -A12 'def {hint['name']}' {hint['path']}"
     seen = "\n".join(f"{hint['line'] + k}-    value_{k} = left[{k}] + right" for k in range(12))
@@ -153,7 +153,7 @@ def make_turns(task: dict, verdict: tuple[str, str], rng: random.Random) -> list
 
 
 def make_messages(task: dict, policy: str, outcome: str, turns: list[tuple[str, str]]) -> list[dict]:
-    """The conversation; a model's turns tell their tokens, a script's do not."""
+    """Returns the conversation. A model's turns have token counts, a script's turns do not."""
     messages: list[dict] = [
         {"role": "system", "content": "Fix the bug. Answer with one bash block."},
         {"role": "user", "content": task["problem_statement"]},
@@ -183,7 +183,7 @@ def make_messages(task: dict, policy: str, outcome: str, turns: list[tuple[str, 
 def make_trajectory(
     task: dict, policy: str, subset: str, verdict: tuple[str, str], rng: random.Random
 ) -> dict:
-    """One rollout of `policy` that ends with `verdict` (status, outcome)."""
+    """Returns one rollout of `policy` that ends with `verdict` (status, outcome)."""
     (status, outcome), hint = verdict, task["hint"]
     turns = make_turns(task, verdict, rng)
     patch = PATCH.format(path=hint["path"], line=hint["line"], name=hint["name"], old="<=", new="<")
@@ -232,7 +232,7 @@ def make_grade(task: dict, policy: str, subset: str, verdict: tuple[str, str]) -
 
 
 def keep_log(results: Path, grade: dict) -> None:
-    """Keeps the output of the tests of a failed attempt where the grader does, and names it in the grade."""
+    """Stores the test output of a failed attempt where the grader does, and names it in the grade."""
     if grade["status"] == "unresolved":
         grade["run"] = digest(grade)
         log = (
@@ -242,7 +242,7 @@ def keep_log(results: Path, grade: dict) -> None:
 
 
 def note_jobs(results: Path, policy: str, subset: str, shard: str, seed: int) -> None:
-    """Notes the runs of the jobs that made a shard; the first shard's rollout was started twice."""
+    """Writes the run records of the jobs of a shard. The first shard's rollout was started twice."""
     for number, (rule, seconds) in enumerate((("rollout", 754.5), ("grade", 61.0))):
         path = results / "logs" / rule / policy / subset / f"{shard}{SUFFIX}"
         run = {"started": f"2026-03-0{1 + number}T09:30:00+00:00", "seconds": seconds + seed, "code": 0}
@@ -252,7 +252,7 @@ def note_jobs(results: Path, policy: str, subset: str, shard: str, seed: int) ->
 
 
 def make_lock(tasks: list[dict], flaky: list[dict], broken: list[dict]) -> dict:
-    """A lock of `tasks`, less the rows that were dropped, after three runs of each gold patch."""
+    """Returns a lock of `tasks` after three runs of each gold patch. The dropped rows are not in it."""
     dropped = {row["instance_id"] for row in (*flaky, *broken)}
     kept = [
         {"instance_id": task["instance_id"], "task": digest(task), "place": "p", "seconds": 1.0}
@@ -266,7 +266,7 @@ def make_lock(tasks: list[dict], flaky: list[dict], broken: list[dict]) -> dict:
 
 
 def write_subset(results: Path, subset: str, size: int, seed: int) -> tuple[list[dict], dict]:
-    """Tasks of which validation kept `size`, and their lock; returns the kept tasks and the lock."""
+    """Writes tasks of which validation kept `size`, and their lock. Returns the kept tasks and the lock."""
     rng, reasons = random.Random(f"{seed} {subset}"), DROPPED.get(subset, {})
     tasks = [make_task(subset, k, rng) for k in range(size + sum(map(len, reasons.values())))]
     check(tasks[0], Task, "made up")
@@ -298,10 +298,10 @@ def write_run(
     seed: int,
     sample: int = 0,
 ) -> dict:
-    """Rollouts, grades and report of one policy's sample on one subset; returns the report.
+    """Writes rollouts, grades and report of one policy's sample on one subset. Returns the report.
 
-    Each model loses a task to infrastructure; one of forge-train was lost for the script. Two of three tasks
-    end in a further sample as they did in the first.
+    Each model loses a task to infrastructure, and the script loses one of forge-train. Two of three tasks
+    have the same result in a second sample.
     """
     rng = random.Random(f"{seed} {policy} {subset}")
     verdicts = {task["instance_id"]: draw_status(policy, subset, rng) for task in tasks}
@@ -346,7 +346,10 @@ def write_run(
 
 
 def selection_gates(rows, dropped):
-    """Gates of a selection that leaves `rows`: what is too long at one, all else at another."""
+    """Returns the gates of a selection that leaves `rows`.
+
+    Too long ones are dropped at one gate, the rest at another.
+    """
     long = {"too_long": dropped["too_long"]}
     others = {reason: count for reason, count in dropped.items() if reason != "too_long"}
     left = rows + long["too_long"]
@@ -400,7 +403,7 @@ def write_training(results: Path, rows: int, dropped: dict[str, int], seed: int)
 
 
 def usage_of_run(results: Path, policy: str, subset: str, sample: int) -> dict:
-    """Tokens and cost by instance id of a run that was written."""
+    """Returns tokens and cost by instance id of a written run."""
     paths = (results / "rollouts" / policy / subset).glob(f"*{f's{sample}' if sample else ''}.jsonl")
     rows = (row for _, row in read_records(paths, Trajectory))
     return {row.instance_id: usage_of(row) for row in rows if row.sample == sample}
@@ -409,7 +412,10 @@ def usage_of_run(results: Path, policy: str, subset: str, sample: int) -> dict:
 def build(
     root: Path, train: int = 300, heldout: int = 120, seed: int = 0, samples: dict[str, int] | None = None
 ) -> None:
-    """Writes configs/ and results/ of a finished experiment under `root`; samples: how many, by policy."""
+    """Writes configs/ and results/ of a finished experiment under `root`.
+
+    samples: number of samples by policy.
+    """
     samples = samples or {}
     for name, text in CONFIGS.items():
         path = root / "configs" / name
@@ -440,7 +446,7 @@ def build(
 
 
 def write_verified(root: Path, scores: list[Path]) -> None:
-    """The verified score, written as a person in `root` would."""
+    """Writes the verified score as a user in `root` would."""
     here = Path.cwd()
     os.chdir(root)
     try:
@@ -459,7 +465,7 @@ def write_verified(root: Path, scores: list[Path]) -> None:
 
 
 def manifests(scores: list[Path]) -> None:
-    """The manifest of each file behind some scores, as its stage would have written it."""
+    """Writes the manifest of each file behind some scores, as its stage would."""
     for path in scores:
         policy, subset = path.parent.name, path.stem
         made, lock = f"results/tasks/{subset}.json", f"results/tasks/{subset}.lock.json"

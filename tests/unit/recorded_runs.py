@@ -1,4 +1,4 @@
-"""Folders of trajectories as SWE-agent and mini-swe-agent leave them, small and of our own making."""
+"""Small folders of trajectories in the forms of SWE-agent and mini-swe-agent, written by us."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def seen(text, number=1, listed=True):
 
 
 def usual():
-    """A short solved run: look, edit, submit."""
+    """Returns a short solved run: look, edit, submit."""
     edit = {"command": "str_replace", "path": "/testbed/pkg/a.py", "old_str": "a = 1", "new_str": "a = 2\n"}
     return [
         system(),
@@ -54,7 +54,7 @@ def usual():
 
 
 def steps(history, old=False, **last):
-    """Steps whose `query` (before 1.1.0: `messages`) is the conversation up to them."""
+    """Returns steps whose `query` (before 1.1.0: `messages`) is the conversation up to them."""
     found = []
     for number, message in enumerate(history):
         if message.get("role") != "assistant":
@@ -89,7 +89,7 @@ def trajectory(history=None, exit_status="submitted", patch=PATCH, old=False, la
 
 
 def write_run(runs: Path, name: str, content, patch=PATCH, pred=None, indent=2):
-    """One instance's folder; `content` is a trajectory, or text or bytes to be written as they are."""
+    """Writes one instance's folder. content: a trajectory, or text or bytes that are written unchanged."""
     folder = runs / name
     folder.mkdir(parents=True)
     if isinstance(content, dict | list):
@@ -111,7 +111,7 @@ def write_report(reports: Path, name: str, report=None):
 
 
 def mini(messages=None, exit_status="Submitted", version="mini-swe-agent-1.1", **changes):
-    """A mini-swe-agent trajectory with tool calls (version 2)."""
+    """Returns a mini-swe-agent trajectory with tool calls (version 2)."""
     ran = call("bash", {"command": "sed -i s/1/2/ pkg/a.py"}, 1)
     sent = call("bash", {"command": "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && git diff"}, 2)
     stamp = {"timestamp": 1.0}
@@ -148,7 +148,7 @@ def mini(messages=None, exit_status="Submitted", version="mini-swe-agent-1.1", *
 
 
 def mini_text():
-    """A mini-swe-agent trajectory of version 1: one block of bash a turn, no record of what was parsed."""
+    """Returns a mini-swe-agent trajectory of version 1: one bash block per turn, no parsed actions."""
     messages = [
         {"role": "system", "content": SYSTEM},
         {"role": "user", "content": "Fix pkg/a.py."},

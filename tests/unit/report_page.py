@@ -1,4 +1,4 @@
-"""A report of a made-up experiment and its page taken apart, for the tests of content and rendering."""
+"""A report of an invented experiment, and a parser of its page, for the tests of content and rendering."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def reported(root: Path) -> Path:
-    """`root`, now with a finished, made-up experiment and the report that the script wrote of it."""
+    """Returns `root` with a finished, invented experiment and the report that the script wrote of it."""
     build(root, train=30, heldout=24)
     command = [
         sys.executable, "-m", "scripts.report", "--experiment", "demo",
@@ -26,7 +26,7 @@ def reported(root: Path) -> Path:
 
 
 def attempts(page: str) -> list[dict]:
-    """Every attempt listed in a page, with its run's subset and policy, and unpacked where it is packed."""
+    """Returns all attempts listed in a page, unpacked, each with its run's subset and policy."""
     listed, packed, _ = Page(page).sources["script"]
     data, lines = json.loads(listed), packed.split("\n")
     found = []
@@ -41,7 +41,7 @@ def attempts(page: str) -> list[dict]:
 
 
 class Page(HTMLParser):
-    """Elements, and the text of script and style elements, of a page."""
+    """The elements of a page, and the text of its script and style elements."""
 
     def __init__(self, text: str):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Attempts of a scripted policy depend on the content of its file of repairs, task by task."""
+"""Attempts of a scripted policy depend on the content of its repairs file, task by task."""
 
 import json
 
@@ -31,7 +31,7 @@ def write(path, **repairs):
 
 @pytest.fixture
 def keys(tmp_path):
-    """The keys of three tasks without a repair of their own: of a rollout stage, and of an evaluation."""
+    """The keys of three tasks without a gold patch, in a rollout stage and in an evaluation."""
     make_repos(tmp_path)
     tasks = [make_task() | {"instance_id": name, "patch": "", "answers": "none"} for name in NAMES]
     scaffold = recipes.named(SCAFFOLD, "demo")

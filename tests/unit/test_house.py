@@ -1,4 +1,4 @@
-"""The house rules that a machine can hold: import direction, sizes, rules and scripts of one name."""
+"""House rules that a program can check: import direction, sizes, one name for a rule and its script."""
 
 import ast
 import builtins
@@ -130,14 +130,17 @@ def test_imports_point_downwards():
 
 
 def test_no_module_imports_itself_through_others():
-    """Imports for types count too. The engine verl's keys and the recipe that holds them check each other."""
+    """Imports for types count too.
+
+    The exception: the keys of the engine verl and their recipe check each other.
+    """
     library = [path for path in LIBRARY if path.is_relative_to(ROOT / "swelab")]
     dotted = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in library}
     modules = {name.removesuffix(".__init__"): path for path, name in dotted.items()}
     graph = {}
     for name, path in modules.items():
         used = set(imports(path)) & set(modules)
-        packages = {each.rpartition(".")[0] for each in used}  # of `from package import module`
+        packages = {each.rpartition(".")[0] for each in used}  # from `from package import module`
         graph[name] = used - packages - {name}
     graph["swelab.configs.kinds.verl"].remove("swelab.configs.kinds.rl")
     while free := [name for name, used in graph.items() if not used & set(graph)]:
@@ -181,7 +184,7 @@ def test_sizes():
 
 
 def test_the_test_of_a_module_is_found_by_its_path():
-    """tests/unit mirrors swelab; a test of several modules has a name that no module has."""
+    """tests/unit mirrors swelab. A test of several modules has a name that no module has."""
     library = [path for path in LIBRARY if path.is_relative_to(ROOT / "swelab")]
     modules = {path.relative_to(ROOT / "swelab").with_suffix("") for path in library}
     names = {module.name for module in modules}
@@ -191,7 +194,7 @@ def test_the_test_of_a_module_is_found_by_its_path():
 
 
 def test_a_file_s_name_occurs_once_in_the_house():
-    """But for what means the same: a kind of recipe and its reader, the figures of a step of training."""
+    """Exceptions are files of the same subject: a recipe kind and its parser, metrics of a training step."""
     found = Counter(path.name for path in LIBRARY if path.is_relative_to(ROOT / "swelab"))
     twice = {name for name, count in found.items() if count > 1}
     assert twice <= {"__init__.py", "experiment.py", "metrics.py"}
@@ -211,7 +214,7 @@ PARTICIPLES = {
     "taken",
     "gone",
 }
-"""They say when, not what."""
+"""These words say when something happened, not what it is."""
 OF_FILES = {
     *(
         "grading/evidence.py",
@@ -221,11 +224,11 @@ OF_FILES = {
     ),
     *("records/report_records.py", "records/task_records.py", "records/witness_records.py"),
 }
-"""Modules whose records are on disk in files that people have: their fields keep their names."""
+"""Modules whose records are in users' files, so the fields keep their names."""
 
 
 def named_things(tree):
-    """(line, name) of each function, class, argument, attribute, field and constant of a module."""
+    """Returns (line, name) of each function, class, argument, attribute, field and constant of a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.lineno, node.name
@@ -252,7 +255,7 @@ def test_names_say_what_a_thing_is():
 
 
 def test_no_group_is_repeated_possessively():
-    """Python before 3.11.5, Debian 12's among them, misses matches of `(...)*+` (python/cpython#106052)."""
+    """Python before 3.11.5, such as Debian 12's, misses matches of `(...)*+` (python/cpython#106052)."""
     repeat = re.compile(r"\)(?:[*+?]|\{\d*,?\d*\})\+(?!\+)")
     assert not [
         f"{path}:{node.lineno}"
@@ -263,7 +266,7 @@ def test_no_group_is_repeated_possessively():
 
 
 def test_requests_are_repeated_by_patience_alone():
-    """No other module reads Retry-After, loads a library for it, or sleeps where it handles a fault."""
+    """No other module reads Retry-After, loads a retry library, or sleeps in an exception handler."""
     polls = ("swelab/pool/lease_book.py", "swelab/rl/engines/verl_node.py", "swelab/sandbox/docker_engine.py")
     wrong = []
     for path in LIBRARY:
@@ -281,7 +284,7 @@ def test_requests_are_repeated_by_patience_alone():
 
 
 def test_no_exception_is_frozen():
-    """contextlib sets the traceback of what passes through it; a frozen exception turns into another one."""
+    """contextlib sets an exception's traceback, so a frozen exception would turn into another one."""
     known = {name for name, value in vars(builtins).items() if isinstance(value, type)}
     known = {name for name in known if issubclass(vars(builtins)[name], BaseException)}
     classes = [node for path in LIBRARY for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef)]
@@ -339,7 +342,7 @@ def test_files_that_documents_name_exist():
 
 
 def test_files_that_the_plan_names_shortly_exist():
-    """docs/architecture.md writes a neighbour of a file without its folders."""
+    """docs/architecture.md writes a neighbouring file without its folders."""
     text = (ROOT / "docs/architecture.md").read_text()
     short = set(re.findall(r"`(?:[\w-]+/)*([\w-]+\.(?:py|smk|css))`", text))
     assert len(short) > 90 and not sorted(short - {path.name for path in SHIPPED if path.exists()})

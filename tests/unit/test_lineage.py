@@ -1,4 +1,4 @@
-"""The graph of artifacts: names of files and back, what lies behind a score, and what a new kind takes."""
+"""The graph of artifacts: file names and back, the files behind a score, and adding a new kind."""
 
 import re
 import shutil
@@ -43,7 +43,7 @@ def test_a_manifest_lies_where_a_stage_writes_it():
 
 @pytest.fixture
 def configs(tmp_path):
-    """Recipes in which a policy was trained by preferences on what another was trained to."""
+    """Recipes in which a policy is trained by preferences from an earlier trained policy."""
     written = {
         "experiments/one": "{expert: {policy: teacher, subsets: [train]}, sft: first, benchmarks: [held],"
         " policies: [plain, second], compare: [plain, second]}",
@@ -88,7 +88,7 @@ def test_a_shard_of_grades_is_made_of_that_shard_of_trajectories_alone(configs):
 
 
 def test_a_new_kind_is_one_entry(configs, tmp_path, monkeypatch):
-    """Weights made in another way: policies, rollouts and the trail know them by the entry alone."""
+    """One entry for a new way to make weights suffices for policies, rollouts and the trail."""
     files = {
         "checkpoint": "results/fused/{fused}/checkpoint",
         "manifest": "results/fused/{fused}/checkpoint.json",
@@ -121,7 +121,7 @@ def test_a_new_kind_is_one_entry(configs, tmp_path, monkeypatch):
 
 
 def test_a_start_that_is_not_there_is_refused_in_one_line_with_its_recipe(monkeypatch, tmp_path):
-    """Before Snakemake looks: it would list every output of the rule, and not name the recipe."""
+    """Before Snakemake checks: it would list every output of the rule, and not name the recipe."""
     shutil.copytree(ROOT / "configs", tmp_path / "configs")
     monkeypatch.chdir(tmp_path)
     start, recipe = KINDS["rewarded"].needs["start"], Path("configs/rl/swerl-8b-2nodes.yaml")
@@ -147,7 +147,7 @@ def test_a_start_that_is_not_there_is_refused_in_one_line_with_its_recipe(monkey
 
 
 def test_every_path_of_the_graph_is_a_rule_s_and_no_rule_names_one_itself():
-    """Paths stand in the graph alone; logs and journals are no artifacts."""
+    """Paths are written in the graph only. Logs and journals are not artifacts."""
     rules = {rule for kind in KINDS.values() for rule in kind.rules.split()}
     text = "".join(path.read_text() for path in (ROOT / "rules").glob("*.smk"))
     assert rules == set(re.findall(r"^(?:use )?rule (?:\w+ as )?(\w+)", text, flags=re.M))

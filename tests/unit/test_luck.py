@@ -1,4 +1,4 @@
-"""What the lint of the gate's tests refuses, and what `make test-full` prints of its runs."""
+"""Tests that the lint of the gate refuses, and the report that `make test-full` prints."""
 
 import ast
 

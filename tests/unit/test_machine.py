@@ -1,4 +1,4 @@
-"""What a machine has, within its control group and CUDA_VISIBLE_DEVICES, and on the disk of a folder."""
+"""A machine's resources within its control group and CUDA_VISIBLE_DEVICES, and free disk space."""
 
 import pytest
 
@@ -9,7 +9,7 @@ LISTED = "0, 80000, 81559, NVIDIA H100 80GB HBM3\n1, 10, 81559, NVIDIA H100 80GB
 
 @pytest.fixture
 def driver(tmp_path, monkeypatch):
-    """A program of the driver's name that prints its answer to the query."""
+    """Writes a stand-in for the GPU driver's program, which prints its answer to the query."""
     program = tmp_path / "bin/nvidia-smi"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\nprintf '{LISTED.replace(chr(10), chr(92) + 'n')}'\n")

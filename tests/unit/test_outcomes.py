@@ -1,4 +1,4 @@
-"""The table of ends: what each means, and that schemas, pages and modules have no list of their own."""
+"""The table of ends: the meaning of each, and that schemas, pages and modules have no list of their own."""
 
 import ast
 import json
@@ -58,7 +58,10 @@ def test_a_stale_table_is_written_anew():
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_schema_lists_ends_only_from_the_table(name):
-    """An enumeration that holds an end names its list; an object with a field a status has every status."""
+    """An enumeration that contains an end names its list.
+
+    An object with a field `status` allows every status.
+    """
 
     def nodes(node):
         yield node
@@ -100,7 +103,7 @@ OWN = {
     "time_limit",
 }
 OWN |= {"apply_failed", "suspect", "tampered", "infra_error"}
-"""Ends whose word means nothing else, as `timeout` and `resolved` do."""
+"""Ends whose words have no other meaning, unlike `timeout` and `resolved`."""
 
 
 def test_no_other_module_spells_an_end():
@@ -121,7 +124,7 @@ def test_every_grade_is_in_the_lists_of_swe_benchs_report():
 
 
 def test_every_way_in_which_a_run_ends_before_its_tests_is_a_grade():
-    """The evidence of a run says in `ended` why there is none of its tests."""
+    """The evidence of a run says in `ended` why it has no test results."""
     words = set()
     for path in LIBRARY:
         if not path.is_relative_to(ROOT / "swelab/grading"):
@@ -133,7 +136,7 @@ def test_every_way_in_which_a_run_ends_before_its_tests_is_a_grade():
                         words.add(ast.unparse(value))
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "ended":
                 words.add(ast.unparse(node.args[0]))
-    words -= {"status", "run.ended"}  # the parameter of `ended` itself, and one passed on
+    words -= {"status", "run.ended"}  # the parameter of `ended` itself, and one that is passed on
     assert words >= {"'ran'", "'not_applied'", "GradeEnd.TAMPERED", "GradeEnd.INFRA_ERROR"}
     for word in words - {"'ran'"}:
         ended = eval(word, {"GradeEnd": GradeEnd})

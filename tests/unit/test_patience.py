@@ -1,4 +1,4 @@
-"""How long a server is asked again: what it says about when, and the pauses of ours."""
+"""Repeated requests to a server: its own statement about when, and our pauses."""
 
 import email.utils
 import math
@@ -14,7 +14,7 @@ NOW = 1_800_000_000
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that only pauses move, and pauses that are never shortened by chance."""
+    """A clock that only pauses move, and pauses without random shortening."""
     clock = SimpleNamespace(now=0.0, time=lambda: NOW, monotonic=lambda: clock.now)
     monkeypatch.setattr(patience, "time", clock)
     monkeypatch.setattr(patience, "random", SimpleNamespace(uniform=lambda low, high: high))

@@ -1,4 +1,4 @@
-"""What of pip's settings reaches uv, and that the pins have hashes."""
+"""The settings of pip that reach uv, and hashes for all pins."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""Several attempts of a policy at each task: names, seeds, files, and what one attempt more touches."""
+"""Several attempts of a policy at each task: names, seeds, files, and the effect of one more attempt."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""How runs of mini-swe-agent and SWE-agent ended, by the programs' own words and figures."""
+"""Exit statuses of mini-swe-agent and SWE-agent, from the programs' own words and figures."""
 
 import pytest
 from minisweagent import exceptions
@@ -68,7 +68,7 @@ def test_every_word_is_the_end_of_a_result():
 
 
 def test_every_word_with_which_mini_stops_by_itself_is_known():
-    """Its agent ends on these exceptions of its own; a format error and a person's word do not end it."""
+    """mini ends on these exceptions. A format error or a user's message does not end it."""
     kinds = {kind for kind in vars(exceptions).values() if isinstance(kind, type)}
     flow = {kind for kind in kinds if issubclass(kind, exceptions.InterruptAgentFlow)}
     goes_on = {exceptions.InterruptAgentFlow, exceptions.FormatError, exceptions.UserInterruption}
@@ -77,7 +77,7 @@ def test_every_word_with_which_mini_stops_by_itself_is_known():
 
 @pytest.mark.parametrize("kind", mini.FAULTS)
 def test_what_ends_a_live_run_ends_a_recorded_one_alike(kind):
-    """mini-swe-agent writes the name of what was raised. A spent budget is never an end that is recorded."""
+    """mini-swe-agent writes the name of the exception. An exhausted budget is never recorded as an end."""
     end = mini.FAULTS[kind]
     assert end in set(RolloutEnd)
     if end != RolloutEnd.BUDGET_SPENT:

@@ -1,4 +1,4 @@
-"""The words for what a machine lacks."""
+"""Messages about missing parts of a machine."""
 
 from swelab.checks import checkup
 from swelab.checks.finding import fix

@@ -1,4 +1,4 @@
-"""Findings are printed as they come, each on its line; those to fix are counted, and stop a run."""
+"""Findings are printed at once, one per line. Errors are counted and stop a run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a rank needs, by its parts, on a model whose weights are counted by hand."""
+"""Estimated memory of a rank, by its parts, for a model whose weights are counted by hand."""
 
 from swelab.checks.memory import activations, estimate, whole_weights
 from swelab.files.model_config import ModelConfig

@@ -1,4 +1,4 @@
-"""Probes of a service, a key and a sandbox: what answers, and the sentence where nothing does."""
+"""Probes of a service, a key and a sandbox, and the message when nothing responds."""
 
 import socket
 
@@ -28,7 +28,7 @@ def test_an_answer_of_any_status_is_one_and_only_200_is_well(monkeypatch):
 
 @pytest.mark.parametrize("base", ["http://127.0.0.1:{port}", "no scheme", "http://[::1"])
 def test_a_service_that_does_not_answer_is_one_sentence(base):
-    with socket.socket() as taken:  # bound, and nobody listens
+    with socket.socket() as taken:  # bound, but not listening
         taken.bind(("127.0.0.1", 0))
         base = base.format(port=taken.getsockname()[1])
         with pytest.raises(Fault) as fault:

@@ -1,4 +1,4 @@
-"""What a node says of itself, where it shares all with the doctor and where it shares nothing."""
+"""The report of a node that shares everything with the doctor, and of a node that shares nothing."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from swelab.jobs.journal import lock
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The doctor's folder. SLURM's commands work, and so do sandboxes."""
+    """The doctor's folder. SLURM's commands and sandboxes work."""
     programs = tmp_path / "bin"
     programs.mkdir()
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")

@@ -1,4 +1,4 @@
-"""What the site file comes to in jobs: partitions by role, growth by attempt, options, set-up on nodes."""
+"""The site file's effect on jobs: partitions by role, growth by attempt, options, set-up on nodes."""
 
 import subprocess
 
@@ -31,7 +31,7 @@ def site(**changes):
 
 
 def asked(resources, attempt=1, threads=3):
-    """What Snakemake would make of a rule's resources."""
+    """Returns the values that Snakemake makes of a rule's resources."""
     known = {"attempt": attempt, "threads": threads}
     found = {}
     for name, value in resources.items():
@@ -111,7 +111,7 @@ def stand_in(path, text):
 @pytest.mark.parametrize("name", ["train", "serve"])
 @pytest.mark.parametrize("chosen", ["", "/folder", "/images/gpu.sif", ["gpu/2", "sglang/1"]])
 def test_a_rule_runs_in_its_environment(tmp_path, name, chosen):
-    """The programs apptainer and module are stand-ins: neither can be had here."""
+    """The programs apptainer and module are stand-ins, because neither can be installed here."""
     for place in ("plain", "folder/bin", "in", "gpu/2", "sglang/1"):
         path = tmp_path / place if place == "in" else tmp_path / place / "python"
         stand_in(path, f'#!/bin/sh\necho "{place} $*"\n')

@@ -1,4 +1,4 @@
-"""What SLURM's programs are asked before jobs are sent."""
+"""Questions to SLURM's programs before jobs are sent."""
 
 import pytest
 

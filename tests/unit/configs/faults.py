@@ -1,4 +1,4 @@
-"""The one line in which bad input is refused."""
+"""The one line that refuses bad input."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from swelab.records import InputError
 
 
 def fault(function, *arguments):
-    """What a call says of its bad input."""
+    """Returns the message of a call with bad input."""
     with pytest.raises(InputError) as caught:
         function(*arguments)
     assert "\n" not in str(caught.value)

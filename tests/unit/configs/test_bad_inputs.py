@@ -1,4 +1,4 @@
-"""Bad inputs, each answered by one line: what is wrong, where, what was expected; nothing is written."""
+"""Each bad input gets one line with the fault, its place and the expected value. Nothing is written."""
 
 import gzip
 import importlib
@@ -56,7 +56,7 @@ def sft(text):
     return f"base: tiny\ntrain:\n  {text}\n"
 
 
-SFT = [  # the text of an SFT recipe, what the line says
+SFT = [  # the text of an SFT recipe, words of the message
     (sft("lr: .nan"), ["field train.lr: nan", "a finite number"]),
     (sft("lr: .inf"), ["field train.lr: inf", "a finite number"]),
     (sft("lr: -1e-4"), ["train.lr", "-0.0001 is less than"]),
@@ -79,7 +79,7 @@ SFT = [  # the text of an SFT recipe, what the line says
     ("base: &x [*x]\n", ["Circular reference"]),
     ("base: tiny\n".encode("utf-16"), ["UTF-16", "UTF-8 text"]),
 ]
-TASKS = [  # the subset's rows as a file, its name, what the line says
+TASKS = [  # the subset's rows as a file, its name, words of the message
     ("[" + "1" * 5000 + "]", "rows.json", ["line 1", "more than 4,300 digits"]),
     ("[" * 10_000, "rows.json", ["nested too deeply"]),
     ('{"a":' * 10_000, "rows.jsonl", ["line 1", "nested too deeply"]),
@@ -102,7 +102,7 @@ TASKS = [  # the subset's rows as a file, its name, what the line says
     ("instance_id,patch\na,b\n", "rows.json", ["line 1", "not JSON"]),
     (rows()[:-2], "rows.json", ["line 1", "not JSON"]),
 ]
-PREDICTIONS = [  # a file of predictions, what the line says
+PREDICTIONS = [  # a file of predictions, words of the message
     ("", ["the file is empty; expected predictions"]),
     ("{}", ["holds no prediction"]),
     ("[1, 2]", ["prediction 0", "is not of type 'object'"]),
@@ -117,7 +117,7 @@ PREDICTIONS = [  # a file of predictions, what the line says
 
 @pytest.fixture
 def refuse(tmp_path, monkeypatch, capsys):
-    """Runs a script with bad input: exit code 2, one line with these words, and no file more than before."""
+    """Runs a script with bad input. Expects exit code 2, one line with these words, and no new file."""
 
     def run(script, *arguments, words):
         before = sorted(tmp_path.rglob("*"))
@@ -207,7 +207,7 @@ def test_trajectories(refuse, tmp_path, content, words):
 
 PAIRS = "selection:\n  max_tokens: 400\npairs:\n  per_instance: 1\n"
 ONE_TRAJECTORY = json.dumps(TRAJECTORY) + "\n"
-NOTHING = [  # a script, the files that it reads, its options but for outputs, what the line says
+NOTHING = [  # a script, the files that it reads, its options except outputs, words of the message
     ("choose_tasks", {}, "--recipe {0}/attempted.yaml --attempted {0}/none.json --grades {0}/none.jsonl",
      ["none.json", "holds no task"]),
     ("choose_tasks", {}, "--recipe {0}/attempted.yaml --attempted {0}/tasks.json --grades {0}/none.jsonl",
@@ -264,7 +264,7 @@ def toy(tmp_path_factory):
 
 @pytest.mark.parametrize("script, files, options, words", NOTHING)
 def test_nothing_comes_of_nothing(refuse, tmp_path, toy, script, files, options, words):
-    """Not even a folder."""
+    """Not even a folder is made."""
     given = {
         "none.json": "[]",
         "none.jsonl": "",

@@ -1,4 +1,4 @@
-"""Parts of subsets by the attempts at their tasks, and what an experiment may not train on."""
+"""Parts of subsets by the results of attempts, and tasks that an experiment may not train on."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""Keys that a recipe may leave out: each is set by a shipped recipe or named on a page."""
+"""Every optional key of a recipe is set by a shipped recipe or documented on a page."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def optional_keys(node):
-    """The keys of a schema, and of its parts, that are not required."""
+    """Returns the optional keys of a schema and its parts."""
     if isinstance(node, dict):
         properties = node.get("properties")
         if isinstance(properties, dict):
@@ -25,7 +25,7 @@ def optional_keys(node):
 
 
 def keys(node):
-    """The keys of a recipe, and of its parts."""
+    """Returns the keys of a recipe and its parts."""
     if isinstance(node, dict):
         yield from map(str, node)
         for each in node.values():

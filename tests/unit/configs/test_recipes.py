@@ -1,4 +1,4 @@
-"""Recipes are strict: each fault is one line that names file and field, with the nearest known name."""
+"""Recipes are strict: each fault is one line with file, field and the nearest valid name."""
 
 import copy
 import json
@@ -48,7 +48,7 @@ def test_every_setting_is_described(kind):
 
 
 def filled(settings, schema):
-    """Settings with the defaults of a JSON Schema, in its order."""
+    """Returns settings with the defaults of a JSON Schema, in its order."""
     for branch in schema.get("oneOf", []):
         constants = {k: p for k, p in branch.get("properties", {}).items() if "const" in p}
         if constants and all(settings.get(k, p.get("default")) == p["const"] for k, p in constants.items()):
@@ -68,7 +68,8 @@ def test_a_dump_is_what_was_written_and_the_defaults_of_the_schema(kind):
         written = recipes.read_yaml(recipes.path_of(kind, name))
         validator_for(schema)(schema).validate(written)
         dumped = recipes.named(RECIPE_KINDS[kind], name).plain()
-        assert json.dumps(dumped) == json.dumps(filled(written, schema)), name  # order, and 0 or 0.0, count
+        # order matters, and so does 0 or 0.0
+        assert json.dumps(dumped) == json.dumps(filled(written, schema)), name
         assert dumped == recipes.named(kind, name)
 
 

@@ -1,4 +1,4 @@
-"""What a policy that learned from its own attempts was trained on."""
+"""The training tasks of a policy that learned from its own attempts."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""Numbers as options: what is none is said with what was expected."""
+"""Numbers as options: a wrong value gets a message with the expected form."""
 
 import argparse
 import re
@@ -41,7 +41,7 @@ def test_what_is_no_name_for_tables_and_files_is_said(text):
 
 
 def test_options_of_commands_are_read_by_these_types():
-    """argparse itself says only `invalid int value`, and not what was expected."""
+    """argparse itself says only `invalid int value`, without the expected form."""
     folders = ("scripts", "swe-rl", "swe-pdb", "examples", "swelab/evaluation")
     texts = {path: path.read_text() for folder in folders for path in (ROOT / folder).rglob("*.py")}
     assert [path for path, text in texts.items() if re.search(r"type=(int|float)\b", text)] == []

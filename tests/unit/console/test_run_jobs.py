@@ -1,4 +1,4 @@
-"""What a run tells of its jobs: why they run, how they ended, when all will be over."""
+"""Messages about jobs: why they run, how they ended, when the run will end."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ def job(tmp_path, rule="grade", number=1):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The time of jobs, which begin at 0."""
+    """The clock of jobs, which starts at 0."""
     made = SimpleNamespace(now=0.0)
     monkeypatch.setattr(run_jobs, "time", SimpleNamespace(monotonic=lambda: made.now))
     return made

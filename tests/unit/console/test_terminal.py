@@ -1,4 +1,4 @@
-"""Progress is a line now and then in a log, one redrawn line on a terminal; faults are one line."""
+"""Progress is an occasional line in a log, and one redrawn line on a terminal. Faults are one line."""
 
 import errno
 import io
@@ -96,7 +96,7 @@ CLOCKED = (
     "import time; time.time = lambda: 1e9; from swelab.console.terminal import run_script, fail; "
     "time.time = lambda: 1e9 + 2.5"
 )
-"""Its process starts at one time and ends at another."""
+"""Its process has different times at its start and its end."""
 
 
 def test_every_run_of_a_job_is_noted_next_to_its_log(tmp_path):
@@ -132,7 +132,7 @@ def test_a_job_of_a_run_that_draws_tells_how_far_it_is(tmp_path, monkeypatch):
     told = json.loads((tmp_path / "x.progress.json").read_text())
     assert (told["done"], told["good"]) == (2, 1) and told["left"] >= 0
     monkeypatch.setenv("SWELAB_LOG", str(tmp_path / "none/x.log"))
-    Progress(1, "grade", io.StringIO()).close()  # a folder that is gone is not this job's fault
+    Progress(1, "grade", io.StringIO()).close()  # a missing folder is not this job's fault
 
 
 def test_what_goes_into_the_log_already_is_not_written_twice(tmp_path):

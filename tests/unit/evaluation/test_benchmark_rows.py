@@ -1,4 +1,4 @@
-"""Rows of an evaluation: what is chosen, what is refused, and why."""
+"""Rows of an evaluation: which are chosen, which are refused, and why."""
 
 import json
 

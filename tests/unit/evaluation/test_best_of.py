@@ -1,4 +1,4 @@
-"""The rule by which one of several attempts is chosen; no verdict is looked at."""
+"""The rule that chooses one of several attempts. It does not use verdicts."""
 
 import pytest
 
@@ -34,13 +34,13 @@ def seen(**passed):
     ("patches", "ends", "passed", "sample", "by"),
     [
         ("abc", (), {"a": 1, "b": 3, "c": 2}, 1, "visible_tests"),
-        ("abb", (), {"a": 2, "b": 2}, 1, "tie"),  # what most attempts left
-        ("ab", (RolloutEnd.STEP_LIMIT,), {"a": 2, "b": 2}, 1, "tie"),  # then one that was submitted
+        ("abb", (), {"a": 2, "b": 2}, 1, "tie"),  # the patch of most attempts
+        ("ab", (RolloutEnd.STEP_LIMIT,), {"a": 2, "b": 2}, 1, "tie"),  # then a submitted patch
         ("ab", (), {"a": 2, "b": 2}, 0, "tie"),  # then the earliest
         ("ab", (), {"a": 0, "b": 0}, 0, "no_visible_test"),
         (("", "a", "a"), (), {}, 1, "one_patch"),
         (("", ""), (RolloutEnd.MODEL_LOST,), {}, 1, "one_patch"),
-        (("", "a", "b"), (), {"a": 0, "b": 0}, 1, "no_visible_test"),  # no empty patch where there is another
+        (("", "a", "b"), (), {"a": 0, "b": 0}, 1, "no_visible_test"),  # no empty patch if there is another
     ],
 )
 def test_the_rule(patches, ends, passed, sample, by):

@@ -1,4 +1,4 @@
-"""Eval scripts that leave the house: each can fail, and ends with the exit code of its tests."""
+"""Exported eval scripts: each can fail, and ends with the exit code of its tests."""
 
 import json
 import subprocess

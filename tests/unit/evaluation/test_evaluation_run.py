@@ -1,4 +1,4 @@
-"""What an evaluation makes of a journal that an earlier run left, and of tasks that cannot be run here."""
+"""An evaluation with the journal of an earlier run, and with tasks that cannot run here."""
 
 from dataclasses import replace
 

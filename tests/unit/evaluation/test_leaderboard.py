@@ -1,4 +1,4 @@
-"""What a submission to the leaderboard claims, and which evaluations make none."""
+"""The claims of a submission to the leaderboard, and the evaluations that cannot be submitted."""
 
 import pytest
 

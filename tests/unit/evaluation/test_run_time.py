@@ -12,7 +12,7 @@ def test_a_killed_run_counts_up_to_its_last_attempt(tmp_path):
     folders = AttemptFolders(tmp_path, {}, first.note)
     now[0] = 120
     folders.append(attempt(make_task(), status="resolved", resolved=True))
-    now[0] = 6000  # killed: nobody says how it ended
+    now[0] = 6000  # killed: no record of its end
     second = RunTime(path, lambda: now[0])
     now[0] = 6060
     assert second.note() == 3

@@ -1,4 +1,4 @@
-"""The table of running attempts at the foot of a terminal: step, cost and last command of each."""
+"""The table of running attempts at the bottom of a terminal: step, cost and last command of each."""
 
 import io
 
@@ -19,7 +19,7 @@ def test_each_running_attempt_has_a_line():
         running.begin(name)
     running.turn("django-1", 1, 0.02, "ls")
     running.turn("django-1", 2, 0.05, "grep -rn 'x' src\nls")
-    running.turn("django-1", 3, 0.11, "")  # an answer without a command
+    running.turn("django-1", 3, 0.11, "")  # a response without a command
     running.grading("django-2#1")
     running.end("flask-3", "resolved")
     first, second, third, last = drawn(running).splitlines()

@@ -1,4 +1,4 @@
-"""docs/coming-from-swe-pdb.md against the scripts and names that there are."""
+"""docs/coming-from-swe-pdb.md compared with the existing scripts and names."""
 
 import importlib.util
 import re
@@ -49,7 +49,7 @@ ORIGINALS = [
     agent.agent_args.use_tool_call_format agent.max_steps agent.overlong_filter agent.trajectory_timeout
     agent.engine_args.n_parallel_agents agent.engine_args.max_workers""".split()),
 ]  # fmt: skip
-"""The words of the four training scripts of SWE-PDB."""
+"""Option names of the four training scripts of SWE-PDB."""
 
 
 def keys():

@@ -1,4 +1,4 @@
-"""Lists and objects read an element at a time: every layout, skipped elements, faults with their line."""
+"""Lists and objects read one element at a time: every layout, skipped elements, faults with their line."""
 
 import json
 import random
@@ -67,7 +67,7 @@ def test_an_unwanted_row_of_ours_is_not_parsed(tmp_path, monkeypatch):
     value = json_streams._Text.value
     monkeypatch.setattr(json_streams._Text, "value", lambda self: parsed.append(1) or value(self))
     assert [row["instance_id"] for _, row in list_items(path, lambda name: name == "i7")] == ["i7"]
-    assert len(parsed) <= 2  # the wanted one, and the last, after which no comma comes
+    assert len(parsed) <= 2  # the requested element, and the last, which has no comma after it
 
 
 @pytest.mark.parametrize("found", [[], rows(1)])

@@ -1,4 +1,4 @@
-"""Trees of Python code made by several threads at once."""
+"""Syntax trees of Python code that several threads parse at once."""
 
 import gc
 import sys
@@ -14,7 +14,7 @@ CODE = "\n".join(
 
 
 class Ends:
-    """Garbage whose end lets other threads run."""
+    """Garbage whose deletion lets other threads run."""
 
     def __init__(self):
         self.me = self
@@ -25,7 +25,7 @@ class Ends:
 
 @pytest.fixture
 def restless():
-    """Threads take turns in the middle of anything."""
+    """Makes threads switch very often."""
     old, interval = gc.get_threshold(), sys.getswitchinterval()
     gc.set_threshold(5)
     sys.setswitchinterval(1e-6)

@@ -1,4 +1,4 @@
-"""Figures: whatever the numbers, what is drawn is finite and complete."""
+"""Charts of any numbers are finite and complete."""
 
 import re
 

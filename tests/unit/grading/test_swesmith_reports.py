@@ -1,4 +1,4 @@
-"""The folder of an evaluation by hand: reports in SWE-smith's shapes, refusals before anything runs."""
+"""The folder of an evaluation by hand: reports in SWE-smith's shapes, and refusals before anything runs."""
 
 import json
 

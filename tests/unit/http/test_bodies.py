@@ -1,4 +1,4 @@
-"""Bodies that do not end make way for those that come whole; a body must keep up its speed."""
+"""Slow request bodies give way to complete ones, and a body must keep a minimum speed."""
 
 import asyncio
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ DOOR = SimpleNamespace(turns=Turns())
 
 
 def sending(*sent, whole=False, length=b"100"):
-    """A request of a client that stays; without `whole` it is not all of the body."""
+    """A request of a client that stays connected. Without `whole` its body is incomplete."""
     messages = [{"type": "http.request", "body": each, "more_body": True} for each in sent]
     messages += [{"type": "http.request", "body": b"", "more_body": False}] * whole
 

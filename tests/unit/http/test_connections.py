@@ -1,4 +1,4 @@
-"""Too many connections: those without a token make way, then idle ones; never one that is served."""
+"""With too many connections those without a token are closed first, then idle ones, never one in use."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""What is refused before a request has any effect: no token, a form that is not read, too many requests."""
+"""Requests that are refused before they have any effect: no token, an unknown form, too many requests."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ def door():
 
 
 async def answer(door, method="POST", path="/body", headers=(SHOWN,), query=b"", receive=None, port=1):
-    """(status, JSON, headers) of an answer."""
+    """Returns (status, JSON, headers) of a response."""
     messages = []
 
     async def whole():

@@ -1,4 +1,4 @@
-"""Connections that say nothing are never set up; those that speak are, by turns of their addresses."""
+"""Silent connections are never set up. The others are set up in turns of their addresses."""
 
 import asyncio
 import socket
@@ -14,7 +14,10 @@ from tests.loop_turns import one_turn
 
 
 class Hall:
-    """A lobby in a loop that runs; which connections were set up, and how many each time round the loop."""
+    """A lobby in a running loop.
+
+    It records which connections were set up, and how many per iteration of the loop.
+    """
 
     def __init__(self, stack):
         self.listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=256))

@@ -1,4 +1,4 @@
-"""Many bytes on their way do not hold up what is small; who stops is not waited for."""
+"""Large transfers do not delay small ones, and a stalled client is not waited for."""
 
 import asyncio
 import time
@@ -50,7 +50,7 @@ def test_who_stops_is_waited_for_no_longer_however_much_came_before():
         for _ in range(10):
             await credit.wait(asyncio.sleep(0))
             credit.moved(1 << 20)
-        for _ in range(4):  # as fast as it has to be
+        for _ in range(4):  # at the minimum speed
             await credit.wait(asyncio.sleep(0.1))
             credit.moved(400)
         with pytest.raises(TimeoutError):

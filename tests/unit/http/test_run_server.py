@@ -1,4 +1,4 @@
-"""Who says nothing, half a request or takes no answer is disconnected; a server's end waits for requests."""
+"""Silent, slow or non-reading clients are disconnected. A stopping server waits for its requests."""
 
 import asyncio
 import socket
@@ -22,7 +22,7 @@ ASK = f"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
 
 @contextmanager
 def client_of(answer):
-    """A connection to a server whose answers are made by an ASGI application."""
+    """Returns a connection to a server that runs an ASGI application."""
 
     async def handle(request):
         return answer

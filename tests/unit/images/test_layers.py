@@ -1,4 +1,4 @@
-"""Layers that are well made, odd or hostile, unpacked and composed."""
+"""Valid, odd and hostile layers, unpacked and composed."""
 
 import gzip
 import os
@@ -27,7 +27,7 @@ def folder(name, mode=0o755):
 
 @pytest.fixture
 def unpacked(tmp_path):
-    """Unpacks the bytes of a layer: (folder, notes)."""
+    """Unpacks a layer's bytes. Returns (folder, notes)."""
     made = []
 
     def act(data):
@@ -42,7 +42,7 @@ def unpacked(tmp_path):
 
 @pytest.fixture
 def root_of(unpacked, tmp_path):
-    """The root composed of layers given as bytes, lowest first."""
+    """Returns the root made of layers, given as bytes, lowest first."""
 
     def act(*layers):
         root = tmp_path / "root"

@@ -1,4 +1,4 @@
-"""Functions that read hostile text are asked in another process, and ended there."""
+"""Functions that read hostile text run in another process, and are ended there."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from tests.contract.attacks import until
 def test_a_call_beyond_its_bounds_ends_and_the_next_one_works():
     calls = BoundedCalls(cpu_seconds=0.3)
     assert calls.call(os.getpid) == (first := calls.call(os.getpid)) != os.getpid()
-    with pytest.raises(Unread, match="more than 0.3 s or"):  # read here, it would never end
+    with pytest.raises(Unread, match="more than 0.3 s or"):  # read in this process, it would never end
         calls.call(re.match, "(a+)+$", "a" * 60 + "b")
     with pytest.raises(Unread):
         calls.call(bytearray, 1 << 40)

@@ -1,4 +1,4 @@
-"""A child's whole tree ends when we stop it and when we are killed, with and without namespaces."""
+"""A child's whole process tree ends when we stop it or are killed, with and without namespaces."""
 
 import os
 import signal
@@ -57,7 +57,7 @@ def test_stop_ends_the_tree(lid, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_tree_ends_with_a_killed_parent(lid, number, tmp_path):
-    # A group's scratch folder outlives a kill: let it be where the test's other files are.
+    # A group's scratch folder outlives a kill, so it is among the test's other files.
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     flag = tmp_path / "up"
     argv = [sys.executable, "-c", PARENT, str(tmp_path / "log"), lid, "-c", TREE, str(flag)]

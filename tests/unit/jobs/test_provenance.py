@@ -1,4 +1,4 @@
-"""A manifest names what a stage read, even when its files are edited while the stage runs."""
+"""A manifest names the files that a stage read, even if they are edited during the stage."""
 
 from pathlib import Path
 

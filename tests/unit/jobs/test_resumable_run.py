@@ -1,4 +1,4 @@
-"""The run of a job's instances: resume, losses tried again, bounded work in flight."""
+"""The run of a job's instances: resume, retries after losses, a bound on work in flight."""
 
 import threading
 from collections import deque
@@ -138,7 +138,8 @@ def test_slow_writing_holds_the_work_up(tmp_path):
         return {**item, "status": "done"}
 
     batches = thread_pool.Threads(3).run(deque(items(90)), work, lambda record: False)
-    most = len(next(batches)) + (3 + thread_pool.AHEAD) + 3  # taken out of the queue, in it, in threads
+    # removed from the queue, in the queue, in threads
+    most = len(next(batches)) + (3 + thread_pool.AHEAD) + 3
     assert until(lambda: len(begun) == most, PATIENCE)
     batches.close()
     assert len(begun) < 90

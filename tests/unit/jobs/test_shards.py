@@ -1,4 +1,4 @@
-"""Shards: an instance stays in its shard, and names of shards are read."""
+"""An instance stays in its shard, and names of shards are parsed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the docstring of a rule says of its files is what the graph of artifacts says."""
+"""The files in a rule's docstring are the files in the graph of artifacts."""
 
 import itertools
 import re
@@ -26,7 +26,7 @@ NAMES = {
 
 
 def pattern_of(path):
-    """The pattern of a path: of an artifact, or of a recipe; its own where it is neither."""
+    """Returns the pattern of an artifact's or a recipe's path, or the path itself."""
     kind, names = find(path) or ("", {})
     for each in KINDS[kind].files.values() if kind else ():
         with suppress(KeyError):
@@ -39,7 +39,7 @@ def pattern_of(path):
 
 
 def needs_of(kind):
-    """Role -> patterns of the files that shipped recipes need in it: of each recipe with some others."""
+    """Maps roles to the file patterns that shipped recipes need in them."""
     found = {role: set() for role in KINDS[kind].needs}
     wildcards = sorted(
         {name for each in KINDS[kind].files.values() for name in re.findall(r"\{(\w+)\}", each)}
@@ -49,13 +49,13 @@ def needs_of(kind):
     for names in itertools.islice(zip(*map(itertools.cycle, lists)), count) if lists else [()]:
         at = Wildcards(dict(zip(wildcards, names)))
         for role, need in KINDS[kind].needs.items():
-            with suppress(Fault):  # names that do not go together
+            with suppress(Fault):  # names that do not fit together
                 found[role] |= set(map(pattern_of, [at.path(need)] if isinstance(need, str) else need(at)))
     return found
 
 
 def rules():
-    """(rule, its docstring, the rest of it) of all rules that the graph tells their files."""
+    """Returns (rule, its docstring, its other text) of all rules whose files come from the graph."""
     for path in sorted(RULES.glob("*.smk")):
         for name, words, body in RULE.findall(path.read_text()):
             if re.search(r"\*\*(needs|made)\(", body):

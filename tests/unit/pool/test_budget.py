@@ -1,4 +1,4 @@
-"""Many bytes on their way do not hold up what is small."""
+"""Large transfers do not delay small ones."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from tests.loop_turns import one_turn
 
 
 async def taken(stack, budget, key, size):
-    """How many requests of this size a key gets at once."""
+    """Returns the number of requests of this size that a key gets at once."""
     for count in range(1000):
         try:
             await stack.enter_async_context(budget.hold(key, size))

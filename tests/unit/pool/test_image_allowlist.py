@@ -1,4 +1,4 @@
-"""Which images a caller may name: what is on the list, and nothing that leads elsewhere in the engine."""
+"""A caller may name images on the list, and no name that means another image in the engine."""
 
 import contextlib
 
@@ -13,7 +13,7 @@ DIGEST = f"sha256:{'0' * 64}"
 
 
 class Engine:
-    """Counts what it is asked, and has one image."""
+    """Counts the questions to it, and has one image."""
 
     address = "here"
 
@@ -68,7 +68,7 @@ def test_an_image_that_is_not_on_the_list_reaches_no_engine(allowed):
             allowed.find(engine, name, digest, "/testbed")
     assert engine.asked_for == []
     assert allowed.find(engine, "swebench/good", "", "/testbed").digest == DIGEST
-    with pytest.raises(ImageMissing, match="not on this host's list"):  # the engine knows it by another name
+    with pytest.raises(ImageMissing, match="not on this host's list"):  # the engine has it under another name
         allowed.find(Engine({"Id": DIGEST, "RepoTags": ["other/x:1"]}), "swebench/good", "", "/testbed")
 
 

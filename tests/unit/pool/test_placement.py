@@ -1,4 +1,4 @@
-"""Who of the waiting gets a place, and where: nothing over its limits, nobody starved, whatever the state."""
+"""Which waiting request gets a slot, and where: no limit is exceeded and no request starves, in any state."""
 
 import random
 from collections import Counter
@@ -30,7 +30,7 @@ def test_the_emptiest_host_and_rather_one_that_knows_the_image():
     nodes = [node("a"), node("b"), node("c", warm={"i "})]
     here = [lease(9, state=ACTIVE, node="a"), lease(8, state=ACTIVE, node="c")]
     assert choose(lease(0), nodes, uses(here), 0).url == "b"
-    assert choose(lease(0, image="i"), nodes, uses(here), 0).url == "c"  # 1 of 4 places, less three tenths
+    assert choose(lease(0, image="i"), nodes, uses(here), 0).url == "c"  # 1 of 4 slots, minus three tenths
     here.append(lease(7, state=ACTIVE, node="c"))
     assert choose(lease(0, image="i"), nodes, uses(here), 0).url == "b"
 
@@ -53,7 +53,7 @@ def test_who_has_little_comes_first_and_then_who_came_first():
 
 
 def serve(waiting, nodes, held):
-    """Place what can be placed, and tell which."""
+    """Places all requests that can be placed, and returns them."""
     going, _ = plan(waiting, nodes, held, 1000, 0.0)
     for each, chosen in going:
         each.state, each.node = ACTIVE, chosen.url
@@ -67,7 +67,7 @@ def test_small_ones_pass_a_large_one_that_waits():
 
 
 def test_a_large_one_is_not_starved():
-    """As many small ones as can be come at each end of another; the large one has its place in the end."""
+    """Small requests keep coming as fast as others end. The large request still gets a slot."""
     nodes = [node("a", places=99, memory=8 * GIB), node("b", places=99, memory=8 * GIB)]
     held, large, count = [], lease(0, memory=8 * GIB), 100
     held = [lease(n, state=ACTIVE, node="ab"[n % 2]) for n in range(1, 17)]
@@ -93,7 +93,7 @@ def test_what_can_never_be_placed_is_said():
     going, never = where(waiting, nodes)
     assert going == [(2, "a")]
     assert str(never[waiting[0].id]) == "on 2 of 2 hosts: no i" and "memory" in str(never[waiting[1].id])
-    assert where(waiting[:1], nodes, now=11.0)[0] == [(0, "a")]  # asked again after a while
+    assert where(waiting[:1], nodes, now=11.0)[0] == [(0, "a")]  # requested again after a while
     assert where(waiting, []) == ([], {})
     nodes[0].healthy = nodes[0].draining = False
     assert where([lease(0)], [NodeCapacity("new")]) == ([], {})

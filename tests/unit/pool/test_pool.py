@@ -1,4 +1,4 @@
-"""What a pool remembers: answers given once, leases written down, errors told across the wire."""
+"""The memory of a pool: responses given once, leases written to disk, errors sent to clients."""
 
 import asyncio
 import errno
@@ -81,7 +81,7 @@ def test_of_ended_leases_names_and_reasons_stay(monkeypatch):
 
 
 class Big:
-    """An answer with much in it."""
+    """A large response."""
 
 
 def test_what_is_kept_of_requests_is_bounded_in_bytes_and_time():
@@ -254,7 +254,7 @@ def test_nodes_of_the_command_line_join_those_of_an_earlier_start(tmp_path):
     store.drop_node("http://b:5000")
     told = take_in(store, ["http://a:5000", "http://b:5000"])
     assert told.endswith("added: none; not added, as they left by request: http://b:5000")
-    store.set_node("http://b:5000", False)  # it joined by request
+    store.set_node("http://b:5000", False)  # it joined by a request
     assert "left" not in take_in(store, ["http://b:5000"]) and len(store.nodes()) == 2
     store.close()
 
@@ -353,7 +353,7 @@ def test_tokens(tmp_path, monkeypatch):
 
 
 class Host:
-    """The least that a pool asks of a host."""
+    """The minimal interface of a host that a pool uses."""
 
     def __init__(self, boot="b"):
         self.boot = boot
@@ -372,7 +372,7 @@ async def later(call, *arguments):
 
 
 def test_only_who_has_made_an_image_is_preferred_for_it(tmp_path):
-    """A host that had made one without an image got all others, until three in ten places were taken."""
+    """A host that had made a sandbox without an image used to get the next ones, too."""
 
     async def main():
         store = LeaseStore(tmp_path / "pool.sqlite")

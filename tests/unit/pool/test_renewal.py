@@ -1,4 +1,4 @@
-"""Renewal: which leases a heartbeat renews, and how long a lease lives after it."""
+"""Which leases a heartbeat renews, and how long a lease lives after it."""
 
 import asyncio
 from types import SimpleNamespace

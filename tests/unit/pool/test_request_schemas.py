@@ -50,7 +50,7 @@ def test_null_is_no_value():
 
 
 def test_of_values_that_are_no_text_few_bytes_are_parsed(monkeypatch):
-    """json needs up to a microsecond for three bytes of them, and a server's loop waits for it."""
+    """json needs up to a microsecond for three bytes of them, during which a server's loop waits."""
     monkeypatch.setattr(request_schemas.json, "loads", lambda *_, **__: pytest.fail("parsed"))
     for name, body in (
         ("lease_ids", b'{"lease_ids": [' + b"[]," * 200_000 + b"1]}"),

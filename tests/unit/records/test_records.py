@@ -1,4 +1,4 @@
-"""Loaders on broken files: one line, with file, line and field; nothing half-written."""
+"""Loaders of broken files give one line with file, line and field, and leave nothing half-written."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Every file that stages write, read as typed records and written again: the same bytes."""
+"""Every file that stages write has the same bytes after it is read as typed records and written again."""
 
 import json
 
@@ -45,7 +45,7 @@ def results(tmp_path_factory):
 
 
 def is_one(path, kind):
-    if kind is Manifest:  # some of the made-up files hold no more than what the page shows of a manifest
+    if kind is Manifest:  # some invented manifests have only the parts that the page shows
         return "code" in json.loads(path.read_text())
     return ".manifest." not in path.name and (kind is not Task or ".lock." not in path.name)
 

@@ -1,4 +1,4 @@
-"""Typed records: attributes, rows written again as they were read, and the schemas made from classes."""
+"""Typed records: attributes, rows that are written as they were read, and schemas made from classes."""
 
 import pytest
 

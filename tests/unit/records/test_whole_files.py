@@ -1,4 +1,4 @@
-"""Files are whole or not there, whoever else writes them."""
+"""Files are complete or missing, whatever other processes write."""
 
 import os
 import subprocess
@@ -26,14 +26,17 @@ def parts(folder):
 
 
 def held(path):
-    """A process that has begun to write `path`."""
+    """A process that has started to write `path`."""
     process = subprocess.Popen([sys.executable, "-c", HELD, path], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"open\n"
     return process
 
 
 def test_two_writers_at_once_each_end_well(tmp_path):
-    """Two equal patches of a group are graded at once: the second once deleted the first one's part."""
+    """Equal patches of a group are graded at the same time.
+
+    The second used to delete the first one's partial file.
+    """
     path = tmp_path / "run.json"
     with atomic(path) as first:
         first.write(b"first")

@@ -1,4 +1,4 @@
-"""Advantages against values worked by hand."""
+"""Advantages compared with values worked out by hand."""
 
 import pytest
 from hypothesis import given
@@ -29,7 +29,10 @@ def test_the_scale_of_rewards_is_left_where_it_is_not_divided():
 
 
 def test_a_lost_rollout_moves_no_baseline():
-    """Seven failures and one loss: nothing is learnt. With the loss as a 0 they had -0.354 and 2.475."""
+    """Seven failures and one loss teach nothing.
+
+    With the loss as a 0 the advantages were -0.354 and 2.475.
+    """
     assert group_relative([-1.0] * 7 + [None]) == [0.0] * 8
     assert group_relative([1, 0, None], scaled=False) == [0.5, -0.5, 0.0]
     assert leave_one_out([1, 0, None]) == [1, -1, 0]
@@ -63,7 +66,7 @@ def test_steps_are_compared_with_those_of_the_same_number():
 
 
 def test_the_coefficient_counts():
-    """Without the judge both rollouts are equal; the more it counts the less the outcome does."""
+    """Without the judge both rollouts are equal. A larger coefficient gives the outcome less weight."""
     assert step_wise([0, 0], [[1.0], [-1.0]], coefficient=0) == [[0], [0]]
     outcome_wins = step_wise([1, 0], [[-1.0], [1.0]], coefficient=0.25)
     judge_wins = step_wise([1, 0], [[-1.0], [1.0]], coefficient=1)
@@ -83,7 +86,7 @@ def test_a_step_that_only_one_rollout_reached_has_no_advantage():
 
 
 def test_a_gap_shifts_no_later_step():
-    """The third step was judged bad and the second not at all: the blame stays on the third."""
+    """The third step was judged bad and the second was not judged. The blame stays on the third."""
     found = step_wise([0, 0], [[1.0, None, -1.0], [1.0, 1.0, 1.0]])
     assert found[0][1] == 0 and found[0][2] == pytest.approx(-1, abs=1e-5)
 

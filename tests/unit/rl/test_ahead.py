@@ -1,4 +1,4 @@
-"""Which groups may begin before they are asked for."""
+"""Groups of rollouts that may begin before they are requested."""
 
 import threading
 
@@ -12,7 +12,7 @@ from tests.contract.attacks import PATIENCE, until
 
 
 class Rollouts:
-    """Makes rollouts that end once `free` is set; `begun` lists the prompt and sample of each."""
+    """Makes rollouts that end once `free` is set. `begun` lists the prompt and sample of each."""
 
     def __init__(self):
         self.begun, self.free = [], threading.Event()
@@ -44,7 +44,7 @@ def test_no_group_begins_before_it_is_allowed(tmp_path, rollouts):
         ahead.allow(2)
         assert ahead.take(0) == [(0, 0), (0, 1)]
         assert ahead.take(1) == [(1, 0), (1, 1)]
-        ahead._pool.submit(int).result(PATIENCE)  # it has its turn after all that was allowed
+        ahead._pool.submit(int).result(PATIENCE)  # its turn comes after everything that was allowed
         assert groups_begun(rollouts) == {0, 1}
         ahead.allow(3)
         assert ahead.take(2) == [(2, 0), (2, 1)]

@@ -1,4 +1,4 @@
-"""How a batch is shared out among ranks: nothing lost, nothing twice, about as many tokens for each."""
+"""A batch is divided among ranks: nothing lost, nothing twice, about equal numbers of tokens."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a policy is shown of a long history."""
+"""The parts of a long history that a policy sees."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +20,7 @@ def test_a_short_history_is_shown_whole():
 
 
 def test_the_published_numbers():
-    """16384 - 4096 tokens for the prompt, 788 of them fixed: a head of at most 3450, a tail of 8050."""
+    """16384 - 4096 tokens for the prompt, of which 788 are fixed: a head of at most 3450, a tail of 8050."""
     shown = select([230] * 60, 788, 16384 - 4096)
     assert (shown.head * 230, (60 - shown.tail) * 230) == (3450, 8050)
     assert shown.omitted == 10 and shown.size == 788 + 11500
@@ -28,7 +28,7 @@ def test_the_published_numbers():
 
 
 def test_the_newest_turn_is_never_hidden():
-    """It costs more than the tail's 70 %: the head gives way."""
+    """The newest turn needs more than the tail's 70 %, so the head shrinks."""
     assert select([10, 10, 10, 80], 0, 100) == TurnWindow(2, 3, 100)
     assert select([10, 10, 10, 100], 0, 100) == TurnWindow(0, 3, 100)
 

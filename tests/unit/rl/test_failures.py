@@ -1,4 +1,4 @@
-"""What a rollout that did not end well means for training."""
+"""How training treats a rollout that did not end well."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Meters of what is done at once, by a clock that the test sets."""
+"""Meters of parallel work, with a clock that the test sets."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_a_meter_tells_when_anything_was_done_and_how_much(clock):
 def test_a_step_tells_who_was_idle(clock):
     places, engine = Busy(), Busy()
     with places.one():
-        clock(50)  # before the step: it counts for nothing
+        clock(50)  # before the step, so it is not counted
     step = StepClock(places, engine, workers=2)
     with places.one():
         clock(2)
@@ -44,5 +44,5 @@ def test_a_step_tells_who_was_idle(clock):
             clock(4)
     assert step.seconds() == 6
     clock(3)  # the learner trains
-    # One second more went into publishing weights: 10 in all, and 20 for two places, of which 10 were used.
+    # One more second went into publishing weights: 10 in all, and 20 for two slots, of which 10 were used.
     assert step.idle(trained=3, published=1) == {"idle/trainer": 0.7, "idle/engine": 0.6, "idle/places": 0.5}

@@ -1,4 +1,4 @@
-"""Votes on the steps of a rollout: which are asked for, when, and what a judge that fails leaves."""
+"""Votes on the steps of a rollout: which are requested, when, and what happens if a judge fails."""
 
 import threading
 
@@ -25,7 +25,7 @@ THREE = [*TWO, said("cat a.py", 2), {"role": "exit", "content": "Submitted"}]
 
 
 class Model:
-    """Answers as `answer` says, to a question."""
+    """A model that answers a question with `answer`."""
 
     def __init__(self, answer):
         self.answer = answer

@@ -1,4 +1,4 @@
-"""What one step of training does to a policy, on real weights of a small model."""
+"""The effect of one training step on a policy, with real weights of a small model."""
 
 import math
 import shutil
@@ -120,7 +120,7 @@ def test_an_interrupted_training_ends_where_an_uninterrupted_one_does(toy, tmp_p
 
 
 def test_a_resumed_training_does_not_need_the_checkpoint_that_it_began_with(toy, tmp_path):
-    """The loop keeps the newest two."""
+    """The loop deletes all checkpoints but the newest two."""
     Learner(toy, RECIPE).save(tmp_path / "step-1")
     learner = Learner(tmp_path / "step-1", RECIPE)
     learner.resume(tmp_path / "step-1")
@@ -210,7 +210,7 @@ def test_logits_are_made_again_where_they_do_not_fit_at_once(toy, monkeypatch):
         learner = Learner(toy, recipe({"entropy": 0.01}))
         learner.train(batch([1.0, -1.0, 0.5]))
         found.append(weights(learner))
-    assert_same(*found, 1e-5)  # a step moves a weight by up to 1e-3; sums in another order, by 2e-6
+    assert_same(*found, 1e-5)  # a step moves a weight by up to 1e-3, sums in another order by 2e-6
 
 
 def test_activations_are_made_again_where_a_recipe_asks_for_it(toy):

@@ -1,4 +1,4 @@
-"""From groups to a batch: which advantage each token is trained with."""
+"""From groups to a batch: the advantage with which each token is trained."""
 
 import pytest
 
@@ -47,16 +47,16 @@ def test_a_group_that_is_dropped_trains_nothing():
 def test_a_judge_parts_rollouts_that_ended_alike():
     recipe = rl_recipe(judge={"policy": "rater", "coefficient": 0.5})
     found = advantages(recipe, rollout(0, True, ((1, 1), (1, None))), rollout(1, True, ((-1, 1), (-1, -1))))
-    # Rewards: 1 + 0.5 x 1 = 1.5 and 1 + 0.5 x mean(0, -1) = 0.75; less their mean of 1.125.
+    # Rewards: 1 + 0.5 x 1 = 1.5 and 1 + 0.5 x mean(0, -1) = 0.75; minus their mean of 1.125.
     assert found[0][2:4] == pytest.approx([0.375] * 2) and found[1][5] == pytest.approx(-0.375)
 
 
 def test_each_step_has_an_advantage_of_its_own():
     recipe = rl_recipe(method={"advantage": "step-wise"}, judge={"policy": "rater"})
     found = advantages(recipe, rollout(0, True, ((1,), (1,))), rollout(1, False, ((1,), (1,))))
-    # The first steps score 1 + 1 and 0 + 1, so do the second: mean 1.5, deviation 0.5.
+    # The first steps score 1 + 1 and 0 + 1, the second steps too: mean 1.5, deviation 0.5.
     assert found[0] == pytest.approx([0, 0, 1, 1, 0, 1], abs=1e-4)
     found = advantages(recipe, rollout(0, True, ((-1,), (1,))), rollout(1, False, ((0,), (None,))))
-    # First steps: 1 - 1 and 0 + 0, equal. Second: 1 + 1, and 0 + 1 as the judge said nothing.
+    # First steps: 1 - 1 and 0 + 0, equal. Second: 1 + 1, and 0 + 1 because the judge did not answer.
     assert found[0] == pytest.approx([0, 0, 0, 0, 0, 1], abs=1e-4)
     assert found[1] == pytest.approx([0, 0, 0, 0, 0, -1], abs=1e-4)

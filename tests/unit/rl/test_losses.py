@@ -1,4 +1,4 @@
-"""Losses and their gradients against values worked by hand."""
+"""Losses and their gradients compared with values worked out by hand."""
 
 import math
 
@@ -12,7 +12,7 @@ METHOD = Method(clip_low=0.2, clip_high=0.28)
 
 
 def tensors(ratios, advantages, mask=None):
-    """(logprobs with gradient, old, advantages, mask): tokens whose ratios are as given."""
+    """Returns (logprobs with gradient, old, advantages, mask) of tokens with these ratios."""
     old = torch.full((len(ratios),), -1.0, dtype=torch.float64)
     logprobs = (old + torch.tensor(ratios, dtype=torch.float64).log()).requires_grad_()
     trained = torch.tensor(mask if mask is not None else [True] * len(ratios))
@@ -24,7 +24,7 @@ def tensors(ratios, advantages, mask=None):
     [
         (1.0, 2.0, -2.0, -2.0, False),
         (1.5, 1.0, -1.28, 0.0, True),  # good, and already more probable than the bound
-        (1.5, -1.0, 1.5, 1.5, False),  # bad, and more probable: pushed down all the way
+        (1.5, -1.0, 1.5, 1.5, False),  # bad and more probable: its full gradient counts
         (0.5, 1.0, -0.5, -0.5, False),
         (0.5, -1.0, 0.8, 0.0, True),
         (1.27, 1.0, -1.27, -1.27, False),
@@ -58,7 +58,7 @@ def test_what_is_masked_neither_costs_nor_teaches(loss):
 
 
 def test_one_ratio_for_a_sequence():
-    """Ratios of 2, 0.5 and a masked 100: the geometric mean is 1, so nothing is cut."""
+    """Ratios of 2, 0.5 and a masked 100 have the geometric mean 1, so nothing is clipped."""
     logprobs, old, advantages, mask = tensors([2.0, 0.5, 100.0], [1.0, 1.0, 1.0], [True, True, False])
     found, cut = gspo(logprobs, old, advantages, mask, METHOD)
     (found.sum() / 2).backward()
@@ -118,7 +118,7 @@ def test_the_estimate_of_a_divergence_is_right_on_average():
     ],
 )
 def test_where_trainer_and_engine_differ(rule, expected):
-    """Ratios of 1/4, 1, 4 and a masked one: their geometric mean is 1."""
+    """Ratios of 1/4, 1, 4 and a masked one have the geometric mean 1."""
     old, engine, _, mask = tensors([0.25, 1.0, 4.0, 9.0], [0] * 4, [True, True, True, False])
     weights = mismatch_weights(old, engine, mask, rule)
     assert weights.tolist() == pytest.approx(expected) and not weights.requires_grad

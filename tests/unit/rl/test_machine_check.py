@@ -1,4 +1,4 @@
-"""A recipe against machines whose facts are given by hand."""
+"""A recipe checked against machines with given properties."""
 
 import json
 from dataclasses import replace
@@ -134,7 +134,7 @@ def test_what_is_not_made_yet_is_told(tmp_path, monkeypatch):
 
 
 def test_all_that_is_missing_is_told_at_once(tmp_path, monkeypatch):
-    """One fault hides no other: weights that are not there do not hide the machine."""
+    """One fault hides no other: missing weights do not hide a fault of the machine."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SWELAB_VERL_PYTHON", str(tmp_path / "python"))
     monkeypatch.setattr(machine_check, "this_machine", lambda: LAPTOP)

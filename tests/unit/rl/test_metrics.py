@@ -1,4 +1,4 @@
-"""What a step is measured by, against values worked by hand."""
+"""Metrics of a step compared with values worked out by hand."""
 
 import pytest
 

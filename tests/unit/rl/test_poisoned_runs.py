@@ -1,4 +1,4 @@
-"""Training runs on what cannot be trained on: stopped with one line, with the last good checkpoint kept."""
+"""A training with unusable data stops with one line, and keeps the last good checkpoint."""
 
 import json
 import math
@@ -44,7 +44,7 @@ def rollout(prompt, sample):
 
 @pytest.fixture
 def work(tmp_path):
-    """The folder of a run whose rollouts are all over: two tasks a step, two rollouts of each."""
+    """The folder of a run whose rollouts are all finished: two tasks a step, two rollouts of each."""
     for step in range(STEPS):
         with Journal(tmp_path / f"rollouts-{step:05d}.jsonl") as journal:
             for prompt in (2 * step, 2 * step + 1):
@@ -100,7 +100,7 @@ def test_a_log_probability_that_is_no_number_stops_the_step_and_names_its_rollou
     assert said.endswith(f"; the last good checkpoint is {work / 'checkpoint-00001'}") and "\n" not in said
     assert checkpoints(work) == ["checkpoint-00001"]
     assert [json.loads(line)["step"] for line in (work / "metrics.jsonl").open()] == [1]
-    with pytest.raises(NotFinite, match="step 2: "):  # it stops there again, and trains step 1 no second time
+    with pytest.raises(NotFinite, match="step 2: "):  # it stops there again, and does not train step 1 again
         run(work, toy)
     poison(work, 1, 1, lambda line: line["turns"][0].update(logprobs=[-5.0] * 12))
     assert run(work, toy).name == "checkpoint-00003"

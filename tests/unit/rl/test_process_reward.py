@@ -1,4 +1,4 @@
-"""What a judge is asked, and how its answers are read."""
+"""Questions to a judge, and the parsing of its answers."""
 
 import re
 

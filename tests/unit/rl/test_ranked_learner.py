@@ -1,4 +1,4 @@
-"""Two processes train as one does, and none outlives the main process."""
+"""Two processes train as one process does, and end with the main process."""
 
 import math
 import os
@@ -29,7 +29,8 @@ RECIPE = rl_recipe(
     train={"lr": 1e-4, "minibatches": 2, "batch_tokens": 40, "activation_checkpointing": True},
 )
 PARTS = ([1.0, -1.0, 0.5, 2.0, -0.3], [1.0], [-1.0, 0.5, 0.5, 0.1])
-"""Advantages of three batches: of several passes, of fewer samples than ranks, of several again."""
+"""Advantages of three batches: of several passes, of fewer samples than ranks, of several passes.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,7 @@ def test_two_ranks_train_and_resume_as_one_process_does(toy, opened, tmp_path):
 
 
 def same_layout(one, other):
-    """Whether two checkpoints hold the same files, tensors and state."""
+    """Returns whether two checkpoints have the same files, tensors and state."""
     assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
     states = [torch.load(folder / STATE, weights_only=True) for folder in (one, other)]
     shapes = [

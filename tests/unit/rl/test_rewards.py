@@ -1,4 +1,4 @@
-"""What a verdict is worth."""
+"""The reward of each verdict."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What of a rollout outlives a kill."""
+"""The parts of a rollout that survive a kill."""
 
 from swelab.jobs.journal import Journal
 from swelab.models.token_turn import TokenTurn

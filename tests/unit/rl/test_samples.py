@@ -33,7 +33,7 @@ def test_a_changed_history_begins_a_sequence():
 
 
 def test_a_retokenised_answer_is_not_taken_for_the_sampled_one():
-    """The engine was given 99 for the sampled 10 and 11: the same text, other ids."""
+    """The engine was given 99 for the sampled 10 and 11: the same text with other ids."""
     first, second = samples([FIRST, turn([1, 2, 3, 99, 4], [12])])
     assert first.ids == [1, 2, 3, 10, 11] and second.ids == [1, 2, 3, 99, 4, 12]
     assert second.mask == [0, 0, 0, 0, 0, 1]

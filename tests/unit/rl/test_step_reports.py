@@ -1,4 +1,4 @@
-"""What a person reads of a training while it runs."""
+"""The reports that a user reads during a training."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Turns in ids: what was sampled is given back as it was, and only observations are tokenised."""
+"""Turns as token ids: sampled ids are returned unchanged, and only observations are tokenised."""
 
 import pytest
 from minisweagent.exceptions import FormatError
@@ -28,7 +28,7 @@ BLOCK = "```bash\necho {}\n```"
 
 
 class Spelled:
-    """Answers with texts spelled a character a token, as a tokenizer never would."""
+    """Answers with texts of one token per character, unlike any tokenizer."""
 
     def __init__(self, template, answers, ends=True):
         self.template, self.answers, self.ends, self.prompts = template, list(answers), ends, []
@@ -50,7 +50,7 @@ def text(template, ids):
 
 
 def converse(model, turns, output="done"):
-    """The messages of a conversation in which each command prints `output`."""
+    """Returns the messages of a conversation in which each command prints `output`."""
     messages = list(START)
     for _ in range(turns):
         try:
@@ -105,7 +105,7 @@ def test_a_refused_turn_stays_where_it_was(template):
 
 
 def test_a_refused_call_without_text_stays_too(template):
-    """Such a turn is in no message, because a service wants every call answered."""
+    """Such a turn is in no message, because a service wants an answer to every call."""
     wrong = '<tool_call>{"name": "fly", "arguments": {}}</tool_call>'
     right = '<tool_call>{"name": "bash", "arguments": {"command": "ls"}}</tool_call>'
     engine = Spelled(template, [wrong, right])

@@ -1,10 +1,10 @@
-"""How a batch's loss is put together, against values worked by hand."""
+"""The weights of tokens in a batch's loss, compared with values worked out by hand."""
 
 import pytest
 
 from swelab.rl.token_weights import MODES, token_weights
 
-# Rollout a in one sample of 2 trained tokens, b split into samples of 3 and 1.
+# Rollout a is one sample of 2 trained tokens, b is split into samples of 3 and 1.
 TRAINED, ROLLOUTS = [2, 3, 1], ["a", "b", "b"]
 LOSSES = [[1.0, 3.0], [2.0, 2.0, 2.0], [6.0]]
 

@@ -1,4 +1,4 @@
-"""Batches of made-up rollouts for small models, and what training made of their weights."""
+"""Batches of invented rollouts for small models, and the weights after training."""
 
 import torch
 
@@ -9,7 +9,7 @@ from swelab.rl.token_weights import token_weights
 
 
 def conversation(seed, turns=2):
-    """A rollout's one sequence of random ids."""
+    """Returns a rollout's one sequence of random ids."""
     random = torch.Generator().manual_seed(seed)
     made, prompt = [], torch.randint(0, 256, (5 + seed,), generator=random).tolist()
     for _ in range(turns):
@@ -21,7 +21,7 @@ def conversation(seed, turns=2):
 
 
 def batch(advantages, learner=None, mode="token-mean"):
-    """A sample for each advantage; the engine's log-probabilities are the learner's, where it is given."""
+    """Returns a sample for each advantage. With `learner`, its log-probabilities stand for the engine's."""
     made = [conversation(seed) for seed in range(len(advantages))]
     if learner:
         for sample, logprobs in zip(made, learner.logprobs(made), strict=True):

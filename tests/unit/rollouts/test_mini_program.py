@@ -1,4 +1,4 @@
-"""Slices of mini-swe-agent's runs: merged whole or not at all, and what was lost is tried again."""
+"""Slices of mini-swe-agent's runs are merged completely or not at all, and losses are tried again."""
 
 import json
 
@@ -11,7 +11,7 @@ from tests.conftest import make_task
 
 
 def slice_of(folder, **statuses):
-    """A folder as the program leaves it: instance -> exit status; None is no trajectory."""
+    """Makes a folder as the program leaves it: instance -> exit status. None means no trajectory."""
     folder.mkdir()
     rows = {}
     for name, status in statuses.items():

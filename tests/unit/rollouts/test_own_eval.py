@@ -1,4 +1,4 @@
-"""The last call of an agent's tool `eval`, as conversations tell of it."""
+"""The last call of an agent's tool `eval`, read from conversations."""
 
 import pytest
 

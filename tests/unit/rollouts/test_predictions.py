@@ -1,4 +1,4 @@
-"""Merging what SWE-agent left: all of it, or an error that names what is amiss."""
+"""SWE-agent's predictions are merged completely, or an error names the fault."""
 
 import json
 

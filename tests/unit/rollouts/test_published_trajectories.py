@@ -1,4 +1,4 @@
-"""Published sets of trajectories in rows: unpacked, read as recordings, written anew in every style."""
+"""Published rows of trajectories: unpacked, read as recordings, and written again in every style."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def published(root, style, content=None, name="a__b.1.pr_2"):
-    """A row as collect_trajs publishes it."""
+    """Returns a row as collect_trajs publishes it."""
     write_run(root / "trajs", name, trajectory() if content is None else content)
     write_report(root / "eval", name)
     return json.loads(compat_row(root / "trajs", root / "eval", name, style, "Use functions."))
@@ -50,7 +50,7 @@ def policy(**settings):
 
 
 def recorded(root, row):
-    """The trajectory record of a row."""
+    """Returns the trajectory record of a row."""
     write_jsonl(root / "rows.jsonl", [row])
     unpack_trajectories(policy(path=str(root / "rows.jsonl")), root, root / "out")
     ((path,),) = recordings(root / "out").values()
@@ -66,7 +66,7 @@ def last_of(row):
 @pytest.mark.parametrize("style", ["xml", "tool"])
 @pytest.mark.parametrize("written", ["xml", "tool"])
 def test_a_published_row_is_written_as_its_trajectory_is(tmp_path, style, written):
-    """But for the last submit, which publishing lost; in text the ends of words are lost too."""
+    """Except the last submit, which publishing loses. The text style also loses the ends of words."""
     found = recorded(tmp_path, published(tmp_path, style))
     assert (found["outcome"], found["model_patch"], found["info"]["patch_from"]) == (
         "submitted",

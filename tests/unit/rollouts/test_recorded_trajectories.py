@@ -1,4 +1,4 @@
-"""Trajectories of other programs as a policy: every format, and every way in which a recording can be bad."""
+"""Trajectories of other programs as a policy: every format, and every kind of bad recording."""
 
 import json
 import subprocess
@@ -37,7 +37,7 @@ def test_swe_agent(tmp_path, old):
     record = read(write_run(tmp_path, "a", trajectory(old=old)))
     assert (record["instance_id"], record["outcome"], record["model_patch"]) == ("a", "submitted", PATCH)
     assert [m["role"] for m in record["messages"]] == [m["role"] for m in usual()]
-    assert record["messages"][-1]["content"] == PATCH  # what the final submit answered is there
+    assert record["messages"][-1]["content"] == PATCH  # the answer to the final submit is there
     look = record["messages"][2]
     assert look["extra"]["actions"] == [{"command": "cat pkg/a.py"}]
     assert look["tool_calls"][0]["function"]["name"] == "bash" and look["thought"] == "Let me look."
@@ -115,7 +115,7 @@ def test_what_an_unknown_error_of_swe_agent_was(tmp_path, said, outcome):
 
 
 def test_the_limit_that_was_met_is_told_from_the_figures(tmp_path):
-    """The files of a run hold its figures and its limits; both programs have one word for both limits."""
+    """Files of a run contain its figures and limits. Both programs have one word for both limits."""
     content = mini(exit_status="LimitsExceeded")
     for number, (limits, outcome) in enumerate(
         [
@@ -313,7 +313,7 @@ def test_real_trajectories(tmp_path):
             refused.append(str(fault))
     assert len(taken) == 8 and refused == [
         "unfinished: exit status None"
-    ]  # the other is a demonstration alone
+    ]  # the other is only a demonstration
     assert all(record["outcome"] == "submitted" and record["model_patch"] for record in taken)
     last = [[turn for turn in record["messages"] if turn["role"] == "assistant"][-1] for record in taken]
     assert {turn["action"].strip() for turn in last} == {"submit"}

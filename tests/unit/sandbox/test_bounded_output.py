@@ -1,4 +1,4 @@
-"""The output keeper: what is shown, what is counted, how much memory it takes."""
+"""Bounded output: the text that is shown, the bytes that are counted, the memory that is used."""
 
 import os
 import threading

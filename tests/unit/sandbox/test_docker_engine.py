@@ -31,9 +31,9 @@ def _frame(stream, data):
 
 
 def _asked(answer, words=(b"echo",), given=None, due=PATIENCE, pieces=0):
-    """What Talk makes of an answer, and the request that it sent; `answer` is called with the nonce.
+    """Returns the result of Talk for an answer, and the request that it sent.
 
-    `given` is input that ends with b"3".
+    `answer` is called with the nonce. `given` is input that ends with b"3".
     """
     ours, theirs = socket.socketpair()
     seen = []
@@ -63,7 +63,7 @@ def _asked(answer, words=(b"echo",), given=None, due=PATIENCE, pieces=0):
 
 @pytest.mark.parametrize("pieces", [0, 1, 7, 33])
 def test_an_answer_in_any_pieces(pieces, monkeypatch):
-    # One in sixteen nonces ends as it begins: after all of it but its end, that nonce has an end too early.
+    # One in sixteen nonces ends as it begins. After all but its end, such a nonce is found too early.
     monkeypatch.setattr("secrets.token_hex", lambda size: "0f" * (size - 1) + "1e")
 
     def answer(nonce):
@@ -95,7 +95,7 @@ def test_an_answer_that_does_not_come_is_overdue():
     with ours, theirs, pytest.raises(Overdue):
         Talk(_Wire(ours)).ask([b"x"], Limits(), BoundedOutput(9), time.monotonic() + 0.1)
     ours, theirs = socket.socketpair()
-    with ours, theirs, pytest.raises(Overdue):  # nobody reads what is sent
+    with ours, theirs, pytest.raises(Overdue):  # the data that is sent is not read
         endless = iter(lambda: b"x" * 100_000, b"")
         Talk(_Wire(ours)).ask([b"x"], Limits(), BoundedOutput(9), time.monotonic() + 0.2, endless)
 

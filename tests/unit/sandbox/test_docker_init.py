@@ -1,4 +1,4 @@
-"""The first process of a docker sandbox reads whole lines, whenever its pauses end."""
+"""The first process of a docker sandbox reads whole lines, even if they arrive in pieces."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""An engine that dies in the middle of an answer."""
+"""An engine that dies in the middle of a response."""
 
 import socketserver
 import threading
@@ -11,7 +11,7 @@ from swelab.sandbox.docker_engine import DockerEngine
 
 
 class DiesWhileItAnswers(BaseHTTPRequestHandler):
-    """Answers a ping; of any other answer it sends the start."""
+    """Answers a ping. Of any other response it sends only the beginning."""
 
     def do_GET(self):
         self.send_response(200)

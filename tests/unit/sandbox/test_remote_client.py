@@ -13,7 +13,7 @@ from swelab.sandbox.remote_client import PoolClient
 
 @pytest.fixture
 def pool(monkeypatch):
-    """A pool that answers by `plan` (an exception, or a status); its clock moves with pauses and requests."""
+    """A pool that responds by `plan` (an exception or a status). Pauses and requests move its clock."""
     pool = SimpleNamespace(now=0.0, plan=[], requests=0, seconds=0.0)
     clock = SimpleNamespace(monotonic=lambda: pool.now)
 

@@ -1,4 +1,4 @@
-"""put and get on a folder that somebody hostile arranged; no sandbox needed."""
+"""put and get on a folder that an attacker arranged. No sandbox is needed."""
 
 import os
 import stat
@@ -107,7 +107,7 @@ def test_size_is_bounded_and_a_missing_file_is_said_to_be_missing(root):
 
 
 def opened():
-    """Paths that this process has open."""
+    """Returns the paths that this process has open."""
     for name in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):
             yield os.readlink(f"/proc/self/fd/{name}")

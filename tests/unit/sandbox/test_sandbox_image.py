@@ -1,4 +1,4 @@
-"""The sandbox image against what it would be made from now."""
+"""The sandbox image compared with the venv from which it would be made now."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from swelab.sandbox.image_build import PACKAGES
 
 @pytest.fixture
 def made(tmp_path, monkeypatch):
-    """An image with a toolbox, and the venv that it was made from; both as folders with a pytest alone."""
+    """An image with a toolbox, and its venv. Both are folders that contain only a pytest."""
     for venv in ("image/root/opt/toolbox", "venv"):
         (tmp_path / venv / "lib/python3.11/site-packages/pytest-9.2.0.dist-info").mkdir(parents=True)
     (tmp_path / "venv/lib/python3.11/site-packages/pip-26.0.dist-info").mkdir()

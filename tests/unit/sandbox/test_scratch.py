@@ -1,4 +1,4 @@
-"""Folders and user ids that the kernel gives back when their owner dies."""
+"""Folders and user ids that the kernel releases when their owner dies."""
 
 import errno
 import itertools
@@ -60,7 +60,7 @@ def test_a_link_named_like_ours_is_not_followed(tmp_path):
 
 
 def test_a_user_id_is_held_until_released():
-    first_uid = os.getpid() << 32  # no other process of this machine asks for it
+    first_uid = os.getpid() << 32  # no other process of this machine uses it
     uids = range(first_uid, first_uid + 2)
     first, second = UserId(uids), UserId(uids)
     assert {first.value, second.value} == set(uids)
@@ -124,7 +124,7 @@ def test_a_scratch_folder_that_runs_no_programs_is_refused(tmp_path, monkeypatch
 
 @pytest.fixture
 def small(tmp_path):
-    """A scratch folder with 4 MiB of room."""
+    """A scratch folder on a file system of 4 MiB."""
     folder = tmp_path / "small"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(folder)], check=True)
@@ -146,14 +146,14 @@ def test_a_command_that_others_leave_no_room_is_lost_not_failed(small, monkeypat
             sandbox.exec("seq 100000 > more; true")
         (small / "others").unlink()
         assert sandbox.exec("seq 100000 > more").returncode == 0
-        own = Limits(disk_bytes=4 << 20)  # what a command fills itself is its own doing
+        own = Limits(disk_bytes=4 << 20)  # a sandbox may fill its own quota
         assert sandbox.exec("cat /dev/zero > more", limits=own).returncode != 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
 @pytest.mark.real
 def test_a_command_is_lost_that_others_left_no_inodes_for_a_while(small, monkeypatch, tmp_path):
-    """It would end long after they were there again, and what it said may come of their lack."""
+    """The command could end long after the inodes are free again, with output that their lack caused."""
     monkeypatch.setenv("SWELAB_SCRATCH", str(small))
     subprocess.run(["mount", "-o", "remount,nr_inodes=300", str(small)], check=True)
     (tmp_path / "tree").mkdir()
@@ -190,7 +190,7 @@ def test_a_scratch_folder_without_inodes_is_refused(small, monkeypatch):
 
 @pytest.mark.real
 def test_empty_files_count(tmp_path):
-    """A sandbox that makes many meets its own limit long before the host has no inodes left."""
+    """A sandbox that makes many files meets its own limit long before the host has no inodes left."""
     (tmp_path / "tree").mkdir()
     own = Limits(disk_bytes=64 << 20, wall_seconds=900, cpu_seconds=900)
     with open_backend("bubblewrap").start(tmp_path / "tree", limits=own) as sandbox:
@@ -203,7 +203,7 @@ def test_empty_files_count(tmp_path):
 def test_a_checkout_without_room_says_that_the_disk_is_full(small, repos_dir, task):
     store = RepoStore(repos_dir, small / "trees")
     store.clean_tree(task)
-    for kib in (0, 8, 40, 100):  # what gives way: the copy, the patch, the repository, the commit
+    for kib in (0, 8, 40, 100):  # in order of failure: the copy, the patch, the repository, the commit
         subprocess.run(
             ["dd", "if=/dev/zero", f"of={small}/others", "bs=4k"], capture_output=True, check=False
         )
@@ -245,7 +245,7 @@ def test_usage_counts_children_and_their_memory():
 
 
 def test_disk_meter_sees_growth(tmp_path, monkeypatch):
-    # Nobody else writes to this disk.
+    # No other process writes to this disk.
     monkeypatch.setattr(DiskMeter, "_free_now", lambda self: (1 << 40) - disk_bytes(tmp_path))
     meter = DiskMeter(tmp_path)
     assert not meter.exceeds(8 << 20, os.getpid())

@@ -1,4 +1,4 @@
-"""The table of results/README.md is the graph's."""
+"""The table in results/README.md equals the graph of artifacts."""
 
 import pytest
 

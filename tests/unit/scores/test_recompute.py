@@ -1,4 +1,4 @@
-"""scripts.verify on a finished experiment, and on what a person could do to it."""
+"""scripts.verify on a finished experiment, before and after a user's edits."""
 
 import os
 import re
@@ -34,7 +34,7 @@ def root(finished, tmp_path):
 
 
 def named(root, *words, kind):
-    """The findings of a check that must fail, one of which is of a kind and has all words."""
+    """Returns the findings of a failing check. One of them must be of this kind and contain all words."""
     found, _ = verify(root / SCORE)
     lines = [f"{each.path}: {each.what}" for each in found if each.kind == kind]
     assert any(all(word in line for word in words) for line in lines), found
@@ -78,7 +78,7 @@ def test_a_grade_that_was_made_a_success_by_hand_is_named(root):
 
 
 def test_a_grade_by_hand_is_named_when_all_after_it_was_made_from_it(root, monkeypatch):
-    """All numbers are made from the edited row: the score is 100 %, and the check names the row."""
+    """All later numbers are made from the edited row. The score is 100 %, and the check names the row."""
     monkeypatch.chdir(root)
     for path in sorted((root / "results/grades/sft").rglob("0*.jsonl")):
         edit_rows(path, win)

@@ -176,7 +176,7 @@ compare: [base, sft]
 
 @pytest.fixture
 def workplace(tmp_path: Path) -> Path:
-    """A folder with configs, tasks and reports of two policies on two benchmarks."""
+    """Makes a folder with configs, tasks and reports of two policies on two benchmarks."""
     (tmp_path / "configs/experiments").mkdir(parents=True)
     (tmp_path / "configs/experiments/trial.yaml").write_text(EXPERIMENT)
     (tmp_path / "configs/policies").mkdir()

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def make_runs(rows: list[list[str]], policy: str = "base") -> dict:
-    """The score of runs whose verdicts are given by task."""
+    """Returns the score of runs whose verdicts are given by task."""
     tasks = make_tasks(len(rows))
     reports = []
     for sample, statuses in enumerate(zip(*rows, strict=True)):
@@ -65,7 +65,7 @@ def test_a_score_of_one_run_says_no_more_than_is_known():
     (limits,) = record["detectable"]["runs"].values()
     assert limits["same_tasks_hard"] is None and 0 < limits["unrelated"] <= 1
     nothing = make_score([U] * 40)["detectable"]["runs"]["1"]
-    assert 0.05 < nothing["unrelated"] < 0.2  # not 0: a rate of 0 is not known to be 0
+    assert 0.05 < nothing["unrelated"] < 0.2  # not 0, because a rate of 0 is not known to be 0
 
 
 def test_reports_of_runs_come_in_order():
@@ -159,7 +159,7 @@ def test_the_script_says_in_a_sentence_whether_a_difference_is_noise(tmp_path):
 
 
 def bench_report(resolved: int, size: int = 20, **changes) -> dict:
-    """As SWE-bench's harness writes it."""
+    """Returns a report as SWE-bench's harness writes it."""
     ids = [f"astropy__astropy-{number}" for number in range(size)]
     return {
         "total_instances": size,

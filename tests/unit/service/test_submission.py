@@ -1,4 +1,4 @@
-"""What the service's report may say, and what makes it unusable."""
+"""The allowed content of the service's report, and reports that are unusable."""
 
 import pytest
 

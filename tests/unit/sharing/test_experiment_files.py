@@ -1,4 +1,4 @@
-"""Files behind a finished experiment: those that hold answers of hidden sets."""
+"""Files of a finished experiment that contain answers of hidden sets."""
 
 from types import SimpleNamespace
 

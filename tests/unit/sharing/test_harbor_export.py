@@ -1,4 +1,4 @@
-"""What an exported task folder holds, which tasks have none, and the parsers that go along."""
+"""The files of an exported task folder, tasks that have none, and the parsers that are included."""
 
 import json
 import runpy
@@ -30,7 +30,7 @@ LOGS = {
 
 
 def one(tmp_path, task, **options):
-    """The folder of a task."""
+    """Returns the folder of a task."""
     write_folders([task], tmp_path / "out", Export(tmp_path, **options))
     return tmp_path / "out" / task.instance_id
 

@@ -1,4 +1,4 @@
-"""A push to the hub: what is asked of it, and what a person is told when it fails."""
+"""A push to the hub: its requests, and the messages when it fails."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ TOKEN = "hf_made_up"
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Notes requests; makes repositories and likes every card, refuses everything else."""
+    """Records requests. Makes repositories and accepts every card, refuses everything else."""
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -1,4 +1,4 @@
-"""scripts.publish on a finished experiment: what is in each folder, and what must be in none."""
+"""scripts.publish on a finished experiment: the content of each folder, and what no folder may contain."""
 
 import json
 import os
@@ -24,14 +24,14 @@ HIDDEN_TASKS = f"results/tasks/{HIDDEN}.json"
 
 
 def unlike_others(subset, number, rng):
-    """A made-up task whose patch no other set has by chance; those of a drill have ids as SWE-bench's."""
+    """Returns an invented task whose patch is in no other set. Ids of a drill look like SWE-bench's."""
     task = make_task(subset, number, rng)
     name = {"instance_id": f"made__up-{number}"} if subset == "drill-heldout" else {}
     return task | {"patch": f"{task['patch']}+# {subset} {number}\n"} | name
 
 
 def finish(root):
-    """A finished experiment with the recipes that it names; one of the scored sets is hidden."""
+    """Makes a finished experiment with its recipes. One of the scored sets is hidden."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(finished_experiment, "make_task", unlike_others)
         build(root, train=40, heldout=12)
@@ -55,7 +55,7 @@ def finish(root):
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """(clone, what was published of it, what was said to be missing)."""
+    """(clone, the published folders, the missing files that were reported)."""
     folder = tmp_path_factory.mktemp("share")
     root, here = finish(folder / "clone"), os.getcwd()
     try:
@@ -75,7 +75,7 @@ def unpacked(out, to):
 
 
 def everything(folder):
-    """All that is in the files of a folder, as text; of Parquet files their rows."""
+    """Returns the content of all files in a folder as text, with Parquet files as their rows."""
     for path in folder.rglob("*"):
         if path.suffix == ".parquet":
             yield path, json.dumps(rows(path))

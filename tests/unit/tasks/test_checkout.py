@@ -1,4 +1,4 @@
-"""What a checkout tells besides its text."""
+"""Information in a checkout besides its text."""
 
 import os
 
@@ -6,7 +6,7 @@ from swelab.tasks.checkout import RepoStore, git
 
 
 def test_no_file_of_a_checkout_is_older_or_newer_than_another(task, repos_dir, tmp_path):
-    """The newest file would be the one that the bug was put into."""
+    """Otherwise the newest file would be the one with the bug."""
     store = RepoStore(repos_dir, tmp_path / "trees")
     store.checkout(task, tmp_path / "tree")
     found = [

@@ -1,4 +1,4 @@
-"""Checkouts of tasks whose files lie in their rows."""
+"""Checkouts of tasks whose files are in their rows."""
 
 import pytest
 

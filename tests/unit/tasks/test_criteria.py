@@ -1,4 +1,4 @@
-"""Subsets of published sets: criteria as data, order, what a benchmark takes out, real rows."""
+"""Subsets of published sets: criteria as data, order, decontamination, real rows."""
 
 import contextlib
 import json
@@ -44,7 +44,7 @@ def test_a_patch_is_measured_by_its_hunks():
     text = (
         patch("a.py", 2, 1) + "diff --git a/b.go b/c.go\nrename from b.go\nrename to c.go\n" + patch("d.go")
     )
-    # A removed line that reads like a header, and a file that goes.
+    # A removed line that looks like a header, and a removed file.
     text += "diff --git a/e.sql b/e.sql\n--- a/e.sql\n+++ /dev/null\n@@ -1,2 +0,0 @@\n--- drop\n-++ it\n"
     assert [(file.path, file.changed) for file in file_changes(text)] == [
         ("a.py", 3),
@@ -186,7 +186,7 @@ FIELDS = (
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_no_value_of_a_field_is_more_than_one_line(field, tmp_path):
-    """Whatever a file holds, a row becomes a task, is counted, or ends the rule with one line."""
+    """With any field value a row becomes a task, is counted, or ends the rule with one line."""
     criteria = {
         "languages": ["python"],
         "difficulties": ["a"],

@@ -34,7 +34,7 @@ def row(number: int, kind: str = "pr_7", tests: int = 2, **changes) -> dict:
 
 @pytest.fixture
 def make(tmp_path):
-    """Makes tasks from rows by a recipe file, as the script does."""
+    """Makes tasks from rows with a recipe file, as the script does."""
 
     def run(rows, name="rows.json", **settings):
         path = tmp_path / name
@@ -169,7 +169,7 @@ def test_tasks_whose_answers_are_private_are_kept_where_a_service_judges(make, t
     bounds = {"max_patch_lines": 1, "max_patch_files": 1, "id_pattern": "pr_"}
     kept, drops = make(rows, answers="private", scorer="sb-cli", criteria=bounds)
     assert [each.get("answers") for each in kept] == ["private", "private"]
-    assert drops == {"id_pattern": 1, "max_patch_lines": 1}  # of row 1 the patch is known
+    assert drops == {"id_pattern": 1, "max_patch_lines": 1}  # the patch of row 1 is known
     write_json(tmp_path / "out.json", kept)
     assert list(read_tasks(tmp_path / "out.json")) == kept
     shared = Identities.of(kept)

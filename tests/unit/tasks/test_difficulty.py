@@ -1,4 +1,4 @@
-"""Ratings of difficulty through a real HTTP service that answers well, badly, and not at all."""
+"""Ratings of difficulty by a real HTTP service that answers well, badly, or not at all."""
 
 import json
 import threading
@@ -27,7 +27,7 @@ RATER = recipes.named(RATER, "difficulty")
 
 @pytest.fixture
 def service(monkeypatch):
-    """A service that finds its answers in `script` by a word of the issue; `asked` is what it got."""
+    """A service whose answers in `script` are chosen by a word of the issue. `asked` has its requests."""
     monkeypatch.setattr(patience, "sleep", lambda seconds: None)
     monkeypatch.setattr(thread_pool, "RETRY_SECONDS", (0.01,))
 
@@ -215,7 +215,7 @@ def test_a_hosted_rater_keeps_to_its_budget(service, tmp_path, monkeypatch):
     assert [(record["rating"], record["attempts"]) for record in records] == [(1, 1), (9, 2)]
     assert records[1]["usage"] == {"prompt_tokens": 14, "completion_tokens": 6}
     assert records[1]["cost"] == pytest.approx(20e-6)
-    assert run(1.0) == records and len(service.asked) == 3  # a rating is paid for once
+    assert run(1.0) == records and len(service.asked) == 3  # each rating is paid for once
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Sides of the split, and the proof that they share nothing."""
+"""The sides of the split, and the proof that they share nothing."""
 
 import json
 import subprocess

@@ -165,9 +165,9 @@ def test_a_two_file_task_is_a_module_and_its_test_and_nothing_else(backend, tmp_
             sandbox.put("gold.diff", gold_patch(store, row).encode())
             fixed = drill.STATUS.findall(sandbox.exec(f"patch -p1 <gold.diff >&2; {row.test_cmd}").output)
         assert {status for status, _ in fixed} == {b"PASSED"} and len(fixed) == len(buggy) == 8
-        # Tasks of other parts share no sandbox, and no kept run.
+        # Tasks of other parts share neither sandboxes nor recorded runs.
         assert store.digest(row) != store.digest(row | {"part": f"{row.part}_"})
-        # The right number is neither in the issue nor anywhere in the module.
+        # The right number is neither in the issue nor in the module.
         assert not any(letter.isdigit() for letter in row.problem_statement)
 
 

@@ -1,4 +1,4 @@
-"""Exports of a subset, read by the programs that they are for, and by ours again."""
+"""Exports of a subset, read by the programs that they are made for, and by ours again."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ DIGEST = "sha256:" + "a" * 64
 
 
 def subset(tmp_path, rows, **settings):
-    """Rows as task rows, and the recipe that made them."""
+    """Returns rows as task rows, and the recipe that made them."""
     write_json(tmp_path / "rows.json", rows)
     settings = {"source": "dataset", "path": str(tmp_path / "rows.json"), "order": "published", **settings}
     recipe = recipes.complete(SUBSET, settings, "it")
@@ -82,7 +82,7 @@ def test_what_is_exported_is_read_again(tmp_path):
 
 
 def test_gold_predictions_repair(tmp_path, task, repos_dir):
-    """A row that holds the bug, one that holds the fix, one whose bug cannot be taken back as text."""
+    """Three rows: one contains the bug, one the fix, one a bug that cannot be reverted as text."""
     fix = issue(2)
     binary = row(3, patch="diff --git a/x b/x\nGIT binary patch\nliteral 1\n")
     found, facts = written(tmp_path, [task, fix, binary], {})

@@ -1,4 +1,4 @@
-"""Tests to repair that the agent does not see: in its checkout, in the statement, in what it may hand in."""
+"""Tests to repair that are hidden from the agent: in its checkout, in the statement, in its patch."""
 
 import pytest
 

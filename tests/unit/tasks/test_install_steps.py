@@ -1,4 +1,4 @@
-"""Install steps in the eval scripts of real rows and in lines of every form."""
+"""Install steps in the eval scripts of real rows, and in lines of every form."""
 
 import pytest
 

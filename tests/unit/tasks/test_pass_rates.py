@@ -1,4 +1,4 @@
-"""Which tasks are chosen by a policy's attempts at them, in which order, and why others are not."""
+"""Tasks that are chosen by a policy's attempts, their order, and the reasons against others."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Prompt rows of reinforcement learning's trainers as tasks: slime's and Miles', made of real rows."""
+"""Prompt rows of slime's and Miles' training as tasks, made from real rows."""
 
 import json
 
@@ -60,7 +60,7 @@ AT = ("metadata.instance", "instance", "metadata.remote_env_info", "metadata", "
 
 @pytest.fixture
 def make(tmp_path):
-    """Makes tasks of the lines of a file, as a subset recipe does."""
+    """Makes tasks from the lines of a file, as a subset recipe does."""
 
     def run(*rows, cut=None):
         path = tmp_path / "train.jsonl"

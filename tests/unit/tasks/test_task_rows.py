@@ -1,4 +1,4 @@
-"""Rows of a subset are read one at a time; a subset without any is no subset."""
+"""Rows of a subset are read one at a time. An empty subset is refused."""
 
 import pytest
 

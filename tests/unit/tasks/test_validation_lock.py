@@ -1,4 +1,4 @@
-"""The lock of a part of a subset says what the whole's lock said."""
+"""The lock of a part of a subset equals the whole subset's lock for its tasks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Values that tell the day they were made on are known, others are not."""
+"""Values that depend on the current date are recognised, others are not."""
 
 import datetime
 

@@ -1,4 +1,4 @@
-"""What a question shows and hides. The questions are run in test_judgement.py."""
+"""The text of a witness question: what it shows and hides. test_judgement.py runs the questions."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""A question is run with the right code, with the bug, with other right code, and with code that pretends."""
+"""Witness questions run with the right code, with the bug, with other right code, and with forgeries."""
 
 import copy
 import datetime
@@ -213,7 +213,7 @@ def test_noise_is_judged_without_an_exception(made):
 
 
 def said_by(values, change):
-    """What a run says that says gold's values, but for what `change` makes of each."""
+    """Returns a run's data with gold's values, of which `change` alters each."""
     events = [
         ["value", told.case, each.slot, each.at, each.part, change(test, each)]
         for test, told in values.tests.items()
@@ -281,7 +281,7 @@ def test_a_test_is_not_confirmed_by_what_another_says(made):
     partly = {REPAIRED[0]: values.tests[REPAIRED[0]], REPAIRED[2]: values.tests[REPAIRED[2]]}
     for each in partly[REPAIRED[2]].occurrences:
         if each.part == "v" and each.bits:
-            each["part"] = "s1"  # as where the bug shows in an argument of an operand alone
+            each["part"] = "s1"  # as if the bug showed only in an operand's argument
     told = judge(question.manifest, values | {"tests": partly}, said_by(values, one_repaired))
     assert told.tests[REPAIRED[0]].standing == "confirmed"
     assert told.tests[REPAIRED[2]].standing == "weak"

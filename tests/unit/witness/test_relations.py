@@ -1,4 +1,4 @@
-"""Relations on data agree with Python's, or cannot say; hostile data are read in linear time."""
+"""Relations on data agree with Python's or are undecided. Hostile data are read in linear time."""
 
 import collections
 import enum

@@ -1,4 +1,4 @@
-"""A package of one module and its tests, run in question form with pytest, as graders do in a sandbox."""
+"""A package of one module and its tests, run as a witness question with pytest, as graders do."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from swelab.witness.forming import command_args
 
 
 def run(folder, package, question, answers=False, cases=None):
-    """What `package` (text of pkg.py) says in the question."""
+    """Returns the data of `package` (text of pkg.py) for the question."""
     folder.mkdir()
     code = folder / "code"
     code.mkdir()

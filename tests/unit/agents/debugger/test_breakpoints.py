@@ -1,4 +1,4 @@
-"""Breakpoints between sessions: read from hostile reports, moved with edits, set where they will be met."""
+"""Breakpoints between sessions: parsed from hostile reports, moved with edits, set on executable lines."""
 
 import pytest
 

@@ -20,7 +20,7 @@ def store(repos_dir, tmp_path):
 
 
 def added(patch):
-    """The lines that a patch adds, as one text."""
+    """Returns the lines that a patch adds, as one text."""
     lines = [line[1:] for line in patch.splitlines() if line.startswith("+") and line[:3] != "+++"]
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""What a patch's code may not reach for, and what is nobody's cheat."""
+"""Names that a patch's code may not use, and code that is not a cheat."""
 
 import pytest
 
@@ -136,7 +136,7 @@ def test_dynamic_code_asks_for_a_second_look():
 
 @pytest.mark.parametrize("text", ["\n" * 10**6, "= " * 500_000, "=" * 10**6, "= failed" * 100_000])
 def test_a_long_constant_is_read_once(text):
-    """The time of readers that try each place again grows with the square: hours for these."""
+    """A reader that tries each place again takes quadratic time: hours for these constants."""
     assert findings("a.py", f"x = {text!r}", "", "") == []
 
 

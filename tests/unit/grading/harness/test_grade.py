@@ -1,4 +1,4 @@
-"""Verdicts for which nothing is run, and the phases of a run."""
+"""Verdicts that need no run, and the phases of a run."""
 
 from contextlib import contextmanager, nullcontext
 
@@ -23,7 +23,7 @@ TASK = Task.of(
 
 
 def test_a_patch_that_no_file_can_hold_does_not_apply():
-    """Half a character comes as JSON; two of them that differ are two patches."""
+    """JSON can contain half a character. Two different halves make two different patches."""
     grades = [grade(TASK, f"+x{half}", None, None, Limits()) for half in ("\ud800", "\udfff\udc80")]
     for found in grades:
         check(found, Grade, "here")

@@ -1,4 +1,4 @@
-"""Logs and code that are made to be read for ever cost little here."""
+"""Logs and code that are made to be read very slowly cost little here."""
 
 from dataclasses import replace
 from functools import partial
@@ -67,7 +67,7 @@ def test_each_line_of_a_patch_is_tried_once(reader, monkeypatch):
 
 @pytest.mark.parametrize("parser,line", [("parse_log_sympy", " "), ("parse_log_p5js", "\n")])
 def test_a_log_that_a_parser_reads_for_ever_is_no_success(task, monkeypatch, parser, line):
-    """These two try each place of a long line again and again; two megabytes would take hours."""
+    """Both parsers try each place of a long line again. Two megabytes would take hours."""
     monkeypatch.setattr(hostile_text, "_APART", BoundedCalls(cpu_seconds=0.5))
     spec = replace(read_spec(task), parser=parser)
     run = ended("ran") | {"log": line * (2 << 20), "code": 0, "guarded": False, "timed_out": False}

@@ -1,4 +1,4 @@
-"""Per-test semantics beside the two reference harnesses': ours says resolved only where both do."""
+"""Per-test results compared with two reference harnesses. Ours resolves only where both do."""
 
 import random
 import re
@@ -53,7 +53,7 @@ def ours(log, code=0, **changes):
 
 
 def bench(tmp_path, log, code, eval_type="pass_and_fail", fail=FAIL):
-    """What swebench itself says of the log of such a run."""
+    """Returns swebench's own verdict on the log of such a run."""
     path = tmp_path / "test_output.txt"
     path.write_text(f"{START}\n{log}{END}\n>>>>> Test Exit Code: {code}\n")
     test_spec = types.TestSpec("i__i-1", "", [], "r/r", "1", [fail], [PASS], "parse_log_pytest", eval_type)
@@ -62,7 +62,7 @@ def bench(tmp_path, log, code, eval_type="pass_and_fail", fail=FAIL):
 
 
 def smith(log, fail=FAIL):
-    """SWE-smith's rule: failed is absent, FAILED or ERROR; skipped counts for nothing."""
+    """Applies SWE-smith's rule: failed means absent, FAILED or ERROR; skipped tests are ignored."""
     status = {m[2]: m[1] for m in re.finditer(r"^(FAILED|PASSED|SKIPPED|ERROR|XFAIL)\s+(\S+)", log, re.M)}
     return all(status.get(test) in ("PASSED", "XFAIL", "SKIPPED") for test in (fail, PASS))
 
@@ -129,7 +129,7 @@ SPACED = "t.py::test_f[a b]"
     [
         (f"PASSED {SPACED}\n", True),
         (f"FAILED {SPACED} - assert 1 == 2\n", False),
-        (f"PASSED {SPACED}\nFAILED t.py::test_f[a c]\n", False),  # which of the two, the log does not tell
+        (f"PASSED {SPACED}\nFAILED t.py::test_f[a c]\n", False),  # the log does not show which of the two
         ("PASSED t.py::test_f[ab]\n", False),
     ],
 )
@@ -176,7 +176,7 @@ def test_colours_are_no_part_of_a_log():
     + ["t.py::test_f['str' object has no attribute 'read'-Count]", "t.py::test_f[a  b]"],
 )
 def test_listed_ids_of_sentences(test):
-    """Whole in the rows, cut at the first space by other harnesses, and with a dash as before a message."""
+    """Ids are whole in the rows, cut at the first space by other harnesses, or contain a dash."""
     for listed in (test, test.partition(" ")[0]):
         spec = RunSpec("i", (listed,), (PASS,), test_cmd="run")
         for log, code, status in (
@@ -231,7 +231,7 @@ def test_only_what_is_between_this_runs_markers_is_the_log():
 GOOD = lines(f="PASSED", p="PASSED")
 MARKED = f"set -uxo pipefail\n: '{START}'\npytest -rA t.py\n: '{END}'\ngit checkout HEAD t.py\n"
 WHOLE_LOGS = {
-    # name: (all that an eval script with markers printed, whether it is resolved)
+    # name: (the output of an eval script with markers, whether it is resolved)
     "as it should be": (f"{START}\n{GOOD}{END}\n", True),
     "no_markers": (GOOD, False),
     "no start": (f"{GOOD}{END}\n", False),
@@ -261,7 +261,8 @@ def test_logs_that_swebench_does_not_read_are_not_read_here(tmp_path, name):
     prediction = {"instance_id": "i__i-1", "model_patch": "x", "model_name_or_path": "m"}
     theirs = get_eval_report(test_spec, prediction, path, True)["i__i-1"]["resolved"]
     assert theirs or not resolved
-    assert theirs is resolved or name == "prints the end, then fails"  # there a failure after the end is lost
+    # in this case swebench misses a failure after the end marker
+    assert theirs is resolved or name == "prints the end, then fails"
 
 
 def test_markers_are_asked_of_scripts_that_print_them():
@@ -309,7 +310,7 @@ def test_parsers_are_had_without_what_stands_around_them():
 
 
 def test_the_summary_of_a_suite_is_looked_for_in_linear_time():
-    """Digits and repeated words, at which a reader that tries each place again needs hours."""
+    """Digits and repeated words. A reader that tries each place again needs hours for them."""
     for text in (
         "1" * 10**6,
         "Test Suites:" * 10**5,

@@ -1,4 +1,4 @@
-"""Spoiled tests: honest code must fail them."""
+"""Honest code must fail spoiled tests."""
 
 import pytest
 
@@ -59,7 +59,7 @@ NAMES = {
 
 
 def outcome(source, name):
-    """Whether a test of a source passes, run as pytest would."""
+    """Returns whether a test of a source passes when run like pytest."""
     space = {}
     exec(compile(source, "t.py", "exec"), space)
     arguments = (1, 1) if name == "test_many" else ()
@@ -172,6 +172,6 @@ def test_copy():
 
 
 def test_a_container_whose_equality_overlooks_values_is_no_forgery():
-    """Packages have such classes; their tests would hold for values that nobody expects."""
+    """Packages have such classes. Their spoiled tests would still pass."""
     text, done = spoiled(OVERLOOKS, [("test_copy",)], 1)
     assert done and outcome(OVERLOOKS, "test_copy") and not outcome(text, "test_copy")

@@ -1,4 +1,4 @@
-"""The observer's record can be neither changed nor shortened without the grader noticing it."""
+"""The grader notices every change or truncation of the observer's record."""
 
 import importlib.util
 import os
@@ -15,7 +15,7 @@ TEST = "tests/t.py::test_f"
 
 
 def channel_of(guard, folder):
-    """The channel of a run, which writes into a file of `folder`."""
+    """Returns the channel of a run, which writes to a file in `folder`."""
     (folder / "told").write_bytes(b"")
     path = resources.files(inside) / "channel.py"
     spec = importlib.util.spec_from_file_location("channel_of_test", str(path))
@@ -28,7 +28,7 @@ def channel_of(guard, folder):
 
 @pytest.fixture
 def said(tmp_path):
-    """(guard, what a run with one failed test put into its log)."""
+    """(guard, the guard's part of the log of a run with one failed test)."""
     guard = Guard("/testbed")
     channel = channel_of(guard, tmp_path)
     channel.tell("start")

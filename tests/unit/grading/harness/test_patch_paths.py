@@ -1,4 +1,4 @@
-"""What a patch's text is taken to touch, and what is never tried."""
+"""The paths that a patch's text touches, and patches that are refused at once."""
 
 import random
 import subprocess
@@ -54,7 +54,7 @@ def test_honest_patches_are_tried(patch):
 
 @pytest.mark.parametrize("odd", ["\f", "\v", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r"])
 def test_only_a_line_feed_ends_a_line_of_a_patch(odd):
-    """What git takes for one line is one here: a removed SQL comment is no header."""
+    """A line ends where git ends it, so a removed SQL comment is not a header."""
     head = "diff --git a/q.py b/q.py\n--- a/q.py\n+++ b/q.py\n@@ -1,3 +1,2 @@\n"
     patch = f'{head} G = "{odd}"\n--- ../schema/rows.sql\n select\n'
     assert refusal(patch) == "" and touched_paths(patch) == ["q.py"]
@@ -116,7 +116,7 @@ def test_a_long_header_is_read_once():
 
 
 def test_a_number_of_lines_that_no_file_has_is_no_hunk():
-    """Its digits are more than Python turns into a number."""
+    """Python cannot convert so many digits to a number."""
     patch = "--- a/x\n+++ b/x\n@@ -1," + "1" * 5000 + " +1 @@\n--- ../y\n"
     assert "leaves" in refusal(patch)
     assert list(file_changes(patch))

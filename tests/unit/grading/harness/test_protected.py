@@ -1,4 +1,4 @@
-"""Which files decide how a patch is judged."""
+"""The files that decide how a patch is graded."""
 
 import pytest
 
@@ -69,7 +69,7 @@ def test_a_repository_by_the_name_of_a_known_module_may_be_changed():
 
 
 def test_deep_paths_are_read_once():
-    """A reader that looks at each folder's whole path needs minutes for these."""
+    """A reader that checks each folder's whole path needs minutes for these."""
     deep = "a/" * 2000
     fresh = b"".join(entry(f"{deep}{number}.py") for number in range(300)) + entry(f"{deep}conftest.py")
     assert to_remove(fresh, b"", b"./a\0", TESTS) == [f"{deep}conftest.py"]

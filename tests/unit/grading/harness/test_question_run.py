@@ -1,4 +1,4 @@
-"""What goes wrong before a question is asked is told apart from what the patch's code does in it."""
+"""Failures before a witness question starts are told apart from the effects of the patch's code."""
 
 import errno
 import io
@@ -13,7 +13,7 @@ from swelab.sandbox import ExecResult, Limits, SandboxError
 
 
 class StandIn:
-    """A sandbox whose commands end as they are told to."""
+    """A sandbox whose commands end as the test says."""
 
     def __init__(self, output, code, limit=""):
         self.end, self.commands = ExecResult(output, code, limit == "wall", 0, limit, 1.0), []

@@ -1,4 +1,4 @@
-"""A task's questions and its test runs never overlap; runs of one kind do."""
+"""Witness questions of a task never run beside its tests. Runs of one kind may overlap."""
 
 import fcntl
 import os

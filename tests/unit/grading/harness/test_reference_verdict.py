@@ -1,4 +1,4 @@
-"""With `guard: reference` a verdict is that of SWE-bench's own harness, bit for bit."""
+"""With `guard: reference` the verdict is exactly that of SWE-bench's own harness."""
 
 import pytest
 

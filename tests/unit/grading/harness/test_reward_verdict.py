@@ -1,4 +1,4 @@
-"""Rewards as scripts write them, and what a run's verdict makes of them."""
+"""Rewards as scripts write them, and the verdicts of their runs."""
 
 import pytest
 

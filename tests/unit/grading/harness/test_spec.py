@@ -1,4 +1,4 @@
-"""Rows of every format, real ones where they lie, as run specifications."""
+"""Run specifications of rows of every format, with real rows where they exist."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""SWE-smith's repositories, each tested as swesmith's profile of it says; its logs read alike."""
+"""SWE-smith's repositories run the commands of swesmith's profiles, and their logs are read the same way."""
 
 import json
 import subprocess
@@ -75,7 +75,7 @@ def row(name, listed=LISTED, patch=BUG):
 
 @pytest.fixture(scope="module")
 def profiles():
-    """(of Go, command, statuses by log) of each of the peer's profiles, by the row's `repo`."""
+    """Maps `repo` of rows to (whether it is Go, command, statuses by log) of the peer's profile."""
     given = {"listed": LISTED, **LOGS}
     done = subprocess.run([PEER, "-c", ASK], input=json.dumps(given), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -83,7 +83,7 @@ def profiles():
 
 
 def words(line):
-    """A command's words, without how conda is entered, files named twice, and what is ours on purpose."""
+    """Returns a command's words without conda, repeated files, and our deliberate differences."""
     line = line.replace("activate; ", "activate && ").replace("testbed; ", "testbed && ")
     return [word for word in dict.fromkeys(line.split()) if word not in ("--rootdir=.", "-n0")]
 
@@ -96,7 +96,7 @@ def test_every_profile_is_run_as_the_peer_does(profiles):
     assert set(OWN) | BY_FILE <= names
     for repo, (go, line, _) in profiles.items():
         ours, _ = command(row(repo.rpartition("/")[2], patch=GO_BUG if go else BUG))
-        if line.endswith(" -k"):  # mypy's: no case is named there, and pytest would not start
+        if line.endswith(" -k"):  # mypy: its command names no case, and pytest would not start
             line += " 't1 or t0 or t2'"
         assert words(ours) == words(line), repo
 
@@ -118,7 +118,7 @@ def test_every_log_is_read_as_the_peer_does(profiles):
             passed = {test for test, word in read["unittest"].items() if word == "PASSED"}
             assert {t for t, word in statuses(UNITTEST, parser).items() if word == "PASSED"} == passed
             assert set(read["unittest"]) <= set(statuses(UNITTEST, parser))
-    # autograd's reads what several processes print; mypy's takes the last word of a line for the test.
+    # autograd: its parser reads the output of several processes. mypy: a line's last word is the test.
     assert sorted(otherwise) == ["autograd.ac044f0d", "mypy.e93f06ce"]
 
 

@@ -1,4 +1,4 @@
-"""What the witness makes of a verdict."""
+"""The witness's effect on a verdict."""
 
 import base64
 
@@ -78,7 +78,7 @@ def test_other_findings_are_cleared_by_right_values():
 
 @pytest.mark.parametrize("before", ["resolved", "suspect"])
 def test_a_patch_that_was_never_asked_is_not_resolved(before):
-    """As when its log is first read as a failure, and later as a success."""
+    """For example, its log was first read as a failure and later as a success."""
     told, unconfirmed = testimony.testimony(KeptWitness.of({}), ended("ran"))
     assert (told.standing, told.reason) == ("not_witnessed", "the question was not asked")
     status, reason = testimony.with_witness(before, "", told, unconfirmed, False)
@@ -86,7 +86,7 @@ def test_a_patch_that_was_never_asked_is_not_resolved(before):
 
 
 def test_values_that_take_for_ever_to_be_judged_confirm_nothing(monkeypatch):
-    """A pattern of a test, searched in a text of the patch's choice, ends with the time that it may take."""
+    """A test's pattern, searched in a text of the patch's choice, is ended at its time limit."""
     monkeypatch.setattr(testimony, "_APART", BoundedCalls(cpu_seconds=0.5))
     slot = {"slot": 0, "test": "t.py::test_a", "line": 1, "asserts": "compare", "ops": ["search"]}
     manifest = {

@@ -1,4 +1,4 @@
-"""Channels that contradict each other, and what each contradiction makes of a run."""
+"""Contradictions between channels, and the verdict that each gives."""
 
 import pytest
 

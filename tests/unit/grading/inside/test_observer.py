@@ -1,4 +1,4 @@
-"""The observer's part in how a run of pytest is set up."""
+"""The observer's part in the set-up of a pytest run."""
 
 from types import SimpleNamespace
 

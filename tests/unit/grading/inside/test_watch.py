@@ -1,4 +1,4 @@
-"""What the guard's own files take for the test runner, and for the runner's own changes."""
+"""The guard's own files recognise the test runner and the runner's own changes."""
 
 import functools
 import inspect
@@ -17,7 +17,7 @@ from swelab.grading.inside.watch import Integrity
 
 
 def starts_runner(line):
-    """`startup.starts_runner` of a command line; loading the file itself would start the guard."""
+    """Calls `startup.starts_runner` on a command line. Loading the file itself would start the guard."""
     source = (resources.files(inside) / "startup.py").read_text()
     before, _, after = source.rpartition("\nstart()")
     assert not after.strip()
@@ -77,7 +77,7 @@ def test_other_code_is_told_at_each_look_until_it_is_put_back(monkeypatch):
 
 
 def test_a_look_reads_the_code_of_functions_only_where_something_changed():
-    """To read a function's code is an event for every audit hook, and there are thousands of functions."""
+    """Reading a function's code raises an audit event, and there are thousands of functions."""
     script = """
 import sys, pytest
 from swelab.grading.inside.watch import Integrity

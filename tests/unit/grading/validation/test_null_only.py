@@ -1,4 +1,4 @@
-"""What null runs make of a task without a repair."""
+"""Null runs of a task without a gold patch."""
 
 from types import SimpleNamespace
 

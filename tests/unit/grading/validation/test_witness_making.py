@@ -1,4 +1,4 @@
-"""Gold runs of a question on a machine that has no time for them."""
+"""Gold runs of a witness question on a machine that is too slow for them."""
 
 import pytest
 
@@ -12,7 +12,7 @@ SOURCE = "from pkg import f\n\n\ndef test_f():\n    assert f() == 5\n"
 
 
 class Busy:
-    """Ends the first runs as it is told, and the others well."""
+    """Ends the first runs as the test says, and the others well."""
 
     def __init__(self, *ends):
         self.ends, self.runs = list(ends), 0

@@ -1,4 +1,4 @@
-"""Keys of a hosted model: turns, pauses, rates, and what faults say of them."""
+"""Keys of a hosted model: turns, pauses, rates, and the effect of faults."""
 
 import threading
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from tests.contract.attacks import PATIENCE
 
 
 class Changed(threading.Condition):
-    """Tells when somebody waits for a change. With a clock, seconds that are waited for pass at once."""
+    """A condition that reports when a thread waits. With a clock, the seconds of a wait pass at once."""
 
     def __init__(self, clock=None):
         super().__init__()
@@ -31,7 +31,7 @@ class Changed(threading.Condition):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The time of key rings, which passes only while they wait for it."""
+    """The clock of key rings, which moves only while they wait."""
     made = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(api_keys, "time", SimpleNamespace(monotonic=lambda: made.now))
     return made
@@ -45,13 +45,16 @@ def ring(count=1, clock=None, **rates):
 
 
 def enter(made, key, tokens=0):
-    """Leave to send, and the seconds that it took."""
+    """Waits for permission to send. Returns the permission and the waiting seconds."""
     began = api_keys.time.monotonic()
     return made.enter(key, tokens), api_keys.time.monotonic() - began
 
 
 def enter_beside(made, key):
-    """A thread that waits for leave to send, and the list that it enters it in."""
+    """Starts a thread that waits for permission to send.
+
+    Returns the thread and the list for the permission.
+    """
     found = []
     thread = threading.Thread(target=lambda: found.append(made.enter(key, 0)), daemon=True)
     thread.start()
@@ -118,7 +121,7 @@ def test_who_waits_for_a_key_that_goes_out_of_use_takes_another():
 
 
 class Vendor(Exception):
-    """As LiteLLM wraps a fault of a service without a response of httpx."""
+    """A service's fault as LiteLLM wraps it, without a response of httpx."""
 
     status_code, headers = 429, {"Retry-After": "3"}
 

@@ -1,4 +1,4 @@
-"""The ledger of paid calls: a budget that holds between threads, processes and kills; prices."""
+"""The ledger of paid calls: prices, and a budget that holds across threads, processes and kills."""
 
 import json
 import random
@@ -56,7 +56,7 @@ def entries(path):
 
 
 def spenders(count, path, budget, calls):
-    """Processes that spend at once: each has opened the ledger before any is let go."""
+    """Starts processes that spend at the same time. All open the ledger before any is released."""
     code, pipe = [sys.executable, "-c", SPENDER, path, budget, calls], subprocess.PIPE
     runs = [subprocess.Popen([*map(str, code)], cwd=ROOT, stdin=pipe, stdout=pipe) for _ in range(count)]
     assert [run.stdout.readline() for run in runs] == [b"open\n"] * count
@@ -67,7 +67,7 @@ def spenders(count, path, budget, calls):
 
 
 def most_at_once(rows):
-    """The highest that spent and admitted worst cases together ever were."""
+    """Returns the maximum of spent money plus admitted worst cases."""
     spent, admitted, most = 0, {}, 0
     for row in rows:
         if row["how"] == "open":

@@ -1,4 +1,4 @@
-"""Errors in answers of status 200, from services that LiteLLM reaches."""
+"""Errors in responses with status 200, from services that LiteLLM calls."""
 
 import pytest
 
@@ -12,7 +12,7 @@ SERVICES = """amazon_nova anthropic anthropic_text azure_ai bedrock_mantle cloud
 cometapi compactifai databricks datarobot deepseek fireworks_ai gemini groq heroku hosted_vllm huggingface/x
 lemonade maritalk minimax mistral ollama ollama_chat oobabooga openrouter/x ovhcloud snowflake together_ai/x
 xai"""
-"""Those that LiteLLM reaches through clients of its own."""
+"""Services for which LiteLLM has its own clients."""
 MODELS = [
     *("openai/gpt-4o", "azure/gpt-4o", "perplexity/sonar", "deepinfra/x/y", "moonshot/kimi-k2"),
     *(f"{service}/y" for service in SERVICES.split()),

@@ -1,4 +1,4 @@
-"""What is made of an answer of status 200: errors inside it, broken answers, other forms."""
+"""Responses with status 200: errors inside, broken responses, other forms."""
 
 import json
 

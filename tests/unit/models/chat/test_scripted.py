@@ -1,4 +1,4 @@
-"""The script on rows that are not ours: published sets name neither function nor test command."""
+"""The script on published rows, which name neither function nor test command."""
 
 import json
 import subprocess
@@ -37,19 +37,19 @@ def test_a_published_row_is_played(task):
 
 
 def edits(row, tree):
-    """What the script's second turn leaves of a row, run on `tree`."""
+    """Returns the effect of the script's second turn on `tree`."""
     subprocess.run(["bash", "-ec", gold_command(row)], cwd=tree, check=True)
 
 
 def published():
-    """Real rows of SWE-bench and SWE-Gym, whose `patch` is the fix."""
+    """Returns real rows of SWE-bench and SWE-Gym, whose `patch` is the fix."""
     for name in ("swebench_dev_easy5.json", "swebench_lite5.json", "swe_gym_subset20.jsonl"):
         for row in read_rows(DATA / name, 64):
             yield read_row(row, name)
 
 
 def before_and_after(patch, tree):
-    """Writes the files that a patch changes as far as it tells them; returns their text after it."""
+    """Writes the known parts of the files that a patch changes. Returns their text after the patch."""
     after = {}
     for file in PatchSet(patch):
         old, new = [], []
@@ -92,7 +92,7 @@ def test_the_gold_is_submitted_of_rows_whose_patch_is_the_bug(task, tmp_path):
 
 
 def test_repairs_of_rows_without_one(task, tmp_path):
-    """Their predictions are named by the policy's recipe; a task that they lack is given up."""
+    """The policy's recipe names a file of predictions. A task that is not in it is given up."""
     path = tmp_path / "repairs.jsonl"
     line = {"instance_id": task["instance_id"], "model_name_or_path": "x", "model_patch": reversed_patch(BUG)}
     path.write_text(json.dumps(line) + "\n")

@@ -45,7 +45,7 @@ def script(task=TASK, scaffold="demo-debugger", **changes):
 
 
 def turns(model, answers):
-    """The script's turns, each answered by the next text."""
+    """Returns the script's turns, each followed by the next text."""
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "a fails"}]
     for answer in answers:
         messages += [model.query(messages), {"role": "tool", "content": answer}]
@@ -53,7 +53,7 @@ def turns(model, answers):
 
 
 def calls(model, answers):
-    """The calls of the script, each answered by the next text."""
+    """Returns the script's calls, each followed by the next text."""
     functions = [turn["tool_calls"][0]["function"] for turn in turns(model, answers)]
     return [(function["name"], json.loads(function["arguments"])) for function in functions]
 

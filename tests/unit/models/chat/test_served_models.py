@@ -1,4 +1,4 @@
-"""Chat models against a real HTTP service that answers, stumbles, refuses and goes away."""
+"""Chat models with a real HTTP service that answers, fails, refuses and disappears."""
 
 import json
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from swelab.records import InputError
 from tests.json_service import json_service
 
 # isort: split
-# After ours, which keep it from greeting and from writing into the home folder.
+# imported after our modules, which stop it from printing a greeting and from writing to the home folder
 from minisweagent.agents.default import DefaultAgent
 from minisweagent.exceptions import FormatError
 
@@ -55,7 +55,7 @@ def fault(status, message):
 
 @pytest.fixture
 def service(monkeypatch):
-    """A service whose `script` is the list of answers to come; `requests` are those it got."""
+    """A service. `script` is the list of its next responses, and `requests` are those that it got."""
     monkeypatch.setattr(patience, "sleep", lambda seconds: None)
 
     def reply(path, headers, body):

@@ -1,4 +1,4 @@
-"""Turns in another fence than the scaffold's: taken where the recipe says so and one reading is left."""
+"""Turns in another fence than the scaffold's are accepted if the recipe allows it, unless ambiguous."""
 
 import pytest
 from minisweagent.exceptions import FormatError

@@ -1,4 +1,4 @@
-"""What a checkpoint lacks comes from its base model, in a view; names and adapters that are refused."""
+"""Missing files of a checkpoint come from its base model, in a view. Bad names and adapters are refused."""
 
 import fcntl
 import json
@@ -223,7 +223,7 @@ def test_the_token_file_is_private_and_goes(tmp_path):
 
 
 def test_a_file_that_goes_at_the_moment_it_is_taken_is_made_anew(tmp_path, monkeypatch):
-    """A server that ends removes its file when the next has opened it, and does not hold it yet."""
+    """A server that ends removes its file after the next server opened it, but before that one locks it."""
     path, real = tmp_path / "token", fcntl.flock
 
     def flock(stream, how):
@@ -237,7 +237,7 @@ def test_a_file_that_goes_at_the_moment_it_is_taken_is_made_anew(tmp_path, monke
 
 
 def test_a_file_of_another_server_stays(tmp_path):
-    """Whoever deleted the token by hand has started a second server."""
+    """A second server was started after its token file had been deleted by hand."""
     path = tmp_path / "token"
     with private_file(path, "first\n"):
         path.unlink()

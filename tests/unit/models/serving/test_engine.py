@@ -1,4 +1,4 @@
-"""The seam of inference engines: what is asked of each, and that nothing else in the library knows one."""
+"""The interface of inference engines. No other module of the library knows a particular engine."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +17,8 @@ from tests.toy_checkpoint import make_adapter, make_checkpoint
 OWN = {
     *("models/serving/engine.py", "models/serving/sglang_engine.py", "models/serving/sglang_shapes.py"),
     *("jobs/provenance.py", "cluster/doctor.py", "evaluation/preconditions.py"),  # what is installed
-    "configs/kinds/policy.py",  # the words of `engine`
-    "rollouts/mini_program.py",  # an option of the script that it stands in for
+    "configs/kinds/policy.py",  # the command line of `engine`
+    "rollouts/mini_program.py",  # an option of the script that it replaces
 }
 
 
@@ -76,7 +76,7 @@ def test_recipes_name_the_engines_that_there_are():
 
 
 def test_nothing_else_knows_which_engine_it_is():
-    """But for what speaks to programs that have servers of their own, and name them."""
+    """Exceptions are modules that talk to programs with their own servers, and name those."""
     library = ROOT / "swelab"
     naming = {
         str(path.relative_to(library))

@@ -1,4 +1,4 @@
-"""How servers are kept running, with servers that are nothing but what their keeper sees of them."""
+"""How servers are kept running. The servers are reduced to the parts that their keeper sees."""
 
 import contextlib
 import threading
@@ -23,7 +23,7 @@ SETTINGS = {"context_length": 256, "max_total_tokens": 1024, "max_running_reques
 
 
 class Scripted:
-    """A server that starts or fails as it is told, one word a start."""
+    """A server that starts or fails according to one word per start."""
 
     def __init__(self, *words):
         self.words, self.ports, self.ended = list(words), [], 0
@@ -76,7 +76,7 @@ def test_a_server_that_ends_is_started_again_at_its_port(keep, tmp_path, capsys)
 
 
 def test_one_that_starts_again_is_up_when_it_has_the_current_weights(keep, monkeypatch):
-    """What sends requests is told that it is down before it starts, and up after its weights are replaced."""
+    """The gate hears that the server is down before it starts, and up after its weights are replaced."""
     script, seen = Scripted(), []
     fleet = keep(script)
     (first,) = fleet.await_first()

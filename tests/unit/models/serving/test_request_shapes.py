@@ -1,4 +1,4 @@
-"""Whatever bytes come, a request is refused in one line, or is one that an engine may be given."""
+"""Any bytes are either refused in one line or are a request that an engine may get."""
 
 import json
 
@@ -44,7 +44,7 @@ SAID["/v1/completions"] = {"prompt": "a"}
 
 
 def read(path, body):
-    """What an engine is sent, or None for a request that is refused."""
+    """Returns the request for the engine, or None if it is refused."""
     try:
         return engine_body(read_request(body, SHAPES[path], LIMITS))
     except Refused as error:

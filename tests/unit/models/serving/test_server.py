@@ -1,4 +1,4 @@
-"""What is refused before a server starts, and what a server that fails to start looks like."""
+"""Refusals before a server starts, and the messages of a server that fails to start."""
 
 import itertools
 import os
@@ -97,7 +97,7 @@ def test_a_server_that_dies_is_one_line_with_its_fault_and_log(weights, tmp_path
 
 
 def test_a_server_that_never_answers_is_ended(weights, tmp_path, monkeypatch):
-    """Its time begins to pass when it has said something."""
+    """Its timeout starts with its first output."""
     log, seconds = tmp_path / "server.log", itertools.count()
     clock = SimpleNamespace(
         monotonic=lambda: next(seconds) if "waiting" in log.read_text() else 0, sleep=time.sleep

@@ -1,4 +1,4 @@
-"""What verl's processes import of ours is light; test_verl.py looks in verl's environment too."""
+"""verl's processes import few of our modules. test_verl.py checks the same in verl's environment."""
 
 import subprocess
 import sys

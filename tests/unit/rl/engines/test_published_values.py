@@ -1,4 +1,4 @@
-"""The recipes for verl against what the published scripts say."""
+"""The recipes for verl compared with the values of the published scripts."""
 
 import pytest
 

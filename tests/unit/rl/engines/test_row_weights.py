@@ -1,11 +1,11 @@
-"""What verl's rows weigh, against values worked by hand."""
+"""Weights of verl's rows, compared with values worked out by hand."""
 
 import pytest
 
 from swelab.rl.engines.row_weights import corrections, optimizer_steps
 
 ROWS = [4, 2, 6, 0]
-"""Trained tokens: two rows of the rollout a, one of b, and one that fills the batch up."""
+"""Numbers of trained tokens: two rows of rollout a, one of b, and one row that fills the batch."""
 SEQUENCES = ["a", "a", "b", "pad"]
 
 
@@ -15,18 +15,21 @@ def test_a_mean_over_tokens_is_the_same_on_both_sides():
 
 @pytest.mark.parametrize("mode", ["seq-mean-token-sum", "seq-mean-token-sum-norm"])
 def test_a_sum_is_divided_by_the_rollouts_that_are_trained(mode):
-    """verl divides by four rows, ours by two rollouts."""
+    """verl divides by four rows, we divide by two rollouts."""
     assert corrections(ROWS, ROWS, SEQUENCES, mode, horizon=10) == [2.0, 2.0, 2.0, 0.0]
 
 
 def test_a_rollout_of_two_rows_weighs_as_one():
-    """verl: each row is a quarter. Ours: half a rollout, of which the first row has four tokens of six."""
+    """verl: each row counts a quarter.
+
+    Ours: half a rollout, of which the first row has four of six tokens.
+    """
     found = corrections(ROWS, ROWS, SEQUENCES, "seq-mean-token-mean")
     assert found == pytest.approx([4 / 4 * 4 / 3, 4 / 4 * 2 / 3, 2.0, 0.0])
 
 
 def test_a_token_that_verl_rejected_still_counts_in_the_mean():
-    """verl's mean over the row is then of three tokens, ours of six."""
+    """verl's mean over the row then covers three tokens, ours six."""
     found = corrections(ROWS, [4, 2, 3, 0], SEQUENCES, "seq-mean-token-mean")
     assert found[2] == pytest.approx(1.0) and found[0] == pytest.approx(4 / 3)
 

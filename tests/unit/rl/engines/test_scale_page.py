@@ -1,4 +1,4 @@
-"""The tables of docs/rl-scale.md against the recipes and the formulas that they are said to be of."""
+"""The tables of docs/rl-scale.md compared with the recipes and formulas that they describe."""
 
 import re
 import shlex
@@ -19,16 +19,16 @@ TEXT = (ROOT / "docs/rl-scale.md").read_text()
 RATES = (33.5, 24, 11)
 """Rollouts per GPU-hour that others published."""
 IMAGES = (684 / 2294, 189 / 500)
-"""GiB of an image, as published: of all of SWE-bench, of Verified."""
+"""GiB per image as published: for all of SWE-bench, for Verified."""
 
 
 def model(name):
-    """The shape of the model that a recipe starts from."""
+    """Returns the shape of a recipe's start model."""
     return qwen3(re.search(r"(\d+)b\b", name)[1])
 
 
 def table(first, second):
-    """The rows of the table whose head begins so: names of recipes, and the other cells."""
+    """Returns the rows of the table with this head: names of recipes, and the other cells."""
     lines = TEXT.partition(f"| {first} | {second} |")[2].partition("\n\n")[0].splitlines()[2:]
     found = {}
     for line in lines:
@@ -122,7 +122,7 @@ def test_the_ladder_has_five_rungs_whose_recipes_and_scripts_are_there():
 
 
 def test_figures_of_the_ladder_are_in_the_metrics_of_a_training_on_verl():
-    """Those of verl itself are known on a GPU alone."""
+    """verl's own metrics are only known on a GPU."""
     ladder = TEXT.partition("| | GPUs | command |")[2].partition("\n\n")[0]
     named = {name for name in re.findall(r"`(\w+/\w+)`", ladder) if not name.startswith("verl/")}
     assert named == {"rate/lost", "time/publish", "time/rollouts", "time/train"}

@@ -1,4 +1,4 @@
-"""slime's samples from rollouts: each sampled token once, as it was; what is lost trains nothing."""
+"""slime's samples from rollouts: each sampled token once and unchanged. A lost rollout trains nothing."""
 
 import asyncio
 import threading

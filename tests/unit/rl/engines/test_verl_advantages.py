@@ -1,4 +1,4 @@
-"""What is put before verl's trainers: weights of rows, optimizer steps, and batches that teach nothing."""
+"""Data that verl's trainers get from us: weights of rows, optimizer steps, batches without a signal."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from swelab.rl.engines.verl_advantages import OurWeights, Rows, advantages, sequ
 
 
 class Trainer:
-    """Stands for verl's, and keeps what it is asked with."""
+    """Replaces verl's trainer and records its calls."""
 
     def __init__(self, prompts=8, mini=8, samples=8):
         self.config = OmegaConf.create(

@@ -1,4 +1,4 @@
-"""A recipe for verl against clusters whose facts are given by hand."""
+"""A recipe for verl checked against clusters with given properties."""
 
 import pytest
 
@@ -19,7 +19,7 @@ NODE = Machine(cores=64, free=900 * GIB, total=1000 * GIB, gpus=(Gpu("H100", 79 
 
 @pytest.fixture(autouse=True)
 def pool_and_disk(monkeypatch):
-    """A pool with 270 places, room for checkpoints, and Megatron."""
+    """A pool with 270 slots, disk space for checkpoints, and Megatron."""
     monkeypatch.setattr(verl_check, "has_megatron", lambda: True)
     monkeypatch.setattr(verl_check, "pool_places", lambda: 270)
     monkeypatch.setattr(verl_check, "disk", lambda folder: (4000 * GIB, folder))

@@ -1,4 +1,4 @@
-"""A checkpoint before the job ends: when it is asked for, and that verl's trainer then writes it once."""
+"""A checkpoint before the job ends: when it is requested, and that verl's trainer then writes it once."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_old_steps_are_forgotten_and_a_checkpoint_counts_as_two_minutes_before_o
     deadline = Deadline(clock.left, clock)
     assert not step(deadline, clock, 200)
     told = [step(deadline, clock, 50) for _ in range(5)]
-    # after four of them 450 s are left, and 1.5 x (200 + 120) needed; then 400 s, and 1.5 x (50 + 120)
+    # after four of them 450 s are left and 1.5 x (200 + 120) needed; then 400 s, and 1.5 x (50 + 120)
     assert told == [False, False, False, True, False]
 
 
@@ -89,7 +89,7 @@ def test_time_left_as_squeue_writes_it(left, seconds):
 
 
 class Trainer:
-    """What stands of verl's trainer behind ours; it saves every third step, as verl's does."""
+    """The part of verl's trainer that ours calls. It saves every third step, as verl's does."""
 
     def __init__(self):
         self.global_steps, self.did = 0, []

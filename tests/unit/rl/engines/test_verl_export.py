@@ -1,4 +1,4 @@
-"""What of verl's checkpoint becomes ours."""
+"""The parts of verl's checkpoint that become ours."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A recipe as verl's settings: what each key becomes, and which recipes are refused in one line."""
+"""A recipe as verl's settings: the meaning of each key, and recipes that are refused in one line."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ ASYNC = {
 
 
 def recipe(**changes):
-    """A small recipe for verl on CPUs; each part of `changes` is merged into it."""
+    """Returns a small recipe for verl on CPUs, with each part of `changes` merged into it."""
     made = {
         "engine": "verl",
         "start": "model:tiny",
@@ -87,7 +87,7 @@ def test_a_method_is_verl_s_by_its_own_names():
     [
         ({}, (None, None), (None, None)),
         ({"truncate": 2.0}, ("token", 2.0), (None, None)),
-        # verl's bounds of a mask are of engine / trainer, ours of trainer / engine.
+        # verl bounds a mask by engine / trainer, we bound it by trainer / engine.
         ({"mask_below": 0.5, "mask_above": 4.0}, (None, None), ("token_k1", "0.25_2.0")),
         ({"mask_above": 2.0}, (None, None), ("token_k1", "0.5_1000000.0")),
         ({"truncate": 2.0, "mask_below": 0.5, "mask_above": 2.0}, ("token", "0.5_2.0"), (None, None)),

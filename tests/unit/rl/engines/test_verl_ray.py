@@ -1,4 +1,4 @@
-"""Ray over the nodes of a SLURM job, with a stand-in of srun; the real one is in test_verl_nodes.py."""
+"""Ray over the nodes of a SLURM job with a stand-in for srun. test_verl_nodes.py uses the real one."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def recipe(**changes):
 
 @pytest.fixture
 def job(tmp_path, monkeypatch):
-    """The environment of a job of two nodes; `srun` writes down what it was given."""
+    """The environment of a job with two nodes. `srun` writes down its command line."""
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(slurm, "job_nodes", lambda: NODES)

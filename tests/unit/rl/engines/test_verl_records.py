@@ -1,4 +1,4 @@
-"""The record of a training on verl, from its journals and verl's figures."""
+"""The record of a verl training, made from its journals and verl's metrics."""
 
 import json
 from dataclasses import replace

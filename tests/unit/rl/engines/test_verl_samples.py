@@ -62,13 +62,13 @@ class AgentLoopOutput(BaseModel):
     extra_fields: dict[str, Any]
 
     def as_dict(self):
-        """The values that verl puts into tensors."""
+        """Returns the values that verl puts into tensors."""
         return dict(self)
 
 
 @pytest.fixture(scope="module")
 def rows_of():
-    """`verl_samples`, with the classes above where verl is not installed."""
+    """Imports `verl_samples`, with the classes above where verl is not installed."""
     names = ["verl", "verl.experimental", "verl.experimental.agent_loop"]
     names.append(f"{names[-1]}.agent_loop")
     module = "swelab.rl.engines.verl_samples"
@@ -84,7 +84,7 @@ def rows_of():
 
 
 def rollout(sample, end, turns=2):
-    """A rollout that ended so (its own end, and its grade's), of two sequences where it has three turns."""
+    """Returns a rollout with this end, its own or its grade's. With three turns it has two sequences."""
     made, prompt = [], [1, 2]
     for turn in range(turns):
         prompt = [7, turn] if turn == 2 else prompt
@@ -101,7 +101,7 @@ def rollout(sample, end, turns=2):
 
 
 def made(rows_of, ends, **switches):
-    """For each rollout the advantages of the tokens of its rows that are trained; None without any."""
+    """Returns for each rollout the advantages of its rows' trained tokens; None if there are none."""
     group = {number: rollout(number, end) for number, end in enumerate(ends)}
     rows = rows_of(group, recipe(failures=switches), 4)
     told = []
@@ -123,16 +123,16 @@ def made(rows_of, ends, **switches):
             [[0.5], [-0.5], None],
         ),
         ([SOLVED, FAILED, LATE], {"drop_group": ["time_limit"]}, [None, None, None]),
-        # A switch may name the end of a grade: then both the late and the empty one.
+        # A switch may name the end of a grade. Then both the late and the empty rollout are masked.
         ([SOLVED, FAILED, EMPTY, LATE], {"mask": ["empty_patch"]}, [[0.75], [-0.25], None, None]),
         ([SOLVED, FAILED, EMPTY, LATE], {"leave_baseline": ["empty_patch"]}, [[0.5], [-0.5], None, None]),
         ([SOLVED, FAILED, EMPTY], {"drop_group": ["empty_patch"]}, [None, None, None]),
-        # What infrastructure lost is masked and out of the baseline by no switch, and drops a group by one.
+        # A rollout lost to infrastructure needs no switch: it is masked, and its group has one rollout less.
         ([SOLVED, FAILED, LOST], {}, [[0.5], [-0.5], None]),
         ([SOLVED, FAILED, UNGRADED], {}, [[0.5], [-0.5], None]),
         ([SOLVED, FAILED, LOST], {"drop_group": ["sandbox_lost"]}, [None, None, None]),
         ([SOLVED, FAILED, UNGRADED], {"drop_group": ["infra_error"]}, [None, None, None]),
-        # One that is left has nothing to compare with: verl by itself would train it on its reward.
+        # A single remaining rollout has no baseline. verl itself would train it with its reward.
         ([SOLVED, LATE, LATE], {"leave_baseline": ["time_limit"]}, [None, None, None]),
         ([SOLVED, LOST], {}, [None, None]),
         ([LOST, LOST], {}, [None, None]),
@@ -159,7 +159,7 @@ def test_what_sampled_nothing_has_no_row_and_stays_in_the_baseline(rows_of):
 
 
 def test_a_rollout_that_was_not_made_leaves_its_group(rows_of):
-    """Its number is not there: a coroutine of verl was ended before its rollout was over."""
+    """Its number is missing, because verl's coroutine was ended before the rollout was over."""
     found = rows_of({0: rollout(0, SOLVED), 2: rollout(2, FAILED)}, RECIPE, 4)
     assert sorted(found) == [0, 2] and {max(row.advantages) for row in found[0]} == {0.5}
 
@@ -206,7 +206,7 @@ def test_rows_are_the_sequences_of_the_embedded_engine_under_every_switch(rows_o
 
 
 def divisor(mode, rows, tokens, row, horizon):
-    """What verl divides a token of a row by: by all rows, those too that only fill the batch up."""
+    """Returns verl's divisor for a token of a row. verl counts all rows, even those that fill the batch."""
     return {
         "token-mean": tokens,
         "seq-mean-token-sum": rows,
@@ -220,7 +220,7 @@ def divisor(mode, rows, tokens, row, horizon):
 )
 @pytest.mark.parametrize("weigh", ["rollout", "sequence"])
 def test_a_trained_token_counts_as_in_the_embedded_engine_under_every_switch(rows_of, mode, weigh):
-    """Advantage x factor / verl's divisor is advantage x our weight, whatever was masked or dropped."""
+    """Advantage x factor / verl's divisor equals advantage x our weight, whatever was masked or dropped."""
     for switches in SETS:
         used = recipe(aggregation=mode, weigh=weigh, horizon=7, failures=switches)
         groups = [[rollout(n, end, 1 + n % 4) for n, end in enumerate(ends)] for ends in GROUPS]

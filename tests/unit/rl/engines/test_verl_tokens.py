@@ -24,7 +24,7 @@ class Client:
 
 
 def turn(client, prompt=(1, 2, 3), most=100, calls=1):
-    """A turn, asked for as a rollout does: in a thread, while the loop runs."""
+    """Returns a turn, requested as a rollout does: in a thread, while the loop runs."""
 
     async def ask():
         engine = VerlTokens(client, {"top_k": -1, "logprobs": True}, most, 4)

@@ -1,4 +1,4 @@
-"""The rollouts of one prompt meet before any of them is a row."""
+"""All rollouts of a prompt are complete before one of them becomes a row."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The report: what it says, and that it is inert against hostile trajectories."""
+"""The content of the report, and that hostile trajectories have no effect on it."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The page's section on reinforcement learning: curves with intervals, and the same task early and late."""
+"""The page's section on reinforcement learning: curves with intervals, and one task early and late."""
 
 from swelab.records import write_jsonl
 from swelab.scores.report.reinforcement import section

@@ -1,4 +1,4 @@
-"""The report in a browser: it fits the screen, its viewer works, and nothing is requested or logged."""
+"""The report in a browser: it fits the screen, its viewer works, nothing is requested or logged."""
 
 import html
 import json
@@ -26,7 +26,7 @@ def experiment(tmp_path_factory) -> Path:
 
 
 def chromium(profile: Path, address: str, *flags: str) -> subprocess.CompletedProcess:
-    """A headless browser without its own errands, its console on standard error."""
+    """Runs a headless browser without background requests. Its console goes to standard error."""
     command = [
         CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -48,9 +48,9 @@ UNTIL = """
 
 
 def framed(experiment: Path, folder: Path, widths: tuple[int, ...], script: str) -> list:
-    """What `script` leaves in the list `told` after it has driven the report in frames of `widths`.
+    """Returns the list `told` after `script` has used the report in frames of `widths`.
 
-    Frames, since a headless window is not made narrower than about 500 px.
+    Frames are needed because a headless window has a minimum width of about 500 px.
     """
     address = (experiment / "results/report.html").as_uri()
     frames = "".join(f'<iframe src="{address}" width="{width}" height="900"></iframe>' for width in widths)

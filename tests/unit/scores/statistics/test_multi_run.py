@@ -1,4 +1,4 @@
-"""Statistics of several runs against enumeration, independent formulas, scipy, and simulation."""
+"""Statistics of several runs compared with enumeration, independent formulas, scipy, and simulation."""
 
 import itertools
 from math import comb, prod, sqrt
@@ -26,7 +26,7 @@ def drawn(rng, chances, runs):
 
 
 def hard_and_easy(rng, tasks, mean=0.35):
-    """Chances of tasks, most of them near 0 or 1."""
+    """Returns success rates of tasks, most of them near 0 or 1."""
     return rng.beta(mean * 0.7, (1 - mean) * 0.7, tasks)
 
 
@@ -36,7 +36,7 @@ def test_one_run_gives_wilson(resolved, total):
     assert attempts.interval() == wilson(resolved, total)
     assert attempts.pass_at(1)[1] == pytest.approx(wilson(resolved, total))
     assert attempts.within is None
-    assert Attempts([*attempts.counts, (0, 0)]).interval() == wilson(resolved, total)  # a task that was lost
+    assert Attempts([*attempts.counts, (0, 0)]).interval() == wilson(resolved, total)  # a lost task
 
 
 def test_runs_that_repeat_one_another_are_one_run_and_independent_ones_are_many():
@@ -87,7 +87,8 @@ def test_pass_at_k_is_the_mean_over_all_draws_of_k_attempts():
 def test_pass_at_all_attempts_has_wilsons_interval_over_tasks():
     attempts = Attempts([(2, 3)] * 20 + [(0, 3)] * 30)
     assert attempts.pass_at(3) == (0.4, pytest.approx(wilson(20, 50)))
-    assert Attempts([(1, 2), (1, 3)]).pass_at(3)[0] == 1  # the task with two attempts says nothing of three
+    # a task with two attempts gives no estimate for three
+    assert Attempts([(1, 2), (1, 3)]).pass_at(3)[0] == 1
     with pytest.raises(InputError, match=r"pass@4.*expected at least 4 runs"):
         attempts.pass_at(4)
     with pytest.raises(InputError, match="no tasks"):
@@ -198,11 +199,11 @@ def test_the_interval_of_a_difference_at_the_ends():
 def test_the_planned_difference_is_found_four_times_in_five(runs):
     rng, rate, tasks, found = np.random.default_rng(6), 0.3, 250, 0
     least, most = planned(rate, tasks, runs, rate * (1 - rate))
-    assert least == pytest.approx(most)  # all of the variance is luck
+    assert least == pytest.approx(most)  # all of the variance is sampling noise
     for _ in range(300):
         sides = [drawn(rng, np.full(tasks, chance), runs) for chance in (rate - least / 2, rate + least / 2)]
         found += sign_flip(share_differences(*sides)) < 0.05
-    assert 0.7 <= found / 300 <= 0.87  # an exact test of few discordant pairs is a little less powerful
+    assert 0.7 <= found / 300 <= 0.87  # an exact test with few discordant pairs has a little less power
 
 
 def test_planning_by_hand():

@@ -1,4 +1,4 @@
-"""Intervals and tests against values that were published or that can be worked out by hand."""
+"""Intervals and tests compared with published values, or with values worked out by hand."""
 
 import itertools
 from math import comb

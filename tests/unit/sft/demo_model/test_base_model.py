@@ -1,4 +1,4 @@
-"""The base model: what its text may say, its vocabulary, and that training is repeatable."""
+"""The base model: its text, its vocabulary, and that training is repeatable."""
 
 import itertools
 import json
@@ -51,7 +51,7 @@ def test_no_heldout_function_and_no_agent_turn_in_the_text(world, archive):
     }
     assert len(heldout) >= recipes.named(SUBSET, "drill-heldout").limit
     trained = recipe.train.steps * recipe.train.batch_size
-    # The documents that the vocabulary is made from, and those that are trained on.
+    # The documents from which the vocabulary is made, and those for training.
     for seed, count in ((recipe.seed + 1, VOCABULARY_DOCUMENTS), (recipe.seed + 2, trained)):
         for document in itertools.islice(world.documents(seed, count), count):
             words = set(re.findall(r"(?:test_)?([a-z]+_[a-z]+)", document.text))
@@ -96,7 +96,7 @@ def test_words_are_one_token_wherever_they_stand(made):
 
 
 def test_transformers_and_torchtune_agree_on_the_model(made, monkeypatch):
-    """Through the checks that every fine-tuned checkpoint passes."""
+    """By the checks that every fine-tuned checkpoint must pass."""
     import torch
 
     from swelab.files.weights import check_weights

@@ -1,4 +1,4 @@
-"""The text of the base model that is to act by the debugger's tools, and its chat template."""
+"""The text of the base model that will use the debugger's tools, and its chat template."""
 
 import json
 import re

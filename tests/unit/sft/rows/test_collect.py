@@ -1,4 +1,4 @@
-"""Folders to rows by hand: what collect_trajs loses is there, and what cannot be a row is counted."""
+"""Folders to rows by hand: rows that collect_trajs loses are there, and unusable ones are counted."""
 
 import json
 import subprocess

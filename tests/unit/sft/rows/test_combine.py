@@ -1,4 +1,4 @@
-"""Several files of rows as one, beside swesmith's combine_trajs and beside what it wrote."""
+"""Several files of rows as one, compared with swesmith's combine_trajs and its recorded output."""
 
 import hashlib
 import json
@@ -16,12 +16,12 @@ from tests.at_hand import PEER, needs_peer
 
 ROOT = Path(__file__).resolve().parents[4]
 WROTE = "6007f367a4318b383f05cec35dc26e04f5903bdb8b8e8fd9cdc59de113de9239"
-"""SHA-256 of what combine_trajs of swesmith 0.0.9 makes of `files` with three of an instance and seed 24."""
+"""SHA-256 of the output of swesmith 0.0.9's combine_trajs for `files`, three per instance, seed 24."""
 
 
 @pytest.fixture
 def files(tmp_path):
-    """Two files, of 40 instances with one to five rows each."""
+    """Two files of 40 instances with one to five rows each."""
     draw = random.Random(3)
     names = [f"o__r{n % 3}.0123abcd.{('pr', 'func_pm_x', 'lm_rewrite_')[n % 3]}_{n}" for n in range(40)]
     paths = [tmp_path / "a.xml.jsonl", tmp_path / "b.xml.jsonl"]
@@ -61,7 +61,7 @@ def test_rows_and_their_order_are_those_that_the_peer_once_wrote(files, tmp_path
 @pytest.mark.full
 @needs_peer
 def test_rows_and_their_order_are_those_of_the_peer(files, tmp_path):
-    """The module that draws its picture of the counts is not in the peer's environment, and not needed."""
+    """The module that draws the counts is neither installed in the peer's environment nor needed."""
     code = (
         "import sys, types; from pathlib import Path\n"
         "sys.modules['sparklines'] = types.ModuleType('sparklines')\n"

@@ -1,6 +1,6 @@
-"""Rows as collect_trajs of swesmith 0.0.9 writes them: beside that program, and beside what it wrote.
+"""Rows as swesmith 0.0.9's collect_trajs writes them, compared with that program and its recorded output.
 
-`collect_trajs.json` holds its output on the folders made here; `SWELAB_PEER_RECORD=1` writes it anew.
+`collect_trajs.json` has its output for the folders made here. `SWELAB_PEER_RECORD=1` writes it again.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ def conversation(*turns):
 
 
 def edge_cases():
-    """Trajectories by folder name; each is a way in which real ones differ from the usual."""
+    """Returns trajectories by folder name. Each differs from the usual in one way that real ones do."""
     look = acted("I look.", "bash", {"command": "ls"})
     view = {"command": "view", "path": "/a", "view_range": [1, -1], "deep": {"k": [None, True]}, "n": 1.50}
     edit = {"old_str": "x\n", "new_str": "", "file_text": "\n</parameter>\u00e9\ud83d\ude00"}
@@ -124,7 +124,7 @@ PATCHES = {"no_patch": None, "returns": "a\r\nb\rc\n", "empty_patch": ""}
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """(trajectories, reports): every edge case, every report, every patch; folders to be passed over."""
+    """Returns (trajectories, reports): every edge case, report and patch, and folders that are skipped."""
     root = tmp_path_factory.mktemp("collect")
     trajs, reports = root / "trajs", root / "eval"
     for name, content in edge_cases().items():
@@ -155,7 +155,7 @@ def ours(trajs, reports, style, output, workers=1, spelled=None):
 
 
 def reference(root, trajs, reports):
-    """collect_trajs' lines by style, run as a user would: from the folder, with relative paths."""
+    """Returns collect_trajs' lines by style, run as a user would: in the folder, with relative paths."""
     script = ROOT / "benchmarks" / "reference_collect.py"
     command = [PEER, script, "--system-prompt", "infer.yaml", "--style", *STYLES, "--out-dir", "."]
     command += ["--traj-dir", trajs.relative_to(root), "--eval-dir", reports.relative_to(root)]
@@ -169,7 +169,7 @@ def lines_of(root, trajs, reports, monkeypatch):
     found = {}
     for style in STYLES:
         found[style] = []
-        with contextlib.suppress(InputError):  # no row comes: the peer writes an empty file
+        with contextlib.suppress(InputError):  # there are no rows: the peer writes an empty file
             ours(trajs, reports, style, root / "ours.jsonl", spelled=trajs.relative_to(root))
             found[style] = (root / "ours.jsonl").read_text().splitlines()
     return found
@@ -191,7 +191,7 @@ def test_every_line_is_that_of_the_peer(runs, monkeypatch):
 @pytest.mark.full
 @pytest.mark.parametrize("end", [1 << 6, 1 << 10, 1 << 18])
 def test_every_line_is_what_the_peer_once_wrote(runs, monkeypatch, end):
-    """However much of a file's end is read first."""
+    """For any number of bytes that are read first from a file's end."""
     monkeypatch.setattr("swelab.rollouts.trajectory_files.END", end)
     golden = json.loads(GOLDEN.read_text())
     found = lines_of(runs[0].parent, *runs, monkeypatch)
@@ -211,7 +211,7 @@ def test_real_trajectories_are_as_the_peer_writes_them(tmp_path, monkeypatch):
         content = json.loads(path.read_text())
         if not content.get("trajectory"):
             continue
-        # The files are replays: their steps hold no conversation, and some hold their configuration as it is.
+        # The files are replays: their steps have no conversation, and some contain their configuration.
         for age, old in (("new", False), ("older", True)):
             replay = (
                 {"replay_config": json.dumps(content["replay_config"])} if "replay_config" in content else {}
@@ -228,7 +228,7 @@ def test_real_trajectories_are_as_the_peer_writes_them(tmp_path, monkeypatch):
 
 
 def test_of_a_file_as_swe_agent_writes_it_only_the_end_is_read(tmp_path):
-    """What stands in the steps before the last two is not looked at; in another layout all of it is."""
+    """Steps before the last two are not read. In another layout the whole file is read."""
     turns = [turn for n in range(20) for turn in (acted("t", "bash", {"command": "x" * 300}), seen(f"{n}"))]
     content = trajectory([*usual()[:2], *turns, *usual()[2:]])
     content["trajectory"][0]["observation"] = "mark"

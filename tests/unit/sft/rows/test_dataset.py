@@ -1,4 +1,4 @@
-"""Rejection sampling: what is kept, in which order, and that every dropped trajectory is counted."""
+"""Rejection sampling: the selected trajectories, their order, and counts of all dropped ones."""
 
 import hashlib
 import io
@@ -110,7 +110,7 @@ def test_every_drop_has_its_reason(tokenizer, changes, graded, reason):
 
 
 def test_failed_attempts_become_rows_where_nothing_is_filtered(tokenizer):
-    """Forged patches and losses do not."""
+    """Forged patches and lost attempts do not."""
     ends = ["resolved", "unresolved", "timeout", "tampered", "suspect", "infra_error"]
     rows = [trajectory(end, number) for number, end in enumerate(ends)]
     built = build(rows, [grade(end, end) for end in ends], tokenizer, unresolved=True)
@@ -176,7 +176,7 @@ def test_memory_does_not_grow_with_the_text(tokenizer, tmp_path):
         assert sum(1 for _ in built.rows()) == 60
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert peak < 10e6  # sixty texts of 40 kB, and their token ids, would be some 50 MB
+    assert peak < 10e6  # sixty texts of 40 kB and their token ids need about 50 MB
 
 
 def test_assistant_tokens_are_those_of_assistant_turns(tokenizer):

@@ -1,4 +1,4 @@
-"""Pairs for preference learning: one task, one beginning, resolved against unresolved; others counted."""
+"""Pairs for preference learning: one task, one beginning, resolved and unresolved. Others are counted."""
 
 import io
 import json
@@ -31,7 +31,7 @@ def base(tmp_path_factory):
 
 
 def said(name, policy, text, **changes):
-    """A trajectory about task `name` whose policy did `text`."""
+    """Returns a trajectory for task `name` whose policy wrote `text`."""
     row = trajectory(name, 0, policy=policy, **changes)
     row["messages"][2]["content"] = f"```bash\n{text}\n```"
     return row

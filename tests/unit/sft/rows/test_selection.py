@@ -49,7 +49,7 @@ Tools:{% for tool in tools %} {{ tool | tojson }}{% endfor %}<|im_end|>
 {% endif %}{% else %}<|im_start|>user
 {{ m.content }}<|im_end|>
 {% endif %}{% endfor %}"""
-"""Of our own making; models have others of this kind."""
+"""A template that we wrote. Real models have similar ones."""
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def candidate(instance, number):
 
 
 def test_at_most_k_of_an_instance_and_each_as_likely():
-    """Whatever their order, in whatever runs; rows that one conversation was split into count as one."""
+    """In any order and any runs. Rows that one conversation was split into count as one."""
     pool = [candidate(name, number) for name in ("a", "b") for number in range(8)]
     drawn = Counter()
     for seed in range(400):
@@ -170,7 +170,7 @@ def test_at_most_k_of_an_instance_and_each_as_likely():
 
 
 def test_spans():
-    """Every way of being too long, against what is asked of the policy."""
+    """Every kind of over-length, compared with the recipe's policy for it."""
     for *sizes, answer in itertools.product([1, 2, 5], repeat=5):
         spoken = [max(1, size - answer) for size in sizes[1:]]
         for limit in range(1, 16):
@@ -471,7 +471,7 @@ def test_the_script_writes_a_style(base, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = [json.loads(text) for text in (tmp_path / "dataset").read_text().splitlines()]
-    assert [row["instance_id"] for row in found] == ["i0", "i2"]  # i1 says the same as i0
+    assert [row["instance_id"] for row in found] == ["i0", "i2"]  # i1 has the same text as i0
     assert found[0]["messages"][0] == {"role": "system", "content": "Use functions."}
     assert read_json(tmp_path / "stats")["num_samples"] == 2
     assert read_json(tmp_path / "manifest")["recipe"]["rows"]["style"] == "xml"

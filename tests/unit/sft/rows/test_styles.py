@@ -1,4 +1,4 @@
-"""Rows in the styles xml, ticks and tool: whole conversations that the student's own reader understands."""
+"""Rows in the styles xml, ticks and tool are whole conversations that the student's parser understands."""
 
 import itertools
 import json
@@ -36,7 +36,7 @@ from tests.unit.recorded_runs import (
 
 @pytest.fixture
 def record(tmp_path):
-    """A function from a SWE-agent or mini-swe-agent trajectory to its record."""
+    """A function that turns a SWE-agent or mini-swe-agent trajectory into its record."""
     numbers = itertools.count()
 
     def make(content):
@@ -106,7 +106,7 @@ def test_mini_swe_agent_in_every_style(record, style, program):
 
 
 def test_every_text_survives_the_reader_of_xml():
-    """All texts of up to five characters of a newline, a letter and a blank, in both ways of writing."""
+    """All texts of up to five characters (newline, letter, blank), in both ways of writing."""
     for size in range(6):
         for letters in itertools.product("\nx ", repeat=size):
             text = "".join(letters)
@@ -181,7 +181,7 @@ SHOWN = "OBSERVATION:\nHere's the result of running `cat -n` on /testbed/a.py:\n
     ],
 )
 def test_the_end_of_a_file_becomes_a_number(record, lines, first, wanted):
-    """The reader of functions in XML takes no -1; the tool style's definitions do."""
+    """The parser of functions in XML rejects -1. The tool style's definitions accept it."""
     arguments = {"command": "view", "path": "/testbed/a.py", "view_range": [first, -1]}
     content = conversation(acted("t", "str_replace_editor", arguments), seen(SHOWN + lines))
     if wanted:
@@ -240,18 +240,18 @@ def test_a_refused_turn_of_mini(record):
 
 
 def row_of_tools():
-    """A row of a published set as SWE-agent had its messages."""
+    """Returns a row of a published set with messages in SWE-agent's form."""
     return {"messages": usual()[:-2], "instance_id": "a", "patch": PATCH, "resolved": True, "model": "m"}
 
 
 def row_of_text():
-    """A row of a published set in the style xml."""
+    """Returns a row of a published set in the style xml."""
     row = row_of_tools()
     return row | {"messages": STYLES["xml"](row["messages"], SYSTEM)}
 
 
 def test_harmed_recordings_never_end_in_a_traceback(tmp_path):
-    """Values anywhere in a recording are replaced by others: it is refused, unfit, or a row."""
+    """Values anywhere in a recording are replaced by others. It is then refused, unfit, or a row."""
     draw = random.Random(7)
     values = [None, 0, "", "x", [], {}, [None], {"a": 1}, True, [{}], {"role": "user"}, "[" * 5000]
     ends = Counter()

@@ -1,4 +1,4 @@
-"""Plans of forward passes: the same steps however they are dealt, packs that hold what they may."""
+"""Plans of forward passes: the steps stay the same for any division, and packs stay within their size."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The loss that computes logits where there is a label: value and gradients of the usual one."""
+"""The loss that computes logits only at labels has the value and gradients of the usual loss."""
 
 import pytest
 import torch

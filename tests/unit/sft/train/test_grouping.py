@@ -1,4 +1,4 @@
-"""Rows dealt into passes: no other cut of a step takes less time, and ranks have as much to do."""
+"""Rows are divided into passes: no other division of a step is faster, and ranks have equal work."""
 
 import itertools
 import random
@@ -10,18 +10,18 @@ from swelab.sft.train.grouping import deal, padded_tokens
 
 
 def curved(rows, tokens):
-    """Time that grows faster than tokens do."""
+    """A time that grows faster than the number of tokens."""
     return 5000 + rows * (tokens + tokens**2 / 300)
 
 
 def cuts(rows, runs):
-    """Every cut of a list into so many runs."""
+    """Yields every division of a list into this number of runs."""
     for places in itertools.combinations(range(1, len(rows)), runs - 1):
         yield [rows[a:b] for a, b in itertools.pairwise([0, *places, len(rows)])]
 
 
 def time_of(passes, lengths, ranks, cost):
-    """What a step takes where ranks wait for the slowest, the longest of all in each turn."""
+    """Returns the time of a step. Ranks wait for the slowest one in each turn."""
     each = [float(cost(np.array(len(run)), np.array(max(lengths[row] for row in run)))) for run in passes]
     return sum(each) if ranks == 1 else max(each) * len(passes) / ranks
 

@@ -1,4 +1,4 @@
-"""What is told of training steps: FLOPs, tables, plots, TensorBoard's files, Weights & Biases."""
+"""Records of training steps: FLOPs, tables, plots, TensorBoard's files, Weights & Biases."""
 
 import csv
 import json
@@ -32,7 +32,7 @@ def test_flops_of_qwen2_7b():
 
 @pytest.fixture
 def run(tmp_path):
-    """A run of four steps as its trainer would log it, one of them twice."""
+    """A run of four steps as its trainer logs it. One step is logged twice."""
     base = make_checkpoint(tmp_path / "toy")
     write_jsonl(tmp_path / "data.jsonl", conversations(8))
     settings = {"base": "toy", "train": {"epochs": 2, "batch_size": 4, "device": "cpu"}}

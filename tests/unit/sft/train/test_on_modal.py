@@ -1,4 +1,4 @@
-"""Training at Modal with a stand-in of its client: the commands that it gets, and what is refused."""
+"""Training at Modal with a stand-in for its client: the commands that it gets, and refusals."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def files(tmp_path):
 
 
 def trained_there(tmp_path, **manifest):
-    """What the run leaves in the volume."""
+    """Makes the files that the run leaves in the volume."""
     there = tmp_path / "volume" / "mine"
     make_checkpoint(there / "checkpoint", seed=3)
     (there / "loss.jsonl").write_text("{}\n")

@@ -1,4 +1,4 @@
-"""The look at a training before a GPU is taken: every fault has one line, and all come at once."""
+"""The check of a training before a GPU is used: every fault has one line, and all are shown at once."""
 
 import os
 import re
@@ -32,7 +32,7 @@ QWEN_32B = QWEN_7B | {
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
-    """Model, rows and statistics of a training that nothing is wrong with."""
+    """Model, rows and statistics of a training without faults."""
     folder = tmp_path_factory.mktemp("sound")
     base = make_checkpoint(folder / "toy")
     (folder / "toy.json").write_text("{}")
@@ -72,7 +72,7 @@ def change(path, **values):
 
 
 def two_shards(folder):
-    """An index whose second shard is not there, and which says that all tensors were in the first."""
+    """Writes an index whose second shard does not exist, and which puts all tensors in the first."""
     base = folder / "toy"
     (base / "model.safetensors").rename(base / "model-00001-of-00002.safetensors")
     names = list(header(base / "model-00001-of-00002.safetensors"))

@@ -1,4 +1,4 @@
-"""One learning-rate schedule for both trainers; one choice of device and numbers, before and in a job."""
+"""One learning-rate schedule for both trainers; one choice of device and precision, before and in a job."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from swelab.sft.train.schedule import torchtune_schedule, trl_schedule, warmup_c
 
 
 def rates(schedule, optimizer, steps):
-    """The learning rate of each step."""
+    """Returns the learning rate of each step."""
     found = []
     for _ in range(steps):
         found.append(schedule.get_last_lr()[0])

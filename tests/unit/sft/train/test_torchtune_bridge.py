@@ -1,4 +1,4 @@
-"""Training's inputs are checked before anything starts, and its files are put in order after it."""
+"""Training's inputs are checked before the start, and its files are rearranged after it."""
 
 import json
 import os
@@ -105,7 +105,7 @@ def test_the_trainers_configuration_follows_model_and_recipe(base, dataset, tmp_
     config = torchtune_config(base, dataset, tmp_path / "out", settings)
     assert yaml.safe_load(yaml.safe_dump(config)) == config
     assert config["model"]["embed_dim"] == 64 and config["model"]["rope_base"] == 500.0
-    assert config["tokenizer"]["max_seq_len"] is None  # else the last end-of-turn would have no loss
+    assert config["tokenizer"]["max_seq_len"] is None  # otherwise the last end-of-turn would have no loss
     assert config["dataset"]["train_on_input"] is False and config["epochs"] == 2
     assert config["optimizer"]["betas"] == [0.1, 0.2] and config["dtype"] == "bf16"
     assert config["lr_scheduler"]["num_warmup_steps"] == 7

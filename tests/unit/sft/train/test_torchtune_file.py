@@ -1,4 +1,4 @@
-"""What is found wrong with a torchtune configuration before anything starts, and how it would be run."""
+"""Faults of a torchtune configuration that are found before the start, and how it would be run."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A torchtune configuration for another model than the one whose weights it loads."""
+"""A torchtune configuration for a model other than that of its weights."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_a_model_that_torchtune_does_not_know_is_refused(config):
 
 
 def test_special_tokens_without_a_row_or_of_another_id_are_refused(config):
-    """torchtune's own tokenizer has the ids of the published model, even where the folder has others."""
+    """torchtune's own tokenizer has the published model's ids, even if the folder has others."""
     config["tokenizer"]["_component_"] = "torchtune.models.qwen2_5.qwen2_5_tokenizer"
     (fault,) = faults(config)
     assert fault.startswith("tokenizer: <|im_start|> has the id 151644 (")

@@ -1,4 +1,4 @@
-"""The seam of trainers: what each says of itself, and that only their own files ask which one it is."""
+"""The interface of trainers: how each describes itself, and that only their own modules know which it is."""
 
 import pytest
 

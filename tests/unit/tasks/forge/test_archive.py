@@ -54,7 +54,7 @@ def recipe(data: bytes, **changes) -> PypiRepo:
 
 @pytest.fixture
 def archive_folder(tmp_path, monkeypatch):
-    """A folder that pip is configured to find archives in, and nothing else."""
+    """The only folder in which pip is configured to find archives."""
     folder = tmp_path / "index"
     folder.mkdir()
     monkeypatch.setenv("PIP_NO_INDEX", "1")

@@ -1,4 +1,4 @@
-"""Candidates: diffs that git applies, seeded order, one home for each bug."""
+"""Candidates: diffs that git applies, seeded order, each bug in one side only."""
 
 import subprocess
 from pathlib import Path

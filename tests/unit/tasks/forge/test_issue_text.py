@@ -1,4 +1,4 @@
-"""Issue texts tell the symptom, the test and the place, never the changed line."""
+"""Issue texts name the symptom, the test and the place, never the changed line."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The forge end to end on a small package, in real sandboxes: verdicts, order, resume."""
+"""The forge from end to end on a small package in real sandboxes: verdicts, order, resume."""
 
 import importlib.util
 import io
@@ -103,7 +103,7 @@ def test_f():
 
 
 class Counted:
-    """A backend that counts the sandboxes it starts, and loses the first `lost` of them."""
+    """A backend that counts its sandboxes, and loses the first `lost` of them."""
 
     name = "counted"
 
@@ -119,7 +119,7 @@ class Counted:
 
 @pytest.fixture(scope="module", autouse=True)
 def _patient():
-    """No bug's run is cut short on a slow machine, but where a test says so."""
+    """Gives runs of bugs enough time on slow machines, unless a test sets a limit."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("swelab.tasks.forge.validate.SPARE_SECONDS", PATIENCE)
         yield
@@ -149,7 +149,7 @@ SETTINGS = {
 
 
 class Forge:
-    """The small package in a folder of its own, and tasks made in it."""
+    """The small package in its own folder, and tasks made in it."""
 
     def __init__(self, folder: Path, backend):
         self.folder, self.real = folder, backend
@@ -190,7 +190,7 @@ def forge(tmp_path, real_backend):
 
 @pytest.fixture
 def warm(forge, whole):
-    """A forge whose journal holds every verdict."""
+    """A forge whose journal has every verdict."""
     shutil.copy(whole[0].journal, forge.journal)
     return forge
 
@@ -206,7 +206,7 @@ def test_tasks_are_valid_rows_whose_bug_breaks_what_they_say(whole):
         assert len(ids) == 15 and not any(
             "always" in test or "space" in test or "skip" in test for test in ids
         )
-        assert task["tests_left_out"] == 2  # one always fails, one has an id that the parser cuts
+        assert task["tests_left_out"] == 2  # # one always fails, one has an id that the parser cuts
         assert task["test_files"] == ["tests/test_sums.py"]
         assert task["hint"]["name"] in task["problem_statement"]
         assert task["instance_id"].startswith(f"someone__sums.aaaaaaaa.func_pm_{task['op']}__")
@@ -228,7 +228,7 @@ def test_runs_of_bugs_take_the_test_files_as_the_clean_run_rewrote_them(forge):
 def test_every_dropped_candidate_has_a_reason(whole):
     forge, tasks, drops = whole
     assert drops["survived"] > 0  # nothing calls `unused`
-    assert drops["breaks_too_many"] > 0  # most tests are of `add`
+    assert drops["breaks_too_many"] > 0  # most tests are about `add`
     assert drops["collection_error"] > 0  # `add` is called on import
     assert drops["function_full"] > 0
     verdicts = [json.loads(line) for line in forge.journal.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""Task folders of Harbor as others may make them: those that can be judged are rows, all others are named."""
+"""Harbor's task folders by other authors: those that can be graded become rows, the rest are named."""
 
 import base64
 import io
@@ -53,7 +53,7 @@ FILES = {
 
 
 def folder(place, name="one", **changes):
-    """A task folder as conversions of SWE-bench write it; None removes a file."""
+    """Writes a task folder in the form of SWE-bench conversions. None removes a file."""
     for path, text in {**FILES, **changes}.items():
         if text is not None:
             (place / name / path).parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ SCRIPT_ALONE = {
 
 
 def unpacked(text):
-    """(content, mode) by name of the files in a field of a row."""
+    """Returns (content, mode) by name of the files in a row's field."""
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(text))) as tar:
         return {each.name: (tar.extractfile(each).read().decode(), each.mode) for each in tar}
 

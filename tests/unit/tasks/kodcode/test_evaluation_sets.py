@@ -1,4 +1,4 @@
-"""Known evaluation sets, by hashes of ids."""
+"""Known evaluation sets, recognised by hashes of ids."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Rows and folders of debugging tasks: what is read, and the line that says what is wrong with others."""
+"""Rows and folders of debugging tasks: valid ones, and the one line about each fault."""
 
 import json
 import shutil
@@ -51,7 +51,7 @@ def test_nested_objects_may_be_json_strings(nested):
 
 
 def test_entry_points():
-    """The row's own counts; then the recipe's, then ours."""
+    """The row's own entry point comes first, then the recipe's, then our default."""
     assert read_row(row(entrypoint="pytest -x test.py"), "x", "py.test").entrypoint == "pytest -x test.py"
     assert read_row(row(entrypoint=None), "x", "py.test test.py").entrypoint == "py.test test.py"
     assert read_row(row(entrypoint=None), "x").entrypoint == ENTRYPOINT
@@ -67,7 +67,7 @@ def test_the_file_of_code():
 IGNORED = {"path": ".debugignore", "content": "*_code.py\n"}
 BARRED = {"path": ".debugreadonly", "content": "*.py\n"}
 OUTSIDE = ("../a.py", "/a.py", "b/../../a.py", "b/./a.py", "a\\b.py", ".git/hooks/x.py", "", "a\0.py")
-FAULTS = [  # a row, what the line says
+FAULTS = [  # a row, words of the message
     ([], ["a list; expected a JSON object"]),
     (row() | {"task_id": None, "extra_info": {"files": [TEST, CODE]}}, ["task_id is missing"]),
     (row() | {"task_id": 7}, ["field task_id is a int", "a string"]),
@@ -205,7 +205,7 @@ def test_broken_files(tmp_path):
 
 
 def test_ids_and_sides(tmp_path):
-    """A row of the same id and other files is refused before anything runs; the same row again is dropped."""
+    """A row with the same id and other files is refused before anything runs. An equal row is dropped."""
     rows = [made(number)[0] for number in range(2)]
     path = tmp_path / "rows.json"
     recipe = KodcodeSubset(source="kodcode", path=str(path), leave_out=["syn-debug"])

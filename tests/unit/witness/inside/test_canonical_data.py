@@ -1,4 +1,4 @@
-"""Python values as plain data: what is the same is said alike, and nothing makes it fail or run away."""
+"""Python values as plain data: equal values give equal data, and no value causes an error or endless work."""
 
 import collections
 import dataclasses
@@ -47,7 +47,7 @@ class Bag:
 
 
 class Hostile(str):
-    """Lies wherever it is asked."""
+    """Lies in every method that is called."""
 
     def __repr__(self):
         raise SystemError

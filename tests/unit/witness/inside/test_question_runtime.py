@@ -1,4 +1,4 @@
-"""What leaves a run of pytest or unittest in which the runtime takes part."""
+"""The events that a pytest or unittest run with the runtime sends."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def events(tmp_path_factory):
 
 
 def run(folder, command):
-    """The events of a run whose channel is an inherited file descriptor."""
+    """Returns the events of a run whose channel is an inherited file descriptor."""
     (folder / "test_a.py").write_text(MODULE)
     for name, data in runtime_files().items():
         (folder / name).write_bytes(data)
