@@ -22,15 +22,15 @@ def main() -> None:
     """Exits with 0, or with 2 after a line that says what is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("files", type=Path, nargs="+", help="pinned packages with all that they need")
-    parser.add_argument("--torch", default="", help="auto, cpu or cuda: also install envs/torch.txt")
-    parser.add_argument("--torch-index", default=torch_build.CPU_INDEX, help="where CPU builds of torch are")
+    parser.add_argument("files", type=Path, nargs="+", help="pinned packages, including all dependencies")
+    parser.add_argument("--torch", default="", help="also install envs/torch.txt, for auto, cpu or cuda")
+    parser.add_argument("--torch-index", default=torch_build.CPU_INDEX, help="index of CPU builds of torch")
     parser.add_argument(
-        "--imports", action="append", default=[], help="modules to try: A,B; again: beside these"
+        "--imports", action="append", default=[], help="modules to import as a test: A,B; may be repeated"
     )
-    parser.add_argument("--no-compile", action="store_true", help="leave bytecode to the first starts")
-    parser.add_argument("--path", default="", help="a folder whose modules are seen too, if it is there")
-    parser.add_argument("--editable", default="", help="a checkout to install without what it needs")
+    parser.add_argument("--no-compile", action="store_true", help="do not compile bytecode now")
+    parser.add_argument("--path", default="", help="folder added to the module path, if it exists")
+    parser.add_argument("--editable", default="", help="checkout to install without its dependencies")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

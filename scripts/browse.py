@@ -10,10 +10,10 @@ from swelab.evaluation.trajectory_browser import browse, entries, listed, pages,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="of an evaluation, or with .traj or .traj.json files")
-    parser.add_argument("--filter", default="", help="regular expression searched in instance ids")
-    parser.add_argument("--status", default="", help="a word of how they ended, such as unresolved")
-    parser.add_argument("--list", action="store_true", help="only the list")
+    parser.add_argument("folder", type=Path, help="folder of an evaluation, or of .traj or .traj.json files")
+    parser.add_argument("--filter", default="", help="regular expression to search in instance ids")
+    parser.add_argument("--status", default="", help="show attempts that ended so, such as unresolved")
+    parser.add_argument("--list", action="store_true", help="print only the list")
     args = parser.parse_args()
     found = entries(args.folder, args.filter, args.status)
     if args.list or (len(found) > 1 and not (sys.stdin.isatty() and sys.stdout.isatty())):

@@ -11,8 +11,8 @@ from swelab.sandbox.image_build import build
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     toolbox = os.environ.get("SWELAB_TOOLBOX") or ".venv-sandbox"
-    parser.add_argument("--toolbox", type=Path, default=Path(toolbox), help="venv with the test runner")
-    parser.add_argument("--output", type=Path, required=True, help="folder: image.json, root/, root.tar")
+    parser.add_argument("--toolbox", type=Path, default=Path(toolbox), help="virtualenv with the test runner")
+    parser.add_argument("--output", type=Path, required=True, help="new folder: image.json, root/, root.tar")
     args = parser.parse_args()
     record = build(args.output, args.toolbox)
     print(f"{record['name']} {record['digest']}: {record['bytes'] >> 20} MiB")

@@ -13,15 +13,15 @@ from swelab.tasks.task_rows import read_tasks
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--train", type=Path, nargs="+", required=True, help="subset JSONs trained on")
-    parser.add_argument("--heldout", type=Path, nargs="*", required=True, help="subset JSONs scored")
+    parser.add_argument("--train", type=Path, nargs="+", required=True, help="subset JSONs used for training")
+    parser.add_argument("--heldout", type=Path, nargs="*", required=True, help="subset JSONs used for scores")
     parser.add_argument(
         "--same-commit",
         choices=("refuse", "report"),
         default="refuse",
-        help="if a commit is on both sides",
+        help="what to do if a commit is on both sides",
     )
-    parser.add_argument("--output", type=Path, required=True, help="verdict, JSON")
+    parser.add_argument("--output", type=Path, required=True, help="verdict to write, JSON")
     args = parser.parse_args()
     stage = Stage("check_disjoint", train=args.train, heldout=args.heldout)
     train, heldout = (chain.from_iterable(map(read_tasks, paths)) for paths in (args.train, args.heldout))

@@ -20,10 +20,10 @@ from swelab.tasks.task_rows import read_tasks
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", type=Path, required=True, help="subset recipe with `source: attempted`")
-    parser.add_argument("--attempted", type=Path, required=True, help="tasks that the policy attempted, JSON")
-    parser.add_argument("--grades", type=Path, nargs="+", required=True, help="grades of all its attempts")
-    parser.add_argument("--output", type=Path, required=True, help="subset JSON")
-    parser.add_argument("--manifest", type=Path, required=True, help="JSON: counts, drops, how it was made")
+    parser.add_argument("--attempted", type=Path, required=True, help="subset JSON that the policy attempted")
+    parser.add_argument("--grades", type=Path, nargs="+", required=True, help="grades of all attempts")
+    parser.add_argument("--output", type=Path, required=True, help="subset JSON to write")
+    parser.add_argument("--manifest", type=Path, required=True, help="manifest: counts, drops, origin")
     args = parser.parse_args()
     recipe = recipes.load_as(AttemptedSubset, SUBSET, args.recipe)
     used = {args.recipe: recipe.plain()}

@@ -17,8 +17,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
     parser.add_argument("--trajectories", type=Path, nargs="+", required=True, help="shards, JSON Lines")
-    parser.add_argument("--usage", type=Path, help="where tokens and cost by instance id are written")
-    parser.add_argument("--output", type=Path, required=True, help="predictions by instance id")
+    parser.add_argument("--usage", type=Path, help="file to write: tokens and cost by instance id")
+    parser.add_argument("--output", type=Path, required=True, help="file to write: predictions by instance")
     args = parser.parse_args()
     inputs = {"tasks": args.tasks, "trajectories": args.trajectories}
     stage = Stage("collect_predictions", **inputs)

@@ -17,12 +17,12 @@ from swelab.sft.rows.combine import combine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "files", type=Path, nargs="+", help="rows, JSON Lines; their order matters to the draw"
+        "files", type=Path, nargs="+", help="files of rows, JSON Lines; their order affects the random choice"
     )
-    parser.add_argument("-o", "--output_file", type=Path, required=True, help="rows, JSON Lines")
+    parser.add_argument("-o", "--output_file", type=Path, required=True, help="file to write, JSON Lines")
     parser.add_argument("-m", "--max_per_inst", type=whole, default=3, help="most rows of an instance")
-    parser.add_argument("-s", "--seed", type=whole, default=24, help="seed of the draw and of the order")
-    parser.add_argument("--resolved_only", action="store_true", help="leave out rows that are not resolved")
+    parser.add_argument("-s", "--seed", type=whole, default=24, help="seed of the random choice and order")
+    parser.add_argument("--resolved_only", action="store_true", help="exclude rows that are not resolved")
     args = parser.parse_args()
     if args.max_per_inst < 1:
         raise InputError(f"{args.max_per_inst} rows of an instance", "--max_per_inst", "at least 1")

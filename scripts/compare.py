@@ -23,11 +23,11 @@ DETECTABLE = "Smallest true difference that is found 80% of the time:"
 def main() -> None:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("results", type=Path, nargs="*", help="score, report with resolved_ids, or folder")
+    parser.add_argument("results", type=Path, nargs="*", help="scores, reports with resolved_ids, or folders")
     parser.add_argument("--tasks", type=at_least(1), help="for planning: number of tasks")
-    parser.add_argument("--rate", type=number, help="for planning: resolve rate that is expected, 0 to 1")
+    parser.add_argument("--rate", type=number, help="for planning: expected resolve rate, 0 to 1")
     parser.add_argument(
-        "--luck", type=number, default=0.4, help="for planning: share of an attempt's variance within a task"
+        "--luck", type=number, default=0.4, help="for planning: share of the variance that lies within a task"
     )
     args = parser.parse_args()
     print("\n".join(compare(args.results) if args.results else plan(args.tasks, args.rate, args.luck)))

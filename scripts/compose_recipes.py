@@ -21,9 +21,9 @@ PYTHON = Path(os.environ.get("SWELAB_VERL_PYTHON") or ROOT / ".venv-verl/bin/pyt
 def main() -> int:
     """Returns 0 if verl accepts all of them, and each difference has a reason."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(PUBLISHED), help="of recipes; all of the documents")
-    parser.add_argument("--python", type=Path, default=PYTHON, help="of verl's environment")
-    parser.add_argument("--overrides", action="store_true", help="print them too")
+    parser.add_argument("names", nargs="*", default=list(PUBLISHED), help="names of recipes; by default all")
+    parser.add_argument("--python", type=Path, default=PYTHON, help="Python of verl's environment")
+    parser.add_argument("--overrides", action="store_true", help="also print verl's settings")
     args = parser.parse_args()
     if not args.python.exists():
         raise InputError("no such program", args.python, "`make verl` before")

@@ -10,7 +10,7 @@ from swelab.records import write_bytes
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--file", type=Path, required=True, help="a file of results/experiments/<name>")
-    parser.add_argument("--output", type=Path, required=True, help="the copy, byte for byte")
+    parser.add_argument("--output", type=Path, required=True, help="file to write, an exact copy")
     args = parser.parse_args()
     write_bytes(args.output, args.file.read_bytes())
     print(f"{args.output}: the same as {args.file}")

@@ -25,9 +25,9 @@ def main() -> int:
     do."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("--site", type=Path, help=f"site file; default {SITE_FILE} where SLURM answers")
-    add("--experiment", default="", help="look at this experiment's needs, not the settings' own")
-    add("--rl", metavar="NAME", help="look also at what configs/rl/NAME.yaml needs here")
+    add("--site", type=Path, help=f"site file; by default {SITE_FILE} if SLURM is available")
+    add("--experiment", default="", help="check the needs of this experiment instead of the default one")
+    add("--rl", metavar="NAME", help="also check the needs of configs/rl/NAME.yaml on this machine")
     add("--wait", type=at_least(0), default=120, help="seconds to wait for a free node")
     args = parser.parse_args()
     cluster = args.site is not None or at_cluster(SITE_FILE)

@@ -15,13 +15,13 @@ from swelab.tasks.datasets_source import named_rows
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("--tasks", required=True, help="subset: a file, or owner/set[@commit] on the hub")
-    add("--split", default="test", help="of a set on the hub")
-    add("--to", type=Path, required=True, help="new folder; one folder in it for each task")
+    add("--tasks", required=True, help="subset JSON, or owner/set[@commit] on the hub")
+    add("--split", default="test", help="split of a set on the hub")
+    add("--to", type=Path, required=True, help="new folder to write; each task becomes a folder in it")
     add("--repos-dir", type=Path, default=Path("results/repos"), help="folder of repository archives")
-    add("--images", type=Path, help="record of pulled images, for digests")
-    add("--base-image", default=BASE_IMAGE, help="what tasks of an archive start from")
-    add("--network", action="store_true", help="let containers reach the network, as agents in them may need")
+    add("--images", type=Path, help="record of pulled images, which has their digests")
+    add("--base-image", default=BASE_IMAGE, help="base image for tasks that are made from an archive")
+    add("--network", action="store_true", help="allow containers to use the network, as agents may need")
     args = parser.parse_args()
     images = read_record(args.images, Images) if args.images else None
     export = Export(args.repos_dir, images, args.base_image, args.network)

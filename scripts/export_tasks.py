@@ -14,10 +14,10 @@ from swelab.tasks.task_rows import read_tasks
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
-    parser.add_argument("--images", type=Path, nargs="?", help="record of pulled images, for digests")
+    parser.add_argument("--images", type=Path, nargs="?", help="record of pulled images, for their digests")
     parser.add_argument("--recipe", type=Path, required=True, help="subset recipe")
-    parser.add_argument("--output", type=Path, required=True, help="folder for the files")
-    parser.add_argument("--manifest", type=Path, required=True, help="JSON: lines of each file")
+    parser.add_argument("--output", type=Path, required=True, help="folder to write")
+    parser.add_argument("--manifest", type=Path, required=True, help="manifest to write: lines of each file")
     args = parser.parse_args()
     recipe = recipes.load(SUBSET, args.recipe)
     inputs = {"tasks": args.tasks, "images": args.images}

@@ -19,11 +19,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", type=Path, required=True, help="model recipe")
     parser.add_argument(
-        "--progress", type=Path, required=True, help="folder where files grow, kept over a kill"
+        "--progress", type=Path, required=True, help="folder for unfinished downloads, kept after a kill"
     )
-    parser.add_argument("--output", type=Path, required=True, help="folder, in Hugging Face layout")
+    parser.add_argument("--output", type=Path, required=True, help="folder to write, in Hugging Face layout")
     parser.add_argument(
-        "--manifest", type=Path, required=True, help="JSON: digest, size and hash of each file"
+        "--manifest", type=Path, required=True, help="manifest to write: digest, size and hash of each file"
     )
     args = parser.parse_args()
     recipe = recipes.load_as(HubModel, MODEL, args.recipe)

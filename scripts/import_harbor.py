@@ -11,9 +11,9 @@ from swelab.tasks.harbor.harbor_import import import_folders
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="folder of task folders, or one of these")
-    parser.add_argument("--output", type=Path, required=True, help="subset JSON")
-    parser.add_argument("--repos-dir", type=Path, required=True, help="where repository archives are put")
+    parser.add_argument("folder", type=Path, help="folder of task folders, or one task folder")
+    parser.add_argument("--output", type=Path, required=True, help="subset JSON to write")
+    parser.add_argument("--repos-dir", type=Path, required=True, help="folder for repository archives")
     args = parser.parse_args()
     found = import_folders(args.folder, args.repos_dir, read_spec)
     write_list(args.output, found.rows)

@@ -18,9 +18,9 @@ def main() -> None:
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
     told = "lock and witness file of the subset they are chosen from"
     parser.add_argument("--validated", type=Path, required=True, nargs=2, help=told)
-    parser.add_argument("--output", type=Path, required=True, help="the lock, JSON")
-    parser.add_argument("--kept", type=Path, required=True, help="the tasks that the lock keeps, JSON")
-    parser.add_argument("--witness", type=Path, required=True, help="the witness file of these, ZIP")
+    parser.add_argument("--output", type=Path, required=True, help="lock to write, JSON")
+    parser.add_argument("--kept", type=Path, required=True, help="file to write: the kept tasks, JSON")
+    parser.add_argument("--witness", type=Path, required=True, help="witness file to write, ZIP")
     args = parser.parse_args()
     validated, witnesses = args.validated
     stage = Stage("lock_chosen_tasks", tasks=args.tasks, validated=validated, witnesses=witnesses)

@@ -15,9 +15,9 @@ from swelab.sft.rows.lengths import ChatTokenizer, stats
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data_file", type=Path, required=True, help="training rows, JSON Lines")
-    parser.add_argument("--base", type=Path, required=True, help="folder of the model whose tokens count")
-    parser.add_argument("--stats_file", type=Path, required=True, help="statistics, JSON")
-    parser.add_argument("--max_seq_len", type=at_least(1), default=32768, help="tokens")
+    parser.add_argument("--base", type=Path, required=True, help="folder of the model whose tokenizer counts")
+    parser.add_argument("--stats_file", type=Path, required=True, help="statistics to write, JSON")
+    parser.add_argument("--max_seq_len", type=at_least(1), default=32768, help="longest row, in tokens")
     args = parser.parse_args()
     tokenizer, plain, lengths = ChatTokenizer(args.base), PlainRows(args.base), []
     for number, row in enumerate(read_jsonl(args.data_file), 1):

@@ -12,8 +12,8 @@ from swelab.tasks.task_rows import read_tasks
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directories", type=Path, nargs="+", help="folders of <id>/<id>.pred, at any depth")
-    parser.add_argument("--tasks", type=Path, help="subset JSON whose instances must all be there")
-    parser.add_argument("--output", type=Path, help="default: preds.json in the first folder")
+    parser.add_argument("--tasks", type=Path, help="subset JSON; every instance must have a prediction")
+    parser.add_argument("--output", type=Path, help="file to write; default preds.json in the first folder")
     args = parser.parse_args()
     names = [task.instance_id for task in read_tasks(args.tasks)] if args.tasks else None
     merged = merge_folders(args.directories, names)

@@ -13,14 +13,14 @@ from swelab.sandbox.remote_protocol import find_token
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("act", choices=("join", "drain", "leave", "status"))
-    parser.add_argument("url", nargs="?", help="the host's exec server, as the pool is to reach it")
+    parser.add_argument("url", nargs="?", help="address of the host's exec server, as the pool reaches it")
     parser.add_argument("--pool", default=os.environ.get("SWELAB_POOL"), help="default $SWELAB_POOL")
     parser.add_argument(
         "--token",
         type=Path,
-        help="file of the nodes' token (status: the pool's); default as for clients",
+        help="file with the nodes' token (for status: the pool's); by default as for clients",
     )
-    parser.add_argument("--force", action="store_true", help="with leave: end the host's leases")
+    parser.add_argument("--force", action="store_true", help="for leave: end the leases of the host")
     args = parser.parse_args()
     if not args.pool or bool(args.url) == (args.act == "status"):
         raise InputError(

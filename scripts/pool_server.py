@@ -21,20 +21,20 @@ from swelab.sandbox.remote_protocol import find_token, find_tokens
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at")
-    parser.add_argument("--port", type=at_least(0), default=18090, help="0: a free one")
-    parser.add_argument("--token", type=Path, help="file (mode 600) of clients' tokens, one a line")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=at_least(0), default=18090, help="port to listen on; 0: a free port")
+    parser.add_argument("--token", type=Path, help="file with the clients' tokens, one per line (mode 600)")
     parser.add_argument("--node-token", type=Path, required=True, help="file with the exec servers' token")
     parser.add_argument("--state", type=Path, default=Path("pool.sqlite"), help="database of leases")
     parser.add_argument(
-        "--node", action="append", default=[], help="exec server, a URL; added to those of --state"
+        "--node", action="append", default=[], help="URL of an exec server; added to those in --state"
     )
     parser.add_argument("--ttl", type=number, default=120, help="seconds until an unrenewed lease ends")
-    parser.add_argument("--max-leases", type=whole, default=1000, help="sandboxes at once")
-    parser.add_argument("--max-waiting", type=whole, default=10_000, help="requests that may wait")
-    parser.add_argument("--node-ca", type=Path, help="PEM file: authority of the nodes' certificates")
-    parser.add_argument("--certificate", type=Path, help="for https, a PEM file")
-    parser.add_argument("--key", type=Path, help="its key, if the certificate's file does not hold it")
+    parser.add_argument("--max-leases", type=whole, default=1000, help="maximum number of sandboxes")
+    parser.add_argument("--max-waiting", type=whole, default=10_000, help="limit of waiting requests")
+    parser.add_argument("--node-ca", type=Path, help="PEM file with the authority of the nodes' certificates")
+    parser.add_argument("--certificate", type=Path, help="certificate for https, a PEM file")
+    parser.add_argument("--key", type=Path, help="key of the certificate, if the PEM file lacks it")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.ERROR)

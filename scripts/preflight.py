@@ -15,12 +15,12 @@ from swelab.sft.train.preflight import Training, a_rank, disk_bytes, findings, l
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--recipe", type=Path, required=True, help="configs/sft/<name>.yaml")
+    parser.add_argument("--recipe", type=Path, required=True, help="SFT recipe: configs/sft/<name>.yaml")
     parser.add_argument("--base", type=Path, help="manifest of the base model: <folder>.json")
-    parser.add_argument("--dataset", type=Path, help="rows, JSON Lines")
-    parser.add_argument("--stats", type=Path, help="their length statistics")
-    parser.add_argument("--progress", type=Path, help="folder that training works in")
-    parser.add_argument("--report", type=Path, help="what was found, JSON")
+    parser.add_argument("--dataset", type=Path, help="training rows, JSON Lines")
+    parser.add_argument("--stats", type=Path, help="length statistics of the rows")
+    parser.add_argument("--progress", type=Path, help="working folder of the training")
+    parser.add_argument("--report", type=Path, help="findings to write, JSON")
     args = parser.parse_args()
     recipe, name = recipes.load(SFT, args.recipe), args.recipe.stem
     paths = Wildcards({"sft": name})

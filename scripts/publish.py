@@ -11,13 +11,13 @@ from swelab.sharing.published_folder import write_published
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("score", type=Path, help="results/verified_score.json, of this clone or another")
-    add("--to", type=Path, required=True, help="folder to write; a new one")
+    add("score", type=Path, help="results/verified_score.json of this or another clone")
+    add("--to", type=Path, required=True, help="new folder to write")
     add(
         "--push",
         metavar="NAME",
         default="",
-        help="also upload the data set and the model to the hub as <owner>/<name>",
+        help="also upload data set and model to the hub, as <owner>/<name>",
     )
     args = parser.parse_args()
     to = args.to.absolute()

@@ -17,18 +17,18 @@ from swelab.tasks.pulled_for_tasks import pull_for_tasks
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tasks", required=True, help="subset: a file, or owner/set[@commit] on the hub")
-    parser.add_argument("--split", default="test", help="of a set on the hub")
-    parser.add_argument("--predictions", type=Path, help="only images of tasks that are predicted there")
-    parser.add_argument("--store", type=Path, required=True, help="folder of unpacked images")
-    parser.add_argument("--prefix", default="", help="mirror put before names: host[:port][/folder]")
-    parser.add_argument("--architecture", default="amd64", help="platform: linux on this")
+    parser.add_argument("--tasks", required=True, help="subset JSON, or owner/set[@commit] on the hub")
+    parser.add_argument("--split", default="test", help="split of a set on the hub")
+    parser.add_argument("--predictions", type=Path, help="pull only images of tasks with a prediction here")
+    parser.add_argument("--store", type=Path, required=True, help="folder for unpacked images")
+    parser.add_argument("--prefix", default="", help="mirror to put before names: host[:port][/folder]")
+    parser.add_argument("--architecture", default="amd64", help="processor of the images (Linux)")
     parser.add_argument("--progress", type=Path, required=True, help="journal")
-    parser.add_argument("--workers", type=at_least(1), default=4, help="images at once")
+    parser.add_argument("--workers", type=at_least(1), default=4, help="number of images to pull at once")
     parser.add_argument(
-        "--may-fail", type=at_least(0), default=0, help="how many images may be missing in the end"
+        "--may-fail", type=at_least(0), default=0, help="number of images that may be missing at the end"
     )
-    parser.add_argument("--output", type=Path, required=True, help="images JSON, in the store's folder")
+    parser.add_argument("--output", type=Path, required=True, help="record of images, in the store's folder")
     args = parser.parse_args()
     source = named_set(args.tasks, args.split)
     stage = Stage("pull_images", tasks=source.path or (), predictions=args.predictions)

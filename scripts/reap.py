@@ -9,7 +9,7 @@ from swelab.sandbox.reap import reap, remove_prepared
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--images", action="store_true", help="also remove prepared images that none uses")
+    parser.add_argument("--images", action="store_true", help="also remove unused prepared images")
     args = parser.parse_args()
     engine = DockerEngine()
     print(f"removed {len(reap(engine))} containers")

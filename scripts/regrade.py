@@ -20,13 +20,13 @@ from swelab.tasks.task_rows import read_tasks, slim
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
-    parser.add_argument("--predictions", type=Path, required=True, help="what was graded")
-    parser.add_argument("--grades", type=Path, nargs="*", default=[], help="verdicts of before, JSON Lines")
+    parser.add_argument("--predictions", type=Path, required=True, help="predictions that were graded")
+    parser.add_argument("--grades", type=Path, nargs="*", default=[], help="earlier grades, JSON Lines")
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
     parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
-    parser.add_argument("--witness", type=Path, help="what the subset's patches are judged by, of its lock")
-    parser.add_argument("--runs", type=Path, required=True, help="folder of kept runs")
-    parser.add_argument("--output", type=Path, required=True, help="verdicts and what changed, JSON")
+    parser.add_argument("--witness", type=Path, help="witness file of the subset's lock, ZIP")
+    parser.add_argument("--runs", type=Path, required=True, help="folder of stored test runs")
+    parser.add_argument("--output", type=Path, required=True, help="verdicts and changes to write, JSON")
     args = parser.parse_args()
     told = {row["instance_id"]: row["status"] for row in chain.from_iterable(map(read_jsonl, args.grades))}
     places = [slim(task) for task in read_tasks(args.tasks)]

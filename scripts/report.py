@@ -14,7 +14,7 @@ from swelab.scores.report.report_data import gather
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--experiment", required=True, help="stem of a file under configs/experiments")
+    parser.add_argument("--experiment", required=True, help="name in configs/experiments, without .yaml")
     parser.add_argument("--score", type=Path, required=True, help="the verified score")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
     parser.add_argument("--configs", type=Path, default=Path("configs"), help="folder of all recipes")
@@ -22,10 +22,10 @@ def main() -> None:
         "--trajectories",
         type=at_least(0),
         default=PACKED,
-        help="attempts of a run with all their steps, at most",
+        help="maximum number of attempts per run that are shown with all steps",
     )
-    parser.add_argument("--seed", type=whole, default=0, help="seed of the order in which they are taken")
-    parser.add_argument("--output", type=Path, required=True, help="the page")
+    parser.add_argument("--seed", type=whole, default=0, help="seed of the random choice of attempts")
+    parser.add_argument("--output", type=Path, required=True, help="page to write")
     args = parser.parse_args()
     at = Wildcards({"experiment": args.experiment}, args.configs, args.results)
     evidence = gather(at, args.score, args.trajectories, args.seed)

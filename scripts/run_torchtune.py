@@ -15,10 +15,10 @@ from swelab.sft.train.torchtune_file import data_file, faults, read_torchtune, r
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="torchtune configuration, YAML")
-    parser.add_argument("--gpus", type=at_least(1), default=1, help="processes, with a GPU each")
-    parser.add_argument("--stats", help="length statistics to hold the rows against; none where empty")
+    parser.add_argument("--gpus", type=at_least(1), default=1, help="number of processes, each with a GPU")
+    parser.add_argument("--stats", help="length statistics to compare the rows with; empty for none")
     parser.add_argument("--max-seq-len", type=at_least(1), default=32768, help="tokens, for the statistics")
-    parser.add_argument("--check", action="store_true", help="check only")
+    parser.add_argument("--check", action="store_true", help="only check")
     args = parser.parse_args()
     config = read_torchtune(args.config)
     found = faults(config)

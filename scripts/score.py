@@ -14,14 +14,14 @@ from swelab.tasks.task_rows import read_tasks
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tasks", type=Path, required=True, help="the benchmark's tasks")
+    parser.add_argument("--tasks", type=Path, required=True, help="tasks of the benchmark, a subset JSON")
     parser.add_argument(
-        "--report", type=Path, nargs="+", required=True, help="the policy's grading report on them, one a run"
+        "--report", type=Path, nargs="+", required=True, help="grading reports of the policy, one per run"
     )
-    parser.add_argument("--usage", type=Path, nargs="*", default=[], help="tokens and cost, one file a run")
+    parser.add_argument("--usage", type=Path, nargs="*", default=[], help="tokens and cost, one file per run")
     parser.add_argument("--policy", required=True, help="name of the policy")
     parser.add_argument("--subset", required=True, help="name of the benchmark")
-    parser.add_argument("--output", type=Path, required=True, help="where the score is written")
+    parser.add_argument("--output", type=Path, required=True, help="score to write")
     args = parser.parse_args()
     inputs = {"tasks": args.tasks, "report": args.report, "usage": args.usage}
     stage = Stage("score", **inputs)

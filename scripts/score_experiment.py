@@ -15,14 +15,14 @@ from swelab.scores.verified_score import load_score, score_experiment
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--experiment", required=True, help="stem of a file under configs/experiments")
+    parser.add_argument("--experiment", required=True, help="name in configs/experiments, without .yaml")
     parser.add_argument(
         "--scores", type=Path, nargs="+", required=True, help="scores of policies on benchmarks"
     )
     parser.add_argument("--compare", nargs=2, metavar=("FROM", "TO"), help="default: the experiment's")
-    parser.add_argument("--benchmark", help="the headline; default: the experiment's first")
-    parser.add_argument("--also", type=Path, nargs="*", default=[], help="further files of the experiment")
-    parser.add_argument("--output", type=Path, required=True, help="the verified score")
+    parser.add_argument("--benchmark", help="benchmark to show first; by default the experiment's first")
+    parser.add_argument("--also", type=Path, nargs="*", default=[], help="other files of the experiment")
+    parser.add_argument("--output", type=Path, required=True, help="verified score to write")
     args = parser.parse_args()
     recipe = recipes.CONFIGS / recipes.FOLDERS["experiment"] / f"{args.experiment}.yaml"
     if not (args.compare and args.benchmark):

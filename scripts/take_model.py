@@ -15,9 +15,9 @@ from swelab.sft.train.own_model import take_folder
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", type=Path, required=True, help="model recipe with `source: folder`")
-    parser.add_argument("--output", type=Path, required=True, help="folder of links, in Hugging Face layout")
+    parser.add_argument("--output", type=Path, required=True, help="new folder, in Hugging Face layout")
     parser.add_argument(
-        "--manifest", type=Path, required=True, help="JSON: digest, size and hash of each file"
+        "--manifest", type=Path, required=True, help="manifest to write: digest, size and hash of each file"
     )
     args = parser.parse_args()
     recipe = recipes.load_as(FolderModel, MODEL, args.recipe)

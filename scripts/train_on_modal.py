@@ -14,15 +14,15 @@ from swelab.sft.train.on_modal import Modal, find_modal, train_on_modal, tune_on
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dataset", type=Path, help="rows, JSON Lines")
+    parser.add_argument("--dataset", type=Path, help="training rows, JSON Lines")
     parser.add_argument("--base", type=Path, help="manifest of the base model: <folder>.json")
-    parser.add_argument("--recipe", type=Path, help="configs/sft/<name>.yaml")
-    parser.add_argument("--config", type=Path, help="torchtune configuration, instead of the three above")
-    parser.add_argument("--volume", default="swelab", help="Modal volume")
-    parser.add_argument("--gpus", type=at_least(1), help="GPUs; those of the recipe's job by default, or 2")
-    parser.add_argument("--modal", default="", help="Modal's client")
-    parser.add_argument("--log", type=Path, default=Path("modal.log"), help="what the client says")
-    parser.add_argument("--output", type=Path, help="folder for checkpoint/, checkpoint.json and loss.jsonl")
+    parser.add_argument("--recipe", type=Path, help="SFT recipe: configs/sft/<name>.yaml")
+    parser.add_argument("--config", type=Path, help="torchtune configuration, instead of those three")
+    parser.add_argument("--volume", default="swelab", help="name of the volume at Modal")
+    parser.add_argument("--gpus", type=at_least(1), help="number of GPUs; by default the recipe's, or 2")
+    parser.add_argument("--modal", default="", help="path of Modal's client")
+    parser.add_argument("--log", type=Path, default=Path("modal.log"), help="file for the client's output")
+    parser.add_argument("--output", type=Path, help="new folder: checkpoint/, checkpoint.json, loss.jsonl")
     args = parser.parse_args()
     if args.config:
         gpus = args.gpus or int(os.environ.get("N_GPUS") or 2)

@@ -16,15 +16,15 @@ from swelab.sft.train.training import fine_tune
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dataset", type=Path, required=True, help="rows, JSON Lines")
+    parser.add_argument("--dataset", type=Path, required=True, help="training rows, JSON Lines")
     parser.add_argument("--base", type=Path, required=True, help="manifest of the base model: <folder>.json")
-    parser.add_argument("--recipe", type=Path, required=True, help="configs/sft/<name>.yaml")
-    parser.add_argument("--progress", type=Path, required=True, help="folder to work in, kept over a kill")
-    parser.add_argument("--checkpoint", type=Path, required=True, help="folder, Hugging Face layout")
+    parser.add_argument("--recipe", type=Path, required=True, help="SFT recipe: configs/sft/<name>.yaml")
+    parser.add_argument("--progress", type=Path, required=True, help="working folder, kept after a kill")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="folder to write, Hugging Face layout")
     parser.add_argument(
-        "--manifest", type=Path, required=True, help="what the checkpoint is; nothing volatile"
+        "--manifest", type=Path, required=True, help="manifest to write; equal runs write equal bytes"
     )
-    parser.add_argument("--loss", type=Path, required=True, help="loss curve, JSON Lines")
+    parser.add_argument("--loss", type=Path, required=True, help="loss curve to write, JSON Lines")
     told = "what each step did, tab-separated values; beside it training.svg and tensorboard/"
     parser.add_argument("--metrics", type=Path, help=told)
     args = parser.parse_args()

@@ -18,10 +18,10 @@ from swelab.rollouts.published_trajectories import unpack_trajectories
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--recipe", type=Path, required=True, help="policy recipe of the kind recorded")
-    parser.add_argument("--downloads", type=Path, required=True, help="folder where published files are kept")
-    parser.add_argument("--output", type=Path, required=True, help="folder of recordings")
-    parser.add_argument("--manifest", type=Path, required=True, help="counts, drops by reason")
+    parser.add_argument("--recipe", type=Path, required=True, help="policy recipe with `kind: recorded`")
+    parser.add_argument("--downloads", type=Path, required=True, help="folder of downloaded files")
+    parser.add_argument("--output", type=Path, required=True, help="folder of recordings to write")
+    parser.add_argument("--manifest", type=Path, required=True, help="manifest to write: counts, drops")
     args = parser.parse_args()
     policy = recipes.load_as(RecordedPolicy, POLICY, args.recipe)
     if not is_published(policy):

@@ -14,7 +14,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data_file", type=Path, required=True, help="training rows, JSON Lines")
     parser.add_argument("--stats_file", type=Path, required=True, help="dataset.stats.json")
-    parser.add_argument("--max_seq_len", type=at_least(1), default=32768, help="tokens")
+    parser.add_argument("--max_seq_len", type=at_least(1), default=32768, help="longest row, in tokens")
     args = parser.parse_args()
     over, stats = check_stats(args.data_file, args.stats_file, args.max_seq_len)
     rows, policy = stats.num_samples, stats.over_long

@@ -39,71 +39,71 @@ def _what(add: Callable[..., Any]) -> None:
     add(
         "--model",
         required=True,
-        help="openai/NAME or another name of LiteLLM; folder of weights; recipe",
+        help="openai/NAME or another model name of LiteLLM, a folder of weights, or a recipe",
     )
     add(
         "--data",
         required=True,
-        help="JSON list, JSON Lines, Parquet; folder of Harbor's tasks; or owner/set[@commit] of the hub",
+        help="JSON list, JSON Lines, Parquet, a folder of Harbor tasks, or owner/set[@commit] on the hub",
     )
-    add("--output-dir", type=Path, required=True, help="folder of results; one for each evaluation")
-    add("--name", type=title, help="what this evaluation is called in files and tables")
+    add("--output-dir", type=Path, required=True, help="folder for the results of this evaluation")
+    add("--name", type=title, help="name of this evaluation in files and tables")
     add("--split", default="test", help="split of a set on the hub")
-    add("--filter", default="", help="regular expression that instance ids begin with")
-    add("--shuffle", action="store_true", help="put the chosen tasks in an order drawn by a fixed seed")
-    add("--slice", default="", help="part of the chosen tasks, start:stop as in Python")
+    add("--filter", default="", help="regular expression that must match at the start of an instance id")
+    add("--shuffle", action="store_true", help="shuffle the chosen tasks with a fixed seed")
+    add("--slice", default="", help="range of the chosen tasks, start:stop as in Python")
     add(
         "--max-instances",
         type=at_least(1),
         default=0,
-        help="at most so many of the chosen tasks, the first ones",
+        help="maximum number of tasks; the first ones are taken",
     )
-    add("--instance-ids", nargs="*", default=[], help="only these tasks")
+    add("--instance-ids", nargs="*", default=[], help="evaluate only these tasks")
     add(
         "--image-convention",
         choices=("swe-bench", "swe-gym"),
         default="swe-bench",
-        help="whose names of images hold for rows that name no image",
+        help="naming scheme for the images of rows that name no image",
     )
     add(
         "--resume",
         action="store_true",
-        help="fail unless the folder holds an earlier run; it is continued in any case",
+        help="fail if the folder has no earlier run (an earlier run is always continued)",
     )
-    add("--redo-existing", action="store_true", help="do finished attempts again")
-    add("--check-only", action="store_true", help="check what is needed, and stop")
-    add("--no-checks", action="store_true", help="skip the checks")
+    add("--redo-existing", action="store_true", help="repeat finished attempts")
+    add("--check-only", action="store_true", help="only check the requirements")
+    add("--no-checks", action="store_true", help="do not check the requirements")
 
 
 def _how(add: Callable[..., Any]) -> None:
     add("--api-base", default="", help="address of the service, such as http://host:8000/v1")
-    add("--api-key-env", default="", help="environment variable that holds the key of --api-base")
+    add("--api-key-env", default="", help="environment variable with the key for --api-base")
     add(
         "--scaffold",
         default="",
-        help=f"a recipe of configs/scaffolds, or a file; {DEFAULT_SCAFFOLD} by default",
+        help=f"name in configs/scaffolds, or a file; by default {DEFAULT_SCAFFOLD}",
     )
-    add("--max-concurrent", type=at_least(1), default=4, help="attempts at once")
-    add("--samples", type=at_least(1), default=1, help="attempts at each task, each with a seed of its own")
-    add("--step-limit", type=at_least(1), help="model calls of an attempt; the scaffold's by default")
-    add("--max-tokens", type=at_least(1), default=None, help="tokens of an answer; 4096 by default")
-    add("--temperature", type=number, default=None, help="0 by default")
-    add("--top-p", type=number, default=None, help="1 by default")
-    add("--seed", type=whole, default=None, help="of the first sample; 0 by default")
-    add("--no-thinking", action="store_true", help="tell the chat template so (enable_thinking: false)")
-    add("--budget-dollars", type=number, help="what the evaluation may cost; never exceeded")
-    add("--max-lost", type=at_least(0), default=0, help="attempts that may stay lost to infrastructure")
-    add("--tp", type=at_least(1), help="GPUs of each server, where --model is a folder")
-    add("--dp", type=at_least(1), help="servers, where --model is a folder; all GPUs by default")
+    add("--max-concurrent", type=at_least(1), default=4, help="number of attempts at once")
+    add("--samples", type=at_least(1), default=1, help="number of attempts per task, each with its own seed")
+    add("--step-limit", type=at_least(1), help="limit of model calls per attempt; by default the scaffold's")
+    add("--max-tokens", type=at_least(1), default=None, help="limit of tokens per answer; by default 4096")
+    add("--temperature", type=number, default=None, help="sampling temperature; by default 0")
+    add("--top-p", type=number, default=None, help="sampling top-p; by default 1")
+    add("--seed", type=whole, default=None, help="seed of the first sample; by default 0")
+    add("--no-thinking", action="store_true", help="turn thinking off in the template")
+    add("--budget-dollars", type=number, help="maximum cost of the evaluation; never exceeded")
+    add("--max-lost", type=at_least(0), default=0, help="number of attempts that infrastructure may lose")
+    add("--tp", type=at_least(1), help="number of GPUs per server, if --model is a folder")
+    add("--dp", type=at_least(1), help="number of servers, if --model is a folder; by default all GPUs")
     add(
         "--repos-dir",
         type=Path,
         default=Path("results/repos"),
-        help="repository archives, for tasks that swelab made",
+        help="folder of repository archives, for tasks that swelab made",
     )
-    add("--images", type=Path, help="record of pulled images; they are pulled where none is given")
-    add("--image-store", type=Path, help="where images are pulled to; OUTPUT_DIR/progress/images by default")
-    add("--image-prefix", default="", help="mirror put before images' names: host[:port][/folder]")
+    add("--images", type=Path, help="record of pulled images; without it images are pulled")
+    add("--image-store", type=Path, help="folder for pulled images; by default OUTPUT_DIR/progress/images")
+    add("--image-prefix", default="", help="mirror to put before image names: host[:port][/folder]")
 
 
 def plan_of(args: argparse.Namespace) -> tuple[Plan, Callable[[Sequence[Task]], list[Task]]]:

@@ -41,10 +41,10 @@ class Opened:
 def main() -> int:
     """Starts all ranks. When any rank ends first, exits with that rank's exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--socket", required=True, help="where the main process listens")
-    parser.add_argument("--ranks", type=int, required=True, help="how many processes")
-    parser.add_argument("--threads", type=int, required=True, help="CPU threads of each")
-    parser.add_argument("--device", choices=("cpu", "cuda"), required=True, help="where they compute")
+    parser.add_argument("--socket", required=True, help="socket of the main process")
+    parser.add_argument("--ranks", type=int, required=True, help="number of processes")
+    parser.add_argument("--threads", type=int, required=True, help="number of CPU threads per process")
+    parser.add_argument("--device", choices=("cpu", "cuda"), required=True, help="device of the computation")
     args = parser.parse_args()
     # Imported once, before the fork of the ranks: these modules start no thread and use no GPU.
     for name in ("torch.distributed.fsdp", "transformers.models.auto.modeling_auto"):

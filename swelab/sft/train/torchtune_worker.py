@@ -95,10 +95,10 @@ def train(name: str, settings: DictConfig, states: StepStates | None) -> None:
 def main() -> None:
     """Runs one process of a training from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--recipe", required=True, help="torchtune's name of a recipe")
-    parser.add_argument("--config", type=Path, required=True, help="its configuration, YAML")
-    parser.add_argument("--steps", type=Path, help="folder of the state between steps")
-    parser.add_argument("--every", type=int, default=0, help="steps between saves; 0 is at ends of epochs")
+    parser.add_argument("--recipe", required=True, help="torchtune's name of the recipe")
+    parser.add_argument("--config", type=Path, required=True, help="configuration of the recipe, YAML")
+    parser.add_argument("--steps", type=Path, help="folder for the state between steps")
+    parser.add_argument("--every", type=int, default=0, help="steps between saves; 0: at ends of epochs")
     args = parser.parse_args()
     settings = OmegaConf.load(args.config)
     assert isinstance(settings, DictConfig)

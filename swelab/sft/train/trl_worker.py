@@ -184,5 +184,5 @@ def _save(trainer: SFTTrainer, base: Path, folder: Path, rank: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--config", required=True, help="JSON file that swelab.sft.train.trl_bridge writes")
+    parser.add_argument("--config", required=True, help="JSON file from swelab.sft.train.trl_bridge")
     train(TrlRun.of(read_json(parser.parse_args().config)))
