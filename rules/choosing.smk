@@ -1,8 +1,8 @@
-"""Part of a subset, by how often a policy solves its tasks."""
+"""Subsets that are chosen by a policy's success rate on each task."""
 
 
 rule choose_tasks:
-    """Tasks that a policy solves as often as asked; the manifest says of each other one why not.
+    """The tasks whose success rate is in the recipe's range. The manifest says why others are not chosen.
 
     in:  recipe     configs/subsets/{subset}.yaml
          repos      results/repos/{repo}.tar
@@ -39,14 +39,14 @@ rule choose_tasks:
 
 
 rule lock_chosen_tasks:
-    """What validation said about tasks that were chosen from a subset; none is tried again.
+    """The lock of tasks that were chosen from a validated subset, taken from that subset's lock.
 
     in:  tasks      results/tasks/{subset}.json
          recipe     configs/subsets/{subset}.yaml
          repos      results/repos/{repo}.tar
          images     results/images/{subset}.json
          validated  results/tasks/{subset}.lock.json and .witness.zip of the set that this one is a part of
-    out: lock       results/tasks/{subset}.lock.json  what validation said about them in the subset that they are of
+    out: lock       results/tasks/{subset}.lock.json  their entries in the validated subset's lock
          kept       results/tasks/{subset}.kept.json  the same tasks, for policies and graders
          witness    results/tasks/{subset}.witness.zip
          manifest   results/tasks/{subset}.lock.manifest.json

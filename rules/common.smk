@@ -1,4 +1,4 @@
-"""Names, paths and settings shared by every stage. No rules, no heavy imports."""
+"""Names, paths and settings for all stages. No rules, no heavy imports."""
 
 import os
 import re

@@ -1,8 +1,8 @@
-"""A subset in the forms that other programs read, and how hard its tasks are; neither is part of the default run."""
+"""A subset in other programs' formats, and the difficulty of its tasks. Made only on request."""
 
 
 rule export_tasks:
-    """Instance and image names, rows for harnesses, prompts for RL trainers (docs/subsets.md; only on request).
+    """Instance and image names, rows for harnesses, prompts for RL trainers (docs/subsets.md). On request.
 
     in:  tasks       results/tasks/{subset}.json
          recipe      configs/subsets/{subset}.yaml
@@ -38,7 +38,7 @@ rule export_tasks:
 
 
 rule rate_difficulty:
-    """A rater's `difficulty` of each task, or why there is none (only on request).
+    """A rater's `difficulty` of each task, or the reason why there is none. On request.
 
     in:  weights   manifests of the weights of the rater's policy
          rater     configs/raters/{rater}.yaml

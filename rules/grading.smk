@@ -1,11 +1,11 @@
-"""Each prediction against its task's tests, in a fresh sandbox.
+"""Grading: each prediction is tested by its task's tests in a fresh sandbox.
 
 A policy's further samples are {shard}s1.jsonl, report.s1.json and so on.
 """
 
 
 rule grade:
-    """A shard of `grade` rows: status and verdicts of tests.
+    """A shard of `grade` rows: the status of each prediction, and the results of its tests.
 
     in:  tasks         results/tasks/{subset}.kept.json
          witness       results/tasks/{subset}.witness.zip
@@ -53,7 +53,7 @@ rule grade:
 
 
 rule report_grades:
-    """SWE-bench's report (schema 2) with our fields and the figures of validation.
+    """SWE-bench's report (schema 2) with additional fields and the figures of the validation.
 
     in:  tasks     results/tasks/{subset}.kept.json
          lock      results/tasks/{subset}.lock.json
@@ -83,7 +83,7 @@ rule report_grades:
 
 
 rule regrade:
-    """Verdicts made again from kept runs, and which changed (only on request).
+    """New verdicts on stored test runs, and the verdicts that changed. On request.
 
     in:  tasks        results/tasks/{subset}.kept.json
          witness      results/tasks/{subset}.witness.zip
@@ -117,7 +117,7 @@ rule regrade:
 
 
 rule check_cheats:
-    """Verdicts on every cheat, forgery, honest fix and gold patch (only on request).
+    """Verdicts on every cheat, forgery, honest fix and gold patch. On request.
 
     in:  tasks     results/tasks/{subset}.kept.json
          sandbox   results/images/sandbox/image.json, where the backend needs one

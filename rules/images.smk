@@ -1,10 +1,10 @@
-"""The images that tasks run in: names to digests, pulled before anything runs in them, looked through for leaks."""
+"""The images of tasks: resolved to digests, pulled in advance, and searched for leaked answers."""
 
 
 rule pull_images:
-    """Digest, place and leaks of each image that tasks run in; what failed and why.
+    """Digest, location and leaks of each image that tasks use, and the reason for each image that failed.
 
-    Unpacked images lie in results/images/{layers,roots}/, shared by all subsets; a Docker engine keeps its own.
+    Unpacked images are in results/images/{layers,roots}/ for all subsets. A Docker engine stores its own.
 
     in:  tasks     results/tasks/{subset}.json
     out: images    results/images/{subset}.json
@@ -39,7 +39,7 @@ rule pull_images:
 
 
 rule build_sandbox_image:
-    """The image for tasks without one of their own: digest and packages, as engines load it, as a folder.
+    """The image for tasks without their own image: digest and packages, an archive, and a folder.
 
     in:  pins     envs/sandbox.txt
     out: record   results/images/sandbox/image.json

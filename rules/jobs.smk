@@ -1,4 +1,4 @@
-"""How large jobs are, what they ask a cluster for, and which may not leave this machine. No rules.
+"""The size of jobs, their resources on a cluster, and the jobs that must run on this machine. No rules.
 
 in:  `site` of configs/site.yaml, where the profile gives it; `job` of the recipes
 """

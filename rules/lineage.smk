@@ -1,4 +1,4 @@
-"""What rules take from the graph of swelab/lineage: inputs, outputs, parameters. No rules.
+"""The inputs, outputs and parameters of rules, from the graph in swelab/lineage. No rules.
 
 in:  KINDS, and the recipes that wildcards name
 out: `**needs(kind)`, `**made(kind)`, `**slices(kind)` for a rule's input, output and params
@@ -6,7 +6,7 @@ out: `**needs(kind)`, `**made(kind)`, `**slices(kind)` for a rule's input, outpu
 
 
 def at(function):
-    """Makes a function of lineage's Wildcards one of Snakemake's; a fault in a recipe ends the command with one line."""
+    """Converts a function of lineage's Wildcards to one of Snakemake's. A recipe's fault gives one line."""
 
     def found(wildcards):
         try:
@@ -19,7 +19,7 @@ def at(function):
 
 
 def needs(kind):
-    """The inputs of a kind of artifact, by role. The dates of recipes do not count, only their content."""
+    """Returns the inputs of a kind of artifact, by role. For recipes only the content counts, not the date."""
 
     def undated(paths):
         return [
@@ -37,7 +37,7 @@ def needs(kind):
 
 
 def made(kind, *roles):
-    """A kind's files, by role: all, or only those of `roles`. A paid file stays until its next version is
+    """Returns a kind's files by role: all, or only those of `roles`. A paid file stays until its next version is
     complete."""
     found = {role: KINDS[kind].files[role] for role in roles or KINDS[kind].files}
     found = {
@@ -50,7 +50,7 @@ def made(kind, *roles):
 
 
 def slices(kind):
-    """The parts of recipes that a kind depends on, by name."""
+    """Returns the parts of recipes on which a kind depends, by name."""
     return {name: at(part) for name, part in KINDS[kind].params.items()}
 
 

@@ -1,8 +1,8 @@
-"""Fine-tuning on rented GPUs: no experiment asks for it; a policy takes `weights: results/modal/{sft}/checkpoint`."""
+"""Fine-tuning on rented GPUs. A policy uses it by `weights: results/modal/{sft}/checkpoint`."""
 
 
 rule train_on_modal:
-    """The same weights, trained on rented GPUs (docs/modal.md; only on request).
+    """The same weights, trained on rented GPUs (docs/modal.md). On request.
 
     in:  dataset     results/sft/{sft}/dataset.jsonl
          disjoint    results/sft/{sft}/disjoint.json

@@ -1,8 +1,8 @@
-"""Base models: made, fetched, or a folder of one's own."""
+"""Base models: trained here, downloaded, or taken from a folder of the user."""
 
 
 rule make_base_model:
-    """A base model in Hugging Face layout: made, fetched, or links to a folder of yours.
+    """A base model in Hugging Face layout: trained here, downloaded, or links to a folder of yours.
 
     in:  recipe    configs/models/{model}.yaml
          files     files that the recipe names
@@ -43,7 +43,7 @@ rule make_base_model:
 
 
 rule fetch_model:
-    """A base model from the Hugging Face hub.
+    """A base model that is downloaded from the Hugging Face hub.
 
     in:  recipe    configs/models/{model}.yaml
          files     files that the recipe names

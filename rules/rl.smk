@@ -1,4 +1,4 @@
-"""A policy learns from the results of its own attempts."""
+"""Reinforcement learning: a policy learns from the test results of its own attempts."""
 
 
 # A changed benchmark dates this file, not the weights: training waits for it and does not run because of it.
@@ -16,7 +16,7 @@ use rule check_disjoint as check_rl_tasks with:
 
 
 rule train_rl:
-    """Weights of a policy that learned from the results of its own attempts, and a line for each step.
+    """Weights of a policy after reinforcement learning on its own attempts, and the metrics of each step.
 
     in:  start            results/sft/{sft}/checkpoint.json
          recipe           configs/rl/{rl}.yaml

@@ -1,4 +1,4 @@
-"""A policy attempts the tasks of a subset in sandboxes; the expert and our models alike.
+"""Rollouts: a policy (an expert or a trained model) attempts the tasks of a subset in sandboxes.
 
 A policy's further samples are {shard}s1.jsonl, preds.s1.json, usage.s1.json and so on.
 """
@@ -63,7 +63,7 @@ use rule rollout as rollout_hosted with:
 
 
 rule unpack_trajectories:
-    """A published set in rows as files of one trajectory each; which rows were left out, and why.
+    """The trajectories of a published set, one per file. The manifest says why rows were left out.
 
     in:  recipe    configs/policies/{policy}.yaml
          rows      files that the recipe names
@@ -97,7 +97,7 @@ rule unpack_trajectories:
 
 
 rule collect_predictions:
-    """Predictions in SWE-bench's format; calls, tokens and cost of each trajectory, null where not known.
+    """Predictions in SWE-bench's format, and the calls, tokens and cost of each trajectory (null if unknown).
 
     in:  tasks         results/tasks/{subset}.kept.json
          trajectories  results/rollouts/{policy}/{subset}/{shard}.jsonl

@@ -1,4 +1,4 @@
-"""Resolve rates with intervals, the paired comparison, and the page a person reads."""
+"""Resolve rates with intervals, paired comparisons, and the HTML page."""
 
 
 rule score:
@@ -32,7 +32,7 @@ rule score:
 
 
 rule score_experiment:
-    """An experiment's result, and the manifest of everything behind it.
+    """An experiment's result, with the manifest of all files on which it depends.
 
     in:  expert       results/grades/{policy}/{subset}/report{sample}.json,
                       results/rollouts/{policy}/{subset}/preds{sample}.json
@@ -67,7 +67,7 @@ rule score_experiment:
 
 
 rule report:
-    """The result as one self-contained page.
+    """The result as one self-contained HTML page.
 
     in:  score  results/experiments/{experiment}/verified_score.json
     out: page   results/experiments/{experiment}/report.html  the same as one self-contained page
@@ -92,7 +92,7 @@ rule report:
 
 
 rule copy_result:
-    """A copy of the result of the experiment that ran last; `manifest.experiment` of the score names it.
+    """A copy of the last experiment's result. `manifest.experiment` of the score names the experiment.
 
     in:  made       results/experiments/{experiment}/verified_score.json
     out: published  results/verified_score.json  results/report.html       copies of those of the experiment that is run

@@ -1,11 +1,11 @@
-"""A benchmark judged by SWE-bench's service in the place of tests run here (`scorer: sb-cli` in its recipe).
+"""A benchmark that SWE-bench's service grades, not this machine (`scorer: sb-cli` in its recipe).
 
 A policy's further samples are service.s1.json and so on.
 """
 
 
 rule submit_predictions:
-    """A run at SWE-bench's service, where that judges the subset: verdicts, its report as it came.
+    """A run at SWE-bench's service, if the service grades the subset: its verdicts and its unchanged report.
 
     in:  tasks        results/tasks/{subset}.kept.json
          predictions  results/rollouts/{policy}/{subset}/preds{sample}.json

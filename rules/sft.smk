@@ -1,8 +1,8 @@
-"""The expert's resolved trajectories as a dataset; the fine-tuned checkpoint."""
+"""Fine-tuning: a dataset of the expert's resolved trajectories, and the fine-tuned checkpoint."""
 
 
 rule build_sft_dataset:
-    """Training rows; what each gate dropped; tokens of each conversation and of the rows.
+    """Training rows, the trajectories that each gate dropped, and token counts of conversations and rows.
 
     in:  trajectories  results/rollouts/{policy}/{subset}/{shard}.jsonl
          grades        results/grades/{policy}/{subset}/{shard}.jsonl
@@ -40,7 +40,7 @@ rule build_sft_dataset:
 
 
 rule train_sft:
-    """Fine-tuned weights in Hugging Face layout; what each step did: loss, speed, memory (docs/trainers.md).
+    """Fine-tuned weights in Hugging Face layout; loss, speed and memory of each step (docs/trainers.md).
 
     in:  dataset      results/sft/{sft}/dataset.jsonl
          disjoint     results/sft/{sft}/disjoint.json

@@ -1,4 +1,4 @@
-"""What a command names, held against the rules: targets, forced rules, keys. Included last: it looks at all rules.
+"""Checks the command line: targets, forced rules, API keys. Included last, because it reads all rules.
 
 in:  the command line, the environment
 out: nothing, or one line that names the nearest target, or the key that is missing
@@ -37,9 +37,9 @@ refuse_unknown_targets()
 
 
 def name_variants():
-    """Starts the command again with the variants of the rules that it names: --forcerun rollout means rollout_hosted too.
+    """Starts the command again with all variants of its rules: --forcerun rollout also means rollout_hosted.
 
-    Snakemake has read its options before it reads rules.
+    Snakemake reads its options before it reads the rules, so they cannot be changed later.
     """
     if not workflow.is_main_process or os.path.basename(sys.argv[0]) != "snakemake":
         return

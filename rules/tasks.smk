@@ -1,4 +1,4 @@
-"""Repositories, and the tasks made in them."""
+"""Repositories, and the tasks that are made in them."""
 
 MADE_HERE = ("forge", "drill", "kodcode")
 
@@ -35,7 +35,7 @@ rule build_repo:
 
 
 rule make_tasks:
-    """The `task` rows of a subset (SWE-smith's schema); the manifest counts what was dropped and why.
+    """The `task` rows of a subset (SWE-smith's schema). The manifest counts dropped rows by reason.
 
     in:  recipe     configs/subsets/{subset}.yaml
          repos      results/repos/{repo}.tar
@@ -103,7 +103,7 @@ use rule make_tasks as fetch_tasks with:
 
 
 rule validate_tasks:
-    """Which tasks passed validation, and why not the others; the questions and values of the witness.
+    """The tasks that passed validation, the reasons for all others, and the witness questions with values.
 
     in:  tasks      results/tasks/{subset}.json
          recipe     configs/subsets/{subset}.yaml
@@ -159,7 +159,7 @@ ruleorder: validate_training_tasks > validate_tasks
 
 
 rule check_disjoint:
-    """Proof that no scored instance, bug, function or starting commit was trained on.
+    """Proof that no scored instance, bug, function or starting commit is in the training data.
 
     in:  train     results/tasks/{subset}.json
          heldout   results/tasks/{subset}.json

@@ -1,11 +1,11 @@
-"""Before a training: pairs for preference learning, and the checks that it waits for."""
+"""Steps before a training: pairs for preference learning, and checks."""
 
 
 ruleorder: build_sft_pairs > build_sft_dataset
 
 
 rule build_sft_pairs:
-    """For DPO: pairs of a resolved and an unresolved conversation about one task.
+    """Pairs for DPO: a resolved and an unresolved conversation about the same task.
 
     in:  trajectories  results/rollouts/{policy}/{subset}/{shard}.jsonl
          grades        results/grades/{policy}/{subset}/{shard}.jsonl
@@ -45,7 +45,7 @@ rule build_sft_pairs:
 
 
 rule preflight:
-    """Memory and disk that training wants, written when nothing was found at fault.
+    """The estimated memory and disk space of a training. Written only if the check finds no error.
 
     in:  dataset  results/sft/{sft}/dataset.jsonl
          stats    results/sft/{sft}/dataset.stats.json
