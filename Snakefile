@@ -9,7 +9,7 @@ import time
 from snakemake.utils import min_version
 
 min_version("9.0")
-# Snakemake asks for the user's name; in a container the user may have none.
+# Snakemake needs the user's name; in a container a user may have no name.
 os.environ.setdefault("LOGNAME", str(os.getuid()))
 # Containers of all jobs of one workflow carry the name of its run.
 os.environ.setdefault(

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Usage: add_hashes.sh FILE...   Writes the hashes of the pinned packages into envs/*.txt again, after a version was
-# changed by hand. Versions stay as they are: several packages here want other versions than they get. A version that
-# Debian 12's Python does not take is refused.
+# Usage: add_hashes.sh FILE...   Writes the hashes of the pinned packages to envs/*.txt again, after a version was
+# changed by hand. Versions stay unchanged, because several packages require other versions than they get. A version that
+# Debian 12's Python cannot install is refused.
 set -eu
 case "${1:-}" in
 -h | --help) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;;

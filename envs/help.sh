@@ -1,5 +1,5 @@
 #!/bin/sh
-# Usage: help.sh   What `make` builds and which variables it takes.
+# Usage: help.sh   Prints the targets of `make` and their variables.
 case "${1:---help}" in -h | --help) ;; *) echo "error: $1: no option is known" >&2; exit 2 ;; esac
 cat <<'TEXT'
 Usage: make [TARGET...] [NAME=VALUE...]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: site_python.sh ARGUMENT...   Python of an environment that a site file names: in the apptainer image
-# $SWELAB_IMAGE, else of the modules $SWELAB_MODULES.
+# Usage: site_python.sh ARGUMENT...   Runs the Python of an environment that a site file names: in the apptainer image
+# $SWELAB_IMAGE, or else that of the modules $SWELAB_MODULES.
 set -eu
 case "${1:-}" in --help) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;; esac
 if [ -n "${SWELAB_IMAGE:-}" ]; then

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Usage: system.sh PYTHON PROGRAM...   Installs the Debian packages of missing programs when root;
-# otherwise says what to ask the administrator for. Prints nothing when all are there.
+# otherwise prints what to request from the administrator. Prints nothing if no program is missing.
 set -eu
 case "${1:-}" in -h | --help) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;; esac
 PATH=$PATH:/usr/sbin:/sbin # where dockerd is
@@ -39,7 +39,7 @@ if [ -n "$missing" ]; then
     apt-get install -y -qq --no-install-recommends $missing >/dev/null
 fi
 
-# A bubblewrap that is there may still be forbidden to do its work: said now, before anything large is fetched.
+# Bubblewrap may be installed but forbidden to work. This is reported before large downloads.
 case " $* " in *" bwrap "*) ;; *) exit 0 ;; esac
 [ "$(id -u)" = 0 ] && user= || user="--unshare-user"
 # shellcheck disable=SC2086

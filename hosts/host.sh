@@ -1,7 +1,7 @@
 #!/bin/bash
-# Usage: host.sh COMMAND   Makes a fresh Debian machine a host of a pool. Each step may be run again.
+# Usage: host.sh COMMAND   Turns a fresh Debian machine into a host of a pool. Each step may be repeated.
 #   host.sh setup exec-server|pool-server   as root: packages, user, Python environment, token, service
-#   host.sh pull LIST [PREFIX]   pulls the images of a file (one a line; PREFIX: a mirror) and allows them
+#   host.sh pull LIST [PREFIX]   pulls the images in a file (one per line; PREFIX: a mirror) and allows them
 #   host.sh verify [URL]         checks that the server responds, and prints its state
 set -euo pipefail
 case "${1:-}" in -h | --help) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;; esac
@@ -37,7 +37,7 @@ setup() {
     systemctl restart "swelab-$1.service"
 }
 
-secret() { # a new token, unless there is one
+secret() { # writes a new token, unless one exists
     [[ -e $settings/$1 ]] && return
     (umask 077 && "$python" -c 'import secrets; print(secrets.token_urlsafe(32))' >"$settings/$1")
     chown swelab: "$settings/$1"

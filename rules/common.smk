@@ -37,8 +37,8 @@ WORKERS = SETTINGS.workers
 GRADER = [versions.RUN, versions.GRADER, versions.GATE]
 HELD = []
 
-# Jobs run this very Python, activated or not; their sandboxes are of this backend and see this toolbox.
-# What a job says goes into its log alone, unless --verbose wants it on the terminal too.
+# Jobs run this Python, activated or not. Their sandboxes use this backend and see this toolbox.
+# The output of a job goes only to its log; --verbose also prints it.
 shell.prefix(
     (
         f"export PATH={quote(os.path.dirname(sys.executable))}:$PATH"

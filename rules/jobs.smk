@@ -10,9 +10,9 @@ from swelab.cluster.site import plain_job, resources, sandboxes_mb
 from swelab.configs.kinds.policy import Job, policy_job
 
 ask = partial(resources, SITE)
-# Compute nodes without a network: what fetches runs where Snakemake does.
+# If compute nodes have no network, jobs that download run where Snakemake runs.
 FETCH_HERE = bool(SITE) and not SITE.network
-# What a job of WORKERS sandboxes asks for.
+# The resources of a job with WORKERS sandboxes.
 SANDBOXES = {"mem_mb": sandboxes_mb(WORKERS), "minutes": 480}
 
 

@@ -22,7 +22,7 @@ rule make_base_model:
         "results/benchmarks/make_base_model/{model}.tsv"
     wildcard_constraints:
         model=names_matching("model", "source", "drill"),
-    # The longest job needs few others before it: it starts first, and tasks are made at the same time.
+    # The longest job needs few other jobs first, so it starts early; tasks are made at the same time.
     priority: 6
     conda:
         "../envs/workflow.yaml"

@@ -63,7 +63,7 @@ rule train_sft:
         "results/logs/train_sft/{sft}.log",
     benchmark:
         "results/benchmarks/train_sft/{sft}.tsv"
-    # Training starts first: held-out tasks and the base model's rollouts can run at the same time.
+    # Training starts early; held-out tasks and the base model's rollouts run at the same time.
     priority: 6
     conda:
         "../envs/workflow.yaml"

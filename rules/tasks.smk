@@ -81,7 +81,7 @@ rule make_tasks:
         """
 
 
-# What a training needs comes first; tasks that are only scored are made and validated while the model trains.
+# Tasks for training come first. Tasks for scores are made and validated while the model trains.
 use rule make_tasks as make_training_tasks with:
     wildcard_constraints:
         subset=matching(

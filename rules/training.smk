@@ -78,7 +78,7 @@ rule preflight:
         """
 
 
-# A changed benchmark dates this file, not the dataset: training waits for it and does not run because of it.
+# A changed benchmark updates this file, not the dataset. Training waits for this file, but does not rerun because of it.
 use rule check_disjoint as check_training with:
     input:
         **needs("training_check"),

@@ -1,11 +1,11 @@
-# Sourced by the scripts that have the names of SWE-smith and SWE-RL: finds the Python of this clone, and says what a script stands for.
+# Sourced by the scripts with the names of SWE-smith and SWE-RL: finds the Python of this clone, and prints the help of a script.
 # shellcheck shell=bash
 set -euo pipefail
 root="$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)"
 python="${PYTHON_BIN:-$root/.venv/bin/python}"
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 
-# --help prints what the script begins with, after its name, then the options of the program that `options_of` names.
+# --help prints the first comment of the script, then the options of the program that `options_of` names.
 case " $* " in *" --help "* | *" -h "*)
   printf 'Usage: %s ' "${0##*/}"
   sed -n '2,${/^#/!q; s/^# //p}' "$0"
@@ -19,7 +19,7 @@ fail() {
   exit 2
 }
 
-# no_words WORD...: ends where a script that takes variables alone was given words.
+# no_words WORD...: ends with an error if a script that only takes variables got arguments.
 no_words() {
   [ $# = 0 ] || fail "$1: no option is known; expected variables alone (--help names them)"
 }
@@ -28,7 +28,7 @@ require_python() {
   command -v "$python" >/dev/null || fail "no such program: $python; expected \`make setup\`, or PYTHON_BIN"
 }
 
-# check_words MODULE WORD...: ends where the program MODULE would refuse its words. Nothing else of it is run.
+# check_words MODULE WORD...: ends with an error if the program MODULE refuses these arguments. Nothing else runs.
 check_words() {
   require_python
   "$python" - "$@" <<'CODE' || exit 2

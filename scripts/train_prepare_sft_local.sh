@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# <trajectories> <reports> [style]: training rows of resolved trajectories, by SWE-smith's name and variables.
+# <trajectories> <reports> [style]: makes training rows of resolved trajectories, with SWE-smith's name and variables.
 source "$(dirname "$(readlink -f "$0")")/as_before.sh"
 stands_for "the rule build_sft_dataset: snakemake results/sft/<sft>/dataset.jsonl, with a policy of kind recorded (docs/sft-data.md)"
 [[ $# -ge 2 && $# -le 3 && "$1$2" != -* ]] || fail "$(basename "$0") $*: expected <traj_dir> <eval_dir> [xml|ticks|tool]"

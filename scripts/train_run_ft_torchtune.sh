@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# [CONFIG_PATH=file] [N_GPUS=2] [MODAL_VOLUME=swelab]: a torchtune configuration on GPUs at Modal, by SWE-smith's name and variables; its paths are those of the volume at /volume.
+# [CONFIG_PATH=file] [N_GPUS=2] [MODAL_VOLUME=swelab]: trains with a torchtune configuration on GPUs at Modal, with SWE-smith's name and variables. Paths in the configuration are paths in the volume, at /volume.
 source "$(dirname "$(readlink -f "$0")")/as_before.sh"
 no_words "$@"
 stands_for "the rule train_on_modal: snakemake results/modal/<sft>/checkpoint.json, with configs/sft/<sft>.yaml (docs/modal.md)"

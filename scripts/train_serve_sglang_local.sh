@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # MODEL_PATH=checkpoint TOKENIZER_PATH=base model [SERVED_MODEL_NAME] [TP_SIZE=1] [HOST] [PORT=3000] [CONTEXT_LENGTH=32768] [API_KEY]
-# [SGLANG_EXTRA_ARGS]: a checkpoint served on this machine, by SWE-smith's name and variables. Otherwise than there: HOST is 127.0.0.1 and the key
-# random unless they are set; the key is in the file server.token and never on a command line.
+# [SGLANG_EXTRA_ARGS]: serves a checkpoint on this machine, with SWE-smith's name and variables. Two defaults differ: HOST is 127.0.0.1, and the key is
+# random. The key is in the file server.token and never on a command line.
 source "$(dirname "$(readlink -f "$0")")/as_before.sh"
 no_words "$@"
 stands_for "the rule rollout: a policy with weights: sft:<name> is served as long as it acts (docs/serving.md)"

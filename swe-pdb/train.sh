@@ -1,10 +1,10 @@
-# Sourced by the training scripts that have SWE-PDB's names: runs the rule train_rl on a recipe, under the scripts' variables.
+# Sourced by the training scripts with SWE-PDB's names: runs the rule train_rl on a recipe, with the scripts' variables.
 # shellcheck shell=bash
 here="$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")"
 options_of=swe-pdb/rl_recipe.py links="SWE_PDB_CHECKPOINT_BASE, ROLLOUT_DATA_DIR and VALIDATION_DATA_DIR"
 source "$here/../swe-rl/train.sh"
 
-# A list of GPUs that is not of as many as the recipe trains on is refused: verl would wait for the others.
+# A list with another number of GPUs than the recipe's is refused, because verl would wait for the missing ones.
 check_gpus() {
   local recipe="$1" listed wanted
   [ -n "${CUDA_VISIBLE_DEVICES:-}" ] || return 0
@@ -14,7 +14,7 @@ check_gpus() {
     fail "CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES names $listed GPUs; expected $wanted, or trainer.n_gpus_per_node=$listed"
 }
 
-# A folder's name with the project's and the experiment's in it.
+# A folder name with the project's and the experiment's names in it.
 named() {
   local text="${1//PROJECT/$project}"
   echo "${text//EXPERIMENT/$experiment}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Usage: [TRAIN_SCRIPT=train_swepdb_4b.sh] [DEADLINE_SECONDS=86400] [MAX_RESTARTS=100] train_swepdb_wrapper.sh [KEY=VALUE...]   Runs a training script until it ends well.
-# A run that ends badly, or is not over after DEADLINE_SECONDS, is begun again by the same command, which goes on from
-# the last checkpoint and the kept attempts. Only the processes that this script started are ended, by their group.
+# Usage: [TRAIN_SCRIPT=train_swepdb_4b.sh] [DEADLINE_SECONDS=86400] [MAX_RESTARTS=100] train_swepdb_wrapper.sh [KEY=VALUE...]   Runs a training script until it succeeds.
+# A run that fails, or that still runs after DEADLINE_SECONDS, is started again by the same command, which resumes from
+# the last checkpoint and the stored attempts. Only processes that this script started are ended, by their group.
 set -euo pipefail
 here="$(cd "$(dirname "$(readlink -f "$0")")" && pwd)"
 case " $* " in *" --help "* | *" -h "*) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;; esac
@@ -14,7 +14,7 @@ fail() {
   exit 2
 }
 
-# number NAME LEAST: a variable's whole number.
+# number NAME LEAST: prints a variable's whole number.
 number() {
   [[ ${!1} =~ ^(0|[1-9][0-9]{0,8})$ && ${!1} -ge $2 ]] || fail "$1=${!1}; expected a whole number, $2 or more"
   echo "${!1}"
@@ -65,7 +65,7 @@ for ((restart = 0; restart <= most; restart++)); do
   fi
   group=""
   [ "$code" -ne 0 ] || exit 0
-  # 2: what the user gave is wrong. Another run would say the same.
+  # Exit code 2 means wrong input, which another run would refuse again.
   [ "$code" -ne 2 ] || fail "run $restart ended with exit code 2; its words are above and in $log"
   echo "run $restart ended with exit code $code; its words are in $log" >&2
   ((restart == most)) || sleep "$pause"

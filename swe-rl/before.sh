@@ -1,9 +1,9 @@
-# Sourced by the scripts that have SWE-RL's names: reads .env.swe, and opens a pool server where one is asked for.
+# Sourced by the scripts with SWE-RL's names: reads .env.swe, and starts a pool server if one is requested.
 # shellcheck shell=bash
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../scripts/as_before.sh"
 
-# read_settings [NAME/OTHER...]: NAME=VALUE lines of .env.swe; what the user exported wins. Nothing in the file is run.
-# Nor does the file's NAME hold where the user exported OTHER, which is read in its place.
+# read_settings [NAME/OTHER...]: reads NAME=VALUE lines of .env.swe. Exported variables take precedence. No line is executed.
+# The file's NAME is ignored if the user exported OTHER, which is used instead.
 read_settings() {
   local file="${ENV_SWE:-$root/swe-rl/.env.swe}" line name value pair passed=" "
   for pair in "$@" SWE_ENV_SERVER_URL/SWE_EXEC_SERVER_URLS EVAL_MODEL_PATH/HF_CKPT MAX_CONCURRENT/SWE_MAX_CONCURRENT; do
@@ -29,13 +29,13 @@ read_settings() {
   python="${PYTHON_BIN:-$root/.venv/bin/python}"
 }
 
-# A text without the blanks around it, such as the end of a line from Windows.
+# Prints a text without surrounding white space, such as line ends from Windows.
 trimmed() {
   local text="${1#"${1%%[![:space:]]*}"}"
   printf %s "${text%"${text##*[![:space:]]}"}"
 }
 
-# counts LEAST NAME...: ends unless each of these variables that is set is a whole number of at least LEAST.
+# counts LEAST NAME...: ends with an error if one of these variables is set to anything but a whole number of at least LEAST.
 counts() {
   local name least="$1"
   shift
@@ -45,8 +45,8 @@ counts() {
   done
 }
 
-# SWE_ENV_SERVER_URL, or a pool server over the addresses of SWE_EXEC_SERVER_URLS for as long as the script runs.
-# Without either, sandboxes are those of this machine (SWELAB_BACKEND).
+# Uses SWE_ENV_SERVER_URL, or runs a pool server for the addresses in SWE_EXEC_SERVER_URLS during the script.
+# Without either, sandboxes run on this machine (SWELAB_BACKEND).
 open_pool() {
   counts 1 SWE_ENV_SERVER_PORT SWE_MAX_CONTAINERS_PER_NODE
   if [ -n "${SWE_ENV_SERVER_URL:-}" ]; then

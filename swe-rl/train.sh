@@ -1,10 +1,10 @@
-# Sourced by the training scripts that have SWE-RL's and Miles' names: runs the rule train_rl on a recipe, under the scripts' variables.
+# Sourced by the training scripts with SWE-RL's and Miles' names: runs the rule train_rl on a recipe, with the scripts' variables.
 # shellcheck shell=bash
 options_of="${options_of:-swe-rl/rl_recipe.py}"
 export STANDS_FOR="$0"
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/before.sh"
 
-# A link of the old name to where the rule writes; the folder that it is in is made.
+# Makes a link with the old name to the rule's output, and the folder of the link.
 stands_at() {
   local link="${1%/}"
   [ ! -e "$link" ] || [ -L "$link" ] || fail "$link: is there already; expected a path at which a link can be made"
@@ -12,7 +12,7 @@ stands_at() {
     fail "$link: cannot be made; expected ${links:-EXPORT_ROOT, SAVE_CKPT and SWE_SAVE_TRAJ_DIR} where this user may write"
 }
 
-# train RECIPE OLD_NAME ENDING [OPTION...]: ENDING is what follows the old name in the names of the output folders.
+# train RECIPE OLD_NAME ENDING [OPTION...]: the names of the output folders are the old name followed by ENDING.
 train() {
   local shipped="$1" old="$2" ending="$3" recipe given=() asked=() export_root
   shift 3

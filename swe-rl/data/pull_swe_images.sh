@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Usage: [TRAIN=rows] [IMAGE_LIST=file] pull_swe_images.sh   Pulls the images of prompt rows or of a list into this host's engine. It stands for `hosts/host.sh pull LIST [MIRROR]`,
-# and is whole by itself: a host that was given this file alone needs bash, python3 and docker.
+# Usage: [TRAIN=rows] [IMAGE_LIST=file] pull_swe_images.sh   Pulls the images of prompt rows or of a list into this host's engine. It does the same as `hosts/host.sh pull LIST [MIRROR]`,
+# and works alone: a host with only this file needs bash, python3 and docker.
 set -euo pipefail
 case "${1:-}" in -h | --help) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;; esac
 echo "$(basename "$0") stands for \`hosts/host.sh pull LIST [MIRROR]\`, or the rule pull_images (docs/images.md)" >&2
@@ -15,7 +15,7 @@ done
 [ "$MAX_RETRIES" -ge 1 ] || fail "MAX_RETRIES=0; expected 1 or more"
 [ -z "$PROXY_PREFIX" ] || [ -n "$SRC_PREFIX" ] || fail "PROXY_PREFIX=$PROXY_PREFIX without SRC_PREFIX; expected what it stands for"
 
-names() { # the images of rows, by their own name or by the convention of their set; each once, in the rows' order
+names() { # prints each image of the rows once, in the rows' order, by its own name or by the convention of its set
   if [ -n "$IMAGE_LIST" ]; then
     [[ -r $IMAGE_LIST && ! -d $IMAGE_LIST ]] || fail "$IMAGE_LIST: no such file; expected names of images, one a line"
     sed 's/#.*//; s/[[:space:]]//g; /^$/d' "$IMAGE_LIST"
@@ -45,7 +45,7 @@ print("\n".join(seen))
 ROWS
 }
 
-allow() { # on a host of hosts/host.sh the image joins those that sandboxes may be made of
+allow() { # on a host that hosts/host.sh set up, adds the image to the allowed images
   local list="${SWELAB_SETTINGS:-/etc/swelab}/images"
   [ -e "$list" ] || return 0
   [ -w "$list" ] || fail "$list: cannot be written; expected root"

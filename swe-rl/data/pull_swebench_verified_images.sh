@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: IMAGE_LIST=docker_images.txt [SRC_PREFIX=docker.io/swebench PROXY_PREFIX=mirror/swebench] pull_swebench_verified_images.sh   The same as pull_swe_images.sh with a list.
+# Usage: IMAGE_LIST=docker_images.txt [SRC_PREFIX=docker.io/swebench PROXY_PREFIX=mirror/swebench] pull_swebench_verified_images.sh   Does the same as pull_swe_images.sh with a list.
 set -euo pipefail
 case "${1:-}" in -h | --help) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;; esac
 export IMAGE_LIST="${IMAGE_LIST:-$HOME/swe_verified/docker_images.txt}"

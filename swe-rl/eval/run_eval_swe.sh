@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# EVAL_MODEL_PATH=weights PROMPT_DATA=rows.jsonl OUTPUT_DIR=folder: serves the weights, opens the pool, evaluates. Options go to scripts.evaluate.
+# EVAL_MODEL_PATH=weights PROMPT_DATA=rows.jsonl OUTPUT_DIR=folder: serves the weights, starts the pool, evaluates. Options go to scripts.evaluate.
 source "$(dirname "$(readlink -f "$0")")/../before.sh"
 check_words scripts.evaluate --model m --data d --output-dir o "$@"
 read_settings

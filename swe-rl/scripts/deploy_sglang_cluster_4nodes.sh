@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# HOSTS="a b c d" MODEL_PATH=weights [ENGINE_PORT=30001] [ROUTER_PORT=30000]: a server on each host by ssh, and the one address here. All see this clone and the weights.
+# HOSTS="a b c d" MODEL_PATH=weights [ENGINE_PORT=30001] [ROUTER_PORT=30000]: starts a server on each host by ssh, and one address for all on this machine. All hosts must see this clone and the weights.
 source "$(dirname "$(readlink -f "$0")")/../before.sh"
 check_words scripts.serve_fleet --weights w --behind u "$@"
 read_settings
@@ -20,7 +20,7 @@ for entry in $HOSTS; do
   [[ $host =~ ^[A-Za-z0-9][A-Za-z0-9.-]*$ && $port =~ ^[0-9]+$ ]] || fail "HOSTS: $entry is no host, or host:port"
   serve=("$python" -m scripts.serve --weights "$MODEL_PATH" --name "$name" --tp "${TP:-1}" --host "$host" --port "$port"
     --api-key-env SWELAB_FLEET_KEY --token "$logs/$host-$port.token" --log "$logs/$host-$port.log" --sglang-args "${SGLANG_ARGS:-}")
-  # The token goes through standard input, which is no command line; when it closes, the server ends.
+  # The token goes through standard input, not the command line. When standard input closes, the server ends.
   far="exec 3<&0; read -r SWELAB_FLEET_KEY; export SWELAB_FLEET_KEY PYTHONPATH=$(printf %q "$root"); cd $(printf %q "$root")
 $(printf '%q ' "${serve[@]}") & own=\$!
 { while read -r _; do :; done; kill \$own 2>/dev/null; } <&3 & watch=\$!

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# --sglang-url URL [--workers N] [--slice A:B] [--data ROWS] [--output FOLDER] [--model NAME] ...: the program mini-swe-agent on a benchmark, then its grades.
+# --sglang-url URL [--workers N] [--slice A:B] [--data ROWS] [--output FOLDER] [--model NAME] ...: runs the program mini-swe-agent on a benchmark, then grades its patches.
 source "$(dirname "$(readlink -f "$0")")/../before.sh"
 read_settings PROMPT_DATA/VERIFIED_DIR
 stands_for "\`python -m scripts.run_mini_swe_agent\`, then \`python -m scripts.run_evaluation\` (docs/cluster-eval.md)"

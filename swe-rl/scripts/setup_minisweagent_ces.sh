@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# [--sglang-url URL]: an environment of its own for mini-swe-agent on this node, and a look at Docker and at the server.
+# [--sglang-url URL]: makes an environment for mini-swe-agent on this node, and checks Docker and the server.
 source "$(dirname "$(readlink -f "$0")")/../before.sh"
 read_settings
 url="${SGLANG_URL:-}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: [TRAIN=~/train.jsonl] [IMAGE_LIST=file] setup_ecs_seed.sh   Makes this machine a container host: service on port 5000, then the images of TRAIN or IMAGE_LIST. Run it from a clone, as root.
+# Usage: [TRAIN=~/train.jsonl] [IMAGE_LIST=file] setup_ecs_seed.sh   Turns this machine into a container host: starts the service on port 5000, then pulls the images of TRAIN or IMAGE_LIST. Run it from a clone, as root.
 set -euo pipefail
 case "${1:-}" in -h | --help) sed -n '2,${/^#/!q; s/^# //p}' "$0"; exit ;; esac
 here="$(cd "$(dirname "$(readlink -f "$0")")" && pwd)"
