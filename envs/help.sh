@@ -6,26 +6,26 @@ Usage: make [TARGET...] [NAME=VALUE...]
 
 make              set-up, then the demo experiment: results/verified_score.json and results/report.html
 make rl           set-up, then the demo of reinforcement learning (docs/rl.md)
-make rl-seeds     the same with three seeds, and a table of them
+make rl-seeds     the same with three seeds, and a table of the results
 make debugger     a model that learns to repair programs with Python's debugger (docs/debugger.md)
-make setup        only the set-up: .venv and .venv-sandbox; again it does only what is missing
+make setup        only the set-up: .venv and .venv-sandbox; quick if nothing is missing
 make test         set-up, then the tests that a change must pass (as root: their Debian packages too)
 make test-full    set-up, then all other tests: kills, clusters, peers, verl; about two hours
-make test-verl    of these, the trainings on verl alone
-make ci           `make check` and `make test` on a fresh clone of HEAD; notes the commit in .git/ci-green
+make test-verl    only those of `make test-full` that train on verl
+make ci           `make check` and `make test` on a fresh clone of HEAD; writes the commit to .git/ci-green
 make check        linters, type checker, format of the rules
-make verl         verl, which trains past one machine, in .venv-verl (docs/rl-scale.md); `make test-full` makes it too
+make verl         verl in .venv-verl, for training on several machines (docs/rl-scale.md); part of `make test-full`
 make peer         SWE-smith's own library in .venv-peer, for tests that compare with it
 make sb-cli       SWE-bench's service client in .venv-sb-cli (docs/scoring-service.md)
 make modal        Modal's client in .venv-modal (docs/modal.md)
 make swe-agent SWE_AGENT=checkout    SWE-agent in .venv-swe-agent (docs/swe-agent.md)
 make clean        removes all results
 
-PYTHON=/path/to/python3.11    the Python to build environments with; default: python3.11 of the PATH
-UV=/path/to/uv                the installer; default: uv 0.13.9 of the PATH, else of the index, in .venv-uv
-PIP_INDEX_URL, PIP_FIND_LINKS, ...    where packages come from, as for pip; pip.conf is read too
-TORCH=cpu, TORCH=cuda         which build of torch; default: cuda where nvidia-smi lists a GPU, else cpu
+PYTHON=/path/to/python3.11    the Python of the environments; default: python3.11 in PATH
+UV=/path/to/uv                the installer; default: uv 0.13.9 in PATH, or else from the index, in .venv-uv
+PIP_INDEX_URL, PIP_FIND_LINKS, ...    where packages come from, as for pip; pip.conf is read, too
+TORCH=cpu, TORCH=cuda         the build of torch; default: cuda if nvidia-smi lists a GPU, or else cpu
 
-.venv/bin/python -m scripts.doctor       looks at this machine and says what to do about what is missing
-.venv/bin/snakemake -n                   what a run would do, and why; without -n it is done
+.venv/bin/python -m scripts.doctor       checks this machine, and says how to fix each fault
+.venv/bin/snakemake -n                   prints the jobs that a run would start, and why; without -n it starts them
 TEXT
