@@ -10,7 +10,7 @@ make rl-seeds     the same with three seeds, and a table of the results
 make debugger     a model that learns to repair programs with Python's debugger (docs/debugger.md)
 make setup        only the set-up: .venv and .venv-sandbox; quick if nothing is missing
 make test         set-up, then the tests that a change must pass (as root: their Debian packages too)
-make test-full    set-up, then all other tests: kills, clusters, peers, verl; about two hours
+make test-full    set-up, then all other tests: kills, clusters, peers, verl; 1 hour 45 minutes
 make test-verl    only those of `make test-full` that train on verl
 make ci           `make check` and `make test` on a fresh clone of HEAD; writes the commit to .git/ci-green
 make check        linters, type checker, format of the rules
