@@ -76,22 +76,32 @@ def title_of(evidence: ReportData) -> list[str]:
 def content(evidence: ReportData) -> list[tuple[str, str, str, str]]:
     """Returns (key, title, subtitle, HTML) of every section, in reading order."""
     learned = reinforcement.section(evidence.rewarded)
-    rewarded = ("rewarded", "Reinforcement learning", "From the tests of a policy's own attempts.", learned)
+    rewarded = (
+        "rewarded",
+        "Reinforcement learning",
+        "Learning from the test results of a policy's own attempts.",
+        learned,
+    )
     return [
         ("result", "Result", "", results.headline(evidence)),
         ("pipeline", "How it was made", "Every box is a file or a folder under results/.", picture(evidence)),
         ("scores", "Scores", "Resolve rate by policy, and paired tests.", results.scores(evidence)),
         ("outcomes", "Outcomes", "How every attempt ended.", results.outcomes(evidence)),
-        ("breakdown", "Breakdown", "Small groups: read them as counts.", results.breakdown(evidence)),
-        ("trajectories", "Attempts", "Failures first. Step by step, with the tests.", viewer(evidence)),
+        ("breakdown", "Breakdown", "The groups are small, so read the counts.", results.breakdown(evidence)),
+        ("trajectories", "Attempts", "Step by step, with the tests; failures first.", viewer(evidence)),
         ("training", "Training", "What each training step did.", provenance_sections.training(evidence)),
         *([rewarded] if learned else []),
         ("lengths", "Lengths", "Turns and tokens.", provenance_sections.lengths(evidence)),
-        ("stages", "Time and cost", "When each stage ran, where, how long.", time_and_cost.stages(evidence)),
+        (
+            "stages",
+            "Time and cost",
+            "When, where and how long each stage ran.",
+            time_and_cost.stages(evidence),
+        ),
         (
             "gates",
             "Left out",
-            "Nothing is dropped without a count and a reason.",
+            "Every dropped item is counted, with its reason.",
             provenance_sections.gates(evidence),
         ),
         ("provenance", "Provenance", "What the score rests on.", provenance_sections.provenance(evidence)),
@@ -141,7 +151,7 @@ def viewer(evidence: ReportData) -> str:
     for run in evidence.runs:
         counts = f"{len(run.attempts.packed):,} of {run.total:,}"
         parts.append(f"{escape(evidence.label(run.policy))} on {escape(run.subset)} {counts}")
-    shown = f"Attempts whose steps are in this page: {'; '.join(parts)}. Long texts are cut and say so."
+    shown = f"Attempts whose steps are in this page: {'; '.join(parts)}. Long texts are truncated and marked."
     return Template((PAGE / "viewer.html").read_text(encoding="utf-8")).substitute(shown=shown)
 
 

@@ -36,16 +36,16 @@ def caveat(evidence: ReportData) -> str:
     counts = {name: runs_of(policy) for name, policy in evidence.verified.policies.items()}
     if set(counts.values()) == {1}:
         return note(
-            "Every policy attempted every task once. The intervals speak of the choice of tasks, not of "
-            "another training seed or another run."
+            "Every policy attempted every task once. The intervals cover the choice of tasks, not another "
+            "training seed or another run."
         )
     if len(set(counts.values())) == 1:
         often = times(next(iter(counts.values())))
     else:
         often = ", ".join(f"by {escape(evidence.label(name))} {times(k)}" for name, k in counts.items())
     return note(
-        f"Each task was attempted {often}. The intervals speak of the choice of tasks and of the luck of "
-        "attempts, not of another training seed."
+        f"Each task was attempted {often}. The intervals cover the choice of tasks and the variation between "
+        "attempts, not another training seed."
     )
 
 
@@ -66,11 +66,11 @@ def several_runs(evidence: ReportData) -> str:
             f"{100 * spread.expected_sd:.1f}",
             p_value(spread.p_value),
         ])  # fmt: skip
-    head = ["Policy", "Runs", "Lowest to highest", "Spread, points", "By luck alone", "p"]
+    head = ["Policy", "Runs", "Lowest to highest", "Spread, points", "By chance alone", "p"]
     told = note(
-        "Spread: standard deviation of the runs' rates. By luck alone: what it would be if runs differed by "
-        "nothing but the luck of each attempt; two single runs lie further apart than 2.8 times that in one "
-        "case of twenty. p: Cochran's Q, whether they differ by more."
+        "Spread: standard deviation of the runs' rates. By chance alone: the spread if runs differ only by "
+        "the chance of each attempt; then two single runs differ by more than 2.8 times this value in one "
+        "case of twenty. p: Cochran's Q, a test of whether runs differ by more."
     )
     return table(head, rows, "Runs of the same tasks") + told + pass_table(several)
 
@@ -86,7 +86,7 @@ def pass_table(several: list[tuple[str, PolicyScore]]) -> str:
     ]
     told = note(
         "Share of tasks that any of k attempts resolves (pass@k), and that all of them do (pass^k), "
-        "estimated without bias from all runs; with 95% intervals over tasks."
+        "estimated without bias from all runs, with 95% intervals over tasks."
     )
     return table(["Policy", *(f"k = {k}" for k in shown)], rows, "Several attempts at a task") + told
 
@@ -124,8 +124,8 @@ def pairwise(side: BenchmarkResult, evidence: ReportData) -> str:
     ]
     caption = f"Every two policies on {side.benchmark.name}"
     return table(["Policies", "Difference, points", "p", "p, corrected"], rows, caption) + note(
-        f"Corrected: Holm's method over these {len(tests)} comparisons. Read that one, unless a single "
-        "comparison was chosen before the results were seen."
+        f"Corrected: Holm's method over these {len(tests)} comparisons. Use this p, unless a single "
+        "comparison was chosen before the results were known."
     )
 
 
@@ -138,12 +138,12 @@ def planning(evidence: ReportData) -> str:
     rows = [[name, *(limit(told.runs.get(str(count))) for count in counts)] for name, told in found]
     power = found[0][1].power
     head = ["Compared with", *(f"{count} run{'s' * (count > 1)}" for count in counts)]
-    return table(head, rows, "How large a difference must be to be seen, in points") + note(
-        "For planning the next experiment. A new policy is compared with the one in the row; each of the two "
-        "attempts every task as often as the column says. If their true resolve rates are that many points "
-        f"apart, {power:.0%} of such experiments show a significant difference. Of two figures the first "
-        "holds where both policies find the same tasks hard, the second where the results of one say nothing "
-        "about those of the other. The first needs several runs of the policy in the row."
+    return table(head, rows, "Detectable differences, in points") + note(
+        "For planning the next experiment. A new policy is compared with the policy of the row; both attempt "
+        "every task as often as the column says. If their true resolve rates differ by this number of "
+        f"points, {power:.0%} of such experiments show a significant difference. Of two figures the first "
+        "applies if both policies find the same tasks hard, the second if their results are independent. The "
+        "first figure needs several runs of the policy of the row."
     )
 
 

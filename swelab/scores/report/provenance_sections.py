@@ -86,7 +86,7 @@ def lengths(evidence: ReportData) -> str:
     parts = ""
     shown = {
         "turns": "Turns of the policy",
-        "tokens": "Tokens of the conversation when the policy last spoke",
+        "tokens": "Tokens of the conversation at the policy's last turn",
     }
     for field, title in shown.items():
         charts = ""
@@ -252,7 +252,7 @@ def absent(evidence: ReportData) -> str:
     """Returns a note that names the missing files that the page could have used, or ''."""
     missing = dict.fromkeys([*evidence.verified.manifest.missing, *evidence.missing])
     return (
-        note(f"Not there when this was written: {', '.join(map(code, missing))}.", warns=True)
+        note(f"Missing when this page was written: {', '.join(map(code, missing))}.", warns=True)
         if missing
         else ""
     )

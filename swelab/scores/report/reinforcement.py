@@ -51,8 +51,8 @@ def sentences(evidence: ReportData) -> str:
         tuned = recipe.start.startswith("sft:")
         start = "the fine-tuned model" if tuned else f"<code>{escape(recipe.start)}</code>"
         told += (
-            f" Reinforcement learning went on from {start}, by the results of its own attempts at the tasks"
-            f" of {escape(recipe.subset)}."
+            f" Reinforcement learning continued from {start}, with the test results of its own attempts at"
+            f" the tasks of {escape(recipe.subset)}."
         )
     return told
 
@@ -71,7 +71,7 @@ def _summary(learned: RlTraining) -> str:
     told = f"{len(trained):,} steps, {sum(row['rollouts'] for row in trained):,.0f} attempts."
     if checked:
         first, last = (_share(row) for row in (checked[0], checked[-1]))
-        told += f" Tasks that nothing is trained on: {first} solved at the start, {last} at the end."
+        told += f" Validation tasks, not used for training: {first} solved at the start, {last} at the end."
     return note(told)
 
 

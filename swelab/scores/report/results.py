@@ -88,7 +88,7 @@ def apart(evidence: ReportData) -> str:
 def change(test: Comparison) -> str:
     """Returns the difference of the two rates, its interval and its p-value, as HTML."""
     if test.difference is None:
-        return '<p class="change">No task was graded on both sides: there is nothing to compare.</p>'
+        return '<p class="change">No task was graded for both policies, so there is no comparison.</p>'
     p = p_value(test.p_value)
     equals = "" if p.startswith("&lt;") else "= "
     return (
@@ -128,7 +128,7 @@ def squares(evidence: ReportData, side: BenchmarkResult) -> str:
     )
     unit = "One square is one task" if each == 1 else f"One square is about {each:,} tasks"
     out = test.excluded_infra_errors
-    left = f" Tasks that one side or both lost to infrastructure are not drawn: {out:,}." if out else ""
+    left = f" Tasks that one or both policies lost to infrastructure are not shown: {out:,}." if out else ""
     return (
         f'<figure class="pairs"><div class="squares" aria-hidden="true">{cells}</div>'
         f"<figcaption>{unit} of {escape(side.benchmark.name)}, attempted by both.{left}"
@@ -208,8 +208,8 @@ def comparison_table(evidence: ReportData) -> str:
     first, second = evidence.label(test.from_policy), evidence.label(test.to_policy)
     return table(PAIR_COLUMNS, rows, f"From {first} to {second}, on the same tasks") + note(
         f"p: {escape(test.methods.test)}. Interval: {escape(test.methods.interval)}. "
-        f"Detectable: a true difference of that many points is found in {test.power:.0%} of such "
-        "experiments, if as many tasks change sides as here."
+        f"Detectable: {test.power:.0%} of such experiments find a true difference of this size, if as many "
+        "tasks differ between the policies as here."
     )
 
 
@@ -246,7 +246,7 @@ def resolved_by(evidence: ReportData) -> str:
     if not any(run.report.witness for run in evidence.runs):
         return ""
     words = {str(name): name.replace("_", " ") for name in RESOLVED_BY}
-    return count_table(evidence, "witness", words, list(words), "Evidence of the resolved, by attempts")
+    return count_table(evidence, "witness", words, list(words), "Evidence of resolved attempts")
 
 
 def count_table(

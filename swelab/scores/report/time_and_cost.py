@@ -34,16 +34,18 @@ VERBS = {
 
 
 MEANING = (
-    "Time is the sum over a stage's jobs; jobs may have run at the same time. A job that was started "
-    "again counts each time. Cost is what the model's service charged; a model served here costs "
-    "nothing but time. A dash means that nothing was recorded."
+    "Time is the sum over a stage's jobs, which may have run at the same time. A job that was started "
+    "again counts each time. Cost is the charge of the model's service; a model that is served here has "
+    "no cost. A dash means that nothing was recorded."
 )
 
 
 def stages(evidence: ReportData) -> str:
     """Returns a table of all stages with recorded runs, and of the machines that ran them."""
     if not evidence.jobs:
-        return note("No run of a job was noted: these results were made before runs were noted.", warns=True)
+        return note(
+            "No run of a job is recorded: these results were made before runs were recorded.", warns=True
+        )
     machines = list(dict.fromkeys(name for stage in evidence.jobs for name in stage.machines))
     rows = [row_of(stage, machines, evidence) for stage in evidence.jobs]
     head = ["Stage", "On", "Began (UTC)", "Jobs", "Time", "CPU time", "Tokens", "Cost"]
@@ -57,7 +59,7 @@ def stages(evidence: ReportData) -> str:
         f"Machine: {named}."
     )
     text = (0, 1, 2, len(head) - 1) if len(machines) > 1 else (0, 1, 2)
-    return told + table(head, rows, "Stages, in the order in which they began", text) + note(MEANING)
+    return told + table(head, rows, "Stages, in the order in which they started", text) + note(MEANING)
 
 
 def row_of(stage: StageRuns, machines: list[str], evidence: ReportData) -> list[str]:
@@ -115,8 +117,8 @@ def costs(evidence: ReportData) -> str:
                 *("n/a" if value is None else f"${value:,.2f}" for value in dollars),
             ])  # fmt: skip
     head = ["Run", "Attempts", "Tokens sent", "Written", "Tokens per resolved", "Cost", "Cost per resolved"]
-    told = table(head, rows, "Tokens and cost of all attempts, and for each resolved one") if rows else ""
+    told = table(head, rows, "Tokens and cost of all attempts, and per resolved attempt") if rows else ""
     return told and told + note(
-        "Tokens sent count at every call, cached or not. n/a: not recorded for every attempt, no known "
-        "price, or nothing resolved."
+        "Tokens sent are counted at every call, cached or not. n/a: not recorded for every attempt, no known "
+        "price, or no resolved attempt."
     )

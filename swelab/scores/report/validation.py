@@ -11,7 +11,7 @@ REASON_CHARACTERS = 300
 KINDS = {
     "flaky": "gold patch resolved in some runs only",
     "broken": "cannot be graded rightly",
-    "unjudged": "the grader itself failed, which says nothing about the task",
+    "unjudged": "the grader itself failed, so the task is not judged",
 }
 
 
@@ -19,7 +19,7 @@ def sentence(evidence: ReportData, subset: str) -> str:
     """Returns the figures of one subset's validation as a remark, or a warning without a validation."""
     gate = evidence.gates.get(subset)
     if gate is None:
-        return note("The tasks were not validated: there is no lock of them.", warns=True)
+        return note("The tasks were not validated: they have no lock.", warns=True)
     told = gate.figures
     private = told.private
     unseen = f"{private:,} tasks were not validated, as their answers are private. " if private else ""
@@ -42,9 +42,9 @@ def null_only(figures: Validation) -> str:
         return ""
     left_out = f"; {figures.flaky:,} flaky, {figures.broken:,} broken (left out)" * (not figures.gold_tasks)
     return (
-        f"Validated: null only. Of {figures.null_tasks:,} tasks no repair is known: in {figures.null_kept:,} "
-        f"the same tests failed in every run of the code as it is{left_out}. Nobody showed that they can be "
-        "solved. "
+        f"Validated: null only. No repair is known of {figures.null_tasks:,} tasks. In {figures.null_kept:,} "
+        f"of these the same tests failed in every run of the unchanged code{left_out}. There is no proof "
+        "that they can be solved. "
     )
 
 
@@ -70,8 +70,8 @@ def overview(evidence: ReportData) -> str:
         "Valid: the gold patch is resolved in every run, an empty patch and the reversed gold patch never. "
         f"Flaky: {KINDS['flaky']}. Broken: {KINDS['broken']}. A run that several tasks "
         "of a repository share counts for each. Null only: no repair is known, and the same tests fail in "
-        "every run of the code as it is; nothing shows that such a task can be solved. Only valid tasks and "
-        "these are attempted."
+        "every run of the unchanged code; there is no proof that such a task can be solved. Only valid and "
+        "null-only tasks are attempted."
     )
     return table(head, rows, "Validation of the tasks") + told + dropped(evidence)
 

@@ -272,7 +272,7 @@ def test_the_page_shows_runs(page_and_score):
     for name in (
         "Runs of the same tasks",
         "Several attempts at a task",
-        "How large a difference must be to be seen, in points",
+        "Detectable differences, in points",
         "Tokens and cost of all",
     ):
         assert name in text, name

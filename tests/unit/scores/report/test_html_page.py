@@ -143,8 +143,8 @@ def test_page_without_locks_says_so(experiment, tmp_path):
     write_json(root / "results/verified_score.json", verified)
     evidence = gather(at, root / "results/verified_score.json", 2, 0)
     text = sentences(render(evidence))
-    assert "Not there when this was written: results/gone.json" in text
-    assert text.count("The tasks were not validated: there is no lock of them.") == 2
+    assert "Missing when this page was written: results/gone.json" in text
+    assert text.count("The tasks were not validated: they have no lock.") == 2
     assert "drill-train not validated" in text and "Validating" not in text
     assert at.path("lock", subset="forge-train") in evidence.missing
 
@@ -422,7 +422,7 @@ def test_results_without_noted_runs_say_so(experiment):
     at = Wildcards({"experiment": "demo"}, experiment / "configs", experiment / "results")
     evidence = gather(at, experiment / "results/verified_score.json", 0, 0)
     evidence.jobs = []
-    assert "No run of a job was noted" in render(evidence)
+    assert "No run of a job is recorded" in render(evidence)
 
 
 def test_missing_inputs_are_one_line(experiment, tmp_path):
@@ -447,7 +447,7 @@ def test_page_without_training_records_and_without_pairs(experiment):
     evidence.training = {"x": [{"step": 1, "loss": float("nan")}]}
     evidence.lengths, evidence.manifests = [], {}
     text = render(evidence)
-    assert "there is nothing to compare" in text and "no finite value among 1 steps" in text
+    assert "so there is no comparison" in text and "no finite value among 1 steps" in text
     assert "not recorded" in text and ">n/a<" in text
 
 

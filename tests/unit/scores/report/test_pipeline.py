@@ -40,7 +40,7 @@ def test_a_score_hangs_on_the_weights_of_its_policy(before, after, made):
 
 def test_what_was_learned_from_is_said():
     told = sentences(experiment("start", "rl"))
-    assert "went on from the fine-tuned model" in told and "the tasks of drill-practice" in told
+    assert "continued from the fine-tuned model" in told and "the tasks of drill-practice" in told
     assert sentences(experiment("base", "sft")) == ""
 
 
