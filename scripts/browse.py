@@ -15,14 +15,14 @@ def main() -> None:
     parser.add_argument("--status", default="", help="show attempts that ended so, such as unresolved")
     parser.add_argument("--list", action="store_true", help="print only the list")
     args = parser.parse_args()
-    found = entries(args.folder, args.filter, args.status)
-    if args.list or (len(found) > 1 and not (sys.stdin.isatty() and sys.stdout.isatty())):
-        print("\n".join(listed(found)))
+    attempts = entries(args.folder, args.filter, args.status)
+    if args.list or (len(attempts) > 1 and not (sys.stdin.isatty() and sys.stdout.isatty())):
+        print("\n".join(listed(attempts)))
     elif not (sys.stdin.isatty() and sys.stdout.isatty()):
-        print("\n\n".join(pages(found[0])))
+        print("\n\n".join(pages(attempts[0])))
     else:
         with typed() as keys:
-            browse(found, keys, lambda text: print(text, end="", flush=True))
+            browse(attempts, keys, lambda text: print(text, end="", flush=True))
         print()
 
 

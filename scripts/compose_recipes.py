@@ -27,9 +27,9 @@ def main() -> int:
     args = parser.parse_args()
     if not args.python.exists():
         raise InputError("no such program", args.python, "`make verl` before")
-    asked = {name: settings(name) for name in args.names}
+    overrides = {name: settings(name) for name in args.names}
     command = [args.python, "-m", "swelab.rl.engines.verl_compose"]
-    done = subprocess.run(command, input=json.dumps(asked), stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    done = subprocess.run(command, input=json.dumps(overrides), stdout=subprocess.PIPE, text=True, cwd=ROOT)
     if done.returncode:
         raise InputError(
             f"verl's checks ended with exit code {done.returncode}; its words are above", args.python
@@ -37,11 +37,11 @@ def main() -> int:
     faults = json.loads(done.stdout.splitlines()[-1])
     unreasoned = 0
     for name in args.names:
-        print(f"{name}: {faults[name] or 'composed'}, {len(asked[name])} settings")
+        print(f"{name}: {faults[name] or 'composed'}, {len(overrides[name])} settings")
         for each in differences(name) if name in PUBLISHED else ():
             unreasoned += not each.reason
             print(f"  {each}")
-        for line in asked[name] if args.overrides else ():
+        for line in overrides[name] if args.overrides else ():
             print(f"  {line}")
     bad = sum(bool(each) for each in faults.values())
     print(f"recipes_composed={len(args.names) - bad} of {len(args.names)}")

@@ -28,14 +28,14 @@ def main() -> None:
         )
     line = PoolClient(args.pool, find_token(args.token))
     if args.act == "status":
-        told = line.ask("/status", {}).json()["pool"]
-        for node in told.pop("nodes"):
+        status = line.ask("/status", {}).json()["pool"]
+        for node in status.pop("nodes"):
             print(" ".join(f"{name}={value}" for name, value in node.items()))
-        print(" ".join(f"{name}={value}" for name, value in told.items()))
+        print(" ".join(f"{name}={value}" for name, value in status.items()))
         return
     body = {"url": args.url, **({"force": args.force} if args.act == "leave" else {})}
-    told = line.ask(f"/nodes/{args.act}", body, seconds=90.0).json()
-    left = f", {told['leases']} leases still there" if told.get("leases") else ""
+    status = line.ask(f"/nodes/{args.act}", body, seconds=90.0).json()
+    left = f", {status['leases']} leases still there" if status.get("leases") else ""
     print(f"{args.act}: {args.url}{left}")
 
 

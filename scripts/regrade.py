@@ -28,7 +28,9 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True, help="folder of stored test runs")
     parser.add_argument("--output", type=Path, required=True, help="verdicts and changes to write, JSON")
     args = parser.parse_args()
-    told = {row["instance_id"]: row["status"] for row in chain.from_iterable(map(read_jsonl, args.grades))}
+    old_statuses = {
+        row["instance_id"]: row["status"] for row in chain.from_iterable(map(read_jsonl, args.grades))
+    }
     places = [slim(task) for task in read_tasks(args.tasks)]
     images = task_images(places, args.images, refuse_leaks=False)
     with scratch_folder() as scratch:
@@ -36,7 +38,7 @@ def main() -> None:
             RepoStore(args.repos_dir, scratch), None, images, Archive(args.runs), Witnesses(args.witness)
         )
         tasks = read_tasks(args.tasks)
-        facts, grades = regrade(tasks, read_predictions(args.predictions), told, bench)
+        facts, grades = regrade(tasks, read_predictions(args.predictions), old_statuses, bench)
     write_with_list(args.output, facts, "grades", grades)
     print(f"{facts['judged']} judged, {len(facts['changed'])} changed, {len(facts['missing'])} not kept")
 

@@ -18,9 +18,9 @@ def main() -> int:
     )
     parser.add_argument("--all", action="store_true", help=f"all findings, not {SHOWN} per kind and file")
     args = parser.parse_args()
-    found, looked_at = verify(args.score)
+    findings, looked_at = verify(args.score)
     told: Counter[tuple[str, str]] = Counter()
-    for finding in found:
+    for finding in findings:
         told[finding.kind, str(finding.path)] += 1
         if args.all or told[finding.kind, str(finding.path)] <= SHOWN:
             print(f"{finding.kind:<8} {finding.path}: {finding.what}")
@@ -28,7 +28,7 @@ def main() -> int:
         if count > SHOWN and not args.all:
             print(f"{kind:<8} {path}: {count - SHOWN} more (--all prints them)")
     print(looked_at)
-    return 1 if found else 0
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":

@@ -38,15 +38,15 @@ def main() -> None:
     source = Source(args.data, args.split, tuple(args.files), convention(args.data, args.form))
     folder = args.output_dir.expanduser()
     if args.assets:
-        told = write_assets(source, folder)
-        for where, reason in told["refused"].items():
+        counts = write_assets(source, folder)
+        for where, reason in counts["refused"].items():
             print(f"refused: {where}: {reason}", file=sys.stderr)
-        print(f"{folder}: " + ", ".join(f"{name} {count}" for name, count in told["lines"].items()))
+        print(f"{folder}: " + ", ".join(f"{name} {count}" for name, count in counts["lines"].items()))
         return
-    told = write_prompts(source, folder / args.output_name, args.max_samples, args.form)
-    for reason, count in told["left_out"].items():
+    counts = write_prompts(source, folder / args.output_name, args.max_samples, args.form)
+    for reason, count in counts["left_out"].items():
         print(f"{count} {reason}", file=sys.stderr)
-    print(f"{folder / args.output_name}: {told['rows']} rows")
+    print(f"{folder / args.output_name}: {counts['rows']} rows")
 
 
 def convention(data: str, form: str) -> str:

@@ -40,7 +40,7 @@ def find_program() -> str:
         raise InputError("no such program", given or "sweagent", expected)
     program = str(Path(found).absolute())
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [program, "--help"],
             env=_environment(),
             stdin=subprocess.DEVNULL,
@@ -49,9 +49,9 @@ def find_program() -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"does not start: {shorten(str(error))}", program, expected) from None
-    said = (done.stdout + done.stderr).decode(errors="replace")
+    said = (process.stdout + process.stderr).decode(errors="replace")
     version = _VERSION_LINE.search(said)
-    if done.returncode or not version:
+    if process.returncode or not version:
         last = said.strip().splitlines()[-1:] or ["it printed nothing"]
         raise InputError(f"does not tell its version: {shorten(last[0])}", program, expected)
     if version[1] not in VERSIONS:

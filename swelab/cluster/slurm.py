@@ -70,10 +70,10 @@ def job_end(job: str) -> int:
 
 def partitions() -> dict[str, Partition]:
     """Returns the cluster's partitions, as a map from name to partition. Raises SlurmError."""
-    found: dict[str, Partition] = {}
+    by_name: dict[str, Partition] = {}
     for line in ask("sinfo", "--noheader", "--Node", "--format=%R|%a|%l|%c|%m|%G|%t").splitlines():
         name, state, limit, cpus, mem, gres, node = line.strip().split("|")
-        part = found.setdefault(name, Partition(name))
+        part = by_name.setdefault(name, Partition(name))
         part.up, part.minutes = state == "up", minutes_of(limit)
         part.nodes += 1
         part.nodes_up += re.sub(r"[^a-z]", "", node) in ("idle", "mix", "alloc", "comp")
@@ -81,7 +81,7 @@ def partitions() -> dict[str, Partition]:
         part.mem_mb = max(part.mem_mb, int(mem.rstrip("+")))
         for kind, count in gpus_of(gres).items():
             part.gpus[kind] = max(part.gpus.get(kind, 0), count)
-    return found
+    return by_name
 
 
 def minutes_of(limit: str) -> int:

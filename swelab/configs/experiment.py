@@ -162,13 +162,13 @@ def check_subset(name: str, configs: Path = recipes.CONFIGS, below: tuple[str, .
 def parts_of(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
     """Returns the subset, the subset of which it is a part, and so on up to the whole subset. A part contains
     the tasks that were chosen by a policy's attempts. Raises InputError if the subsets form a circle."""
-    found = [name]
-    while (subset := recipes.named(SUBSET, found[-1], configs)).source == "attempted":
-        if subset.subset in found:
-            circle = " -> ".join([*found, subset.subset])
+    chain = [name]
+    while (subset := recipes.named(SUBSET, chain[-1], configs)).source == "attempted":
+        if subset.subset in chain:
+            circle = " -> ".join([*chain, subset.subset])
             raise InputError(f"made from itself: {circle}", recipes.path_of("subset", name, configs))
-        found.append(subset.subset)
-    return found
+        chain.append(subset.subset)
+    return chain
 
 
 def in_images(name: str, configs: Path = recipes.CONFIGS) -> list[str]:

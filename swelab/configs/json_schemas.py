@@ -66,13 +66,17 @@ def _inlined(part: Any, shared: Record) -> Any:
     if part.get("anyOf", [])[1:] == [{"type": "null"}]:
         inner = _inlined(part["anyOf"][0], shared)
         part = {k: v for k, v in part.items() if k != "anyOf"} | {**inner, "type": [inner["type"], "null"]}
-    found = {
+    schema_part = {
         key: {name: _inlined(each, shared) for name, each in value.items()}
         if key == "properties"
         else _inlined(value, shared)
         for key, value in part.items()
         if key not in ("$defs", "title", "discriminator")
     }
-    if "default" in found and found["default"] is None and "null" not in found.get("type", ()):
-        del found["default"]
-    return found
+    if (
+        "default" in schema_part
+        and schema_part["default"] is None
+        and "null" not in schema_part.get("type", ())
+    ):
+        del schema_part["default"]
+    return schema_part

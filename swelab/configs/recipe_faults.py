@@ -62,35 +62,35 @@ def infinite(value: Any, field: tuple[str, ...] = ()) -> str:
 def _field(error: ErrorDetails, settings: Any) -> list[str]:
     """Returns the keys and indices of the faulty value. Names of pydantic models are removed from the
     path."""
-    found: list[str] = []
+    parts: list[str] = []
     for part in error["loc"]:
         try:
             settings = settings[part]
         except (KeyError, IndexError, TypeError):
             continue
-        found.append(str(part))
-    return found
+        parts.append(str(part))
+    return parts
 
 
 def _words(error: ErrorDetails, all_here: list[ErrorDetails]) -> str:
     """Describes an invalid value in the words of JSON Schema."""
-    kind, given, facts = error["type"], error["input"], error.get("ctx", {})
+    kind, value, facts = error["type"], error["input"], error.get("ctx", {})
     if kind in TYPES:
         types = dict.fromkeys(repr(TYPES[each["type"]]) for each in all_here if each["type"] in TYPES)
-        return f"{given!r} is not of type {', '.join(types)}"
+        return f"{value!r} is not of type {', '.join(types)}"
     if kind in BOUNDS:
         bound, words = BOUNDS[kind]
         limit = facts[bound]
-        return f"{given!r} is {words} {int(limit) if limit == int(limit) else limit}"
+        return f"{value!r} is {words} {int(limit) if limit == int(limit) else limit}"
     if kind == "missing":
         return f"{error['loc'][-1]!r} is a required property"
     if kind == "literal_error":
-        return f"{given!r} is not one of [{facts['expected'].replace(' or ', ', ')}]"
+        return f"{value!r} is not one of [{facts['expected'].replace(' or ', ', ')}]"
     if kind == "string_pattern_mismatch":
-        return f"{given!r} does not match {facts['pattern']!r}"
+        return f"{value!r} does not match {facts['pattern']!r}"
     if kind in ("string_too_short", "too_short"):
-        return f"{given!r} {'should be non-empty' if facts['min_length'] == 1 else 'is too short'}"
-    return f"{given!r} is too long" if kind == "too_long" else error["msg"]
+        return f"{value!r} {'should be non-empty' if facts['min_length'] == 1 else 'is too short'}"
+    return f"{value!r} is too long" if kind == "too_long" else error["msg"]
 
 
 def _choice(error: ErrorDetails, key: str, settings: Record) -> str:

@@ -40,20 +40,20 @@ class Recipe(BaseModel):
         integers as integers."""
         if not isinstance(given, dict):
             return handler(given)
-        known = {field.alias or name: name for name, field in cls.model_fields.items()}
+        fields_by_key = {field.alias or name: name for name, field in cls.model_fields.items()}
         for key in given:
-            if key not in known:
-                facts = {"key": key, "hint": nearest(str(key), list(known))}
+            if key not in fields_by_key:
+                facts = {"key": key, "hint": nearest(str(key), list(fields_by_key))}
                 raise PydanticCustomError("unknown_key", "unknown key {key}{hint}", facts)
-        made = handler(given)
-        values = {known[key]: value for key, value in given.items()}
-        for name, value in vars(made).items():
+        recipe = handler(given)
+        values = {fields_by_key[key]: value for key, value in given.items()}
+        for name, value in vars(recipe).items():
             if (
                 name not in values or value != values[name]
             ):  # 0 == 0.0, but the recipe has only one of the two forms
                 values[name] = value
-        object.__setattr__(made, "__dict__", values)
-        return made
+        object.__setattr__(recipe, "__dict__", values)
+        return recipe
 
     def plain(self) -> Record:
         """Returns the recipe as nested dictionaries and lists: first the given keys in order, then the

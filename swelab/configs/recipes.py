@@ -36,18 +36,18 @@ class _Loader(yaml.SafeLoader):
     number, as YAML 1.2 does."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
+        keys = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, (list, dict)):
                 raise yaml.constructor.ConstructorError(
                     None, None, f"a {type(key).__name__} as a key", key_node.start_mark
                 )
-            if key in seen:
+            if key in keys:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key {key!r} is given twice", key_node.start_mark
                 )
-            seen.add(key)
+            keys.add(key)
         made: dict[Any, Any] = super().construct_mapping(node, deep=deep)
         return made
 
@@ -161,20 +161,20 @@ def named(kind: Any, name: str, configs: Path = CONFIGS) -> Any:
 def names(kind: str, configs: Path = CONFIGS) -> list[str]:
     """Returns the sorted names of the recipes of a kind. Raises InputError if a file's name is not a valid
     recipe name."""
-    found = []
+    stems = []
     for path in (configs / FOLDERS[kind]).glob("[!.]*.yaml"):
         if not NAME.fullmatch(path.stem):
             raise InputError(
                 f"{path.stem!r} cannot name a recipe", path, "letters, digits, and . _ - between them"
             )
-        found.append(path.stem)
-    return sorted(found)
+        stems.append(path.stem)
+    return sorted(stems)
 
 
 def names_with(kind: str, key: str, values: Collection[str], configs: Path = CONFIGS) -> list[str]:
     """Returns the names of the recipes of a kind whose `key` has one of these values. Files that are not YAML
     are skipped."""
-    found = []
+    matching = []
     for name in names(kind, configs):
         try:
             path = path_of(kind, name, configs)
@@ -182,8 +182,8 @@ def names_with(kind: str, key: str, values: Collection[str], configs: Path = CON
         except InputError:
             continue
         if isinstance(recipe, dict) and recipe.get(key) in values:
-            found.append(name)
-    return found
+            matching.append(name)
+    return matching
 
 
 def recipe_file(kind: str) -> str:

@@ -45,13 +45,13 @@ def with_variants(words: Sequence[str], rules: Iterable[Sequence[str]]) -> list[
     """Adds the variants of each rule after the rule's name in the NAMING options of a Snakemake command line.
     A variant is a rule that makes the same files. rules: (name, names of the variants ...) of each rule."""
     variants = {first: others for first, *others in rules}
-    found, naming = list[str](), False
+    result, naming = list[str](), False
     for word in words:
         option, _, value = word.partition("=")
         naming = option in NAMING if word.startswith("-") else naming
-        found += [option, value] if naming and value else [word]
-        found += [each for each in variants.get(found[-1], ()) if naming and each not in words]
-    return found if len(found) > len(words) else list(words)
+        result += [option, value] if naming and value else [word]
+        result += [each for each in variants.get(result[-1], ()) if naming and each not in words]
+    return result if len(result) > len(words) else list(words)
 
 
 def _unknown_recipe(target: str, find: Find) -> str:

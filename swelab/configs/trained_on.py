@@ -18,15 +18,15 @@ from swelab.records import InputError
 def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
     """Returns the SFT recipe, the SFT recipe from whose checkpoint it starts, and so on. The last recipe
     starts from a model. Raises InputError if a recipe does not exist or the recipes form a circle."""
-    found = [sft]
+    chain = [sft]
     while True:
-        kind, _, name = recipes.named(SFT, found[-1], configs).base.rpartition(":")
+        kind, _, name = recipes.named(SFT, chain[-1], configs).base.rpartition(":")
         if kind != "sft":
             files_of_model(recipes.named(MODEL, name, configs))
-            return found
-        if name in found:
+            return chain
+        if name in chain:
             raise InputError("starts from itself", recipes.path_of("sft", name, configs), "a model below it")
-        found.append(name)
+        chain.append(name)
 
 
 def files_of_model(model: Model) -> list[str]:
@@ -77,15 +77,15 @@ def trained(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str
 def rewarded(weights: str, configs: Path = recipes.CONFIGS) -> dict[str, Rl]:
     """Returns the RL recipes behind weights, by name. Each recipe starts from the next. Raises InputError if
     they form a circle."""
-    found = dict[str, Rl]()
+    by_name = dict[str, Rl]()
     while weights.startswith("rl:"):
         name = weights.partition(":")[2]
-        if name in found:
+        if name in by_name:
             where = recipes.path_of("rl", name, configs)
             raise InputError("starts from itself", where, "other weights")
-        found[name] = recipes.named(RL, name, configs)
-        weights = found[name].start
-    return found
+        by_name[name] = recipes.named(RL, name, configs)
+        weights = by_name[name].start
+    return by_name
 
 
 def learned(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:

@@ -92,15 +92,15 @@ def _table(rows: Rows, height: int) -> Any:
     table.add_column(ratio=3, min_width=6)
     table.add_column(no_wrap=True, overflow="ellipsis", justify="right")
     for job in jobs[:room]:
-        told = job.progress()
+        progress = job.progress()
         bar = ProgressBar(
-            total=max(1, told.total) if told else None,
-            completed=told.done if told else 0,
-            pulse=not told,
+            total=max(1, progress.total) if progress else None,
+            completed=progress.done if progress else 0,
+            pulse=not progress,
             animation_time=time.monotonic(),
         )
-        left = ends(told.left if told else None)
-        table.add_row(job.name, bar, f"{counted(told)}  {clock(job.seconds)}{left}".strip())
+        left = ends(progress.left if progress else None)
+        table.add_row(job.name, bar, f"{counted(progress)}  {clock(job.seconds)}{left}".strip())
     more = f", {len(jobs) - room} more running" if len(jobs) > room else ""
     # The text is not padded to the full width. Otherwise the ^C that a terminal prints would move lines.
     return Group(table, Text(whole + more, no_wrap=True, overflow="ellipsis"))

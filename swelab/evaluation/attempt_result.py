@@ -61,13 +61,13 @@ class AttemptResult(TypedRecord):
 
     def prediction(self, policy: str) -> Prediction:
         """Returns the attempt's patch in SWE-bench's format of predictions."""
-        found = Prediction(
+        prediction = Prediction(
             instance_id=self.instance_id,
             model_name_or_path=policy,
             model_patch=self.model_patch,
             outcome=self.outcome,
         )
-        return found | {"sample": self.sample} if self.sample else found
+        return prediction | {"sample": self.sample} if self.sample else prediction
 
 
 def attempt_result(

@@ -225,7 +225,7 @@ def _program(desk: Desk, todo: list[Item]) -> Iterator[Rollouts]:
     rollout of an attempt."""
     plan = desk.plan
     assert isinstance(plan.scaffold, SweAgentScaffold)
-    made: dict[str, Trajectory] = {}
+    rows_by_key: dict[str, Trajectory] = {}
     for sample, shard in enumerate(shard_names(1, range(plan.samples))):
         mine = [item for item in todo if item.sample == sample]
         rows = roll_out_batch(
@@ -239,5 +239,5 @@ def _program(desk: Desk, todo: list[Item]) -> Iterator[Rollouts]:
             progress=plan.progress / f"{shard}.jsonl",
             workers=plan.workers,
         )
-        made |= {item.key: row for item, row in zip(mine, rows, strict=True)} if mine else {}
-    yield lambda item: made[item.key]
+        rows_by_key |= {item.key: row for item, row in zip(mine, rows, strict=True)} if mine else {}
+    yield lambda item: rows_by_key[item.key]

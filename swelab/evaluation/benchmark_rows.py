@@ -100,25 +100,27 @@ class Benchmark:
 def read_benchmark(source: Source) -> Benchmark:
     """Reads all usable rows of `source`, in order. Raises HubError, and InputError if there is no file or no
     usable row."""
-    found, seen = Benchmark(), dict[str, Task]()
+    benchmark, tasks_by_id = Benchmark(), dict[str, Task]()
     for where, raw in source.rows():
-        found.rows += 1
+        benchmark.rows += 1
         try:
             task = _task(raw, where, source.images)
         except InputError as error:
-            found.refused[where] = str(error)
+            benchmark.refused[where] = str(error)
             continue
-        known = seen.setdefault(task.instance_id, task)
+        known = tasks_by_id.setdefault(task.instance_id, task)
         if known is task:
-            found.tasks.append(task)
+            benchmark.tasks.append(task)
         elif known != task:
-            found.refused[where] = f"instance_id {task.instance_id} is also that of an earlier, different row"
+            benchmark.refused[where] = (
+                f"instance_id {task.instance_id} is also that of an earlier, different row"
+            )
         else:
-            found.refused[where] = "the same row stands before it"
-    if not found.tasks:
-        first = next(iter(found.refused.values()), "it has no row")
-        raise InputError(f"none of {found.rows} rows can be used: {first}", source.data)
-    return found
+            benchmark.refused[where] = "the same row stands before it"
+    if not benchmark.tasks:
+        first = next(iter(benchmark.refused.values()), "it has no row")
+        raise InputError(f"none of {benchmark.rows} rows can be used: {first}", source.data)
+    return benchmark
 
 
 def _task(raw: Any, where: str, images: str) -> Task:
@@ -159,23 +161,23 @@ def chosen(
     fixed seed. most: maximum number of tasks. 0 means all. Raises InputError if the slice or the pattern is
     malformed, an id is unknown, or no task is left.
     """
-    found, wanted = list(tasks), set(ids)
-    if strangers := sorted(wanted - {task.instance_id for task in found}):
+    selection, names = list(tasks), set(ids)
+    if strangers := sorted(names - {task.instance_id for task in selection}):
         raise InputError(
             f"--instance-ids: {len(strangers)} ids belong to no usable row, such as {strangers[0]}"
         )
     try:
-        found = [task for task in found if re.match(pattern, task.instance_id)]
+        selection = [task for task in selection if re.match(pattern, task.instance_id)]
     except re.error as error:
         raise InputError(f"--filter {pattern!r}: {error}", expected="a regular expression") from None
-    found = [task for task in found if not wanted or task.instance_id in wanted]
+    selection = [task for task in selection if not names or task.instance_id in names]
     if shuffled:
-        random.Random(SHUFFLE_SEED).shuffle(found)
-    found = found[slice_of(part)]
-    found = found[:most] if most else found
-    if not found:
+        random.Random(SHUFFLE_SEED).shuffle(selection)
+    selection = selection[slice_of(part)]
+    selection = selection[:most] if most else selection
+    if not selection:
         raise InputError("no task is left", expected="a wider --filter, --slice or --instance-ids")
-    return found
+    return selection
 
 
 def slice_of(text: str) -> slice:

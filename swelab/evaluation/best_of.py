@@ -46,15 +46,15 @@ def visible_runs(
     journal. Raises BackendMissing, and InputError if a task is unusable."""
     attempts = by_task(done)
     several = {name: found for name, row in attempts.items() if len(found := patches_of(row)) > 1}
-    wanted = [(task, patch) for task in tasks for patch in several.get(task.instance_id, ())]
-    if not wanted:
+    pairs = [(task, patch) for task in tasks for patch in several.get(task.instance_id, ())]
+    if not pairs:
         return {}
     with (
         open_bench(plan.repos, images, None, None, plan.workers) as bench,
         Journal(plan.progress / "visible.jsonl") as journal,
     ):
         runs = run_shard(
-            [(visible_key(task, patch, bench), (task, patch)) for task, patch in wanted],
+            [(visible_key(task, patch, bench), (task, patch)) for task, patch in pairs],
             lambda: nullcontext(lambda item: run_visible(item[0], item[1], bench)),
             journal,
             workers=plan.workers,
@@ -63,7 +63,7 @@ def visible_runs(
             is_lost=lambda run: run.is_lost,
             is_good=lambda run: not run.failed,
         )
-        return {(task.instance_id, patch): run for (task, patch), run in zip(wanted, runs, strict=True)}
+        return {(task.instance_id, patch): run for (task, patch), run in zip(pairs, runs, strict=True)}
 
 
 def chosen(attempts: Sequence[AttemptResult], runs: VisibleRuns) -> AttemptResult:

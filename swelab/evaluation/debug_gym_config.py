@@ -73,20 +73,20 @@ def read_settings(request: RunRequest) -> Settings:
     name = request.agent or next(iter(agents), "")
     if name not in agents:
         raise InputError(f"no agent {name!r}", request.config, f"one of {', '.join(agents) or 'its parts'}")
-    found = {**_part(whole, "base", request.config), **_part(whole, name, request.config)}
-    found.setdefault("agent_type", name)
+    settings = {**_part(whole, "base", request.config), **_part(whole, name, request.config)}
+    settings.setdefault("agent_type", name)
     told = {"llm_name": request.llm_name, "llm_config_file_path": request.llm_file}
-    found |= {key: value for key, value in told.items() if value}
+    settings |= {key: value for key, value in told.items() if value}
     if request.max_rewrite_steps >= 0:
-        found["max_rewrite_steps"] = request.max_rewrite_steps
-    _check_keys(found, READ | UNUSED, "", request.config)
-    environment = found.get("env_kwargs") or {}
+        settings["max_rewrite_steps"] = request.max_rewrite_steps
+    _check_keys(settings, READ | UNUSED, "", request.config)
+    environment = settings.get("env_kwargs") or {}
     if not isinstance(environment, dict):
         raise InputError("env_kwargs is no mapping", request.config, "keys and values")
     _check_keys(environment, ENVIRONMENT | ENVIRONMENT_UNUSED, "env_kwargs.", request.config)
-    if found["agent_type"] not in list(AGENTS):
-        raise InputError(f"agent_type {found['agent_type']!r}", request.config, " or ".join(AGENTS))
-    return found | {"env_kwargs": environment}
+    if settings["agent_type"] not in list(AGENTS):
+        raise InputError(f"agent_type {settings['agent_type']!r}", request.config, " or ".join(AGENTS))
+    return settings | {"env_kwargs": environment}
 
 
 def plan_of_settings(settings: Settings, request: RunRequest, folder: Path, root: Path) -> Plan:
@@ -134,35 +134,35 @@ def backend_of(settings: Settings, where: Path) -> str:
 def selected_problems(settings: Settings, names: Sequence[str], where: Path) -> list[str]:
     """Returns the names that the configuration selects. Raises InputError if the configuration names an
     unknown problem."""
-    asked = settings.get("problems", "all")
+    problems = settings.get("problems", "all")
     excluded = settings.get("excluded_ids") or []
-    for key, listed in (("problems", [] if asked == "all" else asked), ("excluded_ids", excluded)):
+    for key, listed in (("problems", [] if problems == "all" else problems), ("excluded_ids", excluded)):
         if not isinstance(listed, list):
             raise InputError(
                 f"{key} is {listed!r}", where, "all, or a list" if key == "problems" else "a list"
             )
         if strangers := [each for each in listed if each not in names]:
             raise InputError(f"{key}: no problem is called {strangers[0]!r}", where, "ids of the set")
-    return [name for name in (names if asked == "all" else asked) if name not in excluded]
+    return [name for name in (names if problems == "all" else problems) if name not in excluded]
 
 
 def _scaffold(settings: Settings, request: RunRequest) -> tuple[str, Any]:
     name = AGENTS[settings["agent_type"]]
     configs = recipes.CONFIGS if recipes.CONFIGS.is_dir() else SHIPPED_CONFIGS
     path = recipes.path_of("scaffold", name, configs)
-    made = recipes.load(SCAFFOLD, path).plain()
+    fields = recipes.load(SCAFFOLD, path).plain()
     for theirs, ours in (("max_steps", "step_limit"), ("max_rewrite_steps", "max_rewrite_steps")):
         if theirs in settings:
-            made[ours] = settings[theirs]
-    made.setdefault("max_rewrite_steps", 10)
+            fields[ours] = settings[theirs]
+    fields.setdefault("max_rewrite_steps", 10)
     if tools := settings.get("tools"):
-        made["tools"] = [next(iter(each)) if isinstance(each, dict) and each else each for each in tools]
+        fields["tools"] = [next(iter(each)) if isinstance(each, dict) and each else each for each in tools]
     environment = settings["env_kwargs"]
     if "persistent_breakpoints" in environment:
-        made["persistent_breakpoints"] = environment["persistent_breakpoints"]
+        fields["persistent_breakpoints"] = environment["persistent_breakpoints"]
     if request.seconds:
-        made["wall_seconds"] = request.seconds
-    return name, recipes.complete(SCAFFOLD, made, request.config)
+        fields["wall_seconds"] = request.seconds
+    return name, recipes.complete(SCAFFOLD, fields, request.config)
 
 
 def _policy(settings: Settings, where: Path) -> tuple[str, Any]:
@@ -221,14 +221,14 @@ def _data(settings: Settings, where: Path, root: Path) -> Path:
 
 def _mapping(path: Path) -> Settings:
     try:
-        found = yaml.safe_load(read_text(path))
+        mapping = yaml.safe_load(read_text(path))
     except yaml.YAMLError as error:
         place = getattr(error, "problem_mark", None)
         at = f"{path}, line {place.line + 1}" if place else str(path)
         raise InputError("no YAML", at, "keys and values") from None
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+    if not isinstance(mapping, dict) or not all(isinstance(key, str) for key in mapping):
         raise InputError("no mapping", path, "keys and values")
-    return found
+    return mapping
 
 
 def _part(whole: Settings, name: str, where: Path) -> Settings:

@@ -79,7 +79,7 @@ def task_names(source: Source) -> list[str]:
 
 def _read(source: Source) -> tuple[Benchmark, dict[str, SmallTask]]:
     """Returns (refused rows, readable tasks by name). Raises InputError if no task can be read."""
-    benchmark, found = Benchmark(), dict[str, SmallTask]()
+    benchmark, small_tasks = Benchmark(), dict[str, SmallTask]()
     for where, read in _readers(source):
         benchmark.rows += 1
         try:
@@ -87,15 +87,15 @@ def _read(source: Source) -> tuple[Benchmark, dict[str, SmallTask]]:
         except InputError as error:
             benchmark.refused[where] = str(error)
             continue
-        known = found.setdefault(small.name, small)
+        known = small_tasks.setdefault(small.name, small)
         if known is not small:
             same = (known.files, known.entrypoint) == (small.files, small.entrypoint)
             what = "the same row stands before it" if same else f"task_id {small.name} is there twice"
             benchmark.refused[where] = what
-    if not found:
+    if not small_tasks:
         first = next(iter(benchmark.refused.values()), "it has no row")
         raise InputError(f"none of {benchmark.rows} rows can be used: {first}", source.data)
-    return benchmark, found
+    return benchmark, small_tasks
 
 
 def _readers(source: Source) -> Iterator[tuple[str, Callable[[], SmallTask]]]:

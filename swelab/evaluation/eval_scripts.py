@@ -80,11 +80,11 @@ def checked(text: str, where: str) -> str:
         raise InputError(f"eval_script is not valid bash: {why}", where, "a script that bash reads")
     if STOPS.search(text) or KEEPS_CODE in text:
         return text
-    made = instrumented(text)
-    if made == text:
+    script = instrumented(text)
+    if script == text:
         raise InputError(
             "eval_script continues after its tests, so that it never fails",
             where,
             "`set -e`, or one run of pytest",
         )
-    return made
+    return script

@@ -68,14 +68,14 @@ def evaluate(
         forget(plan, {task.instance_id for task in tasks})
     plan.progress.mkdir(parents=True, exist_ok=True)
     write_json(plan.folder / IDENTITY, plan.identity())
-    taken = RunTime(plan.progress / "minutes.json")
+    run_time = RunTime(plan.progress / "minutes.json")
     plan, without = with_images(plan, tasks, benchmark)
     tasks = [task for task in tasks if task.instance_id not in benchmark.refused]
     todo = [task for task in tasks if task.instance_id not in without]
-    folders = written(plan.folder, meta(plan), taken.note)
+    folders = written(plan.folder, meta(plan), run_time.note)
     done = _no_images(plan, tasks, without)
     made, seen, fault = _attempts(plan, todo, folders)
-    record = write_results(plan, benchmark, tasks, [*done, *made], taken.note(), seen)
+    record = write_results(plan, benchmark, tasks, [*done, *made], run_time.note(), seen)
     if isinstance(fault, ShardLost):
         print("\n".join(table(record)), flush=True)
     if fault:
@@ -202,13 +202,13 @@ def with_images(plan: Plan, tasks: Sequence[Task], benchmark: Benchmark) -> tupl
     reasons: maps an instance id to the reason why its image is unusable. A task whose image contains the
     answer is refused in `benchmark`. Raises InputError, RegistryUnreachable.
     """
-    wanted = [task for task in tasks if task.in_image]
-    if not wanted:
+    in_images = [task for task in tasks if task.in_image]
+    if not in_images:
         return plan, {}
     if plan.images is None:
         store = plan.image_store or plan.progress / "images"
         record = pull_for_tasks(
-            images_of(wanted),
+            images_of(in_images),
             store,
             plan.progress / "pulled.jsonl",
             prefix=plan.image_prefix,
@@ -218,21 +218,21 @@ def with_images(plan: Plan, tasks: Sequence[Task], benchmark: Benchmark) -> tupl
         write_json(store / "images.json", record)
         plan = replace(plan, images=store / "images.json")
     assert plan.images
-    for name, what in leaks(wanted, plan.images).items():
+    for name, what in leaks(in_images, plan.images).items():
         benchmark.refuse(name, f"its image tells its answer: {what}")
-    left = [task for task in wanted if task.instance_id not in benchmark.refused]
+    left = [task for task in in_images if task.instance_id not in benchmark.refused]
     return plan, refused(left, plan.images)
 
 
 def _no_images(plan: Plan, tasks: Sequence[Task], why: dict[str, str]) -> list[AttemptResult]:
     """Returns the records of lost attempts at tasks whose image is unusable. why: maps the instance ids of
     these tasks to reasons."""
-    mark, found = {"policy": plan.policy_name, "subset": plan.source.name}, []
+    mark, results = {"policy": plan.policy_name, "subset": plan.source.name}, []
     for sample in range(plan.samples):
         for task in (task for task in tasks if task.instance_id in why):
             reason = why[task.instance_id]
             trajectory = Trajectory.of(lost_rollout(task, reason) | mark)
             grade = lost_grade(task, RolloutEnd.SANDBOX_LOST, reason) | mark
             grade = grade | ({"sample": sample} if sample else {})
-            found.append(attempt_result(trajectory, sample, grade, "", 0.0))
-    return found
+            results.append(attempt_result(trajectory, sample, grade, "", 0.0))
+    return results

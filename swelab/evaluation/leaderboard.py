@@ -161,15 +161,15 @@ def _submitted(folder: Path, rows: Iterable[Record], clean: Callable[[str], str]
 
 def results(rows: Iterable[Record]) -> dict[str, list[str]]:
     """Lists the instances that were resolved, have an empty patch, or have no log."""
-    found: dict[str, list[str]] = {"no_generation": [], "no_logs": [], "resolved": []}
+    instance_ids: dict[str, list[str]] = {"no_generation": [], "no_logs": [], "resolved": []}
     for row in rows:
         if row["status"] == GradeEnd.EMPTY_PATCH:
-            found["no_generation"].append(row["instance_id"])
+            instance_ids["no_generation"].append(row["instance_id"])
         elif row["status"] in LOST_GRADES:
-            found["no_logs"].append(row["instance_id"])
+            instance_ids["no_logs"].append(row["instance_id"])
         elif row["resolved"]:
-            found["resolved"].append(row["instance_id"])
-    return {name: sorted(ids) for name, ids in found.items()}
+            instance_ids["resolved"].append(row["instance_id"])
+    return {name: sorted(ids) for name, ids in instance_ids.items()}
 
 
 def metadata(name: str, model: str, details: Record) -> Record:

@@ -24,29 +24,29 @@ def write_prompts(source: Source, path: Path, most: int = 0, form: str = FORMS[0
 
     most: maximum number of rows. 0 writes all. form: one of FORMS. Raises InputError, HubError.
     """
-    seen: set[str] = set()
-    left: Counter[str] = Counter()
+    names: set[str] = set()
+    reasons: Counter[str] = Counter()
 
     def rows() -> Iterator[Record]:
         for where, raw in source.rows():
             row = raw if isinstance(raw, dict) else {}
             name, text = row.get("instance_id"), row.get("problem_statement")
             reason = "not a row of tasks" if not name or not isinstance(text, str) else ""
-            reason = reason or ("repeated" if name in seen else "")
+            reason = reason or ("repeated" if name in names else "")
             if reason:
-                left[reason] += 1
+                reasons[reason] += 1
                 print(f"left out: {where}: {reason}", file=sys.stderr)
                 continue
-            seen.add(str(name))
-            left[VACUOUS] += not str(row.get("eval_script") or "").strip()
+            names.add(str(name))
+            reasons[VACUOUS] += not str(row.get("eval_script") or "").strip()
             yield prompt_row(source, row, form)
 
     found = rows()
     if (first := next(found, None)) is None:
         raise InputError("none of its rows has instance_id and problem_statement", source.data)
     write_jsonl(path, islice(chain([first], found), most or None))
-    counts = {reason: count for reason, count in left.items() if count}
-    return {"rows": min(len(seen), most or len(seen)), "left_out": counts}
+    counts = {reason: count for reason, count in reasons.items() if count}
+    return {"rows": min(len(names), most or len(names)), "left_out": counts}
 
 
 def prompt_row(source: Source, row: Record, form: str) -> Record:
@@ -76,20 +76,20 @@ def write_assets(source: Source, folder: Path) -> Record:
     row is left.
     """
     benchmark = read_benchmark(source)
-    kept: list[Task] = []
+    scripted: list[Task] = []
     for task in benchmark.tasks:
         try:
-            kept.append(with_script(task))
+            scripted.append(with_script(task))
         except InputError as error:
             benchmark.refused[task.instance_id] = str(error)
-    if not kept:
+    if not scripted:
         first = next(iter(benchmark.refused.values()))
         raise InputError(f"none of {benchmark.rows} rows has a usable eval script: {first}", source.data)
-    images = list(dict.fromkeys(filter(None, (docker_image(task, {}) for task in kept))))
-    write_bytes(folder / ASSETS[0], "".join(f"{task.instance_id}\n" for task in kept).encode())
+    images = list(dict.fromkeys(filter(None, (docker_image(task, {}) for task in scripted))))
+    write_bytes(folder / ASSETS[0], "".join(f"{task.instance_id}\n" for task in scripted).encode())
     write_bytes(folder / ASSETS[1], "".join(f"{full_name(image)}\n" for image in images).encode())
-    write_jsonl(folder / ASSETS[2], (slime_row(task, named(source.data)) for task in kept))
-    return {"lines": {ASSETS[0]: len(kept), ASSETS[1]: len(images), ASSETS[2]: len(kept)},
+    write_jsonl(folder / ASSETS[2], (slime_row(task, named(source.data)) for task in scripted))
+    return {"lines": {ASSETS[0]: len(scripted), ASSETS[1]: len(images), ASSETS[2]: len(scripted)},
             "refused": benchmark.refused}  # fmt: skip
 
 

@@ -76,14 +76,14 @@ def _scored(plan: Plan, tasks: Sequence[Task], mine: Sequence[AttemptResult]) ->
         for path in (*reports, plan.folder / "score.json"):
             path.unlink(missing_ok=True)
         return None
-    found, usage = [], []
+    sample_reports, usage = [], []
     for sample, path in enumerate(reports):
         rows = [each for each in mine if each.sample == sample]
         own = [each.grade for each in rows if each.grade]
-        found.append(build_report(tasks, own, plan.name, plan.source.name))
+        sample_reports.append(build_report(tasks, own, plan.name, plan.source.name))
         usage.append({each.instance_id: each.usage for each in rows})
-        write_json(path, found[-1])
-    record = score(tasks, found, plan.name, plan.source.name, usage)
+        write_json(path, sample_reports[-1])
+    record = score(tasks, sample_reports, plan.name, plan.source.name, usage)
     write_json(plan.folder / "score.json", record)
     return record
 
@@ -103,16 +103,16 @@ def summary(
     the attempts in `mine`. `usage.paid` is the total cost of all requests, in dollars.
     """
     lost = [each for each in mine if each.status == GradeEnd.INFRA_ERROR]
-    kept = [each for each in mine if each.status != GradeEnd.INFRA_ERROR]
+    with_verdict = [each for each in mine if each.status != GradeEnd.INFRA_ERROR]
     return {
         **({"name": plan.label} if plan.label else {}),
         "model": plan.policy_name,
         "data": plan.source.data,
-        **_as_before(mine, kept),
+        **_as_before(mine, with_verdict),
         "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "args": plan.options,
         "interval": rate_of_runs(_counts(mine)).interval,
-        "without_infra_errors": dict(rate_of_runs(_counts(kept))),
+        "without_infra_errors": dict(rate_of_runs(_counts(with_verdict))),
         "complete": scored is not None,
         "attempts_left": len(tasks) * plan.samples - sum(not each.is_paused for each in mine),
         "witness": witnessed(plan, mine),

@@ -64,7 +64,7 @@ class Running:
         """Returns (attempt, state, step, dollars, time, last command) of each running attempt, the oldest
         first."""
         with self._lock:
-            found = sorted(self._now.items(), key=lambda pair: pair[1].began)
+            attempts = sorted(self._now.items(), key=lambda pair: pair[1].began)
         now = time.monotonic()
         return [
             (
@@ -75,7 +75,7 @@ class Running:
                 clock(now - each.began),
                 shorten(each.command, SHOWN_COMMAND),
             )
-            for name, each in found
+            for name, each in attempts
         ]
 
     def words(self) -> str:

@@ -37,18 +37,18 @@ def entries(folder: Path, pattern: str = "", status: str = "") -> list[Entry]:
     contain. Raises InputError if no attempt is found.
     """
     rows = folder / ROWS
-    found = list(_evaluated(folder)) if rows.is_file() else list(_below(folder))
-    if not found:
+    everything = list(_evaluated(folder)) if rows.is_file() else list(_below(folder))
+    if not everything:
         expected = "the folder of an evaluation, or of .traj or .traj.json files"
         raise InputError("holds no trajectory" if folder.is_dir() else "no such folder", folder, expected)
     try:
-        kept = [each for each in found if re.search(pattern, each.name)]
+        selection = [each for each in everything if re.search(pattern, each.name)]
     except re.error as error:
         raise InputError(f"{pattern!r}: {error}", expected="a regular expression") from None
-    kept = [each for each in kept if not status or status in each.ended.split()]
-    if not kept:
-        raise InputError(f"no such trajectory of {len(found)}", folder, "another --filter or --status")
-    return kept
+    selection = [each for each in selection if not status or status in each.ended.split()]
+    if not selection:
+        raise InputError(f"no such trajectory of {len(everything)}", folder, "another --filter or --status")
+    return selection
 
 
 def _evaluated(folder: Path) -> Iterator[Entry]:

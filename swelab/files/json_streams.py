@@ -87,7 +87,7 @@ class _Text:
         self.peek()
         while True:
             try:
-                found, end = self._decode(self.text, self.at)
+                element, end = self._decode(self.text, self.at)
             except json.JSONDecodeError as error:
                 cut = error.msg.startswith("Unterminated") or error.pos + 16 > len(self.text)
                 fault = self.fault(not_json(error), error.pos)
@@ -98,7 +98,7 @@ class _Text:
                 raise self.fault(not_json(error)) from None
             if end < len(self.text) or not self._more():
                 self.at = end
-                return found
+                return element
 
     def rest_of_line(self) -> str:
         """Returns the rest of the current line."""

@@ -19,14 +19,14 @@ def parse_python(source: str | bytes, name: str = "<unknown>") -> ast.Module:
 def children(node: ast.AST) -> list[ast.AST]:
     """Returns the direct children of a node. Nodes without fields, such as `Load` and `Store`, are
     excluded."""
-    found: list[ast.AST] = []
+    nodes: list[ast.AST] = []
     for name in node._fields:
         value = getattr(node, name, None)
         if isinstance(value, list):
-            found += [each for each in value if isinstance(each, ast.AST)]
+            nodes += [each for each in value if isinstance(each, ast.AST)]
         elif isinstance(value, ast.AST) and value._fields:
-            found.append(value)
-    return found
+            nodes.append(value)
+    return nodes
 
 
 def walk(tree: ast.AST) -> list[ast.AST]:

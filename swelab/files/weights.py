@@ -77,16 +77,16 @@ def header(path: Path) -> Record:
             (length,) = struct.unpack("<Q", stream.read(8))
             if length > size:
                 raise ValueError("its header is cut off")
-            found: Record = json.loads(stream.read(length))
-        found.pop("__metadata__", None)
-        end = max(tensor["data_offsets"][1] for tensor in found.values())
+            tensors: Record = json.loads(stream.read(length))
+        tensors.pop("__metadata__", None)
+        end = max(tensor["data_offsets"][1] for tensor in tensors.values())
     except FileNotFoundError:
         raise InputError("no such file", path, "the weights that the index lists") from None
     except (OSError, struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"not a safetensors file: {error}", path) from None
     if 8 + length + end != size:
         raise InputError(f"{size} bytes of {8 + length + end}", path, "a whole safetensors file")
-    return found
+    return tensors
 
 
 def check_shapes(folder: Path, config: Record, where: Path) -> None:

@@ -40,15 +40,15 @@ def subset_tasks(
     limit in its row. Raises InputError, HubError.
     """
     rows = named_rows(data, split)
-    found = [row for row in rows if not globs or any(fnmatch.fnmatch(row.instance_id, g) for g in globs)]
-    if not found:
+    chosen = [row for row in rows if not globs or any(fnmatch.fnmatch(row.instance_id, g) for g in globs)]
+    if not chosen:
         raise InputError(f"no instance matches {', '.join(globs)}", data)
-    for row in found:
+    for row in chosen:
         if "/" in row.instance_id or row.instance_id.startswith("."):
             raise InputError("not a folder's name", row.instance_id, "an instance id")
         if seconds:
             row["test_timeout"] = seconds
-    return sorted(found, key=lambda row: row.instance_id)
+    return sorted(chosen, key=lambda row: row.instance_id)
 
 
 def gold_predictions(tasks: Sequence[Task], places: Places) -> dict[str, Prediction]:
@@ -58,7 +58,7 @@ def gold_predictions(tasks: Sequence[Task], places: Places) -> dict[str, Predict
     OSError.
     """
     scripts = [task for task in tasks if task.by_script]
-    found = {}
+    predictions = {}
     with scratch_folder() as scratch:
         backend, images = open_backend() if scripts else None, task_images(scripts, places.images)
         bench = Bench(RepoStore(places.repos, scratch), backend, images)
@@ -72,8 +72,8 @@ def gold_predictions(tasks: Sequence[Task], places: Places) -> dict[str, Predict
                     print(f"{name}: {fault}", file=sys.stderr)
             else:
                 patch = read_spec(task).gold_fix if task.in_image else gold_patch(bench.store, task)
-            found[name] = Prediction(instance_id=name, model_name_or_path="gold", model_patch=patch)
-    return found
+            predictions[name] = Prediction(instance_id=name, model_name_or_path="gold", model_patch=patch)
+    return predictions
 
 
 def forget(folder: Path) -> None:
@@ -95,16 +95,16 @@ def evaluate(
     The report and all results are written to `folder`; `folder/runs` stores the evidence of each run. A
     prediction for an unknown task is reported and skipped. Raises InputError.
     """
-    known = {task.instance_id: task for task in tasks}
-    strangers = sorted(set(predictions) - set(known))
+    tasks_by_id = {task.instance_id: task for task in tasks}
+    strangers = sorted(set(predictions) - set(tasks_by_id))
     for name in strangers:
         print(f"{name}: not in the subset", file=sys.stderr)
-    mine = {name: row for name, row in predictions.items() if name in known}
+    mine = {name: row for name, row in predictions.items() if name in tasks_by_id}
     if not mine:
         raise InputError(f"none of {len(predictions)} predictions is for a task of the subset", folder.name)
     archive = Archive(folder / "runs")
     grades = grade_shard(
-        [known[name] for name in sorted(mine)],
+        [tasks_by_id[name] for name in sorted(mine)],
         mine,
         policy=folder.name,
         subset="by_hand",
@@ -117,7 +117,7 @@ def evaluate(
         witness_path=_reference(folder) if guard == "reference" else places.witness,
     )
     for grade in grades:
-        _write_report(folder, grade, known[grade.instance_id], mine[grade.instance_id], archive)
+        _write_report(folder, grade, tasks_by_id[grade.instance_id], mine[grade.instance_id], archive)
     record = run_report(folder, predictions, strangers)
     write_json(folder / "report.json", record)
     return record

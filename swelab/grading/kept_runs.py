@@ -161,13 +161,13 @@ def full_name(results: Path, tasks: Path | None, text: str) -> str:
                 pass
     if text in names:
         return text
-    found = [name for name in names if text in name]
-    if len(found) == 1:
-        return found[0]
+    matches = [name for name in names if text in name]
+    if len(matches) == 1:
+        return matches[0]
     if not names:
         raise InputError("there are no tasks", results / "tasks", "a run of the workflow before")
-    near = sorted(found)[:8] or difflib.get_close_matches(text, names, 5, 0.4)
-    what = f"{len(found)} instances have that in their id" if found else "no such instance"
+    near = sorted(matches)[:8] or difflib.get_close_matches(text, names, 5, 0.4)
+    what = f"{len(matches)} instances have that in their id" if matches else "no such instance"
     raise InputError(what, text, f"one id, such as {', '.join(near)}" if near else "an instance id")
 
 

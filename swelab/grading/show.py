@@ -47,14 +47,14 @@ def show(options: argparse.Namespace) -> int:
 
 def _attempts(options: argparse.Namespace, name: str) -> list[KeptAttempt]:
     """Returns the attempts that match the options. Raises InputError if none matches."""
-    found = list(_matching(options, name))
-    if not found:
+    matching = list(_matching(options, name))
+    if not matching:
         raise InputError("no graded or validated attempt matches", name, "a finished job before")
     given = (("results", Path("results")), ("logs", None), ("tasks", None), ("images", None))
     more = [
         (f"--{flag}", str(getattr(options, flag))) for flag, usual in given if getattr(options, flag) != usual
     ]
-    return [replace(each, more=sum(more, ())) for each in found]
+    return [replace(each, more=sum(more, ())) for each in matching]
 
 
 def _matching(options: argparse.Namespace, name: str) -> Iterator[KeptAttempt]:

@@ -29,8 +29,8 @@ def build_report(tasks: Iterable[Task], grades: Iterable[Grade], policy: str, su
     the grades are of several samples.
     """
     outline = Outline.of(tasks)
-    known = set(outline.ids)
-    instances, sample = read_grades(grades, known, subset)
+    task_ids = set(outline.ids)
+    instances, sample = read_grades(grades, task_ids, subset)
     by_status: dict[str, list[str]] = {status: [] for status in GradeEnd}
     for name in sorted(instances):
         by_status[instances[name].status].append(name)
@@ -38,14 +38,14 @@ def build_report(tasks: Iterable[Task], grades: Iterable[Grade], policy: str, su
     ids = {
         "submitted_ids": sorted(instances),
         "completed_ids": lists.pop("completed_ids"),
-        "incomplete_ids": sorted(known - set(instances)),
+        "incomplete_ids": sorted(task_ids - set(instances)),
         **lists,
     }
     counts = {
         f"{name.removesuffix('_ids')}_instances": len(ids[name]) for name in ids if name != "incomplete_ids"
     }
     report = {
-        "total_instances": len(known),
+        "total_instances": len(task_ids),
         **counts,
         **ids,
         "schema_version": 2,
@@ -106,9 +106,9 @@ def validation(lock: Lock) -> ReportValidation:
     """Returns the report's fields about the validation of its tasks: counts, and the ids of excluded
     tasks.
     """
-    runs, kept, unjudged = lock.settings.gold_runs, len(lock.kept), len(lock.unjudged)
+    runs, kept_count, unjudged = lock.settings.gold_runs, len(lock.kept), len(lock.unjudged)
     null_kept = sum(row.validated == NULL_ONLY for row in lock.kept)
-    valid = kept - lock.private - null_kept
+    valid = kept_count - lock.private - null_kept
     counts = [row.gold_resolved for row in (*lock.flaky, *lock.broken, *lock.unjudged)]
     counts = counts if runs else []
     figures = {
@@ -116,7 +116,7 @@ def validation(lock: Lock) -> ReportValidation:
         "gold_tasks": lock.total - lock.private - lock.null_tasks,
         "gold_resolved_each_time": valid + sum(count == runs for count in counts),
         "gold_runs_resolved": valid * runs + sum(counts),
-        "kept": kept,
+        "kept": kept_count,
         **({"null_tasks": lock.null_tasks, "null_kept": null_kept} if lock.null_tasks else {}),
         **({"private": lock.private} if lock.private else {}),
         "flaky": len(lock.flaky),

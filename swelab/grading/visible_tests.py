@@ -93,26 +93,26 @@ def run_visible(task: Task, patch: str, bench: Bench) -> VisibleRun:
     spec, name = visible_spec(task), task.instance_id
     if task.hidden_tests:
         patch = patch_paths.without(patch, {*task.failing_files})
-    found = VisibleRun(instance_id=name, ended="ran", passed=0, failed=0)
+    result = VisibleRun(instance_id=name, ended="ran", passed=0, failed=0)
     if spec is None:
-        return found | {"reason": NONE_SEEN}
+        return result | {"reason": NONE_SEEN}
     if not patch.strip():
-        return found | {"ended": GradeEnd.EMPTY_PATCH}
+        return result | {"ended": GradeEnd.EMPTY_PATCH}
     refusal = patch_paths.refusal(patch) if is_encodable(patch) else "the patch holds half a character"
     if refusal:
-        return found | {"ended": "not_applied", "reason": refusal}
+        return result | {"ended": "not_applied", "reason": refusal}
     try:
         with agent_sandbox(task, bench) as (sandbox, limits):
             run = evidence.ended("ran") | PatchRun(spec, patch, sandbox, limits, frozenset()).evidence()
     except (SandboxError, HistoryRefused, OSError, MemoryError) as error:
-        return found | {"ended": GradeEnd.INFRA_ERROR, "reason": f"{type(error).__name__}: {error}"}
+        return result | {"ended": GradeEnd.INFRA_ERROR, "reason": f"{type(error).__name__}: {error}"}
     if run.ended != "ran":
-        return found | {"ended": run.ended, "reason": run.reason}
+        return result | {"ended": run.ended, "reason": run.reason}
     status = {test: word for test, word in logs.statuses(run.log).items() if test not in task.tests_left_out}
     counts = Counter(status.values())
     repairs = not task.test_patch and not status.keys().isdisjoint(spec.fail_to_pass)
     told = {"passed": counts["PASSED"], "failed": counts["FAILED"] + counts["ERROR"], "repairs": repairs}
-    return found | told | ({} if status else {"reason": NONE_SEEN})
+    return result | told | ({} if status else {"reason": NONE_SEEN})
 
 
 @contextmanager

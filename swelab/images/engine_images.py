@@ -74,22 +74,24 @@ class EnginePuller:
         return HeldImage(digest=digest, bytes=known["Size"], folder="", workdir=workdir)
 
     def _pull_once(self, name: Name, source: Name, digest: str, on_bytes: Callable[[int], None]) -> None:
-        seen: dict[str, int] = {}
+        bytes_by_layer: dict[str, int] = {}
         try:
             events = self.client.api.pull(
                 source.base, tag=digest, stream=True, decode=True, platform=f"linux/{self.architecture}"
             )
             for event in events:
                 if "error" in event:
-                    raise _typed(name, str(event["error"]), bool(seen))
+                    raise _typed(name, str(event["error"]), bool(bytes_by_layer))
                 if event.get("status") == "Downloading":
                     current = int((event.get("progressDetail") or {}).get("current") or 0)
-                    on_bytes(max(0, current - seen.get(event["id"], 0)))
-                    seen[event["id"]] = max(current, seen.get(event["id"], 0))
+                    on_bytes(max(0, current - bytes_by_layer.get(event["id"], 0)))
+                    bytes_by_layer[event["id"]] = max(current, bytes_by_layer.get(event["id"], 0))
         except ImageNotFound:
             raise ImageUnknown(f"image {name}: the engine finds no {source.base}@{digest}") from None
         except (APIError, RequestException) as error:
-            raise _typed(name, str(getattr(error, "explanation", None) or error), bool(seen)) from None
+            raise _typed(
+                name, str(getattr(error, "explanation", None) or error), bool(bytes_by_layer)
+            ) from None
 
     def _tag(self, name: Name, by_digest: str) -> None:
         if name.digest:

@@ -40,13 +40,13 @@ def installed(puller: object, image: HeldImage, script: str) -> HeldImage:
     digest = "sha256:" + hashlib.sha256(f"{image.digest}\0{script}".encode()).hexdigest()
     if isinstance(puller, ImageStore):
         code, output = _in_root(puller, image, script, digest)
-        made: Record = puller.record(digest) if code == 0 else {}
+        layer: Record = puller.record(digest) if code == 0 else {}
     elif isinstance(puller, EnginePuller):
-        code, output, made = _in_engine(puller, image, script, digest)
+        code, output, layer = _in_engine(puller, image, script, digest)
     else:
         return image | {"install": "the backends apptainer and remote run no install steps"}
     if code == 0:
-        return image | made | {"install": ""}
+        return image | layer | {"install": ""}
     return image | {"install": _why(code, output)}
 
 
@@ -140,16 +140,16 @@ def _in_engine(engine: EnginePuller, image: HeldImage, script: str, digest: str)
     name = f"swelab-installed:{digest[7:39]}"
     try:
         try:
-            known = api.inspect_image(name)
+            image_data = api.inspect_image(name)
         except ImageNotFound:
             original = _by_digest(api, image.digest)
             code, output = _contained(api, original["Id"], script, name)
             if code:
                 return code, output, {}
-            known = api.inspect_image(name)
+            image_data = api.inspect_image(name)
     except (APIError, DockerException, RequestException) as error:
         raise EngineFailed(f"install steps of image {image.digest}: {shorten(str(error))}") from None
-    return 0, "", {"digest": known["Id"], "bytes": known["Size"]}
+    return 0, "", {"digest": image_data["Id"], "bytes": image_data["Size"]}
 
 
 def _by_digest(api: Any, digest: str) -> Record:

@@ -152,15 +152,15 @@ def pull_images(names: list[str], pulling: Pulling, workers: int) -> Images:
     images = dict[str, PulledImage]()
     failed = dict[str, FailedImage]()
     progress = Progress(len(names), "pull images")
-    for name, found in _in_parallel(names, pulling.one, workers):
-        if isinstance(found, RegistryUnreachable):
+    for name, result in _in_parallel(names, pulling.one, workers):
+        if isinstance(result, RegistryUnreachable):
             progress.close()
-            raise RegistryUnreachable(f"{found}; none of its images can be pulled (network? image_prefix?)")
-        if isinstance(found, Fault):
-            reason = found.reason if isinstance(found, ImageError) else "failed"
-            failed[name] = FailedImage(reason=reason, error=str(found))
+            raise RegistryUnreachable(f"{result}; none of its images can be pulled (network? image_prefix?)")
+        if isinstance(result, Fault):
+            reason = result.reason if isinstance(result, ImageError) else "failed"
+            failed[name] = FailedImage(reason=reason, error=str(result))
         else:
-            images[name] = found
+            images[name] = result
         progress.done(name in images)
     progress.close()
     counts = Counter(f"failed_{failure.reason}" for failure in failed.values())

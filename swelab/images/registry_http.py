@@ -153,13 +153,13 @@ class Transport:
         account = account_for(name)
         if kind.lower() == "basic" and account:
             return f"Basic {account}"
-        said = dict(_PARAMETER.findall(rest))
-        realm = said.get("realm", "")
+        parameters = dict(_PARAMETER.findall(rest))
+        realm = parameters.get("realm", "")
         if kind.lower() != "bearer" or not realm.startswith(("https://", "http://")):
             raise AccessRefused(f"image {name}: {name.host} wants an account; log in to it with docker login")
         asked = {"scope": f"repository:{name.repository}:pull"}
-        if said.get("service"):
-            asked["service"] = said["service"]
+        if parameters.get("service"):
+            asked["service"] = parameters["service"]
         safe = realm.startswith("https://") or _LOOPBACK.fullmatch(httpx.URL(realm).netloc.decode())
         headers = {"Authorization": f"Basic {account}"} if account and safe else {}
         with self._answer(name, str(httpx.URL(realm, params=asked)), headers) as response:
@@ -184,15 +184,15 @@ def check_response(response: httpx.Response, name: Name, what: str) -> None:
     code, host = response.status_code, name.host
     if code in (200, 206):
         return
-    said = _message(response)
-    if code == 429 or "toomanyrequests" in said.lower():
-        fault = RateLimited(f"image {name}: {host} allows no more pulls for now: {said}")
+    text = _message(response)
+    if code == 429 or "toomanyrequests" in text.lower():
+        fault = RateLimited(f"image {name}: {host} allows no more pulls for now: {text}")
         raise Again(fault, retry_after(response.headers) or 0.0)
     if code in (401, 403):
-        raise AccessRefused(f"image {name}: {host} refuses access: {said}")
+        raise AccessRefused(f"image {name}: {host} refuses access: {text}")
     if code == 404:
         raise ImageUnknown(f"image {name}: {host} has no {what}")
-    down = RegistryDown(f"image {name}: {host} answers {code}: {said}")
+    down = RegistryDown(f"image {name}: {host} answers {code}: {text}")
     if code >= 500 or code in (408, 425):
         raise Again(down, retry_after(response.headers) or 0.0)
     raise down

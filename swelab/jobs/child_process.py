@@ -123,8 +123,8 @@ class Tethered:
     ) -> subprocess.Popen[bytes]:
         with ExitStack() as stack:
             facts = stack.enter_context(os.fdopen((ends := os.pipe())[0], "rb"))
-            told = stack.enter_context(os.fdopen(ends[1], "wb"))
-            lid, passed = [*LID, "--info-fd", str(told.fileno())], [told.fileno()]
+            info = stack.enter_context(os.fdopen(ends[1], "wb"))
+            lid, passed = [*LID, "--info-fd", str(info.fileno())], [info.fileno()]
             for name, data in files.items():
                 content = stack.enter_context(tempfile.TemporaryFile())
                 content.write(data)
@@ -133,7 +133,7 @@ class Tethered:
                 passed.append(content.fileno())
             argv = [*lid, *command(PRIVATE)]
             process = _popen(argv, {**env, "TMPDIR": PRIVATE}, log, passed, self._stdin)
-            told.close()
+            info.close()
             text = facts.read()
         self._first = json.loads(text)["child-pid"] if text else 0
         return process

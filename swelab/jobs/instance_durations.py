@@ -60,11 +60,11 @@ class Timings:
 
         The journals of the policies are in <stage>/<policy>/<subset>/.
         """
-        found: dict[str, list[float]] = {}
+        durations: dict[str, list[float]] = {}
         stage, subset = self.path.parent.parent.parent, self.path.parent.name
         for path in sorted({self.path, *stage.glob(f"*/{subset}/*{SUFFIX}")}):
             for line in lines_of(path.read_text(encoding="utf-8", errors="replace")):
                 name, _, seconds = line.partition("\t")
                 if name in names and seconds.replace(".", "", 1).isdecimal():
-                    found.setdefault(name, []).append(float(seconds))
-        return {name: statistics.fmean(seconds) for name, seconds in found.items()}
+                    durations.setdefault(name, []).append(float(seconds))
+        return {name: statistics.fmean(seconds) for name, seconds in durations.items()}

@@ -121,13 +121,13 @@ class Stage:
         known. A fact `place` is merged with the known facts about the place of the run.
         """
         place = {**run_place(), **facts.pop("place", {})}  # type: ignore[dict-item]
-        known = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs, "")
+        hashes = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs, "")
         return {
             "rule": self.rule,
             "code": code_identity(),
             "inputs": self.inputs,
             "recipes": self.recipes,
-            "outputs": {path_here(path): sha or sha256_of(path) for path, sha in known.items()},
+            "outputs": {path_here(path): sha or sha256_of(path) for path, sha in hashes.items()},
             "packages": packages(),
             "wall_seconds": round(time.time() - STARTED, 1),
             "place": place,

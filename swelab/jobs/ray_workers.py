@@ -221,7 +221,7 @@ class _Spread:
         After None, the instance must be repeated.
         """
         try:
-            found: Done | str = self.ray.get(reference)
+            result: Done | str = self.ray.get(reference)
         except self._lost as error:
             with self._one:
                 self._drop(seat)
@@ -232,9 +232,9 @@ class _Spread:
             return Done(key, item, self.place.lost(item, reason), 0.0)
         with self._one:
             seat.room += 1
-        if isinstance(found, str):
-            raise Fault(found)
-        return found
+        if isinstance(result, str):
+            raise Fault(result)
+        return result
 
     def _drop(self, seat: _Seat) -> None:
         """Removes a lost host, and starts an actor on each new host."""

@@ -22,22 +22,22 @@ PLACES = frozenset({"results/images/sandbox/image.json"})
 
 def keep_paid_outputs() -> None:
     """Makes Snakemake leave outputs flagged `update` unchanged when a job starts and when it fails."""
-    kept = set[str]()
+    backups = set[str]()
     write = FilePersistence._write_record
 
     def begin(self: Any, path: Path) -> None:
         """Replaces Snakemake's backup of an output, and the removal of the backup. Makes no copy."""
-        kept.discard(path.as_posix())
+        backups.discard(path.as_posix())
 
     def keep(self: Any, path: Path) -> bool:
         """Replaces the restoration of the backup. Returns whether the output still exists."""
         if path.exists():
-            kept.add(path.as_posix())
+            backups.add(path.as_posix())
         return path.exists()
 
     def remember(self: Any, key: str, record: Any) -> None:
         """Writes the record of an output, unless a failed job left the old output in place."""
-        if key not in kept:
+        if key not in backups:
             write(self, key, record)
 
     FileBackupMixin.backup_output = FileBackupMixin.cleanup_backup = begin

@@ -81,13 +81,13 @@ class _Queue:
 
     def drain(self) -> list[Done | BaseException | None]:
         """Waits for a finished result. Returns all finished results, at most as many as may wait."""
-        found = [self.done.get()]
+        results = [self.done.get()]
         self.pause.wait(max(0.0, self.drained + LINGER_SECONDS - time.monotonic()))
         with contextlib.suppress(queue.Empty):
             for _ in range(self.done.maxsize):
-                found.append(self.done.get_nowait())
+                results.append(self.done.get_nowait())
         self.drained = time.monotonic()
-        return found
+        return results
 
 
 class Threads:

@@ -116,15 +116,15 @@ def find(path: str) -> tuple[str, dict[str, str]] | None:
 def behind(path: str, configs: Path = recipes.CONFIGS) -> list[str]:
     """Returns a file and all files behind it, according to the current recipes. Inputs that need a missing
     recipe are omitted."""
-    queue, seen = [path], {path}
+    queue, visited = [path], {path}
     for each in queue:
         kind, names = find(each) or ("", {})
         at = Wildcards(names, configs)
         for need in KINDS[kind].needs.values() if kind else ():
             with suppress(InputError):
                 made = dict.fromkeys([at.path(need)] if isinstance(need, str) else need(at))
-                queue += [file for file in made if file not in seen]
-                seen.update(made)
+                queue += [file for file in made if file not in visited]
+                visited.update(made)
     return queue
 
 

@@ -76,7 +76,7 @@ class Host:
         with self._place(footprint(limits)):
             box, image = await self.thread(self._start, request, limits)
             ttl = request.ttl_seconds or self.limits.ttl_seconds
-            held = HostSandbox(
+            sandbox = HostSandbox(
                 id=box.containers()[0],
                 name=request.name or f"swe-{secrets.token_hex(6)}",
                 box=box,
@@ -90,8 +90,8 @@ class Host:
                 ends=time.monotonic() + ttl,
                 once=Once(answer_bytes, shelf=self.shelf),
             )
-            self.sandboxes[held.id] = held
-        return held.id, held.name
+            self.sandboxes[sandbox.id] = sandbox
+        return sandbox.id, sandbox.name
 
     @contextlib.contextmanager
     def _place(self, memory: int) -> Iterator[None]:
@@ -144,18 +144,18 @@ class Host:
 
     async def destroy(self, container: str) -> bool:
         """Ends a sandbox and waits until its containers are removed. Returns False if the id is unknown."""
-        held = self.sandboxes.get(container)
-        if held is None:
+        sandbox = self.sandboxes.get(container)
+        if sandbox is None:
             return False
-        held.closing = True
+        sandbox.closing = True
         try:
-            await self.thread(held.box.close)
+            await self.thread(sandbox.box.close)
         except BaseException:
-            held.closing = False
+            sandbox.closing = False
             raise
         self.sandboxes.pop(container, None)
-        self.shelf.leave(held.once)
-        for sending in held.unread:
+        self.shelf.leave(sandbox.once)
+        for sending in sandbox.unread:
             sending.cancel()
         return True
 
@@ -168,13 +168,13 @@ class Host:
         now = time.monotonic()
         unknown, refused = [], []
         for container, left in seconds.items():
-            held = self.sandboxes.get(container)
-            if held is None or held.owner != owner or held.closing:
+            sandbox = self.sandboxes.get(container)
+            if sandbox is None or sandbox.owner != owner or sandbox.closing:
                 unknown.append(container)
             elif isinstance(left, bool) or not isinstance(left, int | float) or left <= 0:
                 refused.append(container)
             else:
-                held.ends = now + min(left, LONGEST_SECONDS)
+                sandbox.ends = now + min(left, LONGEST_SECONDS)
         own = {
             each.id: each.request_id
             for each in self.sandboxes.values()
@@ -224,18 +224,18 @@ class Host:
         `seconds`: maximum duration of the request. If the client sends no heartbeats, the sandbox lives at
         least for that time plus its time to live. Raises SandboxLost, Refused (too many concurrent requests).
         """
-        held = self.find(request.container_id)
-        most = 2 * _COMMANDS if held.once.knows(request.request_id) else _COMMANDS
-        if held.running >= most:
+        sandbox = self.find(request.container_id)
+        most = 2 * _COMMANDS if sandbox.once.knows(request.request_id) else _COMMANDS
+        if sandbox.running >= most:
             raise Refused(f"{_COMMANDS} requests at once are the most in one sandbox")
-        held.running += 1
+        sandbox.running += 1
         try:
-            with held.in_use(0.0 if held.beats else seconds + held.ttl):
-                yield held
-            if not held.beats:
-                held.renew(held.ttl)
+            with sandbox.in_use(0.0 if sandbox.beats else seconds + sandbox.ttl):
+                yield sandbox
+            if not sandbox.beats:
+                sandbox.renew(sandbox.ttl)
         finally:
-            held.running -= 1
+            sandbox.running -= 1
 
     async def exec(self, place: HostSandbox, command: str, env: dict[str, str], limits: Limits) -> ExecResult:
         """Runs a command, see protocol.Sandbox.exec. Raises Refused."""

@@ -42,13 +42,13 @@ async def make(book: LeaseBook, lease: Lease) -> None:
 
 async def _make(book: LeaseBook, lease: Lease, node: PoolNode) -> Record:
     names = ("image", "digest", "cwd", "tree", "forgets", "limits")
-    asked = {name: lease.request[name] for name in names if name in lease.request}
-    asked |= {"request_id": lease.attempt_id(), "owner": book.id, "ttl_seconds": book.limits.ttl_seconds}
-    asked |= {"name": lease.request.instance_id, "client": lease.client}
+    body = {name: lease.request[name] for name in names if name in lease.request}
+    body |= {"request_id": lease.attempt_id(), "owner": book.id, "ttl_seconds": book.limits.ttl_seconds}
+    body |= {"name": lease.request.instance_id, "client": lease.client}
     ends = time.monotonic() + _MAKE_SECONDS
     while True:
         try:
-            return await node.link.ask("/container/create", asked, _ASK_SECONDS)
+            return await node.link.ask("/container/create", body, _ASK_SECONDS)
         except TimeoutError:
             if time.monotonic() > ends or not node.capacity.healthy:
                 raise NotReached(f"{node.capacity.url} cannot make the sandbox") from None

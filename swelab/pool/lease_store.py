@@ -76,13 +76,13 @@ class LeaseStore:
 
     def nodes(self) -> dict[str, bool]:
         """Returns the nodes as a map from URL to whether the node is being drained."""
-        found = {}
+        nodes = {}
         for number, url, draining in self._base.execute("SELECT rowid, url, draining FROM nodes").fetchall():
             if fault := first_fault(NODE, {"url": url}):
                 self._set_aside("nodes", number, {"url": url, "draining": draining}, fault)
             else:
-                found[url] = bool(draining)
-        return found
+                nodes[url] = bool(draining)
+        return nodes
 
     def set_node(self, url: str, draining: bool) -> None:
         """Adds or changes a node. Raises OSError if the change could not be written."""
@@ -128,20 +128,20 @@ class LeaseStore:
 
     def leases(self) -> list[Record]:
         """Returns all leases, including ended leases, oldest first."""
-        found = []
+        leases = []
         rows = self._base.execute(f"SELECT number, {', '.join(_COLUMNS)} FROM leases ORDER BY number")
         for number, *values in rows.fetchall():
             row = dict(zip(_COLUMNS, values))
             try:
-                kept = {**row, "asked": json.loads(row["asked"])}
-                fault = first_fault(LEASE, kept)
+                lease = {**row, "asked": json.loads(row["asked"])}
+                fault = first_fault(LEASE, lease)
             except (ValueError, TypeError, RecursionError) as error:
                 fault = f"field asked: {error}"
             if fault:
                 self._set_aside("leases", number, row, fault)
             else:
-                found.append({**kept, "asked": PoolRequest.of(kept["asked"])})
-        return found
+                leases.append({**lease, "asked": PoolRequest.of(lease["asked"])})
+        return leases
 
     def _set_aside(self, table: str, number: int, row: Record, fault: str) -> None:
         """Moves a damaged row out of its table.

@@ -28,14 +28,14 @@ def take_in(store: LeaseStore, urls: Iterable[str]) -> str:
     for url in given:
         if first_fault(NODE, {"url": url}):
             raise InputError(f"--node {url}", expected="an address such as http://host:5000")
-    kept, left = store.nodes(), store.left_nodes()
-    new = [url for url in given if url not in kept and url not in left]
+    nodes, left = store.nodes(), store.left_nodes()
+    new = [url for url in given if url not in nodes and url not in left]
     for url in new:
         store.set_node(url, False)
-    out = [url for url in given if url in left and url not in kept]
-    if not kept and not out:
+    out = [url for url in given if url in left and url not in nodes]
+    if not nodes and not out:
         return ""
-    shown = [url + " (drained)" * drained for url, drained in kept.items()]
+    shown = [url + " (drained)" * drained for url, drained in nodes.items()]
     line = f"nodes of an earlier start: {', '.join(shown) or 'none'}; added: {', '.join(new) or 'none'}"
     return line + f"; not added, as they left by request: {', '.join(out)}" * bool(out)
 

@@ -65,13 +65,13 @@ class Use:
 
 def uses(leases: Iterable[Lease]) -> dict[str, Use]:
     """Maps each node to the number and the memory of its placed leases."""
-    found: dict[str, Use] = {}
+    by_node: dict[str, Use] = {}
     for lease in leases:
         if lease.state in PLACED:
-            use = found.setdefault(lease.node, Use())
+            use = by_node.setdefault(lease.node, Use())
             use.places += 1
             use.memory += lease.memory
-    return found
+    return by_node
 
 
 def fair(
@@ -96,7 +96,7 @@ def choose(
 ) -> NodeCapacity | None:
     """Returns the least loaded node on which the lease fits now, or None. About the load, see _WARM."""
     best: tuple[float, int, str] | None = None
-    found = None
+    best_node = None
     for node in nodes:
         use = used.get(node.url) or Use()
         places = use.places + node.foreign_places
@@ -108,8 +108,8 @@ def choose(
         load = places / node.most_places - (_WARM if lease.image in node.warm else 0.0)
         score = load, memory - node.most_memory, node.url
         if best is None or score < best:
-            best, found = score, node
-    return found
+            best, best_node = score, node
+    return best_node
 
 
 def _node_to_reserve(lease: Lease, nodes: Sequence[NodeCapacity], used: Mapping[str, Use]) -> str:
@@ -148,7 +148,7 @@ def plan(
     never: dict[str, SandboxError] = {}
     joined = [node for node in nodes if not node.draining]
     healthy = {node.url for node in joined if node.healthy}
-    kept: set[str] = set()
+    reserved: set[str] = set()
     late: list[Lease] = []
     for lease in fair(waiting, Counter(each.client for each in placed), served):
         able = [node for node in joined if not node.lacks(lease.image, now)]
@@ -157,15 +157,15 @@ def plan(
             never[lease.id] = ImageMissing(f"on {len(joined)} of {len(joined)} hosts: {'; '.join(whys)}")
         elif able and all(whys := [node.never(lease) for node in able]):
             never[lease.id] = Refused(whys[0])
-        elif free <= 0 or kept >= healthy:
+        elif free <= 0 or reserved >= healthy:
             break
         else:
-            open_to = [node for node in able if node.url in healthy - kept]
+            open_to = [node for node in able if node.url in healthy - reserved]
             node = choose(lease, open_to, used, now)
             if node is None:
                 if lease.passed >= PASSES and (own := _node_to_reserve(lease, open_to, used)):
                     lease.keeps = own
-                    kept.add(own)
+                    reserved.add(own)
                 late.append(lease)
                 continue
             for each in late:

@@ -87,22 +87,22 @@ class Pool(LeaseBook):
         lease.unwanted = False
         if lease.state in (ENDING, ENDED):
             raise SandboxLost(lease.reason or GIVEN_BACK)
-        made = self.future(lease)
+        creation = self.future(lease)
         lease.waiters += 1
         try:
-            await asyncio.wait({made, client_gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({creation, client_gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if lease.state == MAKING and not client_gone.done():
                 await asyncio.wait(
-                    {made, client_gone}, timeout=CREATE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                    {creation, client_gone}, timeout=CREATE_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
         finally:
             lease.waiters -= 1
-            if not made.done() and lease.state == WAITING and not lease.waiters:
+            if not creation.done() and lease.state == WAITING and not lease.waiters:
                 self.forget(lease)
-        if not made.done():
+        if not creation.done():
             lease.unwanted = lease.unwanted or not (client_gone.done() or lease.waiters)
             raise NoPlace(f"no host had room in {seconds:g} s")
-        return await asyncio.shield(made)
+        return await asyncio.shield(creation)
 
     def _queue(self, request: PoolRequest) -> Lease:
         if sum(each.state == WAITING for each in self.leases.values()) >= self.limits.waiting:

@@ -145,23 +145,23 @@ def _value(kind: Any, about: str = "") -> Schema:
     """Returns the schema of a type, with the description `about`."""
     if isinstance(kind, type) and issubclass(kind, TypedRecord):
         return _object(kind, about)
-    told: Schema = {"description": about} if about else {}
+    description: Schema = {"description": about} if about else {}
     if kind is Any:
-        return told
+        return description
     if kind in _SCALARS:
-        return {"type": _SCALARS[kind]} | told
+        return {"type": _SCALARS[kind]} | description
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
-        return told | {"enum": list(arguments)}
+        return description | {"enum": list(arguments)}
     if hasattr(kind, "__metadata__"):  # Annotated
         bounds: Bounds = kind.__metadata__[0]
         return _value(arguments[0], about) | bounds.words
     if origin is list or kind is list:
-        return {"type": "array"} | told | ({"items": _value(arguments[0])} if arguments else {})
+        return {"type": "array"} | description | ({"items": _value(arguments[0])} if arguments else {})
     if origin is dict or kind is dict:
         inner = _value(arguments[1]) if arguments else {}
-        return {"type": "object"} | told | ({"additionalProperties": inner} if inner else {})
-    return _union([_value(each) for each in arguments]) | told
+        return {"type": "object"} | description | ({"additionalProperties": inner} if inner else {})
+    return _union([_value(each) for each in arguments]) | description
 
 
 def _union(parts: list[Schema]) -> Schema:

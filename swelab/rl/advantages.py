@@ -69,7 +69,7 @@ def step_wise(
     scores at a different index than it writes them. It ignores the coefficient. It uses the raw score of a
     step that only one rollout reached.
     """
-    found = [[0.0] * len(steps) for steps in process]
+    advantages = [[0.0] * len(steps) for steps in process]
     for number in range(max(map(len, process), default=0)):
         reached = [
             (i, outcome, steps[number])
@@ -85,8 +85,8 @@ def step_wise(
         ]
         mean, spread = fmean(scores), pstdev(scores)
         for (i, _, _), score in zip(reached, scores, strict=True):
-            found[i][number] = (score - mean) / (spread + epsilon)
-    return found
+            advantages[i][number] = (score - mean) / (spread + epsilon)
+    return advantages
 
 
 def is_constant(rewards: Rewards) -> bool:

@@ -26,14 +26,17 @@ class Artifacts:
     def write(self, step: int, group: Group) -> None:
         """Writes a folder <instance>__g<group>__i<index> for each selected rollout of `group`."""
         for place, (done, attempt) in enumerate(zip(group.rollouts, group.attempts, strict=True)):
-            asked = done.request
-            if asked.sample >= {"all": asked.sample + 1, "first": 1, "none": 0}[self.recipe.rollouts.keep]:
+            request = done.request
+            if (
+                request.sample
+                >= {"all": request.sample + 1, "first": 1, "none": 0}[self.recipe.rollouts.keep]
+            ):
                 continue
-            folder = self.folder / asked.name
+            folder = self.folder / request.name
             named = {
-                "instance_id": asked.task.instance_id,
-                "group_index": asked.prompt,
-                "index": asked.sample,
+                "instance_id": request.task.instance_id,
+                "group_index": request.prompt,
+                "index": request.sample,
             }
             patch = done.trajectory["model_patch"] or ""
             masked = {"trained": group.treated.trained[place], "untrained": group.treated.reason(place)}
@@ -81,7 +84,7 @@ def validation_row(step: int, done: RolledOut, whole: bool) -> Record:
     whole: whether to include the conversation. The reward is 1 for a resolved task, and None if the attempt
     was lost to infrastructure.
     """
-    found = {
+    row = {
         "step": step,
         "instance_id": done.request.task.instance_id,
         "outcome": done.trajectory["outcome"],
@@ -91,6 +94,6 @@ def validation_row(step: int, done: RolledOut, whole: bool) -> Record:
         "model_patch": done.trajectory["model_patch"],
     }
     if not whole:
-        return found
+        return row
     told = [{"role": each["role"], "content": each["content"]} for each in done.trajectory["messages"]]
-    return found | {"messages": told}
+    return row | {"messages": told}

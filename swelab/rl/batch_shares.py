@@ -47,11 +47,11 @@ def shares(
 ) -> list[Share]:
     """Returns each rank's share of a batch. Every share is empty if the batch has no trained token."""
     trained = [each for each in batch if each.sample.trained]
-    found: list[Share] = [[] for _ in range(ranks)]
+    rank_shares: list[Share] = [[] for _ in range(ranks)]
     for part in range(min(minibatches, len(trained))):
         step = trained[part::minibatches]
         dealt = passes([len(each.sample.ids) for each in step], batch_tokens, ranks)
         filled = [*step, *[FILLER] * ranks]
-        for share, mine in zip(found, dealt, strict=True):
+        for share, mine in zip(rank_shares, dealt, strict=True):
             share.append([[filled[row] for row in rows] for rows in mine])
-    return found
+    return rank_shares

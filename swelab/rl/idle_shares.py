@@ -62,11 +62,11 @@ class StepClock:
         """
         whole = max(self.seconds() + published, 1e-9)
         occupied = self._places.read()[1] - self._before[0]
-        found = {
+        shares = {
             "idle/trainer": round(max(0.0, 1 - trained / whole), 4),
             "idle/places": round(max(0.0, 1 - occupied / (whole * self._workers)), 4),
         }
         if self._engine:
             asked = self._engine.read()[0] - self._before[1]
-            found["idle/engine"] = round(max(0.0, 1 - asked / whole), 4)
-        return found
+            shares["idle/engine"] = round(max(0.0, 1 - asked / whole), 4)
+        return shares

@@ -100,14 +100,14 @@ class RolloutVotes:
 
 def steps_of(messages: Sequence[Record]) -> list[Step]:
     """Returns the steps of a conversation that have a result. A last answer without a result is excluded."""
-    found = list[Step]()
+    steps = list[Step]()
     for message, after in zip(messages, messages[1:], strict=False):
         if message["role"] != "assistant":
             continue
         actions, extra = message.get("extra", {}).get("actions", []), after.get("extra", {})
         command = actions[0]["command"] if actions else ""
-        found.append(Step(str(message["content"]), command, extra.get("returncode"), str(after["content"])))
-    return found
+        steps.append(Step(str(message["content"]), command, extra.get("returncode"), str(after["content"])))
+    return steps
 
 
 @contextmanager

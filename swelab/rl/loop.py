@@ -61,10 +61,10 @@ class Training:
         """Runs all remaining steps, and returns the last checkpoint. Raises NotFinite, InputError,
         ServingError."""
         done = self._finished()
-        found = self.checkpoint(done) if done else self.start
-        learner = self._open_learner(found)
+        checkpoint = self.checkpoint(done) if done else self.start
+        learner = self._open_learner(checkpoint)
         if done:
-            learner.resume(found)
+            learner.resume(checkpoint)
         first = read_json(self._facts(done))["next_prompt"] if done else 0
         self._begin(done)
         with (
@@ -75,17 +75,17 @@ class Training:
             ) as ahead,
         ):  # fmt: skip
             for number in range(done, self.steps):
-                seconds = self._publish(found, number)
+                seconds = self._publish(checkpoint, number)
                 self._validate(number)
                 first = self._step(number, learner, ahead, first, seconds)
-                found = self.checkpoint(number + 1)
+                checkpoint = self.checkpoint(number + 1)
             if self._validations.due(self.steps):
-                self._publish(found, self.steps)
+                self._publish(checkpoint, self.steps)
                 self._validate(self.steps)
         self._write_metrics(self.steps)
         write_jsonl(self.folder / "validation.jsonl", self._validations.rows())
         metrics.check_trained(self.folder / "metrics.jsonl")
-        return found
+        return checkpoint
 
     def _begin(self, done: int) -> None:
         moments, each = self._validations.moments(), self.rollouts.prompts * self.rollouts.samples
@@ -128,7 +128,7 @@ class Training:
         for group in groups:
             self._keep(number + 1, group)
         try:
-            found = learner.train(batch_of(groups, self.recipe))
+            figures = learner.train(batch_of(groups, self.recipe))
         except NotFinite as error:
             kept = self.checkpoint(number) if number else self.start
             raise NotFinite(f"step {number + 1}: {error}; the last good checkpoint is {kept}") from None
@@ -138,7 +138,7 @@ class Training:
             "step": number + 1,
             **measured(groups, str(number)),
             **metrics.of_judge(rollouts, self.place.judge.spent() if self.place.judge else {}),
-            **{f"train/{name}": value for name, value in found.items()},
+            **{f"train/{name}": value for name, value in figures.items()},
             "time/rollouts": round(rolled, 3),
             "time/train": round(trained, 3),
             "time/publish": round(published, 3),
@@ -155,17 +155,17 @@ class Training:
     def _groups(self, first: int, ahead: Ahead, later: int) -> tuple[list[Group], int]:
         """Returns the groups of a step, and the first prompt of the next step. Meanwhile, the groups of the
         next `later` steps may already run with the current weights."""
-        found: list[Group] = []
-        number, wanted = first, self.rollouts.prompts
+        all_groups: list[Group] = []
+        number, missing = first, self.rollouts.prompts
         most = first + self.rollouts.prompts + self.recipe.method.refill
-        while wanted and number < most:
-            numbers = range(number, min(number + wanted, most))
+        while missing and number < most:
+            numbers = range(number, min(number + missing, most))
             ahead.allow(numbers.stop + later * self.rollouts.prompts)
             made = [group_of(ahead.take(each), self.recipe) for each in numbers]
-            found += made
+            all_groups += made
             number = numbers.stop
-            wanted = sum(bool(group.treated.dropped) for group in made)
-        return found, number
+            missing = sum(bool(group.treated.dropped) for group in made)
+        return all_groups, number
 
     def _facts(self, steps: int) -> Path:
         return self.folder / f"step-{steps:05d}.json"
@@ -190,7 +190,7 @@ def batch_of(groups: Sequence[Group], recipe: Rl) -> list[TrainingSample]:
     """Returns a step's batch. It contains each sampled token of each trained rollout once, with advantage and
     weight."""
     method = recipe.method
-    made = [
+    rows = [
         (sample, advantages, rollout.request.name, index)
         for group in groups
         for rollout, advantages, trained in zip(
@@ -199,9 +199,9 @@ def batch_of(groups: Sequence[Group], recipe: Rl) -> list[TrainingSample]:
         if trained
         for index, sample in enumerate(samples(rollout.turns, method.per_step))
     ]
-    sequences = [name if method.weigh == "rollout" else (name, index) for _, _, name, index in made]
+    sequences = [name if method.weigh == "rollout" else (name, index) for _, _, name, index in rows]
     weights = token_weights(
-        [sample.trained for sample, *_ in made], sequences, method.aggregation, method.horizon
+        [sample.trained for sample, *_ in rows], sequences, method.aggregation, method.horizon
     )
     return [
         TrainingSample(
@@ -210,5 +210,5 @@ def batch_of(groups: Sequence[Group], recipe: Rl) -> list[TrainingSample]:
             [weight * trained for trained in sample.mask],
             name,
         )
-        for (sample, advantages, name, _), weight in zip(made, weights, strict=True)
+        for (sample, advantages, name, _), weight in zip(rows, weights, strict=True)
     ]

@@ -43,25 +43,25 @@ def of_rollout(done: RolledOut) -> dict[str, float]:
     if not done.turns:
         return {}
     calls = [action for message in answers for action in message.get("extra", {}).get("actions", [])]
-    asked = _seconds(answers)
+    query_seconds = _seconds(answers)
     ran = _seconds(message for message in messages if message["role"] in ("user", "tool"))
-    found: dict[str, float] = {
+    figures: dict[str, float] = {
         "turns": len(done.turns),
         "tool_calls": len(calls),
         "agent_run_time": done.seconds["run"],
         "eval_time": done.seconds["grade"],
         "total_time": done.seconds["run"] + done.seconds["grade"],
-        "model_query_time_sum": asked,
+        "model_query_time_sum": query_seconds,
         "env_execution_time_sum": ran,
     }
-    turns, total = len(done.turns), max(found["total_time"], 1e-6)
-    return found | {
-        "time_per_turn": found["agent_run_time"] / turns,
-        "model_query_time_avg": asked / turns,
+    turns, total = len(done.turns), max(figures["total_time"], 1e-6)
+    return figures | {
+        "time_per_turn": figures["agent_run_time"] / turns,
+        "model_query_time_avg": query_seconds / turns,
         "env_execution_time_avg": ran / turns,
-        "model_time_ratio": asked / total,
+        "model_time_ratio": query_seconds / total,
         "env_time_ratio": ran / total,
-        "eval_time_ratio": found["eval_time"] / total,
+        "eval_time_ratio": figures["eval_time"] / total,
     }
 
 
@@ -81,13 +81,13 @@ def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
     rewards = [attempt.reward for attempt in attempts if attempt.reward is not None]
     played = [attempt for attempt in attempts if not attempt.lost]
     trained = tally.groups - tally.dropped.total()
-    found: dict[str, float] = {"rollouts": len(attempts), "groups": tally.groups, "groups_trained": trained}
+    figures: dict[str, float] = {"rollouts": len(attempts), "groups": tally.groups, "groups_trained": trained}
     if rewards:
-        found |= {"reward/mean": fmean(rewards), "reward/std": pstdev(rewards)}
+        figures |= {"reward/mean": fmean(rewards), "reward/std": pstdev(rewards)}
     if played:
-        found["rate/resolved"] = fmean(attempt.grade == GradeEnd.RESOLVED for attempt in played)
+        figures["rate/resolved"] = fmean(attempt.grade == GradeEnd.RESOLVED for attempt in played)
     if attempts:
-        found |= {
+        figures |= {
             "rate/lost": tally.lost / len(attempts),
             "rate/masked": tally.masked / len(attempts),
             "rate/suspect": fmean(attempt.grade == GradeEnd.SUSPECT for attempt in attempts),
@@ -95,22 +95,22 @@ def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
         }
         for end in RolloutEnd:
             if count := sum(attempt.end == end for attempt in attempts):
-                found[f"end/{end}"] = count / len(attempts)
-    return found | {f"{_DROPPED}{reason}": count for reason, count in sorted(tally.dropped.items())}
+                figures[f"end/{end}"] = count / len(attempts)
+    return figures | {f"{_DROPPED}{reason}": count for reason, count in sorted(tally.dropped.items())}
 
 
 def of_groups(groups: Iterable[Sequence[Attempt]]) -> dict[str, float]:
     """Counts a step's tasks by whether none, all or some of their attempts resolved them. Attempts that were
     lost to infrastructure do not count. A task with only lost attempts is counted as lost."""
-    found = dict.fromkeys(("none", "all", "some"), 0.0)
+    counts = dict.fromkeys(("none", "all", "some"), 0.0)
     lost = 0.0
     for group in groups:
         solved_ones = [attempt.grade == GradeEnd.RESOLVED for attempt in group if not attempt.lost]
         if not solved_ones:
             lost += 1
         else:
-            found["all" if all(solved_ones) else "some" if any(solved_ones) else "none"] += 1
-    return {f"groups_solved/{name}": count for name, count in found.items()} | {"groups_solved/lost": lost}
+            counts["all" if all(solved_ones) else "some" if any(solved_ones) else "none"] += 1
+    return {f"groups_solved/{name}": count for name, count in counts.items()} | {"groups_solved/lost": lost}
 
 
 def check_trained(path: Path) -> None:

@@ -16,14 +16,14 @@ def model_maker(
 ) -> Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]:
     """Returns a function that makes the model of a rollout, which keeps its turns as token ids. The recipe's
     `history` decides which earlier turns the model sees. The first messages offer the scaffold's tools."""
-    asked = recipe.rollouts
-    told = offering(template, scaffold, asked.thinking)
-    common = (engine, told, scaffold, {**asked.sampling, "temperature": temperature}, "policy")
-    if asked.history == "whole":
+    rollouts = recipe.rollouts
+    told = offering(template, scaffold, rollouts.thinking)
+    common = (engine, told, scaffold, {**rollouts.sampling, "temperature": temperature}, "policy")
+    if rollouts.history == "whole":
         return lambda add_turn, turns: TokenModel(*common, add_turn, turns)
-    budget = asked.context_length - asked.max_tokens
+    budget = rollouts.context_length - rollouts.max_tokens
     return lambda add_turn, turns: ManagedModel(
-        *common, add_turn, turns, budget=budget, head_share=asked.head_share
+        *common, add_turn, turns, budget=budget, head_share=rollouts.head_share
     )
 
 

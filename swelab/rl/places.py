@@ -42,14 +42,14 @@ def open_places(
         open_bench(reads, folder, recipe.rollouts.at_once) as (bench, scratch),
         judge_of(recipe, folder) as judge,
     ):
-        asked = Busy()
-        engine, template = Watched(ServedTokens(endpoint), asked), TokenTemplate.of(start)
+        busy = Busy()
+        engine, template = Watched(ServedTokens(endpoint), busy), TokenTemplate.of(start)
 
         def place(temperature: float, judged: bool) -> Place:
             maker = model_maker(recipe, engine, template, scaffold, temperature)
             return Place(bench, scaffold, scratch, maker, judge if judged else None)
 
-        yield place, asked
+        yield place, busy
 
 
 def judge_of(recipe: Rl, folder: Path) -> AbstractContextManager[Judge | None]:

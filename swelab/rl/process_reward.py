@@ -73,7 +73,7 @@ def judge_messages(issue: str, steps: Sequence[Step], number: int) -> list[dict[
         f"Step {i + 1}:\n{mark}\n$ {step.command}\n{_result(step, OLD_RESULT_CHARS)}\n{mark}"
         for i, step in enumerate(steps[first:number], first)
     ]
-    asked = USER.format(
+    question = USER.format(
         mark=mark,
         issue=cut(issue, ISSUE_CHARS),
         count=len(history),
@@ -82,7 +82,7 @@ def judge_messages(issue: str, steps: Sequence[Step], number: int) -> list[dict[
         step=steps[number].answer,
         result=_result(steps[number], RESULT_CHARS),
     )
-    return [{"role": "system", "content": SYSTEM.format(mark=mark)}, {"role": "user", "content": asked}]
+    return [{"role": "system", "content": SYSTEM.format(mark=mark)}, {"role": "user", "content": question}]
 
 
 def read_vote(answer: str) -> int | None:

@@ -93,18 +93,18 @@ def serve(address: str, rank: int, ranks: int, device: str) -> None:
 
 def messages(connection: Connection) -> Iterator[Any]:
     """Yields the main process's messages. Exits this process at once when the main process ends."""
-    found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    received: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def listen() -> None:
         while True:
             try:
-                found.put(connection.recv())
+                received.put(connection.recv())
             except (EOFError, OSError):
                 os._exit(1)
 
     threading.Thread(target=listen, daemon=True).start()
     while True:
-        yield found.get()
+        yield received.get()
 
 
 if __name__ == "__main__":

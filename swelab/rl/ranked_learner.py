@@ -90,17 +90,17 @@ class RankedLearner:
 
     def _accept(self, listener: socket.socket) -> list[Connection]:
         """Accepts a connection from each rank, and returns the connections in the order of ranks."""
-        found: dict[int, Connection] = {}
+        connections: dict[int, Connection] = {}
         listener.settimeout(0.5)
         ends = time.monotonic() + STARTUP_SECONDS
-        while len(found) < self._ranks:
+        while len(connections) < self._ranks:
             try:
                 line = Connection(listener.accept()[0].detach())
-                found[line.recv()] = line
+                connections[line.recv()] = line
             except (TimeoutError, EOFError, OSError):
                 if self._processes.poll() is not None or time.monotonic() > ends:
                     raise self._lost() from None
-        return [found[rank] for rank in range(self._ranks)]
+        return [connections[rank] for rank in range(self._ranks)]
 
     def _all(self, orders: Sequence[object]) -> list[Any]:
         """Sends each rank its order, and returns all answers. Raises the Fault of the first rank that failed,

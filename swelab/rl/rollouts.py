@@ -164,14 +164,14 @@ class Place:
     ) -> RolledOut:
         began = time.monotonic()
         known = journal.turns(request)
-        made: list[TokenModel] = []
+        models: list[TokenModel] = []
         fresh = iter(range(len(known), 1 << 30))
 
         def model_for(task: Task) -> TokenModel:
             model = self.make_model(lambda turn: journal.add_turn(request, next(fresh), turn), known)
             if watched:
                 model.watch = watched.begin().ask_votes
-            made.append(model)
+            models.append(model)
             return model
 
         assert self.bench.backend
@@ -184,7 +184,7 @@ class Place:
         prediction.update(own_eval(trajectory.messages))
         grade = grade_prediction(request.task, prediction, self.bench)
         seconds = {"run": round(ran - began, 3), "grade": round(time.monotonic() - ran, 3)}
-        return RolledOut(request, trajectory, grade, tuple(made[-1].turns) if made else (), seconds)
+        return RolledOut(request, trajectory, grade, tuple(models[-1].turns) if models else (), seconds)
 
 
 def write_result(done: RolledOut) -> Record:

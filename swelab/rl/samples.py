@@ -57,13 +57,13 @@ def samples(turns: Sequence[TokenTurn], per_step: bool = False) -> list[Sample]:
     the rollout is split, each sampled id is trained exactly once. A turn without sampled ids makes no
     sequence.
     """
-    found: list[Sample] = []
+    result: list[Sample] = []
     for step, turn in enumerate(turns):
         if not turn.sampled:
             continue
-        if per_step or not found or not continues(found[-1], turn):
-            found.append(Sample())
-        sample = found[-1]
+        if per_step or not result or not continues(result[-1], turn):
+            result.append(Sample())
+        sample = result[-1]
         sample.observe(turn.prompt[len(sample.ids) :])
         sample.act(turn, step)
-    return found
+    return result

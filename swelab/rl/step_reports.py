@@ -88,7 +88,7 @@ def step_line(line: Mapping[str, float], steps: int) -> str:
     untrained = f"{dropped:.0f} of {line['groups']:.0f} groups not trained" if dropped else ""
     if not line.get("train/tokens", 1):
         untrained = f"trained nothing: {metrics.untrained([line])}"
-    said = [
+    parts = [
         f"{line['rollouts']:.0f} rollouts",
         _part(line, "rate/resolved", "{:.0%} resolved"),
         _part(line, "reward/mean", "reward {:.2f}"),
@@ -97,7 +97,7 @@ def step_line(line: Mapping[str, float], steps: int) -> str:
         _part(line, "train/entropy", "entropy {:.2f}"),
         *(f"{clock(line[key])} of {part}" for key, part in TIMES.items() if key in line),
     ]
-    return f"step {line['step']:.0f} of {steps}: {', '.join(part for part in said if part)}"
+    return f"step {line['step']:.0f} of {steps}: {', '.join(part for part in parts if part)}"
 
 
 def validation_line(steps: int, figures: Mapping[str, float]) -> str:

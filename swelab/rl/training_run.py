@@ -101,16 +101,16 @@ def validation_of(recipe: Rl, held_out: Sequence[Task], place: MakePlace) -> Val
 
 def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[tuple[Fleet, Endpoint]]:
     """Opens the policy's servers, which begin with the weights `start`."""
-    asked = recipe.rollouts
+    rollouts = recipe.rollouts
     return open_fleet(
         start,
         name="policy",
         job=recipe.job,
         log=log,
         startup_seconds=STARTUP_SECONDS,
-        context_length=asked.context_length,
-        max_total_tokens=asked.max_total_tokens or None,
-        max_running_requests=asked.at_once,
+        context_length=rollouts.context_length,
+        max_total_tokens=rollouts.max_total_tokens or None,
+        max_running_requests=rollouts.at_once,
         host=recipe.listen,
     )
 

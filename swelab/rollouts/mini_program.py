@@ -58,15 +58,15 @@ class Program:
     def command(self, data: Path) -> list[str]:
         """Returns the command line of the program's own runner."""
         name = self.model if self.model.startswith("openai/") else f"openai/{self.model}"
-        told = {"model.model_kwargs.api_base": address(self.url), **self.settings}
+        settings = {"model.model_kwargs.api_base": address(self.url), **self.settings}
         if self.sandboxes:
-            told |= {
+            settings |= {
                 "environment.tasks": str(self.output.absolute() / "tasks.json"),
                 "environment.repos": str(self.repos.absolute()),
                 "environment.images": str(self.images.absolute()) if self.images else "",
                 "run.env_startup_command": "swelab-open {{instance_id}}",
             }
-        specs = [*self.config, *(f"{name}={json.dumps(value)}" for name, value in told.items())]
+        specs = [*self.config, *(f"{name}={json.dumps(value)}" for name, value in settings.items())]
         return [
             self.python,
             *RUNNER,
@@ -146,22 +146,22 @@ def merged(folders: Iterable[Path], instance_ids: Iterable[str]) -> dict[str, Pr
     Each instance must occur exactly once. Raises InputError with the instances that are in two slices, in no
     slice, lost, or not among the tasks.
     """
-    found: dict[str, Prediction] = {}
+    predictions: dict[str, Prediction] = {}
     faults: dict[str, list[str]] = {"in two slices": [], "lost (run the slice again)": []}
     for folder in folders:
         if not (folder / PREDICTIONS).is_file():
             raise InputError("holds no preds.json", folder, "a folder that the program wrote")
         for name, row in load_predictions(folder / PREDICTIONS).items():
             end = end_of(folder, name)
-            if name in found:
+            if name in predictions:
                 faults["in two slices"].append(name)
             if end in LOST_ROLLOUTS:
                 faults["lost (run the slice again)"].append(name)
-            found[name] = row | {"model_patch": row.model_patch or "", "outcome": end}
+            predictions[name] = row | {"model_patch": row.model_patch or "", "outcome": end}
     order = list(instance_ids)
-    faults["in none"] = sorted(set(order) - found.keys())
-    faults["not of the tasks"] = sorted(found.keys() - set(order))
+    faults["in none"] = sorted(set(order) - predictions.keys())
+    faults["not of the tasks"] = sorted(predictions.keys() - set(order))
     told = [f"{len(names)} {what}, such as {names[0]}" for what, names in faults.items() if names]
     if told:
         raise InputError("; ".join(told), expected="each instance in one slice")
-    return {name: found[name] for name in order}
+    return {name: predictions[name] for name in order}

@@ -32,16 +32,16 @@ def load_predictions(path: str | Path, key_filter: KeyFilter | None = None) -> d
 def read_predictions(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[Prediction]:
     """Yields predictions, with the forms and errors of `load_predictions`. An object is read entry by
     entry."""
-    seen: set[str] = set()
+    names: set[str] = set()
     for number, row in enumerate(_rows(path, key_filter)):
         prediction = as_record(row, Prediction, f"{path}, prediction {number}")
         name = prediction.instance_id
-        if name in seen:
+        if name in names:
             raise InputError(f"{name} is predicted twice", path, "one prediction each")
-        seen.add(name)
+        names.add(name)
         if key_filter is None or key_filter(name):
             yield prediction
-    if not seen and next(_rows(path, None), None) is None:
+    if not names and next(_rows(path, None), None) is None:
         raise InputError("holds no prediction", path, "at least one")
 
 
@@ -95,9 +95,9 @@ def collect(
     spool: an empty spool that temporarily stores the predictions. Raises InputError if an instance has two
     trajectories, if a name has no trajectory, or if a trajectory belongs to none of `names`.
     """
-    found: dict[str, int] = {}
+    places: dict[str, int] = {}
     for path, row in trajectories:
-        if row.instance_id in found:
+        if row.instance_id in places:
             raise InputError(f"{row.instance_id} has two trajectories", path)
         prediction = Prediction(
             instance_id=row.instance_id,
@@ -108,16 +108,16 @@ def collect(
         if "sample" in row:
             prediction["sample"] = row.sample
         prediction.update(own_eval(row.messages))
-        found[row.instance_id] = spool.add(prediction)
+        places[row.instance_id] = spool.add(prediction)
     order = list(names)
-    missing = [name for name in order if name not in found]
-    if missing or len(found) != len(order):
-        strangers = sorted(found.keys() - set(order))
+    missing = [name for name in order if name not in places]
+    if missing or len(places) != len(order):
+        strangers = sorted(places.keys() - set(order))
         what = f"{len(missing)} tasks without a trajectory{_some(missing)}, "
         what += f"{len(strangers)} of no task{_some(strangers)}"
         raise InputError(what, expected="one trajectory a task")
     for name in order:
-        yield name, Prediction.of(spool.get(found[name]))
+        yield name, Prediction.of(spool.get(places[name]))
 
 
 def shard_predictions(path: str | Path, names: Iterable[str]) -> dict[str, Prediction]:
@@ -139,26 +139,26 @@ def merge_folders(
     Raises InputError for malformed files. Also raises InputError with the instances that are predicted twice,
     have a trajectory but no prediction, are not among `instance_ids`, or are missing.
     """
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     twice, begun = set(), set()
     for folder in folders:
         if not folder.is_dir():
             raise InputError("no such folder", folder, "a folder of SWE-agent's trajectories")
         for path in sorted(folder.rglob("*.pred")):
-            twice |= {path.stem} & found.keys()
-            found[path.stem] = path
+            twice |= {path.stem} & paths.keys()
+            paths[path.stem] = path
         begun |= {path.stem for path in folder.rglob("*.traj")}
-    names = found.keys() if instance_ids is None else set(instance_ids)
+    names = paths.keys() if instance_ids is None else set(instance_ids)
     faults = {
         "predicted more than once": sorted(twice),
-        "without a prediction": sorted((begun | names) - found.keys()),
-        "not of the tasks": sorted(found.keys() - names),
+        "without a prediction": sorted((begun | names) - paths.keys()),
+        "not of the tasks": sorted(paths.keys() - names),
     }
     told = [f"{len(ids)} {what}{_some(ids)}" for what, ids in faults.items() if ids]
-    if told or not found:
+    if told or not paths:
         where = ", ".join(map(str, folders))
         raise InputError("; ".join(told) or "holds no prediction", where, "one <id>.pred an instance")
-    return {name: _prediction(found[name]) for name in sorted(found)}
+    return {name: _prediction(paths[name]) for name in sorted(paths)}
 
 
 def _prediction(path: Path) -> Prediction:

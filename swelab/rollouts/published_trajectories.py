@@ -30,26 +30,26 @@ def unpack_trajectories(policy: RecordedPolicy, downloads: Path, output: Path) -
     At most the first `samples` rows of an instance are written. Raises HubError, and InputError if there is
     no file, a file of another kind, or no row with a trajectory.
     """
-    taken: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
     rows, most = 0, policy.samples or 1
     for row in _rows(policy, downloads):
         rows += 1
         reason = _unfit(row, policy.resolved_only)
-        if not reason and taken[row["instance_id"]] >= most:
+        if not reason and counts[row["instance_id"]] >= most:
             reason = "over_samples"
         if reason:
             dropped[reason] += 1
             continue
         name = row["instance_id"]
-        place = output / str(taken[name]) / name / f"{name}{ROW}"
-        taken[name] += 1
+        place = output / str(counts[name]) / name / f"{name}{ROW}"
+        counts[name] += 1
         write_bytes(place, json.dumps(row, ensure_ascii=True).encode(), durable=False)
-    if not taken:
+    if not counts:
         what = f"none of its {rows} rows is a trajectory ({dict(dropped)})" if rows else "holds no row"
         raise InputError(what, policy.path or policy.dataset or "", "trajectories in rows")
     reasons = dict(sorted(dropped.items()))
-    return {"rows": rows, "instances": len(taken), "trajectories": taken.total(), "dropped": reasons}
+    return {"rows": rows, "instances": len(counts), "trajectories": counts.total(), "dropped": reasons}
 
 
 def _unfit(row: Any, resolved_only: bool) -> str:

@@ -50,14 +50,14 @@ def _swe_agent(path: Path, parts: Record) -> Rollout:
     end = swe_agent_end(info, settings, patch, last_words)
     if end is None:
         raise Broken(f"unfinished: exit status {info.get('exit_status')!r}")
-    kept = ("exit_status", "model_stats", "swe_agent_version", "swe_agent_hash", "edited_files30")
-    told = {"submission": patch, "patch_from": source, "model": _model_name(settings)}
+    keys = ("exit_status", "model_stats", "swe_agent_version", "swe_agent_hash", "edited_files30")
+    facts = {"submission": patch, "patch_from": source, "model": _model_name(settings)}
     return Rollout(
         instance_id=name,
         outcome=end,
         model_patch=patch,
         messages=messages,
-        info={key: info[key] for key in kept if key in info} | told,
+        info={key: info[key] for key in keys if key in info} | facts,
         trajectory_format="swe-agent",
     )
 
@@ -128,10 +128,10 @@ def _message(message: Record) -> Message:
     role, content = message["role"], _content(message.get("content"))
     if role == "assistant" and isinstance(content, str) and content.startswith("Exit due to "):
         return Message(role="exit", content=content)
-    found = Message(role=role, content=content)
+    record = Message(role=role, content=content)
     for name in ("thought", "action", "tool_calls"):
         if value := message.get(name):
-            found[name] = value
+            record[name] = value
     extra: Record = {}
     action = message.get("action")
     if role == "assistant" and isinstance(action, str) and action.strip():
@@ -139,8 +139,8 @@ def _message(message: Record) -> Message:
     if message.get("is_demo") or message.get("message_type") == "demonstration":
         extra["demonstration"] = True
     if role == "tool":
-        found["tool_call_id"] = (message.get("tool_call_ids") or [""])[0]
-    return found | ({"extra": extra} if extra else {})
+        record["tool_call_id"] = (message.get("tool_call_ids") or [""])[0]
+    return record | ({"extra": extra} if extra else {})
 
 
 def _strange(message: Message) -> str:

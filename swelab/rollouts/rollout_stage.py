@@ -205,16 +205,16 @@ def recorded(
     printed to standard error, with reasons. Raises InputError if no recording belongs to a task of the
     subset, or if the folder has another number of runs.
     """
-    found = recordings(folder)
+    paths = recordings(folder)
     if runs > 1:
-        found = one_run(found, folder, runs, sample_of(shard))
+        paths = one_run(paths, folder, runs, sample_of(shard))
     mine = list(filter(belongs_to(shard), names))
-    others = sorted(found.keys() - set(names))
-    if len(others) == len(found):
-        text = f"none of its {len(found)} trajectories, such as {others[0]}, is of a task of the subset"
+    others = sorted(paths.keys() - set(names))
+    if len(others) == len(paths):
+        text = f"none of its {len(paths)} trajectories, such as {others[0]}, is of a task of the subset"
         raise InputError(text, folder, "files named after instances")
     counts: Counter[str] = Counter()
-    for record, refusal in import_recordings(mine, found):
+    for record, refusal in import_recordings(mine, paths):
         missing = record.outcome == RolloutEnd.NOT_RECORDED
         counts["refused" if refusal else "not recorded" if missing else "taken"] += 1
         if refusal:

@@ -142,10 +142,10 @@ class _Batch:
         """Records the finished instances of an earlier run, and deletes the files of all other instances.
         These are unfinished or lost, or were made with other settings."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        kept = read_json(self._keys) if self._keys.exists() else {}
+        old_keys = read_json(self._keys) if self._keys.exists() else {}
         for task in tasks:
             name = task.instance_id
-            if kept.get(name) != self.keys[name]:
+            if old_keys.get(name) != self.keys[name]:
                 shutil.rmtree(self.folder / name, ignore_errors=True)
         self.take(tasks)
         for task in self.left(tasks):
@@ -154,7 +154,7 @@ class _Batch:
                 (self.folder / name / f"{name}.{ending}").unlink(missing_ok=True)
         for name in ("run_batch.log", "run_batch_exit_statuses.yaml", "preds.json"):
             (self.folder / name).unlink(missing_ok=True)
-        write_json(self._keys, kept | {task.instance_id: self.keys[task.instance_id] for task in tasks})
+        write_json(self._keys, old_keys | {task.instance_id: self.keys[task.instance_id] for task in tasks})
 
     def take(self, tasks: list[Task], running: bool = False) -> None:
         """Adds those of `tasks` to the journal that have ended, and notes why lost tasks were lost.

@@ -38,7 +38,7 @@ _DECODER = msgspec.json.Decoder(_Recording)
 def recordings(folder: str | Path) -> dict[str, list[Path]]:
     """Returns the trajectory files below `folder`, sorted and keyed by instance id. Raises InputError if
     there is no such folder, or if it contains no trajectory."""
-    found: dict[str, list[Path]] = {}
+    paths: dict[str, list[Path]] = {}
     if not Path(folder).is_dir():
         raise InputError("no such folder", folder, "a folder of recorded trajectories")
     for place, folders, files in os.walk(folder):
@@ -46,10 +46,10 @@ def recordings(folder: str | Path) -> dict[str, list[Path]]:
         for name in sorted(files):
             for ending in (MINI, ROW, SWE_AGENT):
                 if name.endswith(ending) and name != ending:
-                    found.setdefault(name.removesuffix(ending), []).append(Path(place, name))
-    if not found:
+                    paths.setdefault(name.removesuffix(ending), []).append(Path(place, name))
+    if not paths:
         raise InputError("holds no trajectory", folder, "<id>/<id>.traj or <id>/<id>.traj.json")
-    return found
+    return paths
 
 
 def one_run(

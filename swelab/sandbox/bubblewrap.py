@@ -151,14 +151,14 @@ class BubblewrapSandbox(Closing):
         return [os.fsencode(argument) for argument in argv]
 
     def _supervise(self, launch: Launch, limits: Limits, session: LiveSession | None) -> ExecResult:
-        kept = session.heard if session else BoundedOutput(limits.output_bytes)
+        output = session.heard if session else BoundedOutput(limits.output_bytes)
         started = time.monotonic()
         watch = Watch(launch.init_pid, self._meter, limits, self._group)
         launch.go()
         if session:
             session.open(launch.gate, launch.kill, launch.output)
         try:
-            limit = self._follow(launch, watch, None if session else kept, started + limits.wall_seconds)
+            limit = self._follow(launch, watch, None if session else output, started + limits.wall_seconds)
         finally:
             if session:
                 session.shut()
@@ -166,7 +166,7 @@ class BubblewrapSandbox(Closing):
         seconds, limit = time.monotonic() - started, limit or watch.ended_for()
         if limit == "room" or self._scratch.crowded(limits):
             raise SandboxLost(f"No space left on device: scratch folder {self._backend.base} is full")
-        kept.add(launch.rest_of_output())
+        output.add(launch.rest_of_output())
         if limit == "closed":
             raise SandboxLost("the sandbox was closed while a command ran")
         if limit:
@@ -174,8 +174,8 @@ class BubblewrapSandbox(Closing):
         elif code is None:
             raise SandboxLost("the sandbox was killed from outside")
         else:
-            limit = {_CPU_CODE: "cpu", _FILE_CODE: "file"}.get(code, "output" if kept.dropped else "")
-        return ExecResult(kept.value(), code, limit == "wall", kept.dropped, limit, seconds)
+            limit = {_CPU_CODE: "cpu", _FILE_CODE: "file"}.get(code, "output" if output.dropped else "")
+        return ExecResult(output.value(), code, limit == "wall", output.dropped, limit, seconds)
 
     def _follow(self, launch: Launch, watch: Watch, output: BoundedOutput | None, deadline: float) -> str:
         """Reads the command's output until the command ends. Returns the limit that ended it, or ""."""

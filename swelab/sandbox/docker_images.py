@@ -90,16 +90,16 @@ def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
             continue  # such a name would change the request's path
         try:
             with engine.request(f"looking for image {image.name}"):
-                found: dict[str, Any] = engine.api.inspect_image(reference)
+                image_data: dict[str, Any] = engine.api.inspect_image(reference)
         except (ImageMissing, SandboxLost) as error:
             if type(error) not in (ImageMissing, SandboxLost):
                 raise
             continue  # the engine does not know this name, or calls it invalid
-        if not isinstance(found, dict) or not isinstance(found.get("Id"), str):
+        if not isinstance(image_data, dict) or not isinstance(image_data.get("Id"), str):
             continue
-        digests = [name.rpartition("@")[2] for name in found.get("RepoDigests") or []]
-        if image.digest in (found["Id"], *digests):
-            return found
+        digests = [name.rpartition("@")[2] for name in image_data.get("RepoDigests") or []]
+        if image.digest in (image_data["Id"], *digests):
+            return image_data
     raise ImageMissing(f"the engine at {engine.address} has no image {image.name} ({image.digest})")
 
 

@@ -138,18 +138,18 @@ class Talk:
         return bool(piece)
 
     def _answer(self, nonce: bytes, output: BoundedOutput, due: float) -> RequestEnd:
-        held = bytearray()
+        buffer = bytearray()
         while True:
-            held += self._read(due)
-            at = held.find(nonce)
+            buffer += self._read(due)
+            at = buffer.find(nonce)
             if at < 0:
-                mark = held.rfind(nonce[:1], max(0, len(held) - len(nonce)))
-                sure = mark if mark >= 0 and nonce.startswith(held[mark:]) else len(held)
-                output.add(bytes(held[:sure]))
-                del held[:sure]
-            elif held.endswith(b"\n"):
-                output.add(bytes(held[:at]))
-                code, limit = held[at + len(nonce) :].split()
+                mark = buffer.rfind(nonce[:1], max(0, len(buffer) - len(nonce)))
+                sure = mark if mark >= 0 and nonce.startswith(buffer[mark:]) else len(buffer)
+                output.add(bytes(buffer[:sure]))
+                del buffer[:sure]
+            elif buffer.endswith(b"\n"):
+                output.add(bytes(buffer[:at]))
+                code, limit = buffer[at + len(nonce) :].split()
                 return RequestEnd(int(code), "" if limit == b"-" else limit.decode())
 
     def _read(self, due: float) -> bytes:

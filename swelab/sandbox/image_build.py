@@ -99,21 +99,21 @@ def _slim(root: Path) -> None:
 
 def _add_toolbox(root: Path, toolbox: Path) -> None:
     """Copies the venv into the image and makes it use the image's interpreter."""
-    found = read_toolbox(toolbox)
+    contents = read_toolbox(toolbox)
     place = root / TOOLBOX.strip("/")
     (place / "bin").mkdir(parents=True)
     (place / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
-    for name, (content, mode) in found.bin.items():
+    for name, (content, mode) in contents.bin.items():
         if isinstance(content, str):
             (place / "bin" / name).symlink_to("/usr/bin/python3")
         else:
             (place / "bin" / name).write_bytes(content)
             (place / "bin" / name).chmod(mode)
     version = os.readlink(root / "usr/bin/python3")
-    if not (found.path / "lib" / version).is_dir():
-        raise BuildFailed(f"the toolbox {found.path} is not of {version}, the image's Python")
+    if not (contents.path / "lib" / version).is_dir():
+        raise BuildFailed(f"the toolbox {contents.path} is not of {version}, the image's Python")
     left_out = shutil.ignore_patterns(*INSTALLERS, "*.pth", "__pycache__")
-    shutil.copytree(found.path / "lib", place / "lib", symlinks=True, ignore=left_out)
+    shutil.copytree(contents.path / "lib", place / "lib", symlinks=True, ignore=left_out)
     _run(["chown", "-R", "0:0", str(place)])
     _run(["chmod", "-R", "u=rwX,go=rX", str(place)])
     (root / "testbed").mkdir()

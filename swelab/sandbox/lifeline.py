@@ -64,19 +64,19 @@ class Lifeline:
     def _first_child(self) -> int:
         """Returns the pid of the namespace's init, after init has echoed a line to show that it runs."""
         assert self._process.stdin and self._process.stdout
-        said = b""
+        line = b""
         with suppress(BrokenPipeError):
             self._process.stdin.write(b"\n")
         poll = select.poll()
         poll.register(self._process.stdout, select.POLLIN)
         if poll.poll(_START_SECONDS * 1000):
-            said = self._process.stdout.read(1 << 12) or b""
+            line = self._process.stdout.read(1 << 12) or b""
         pid = self._process.pid
-        if said != b"\n":
+        if line != b"\n":
             self._process.stdin.close()
-            said += self._process.stdout.read() if said else b""
+            line += self._process.stdout.read() if line else b""
             self._end()
-            reason = said.decode(errors="replace").strip() or "no answer"
+            reason = line.decode(errors="replace").strip() or "no answer"
             raise SandboxLost(f"no pid namespace for sandboxes: {reason}")
         with open(f"/proc/{pid}/task/{pid}/children") as children:
             return int(children.read().split()[0])

@@ -39,26 +39,26 @@ def inside(root: Path, path: str) -> Path | None:
     Absolute links and ".." do not lead out of `root`. Returns None if nothing is there, or if links form a
     cycle.
     """
-    left = list(PurePosixPath("/", path).parts[1:])[::-1]
-    done: list[str] = []
+    parts = list(PurePosixPath("/", path).parts[1:])[::-1]
+    resolved: list[str] = []
     links = 0
-    while left:
-        part = left.pop()
+    while parts:
+        part = parts.pop()
         if part == "..":
-            done = done[:-1]
+            resolved = resolved[:-1]
             continue
-        place = root.joinpath(*done, part)
+        place = root.joinpath(*resolved, part)
         try:
             kind = place.lstat().st_mode
         except (FileNotFoundError, NotADirectoryError):
             return None
         if not stat.S_ISLNK(kind):
-            done.append(part)
+            resolved.append(part)
             continue
         links += 1
         if links > _MOST_LINKS:
             return None
         target = PurePosixPath(os.readlink(place))
-        done = [] if target.is_absolute() else done
-        left += [part for part in target.parts if part != "/"][::-1]
-    return root.joinpath(*done)
+        resolved = [] if target.is_absolute() else resolved
+        parts += [part for part in target.parts if part != "/"][::-1]
+    return root.joinpath(*resolved)

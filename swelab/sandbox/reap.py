@@ -16,17 +16,17 @@ def reap(engine: DockerEngine) -> list[str]:
     """
     with engine.request("listing containers"):
         found = engine.api.containers(all=True, filters={"label": container_owner.OWNER})
-    gone = [
+    orphans = [
         each["Id"] for each in found if container_owner.is_gone(each["Labels"].get(container_owner.OWNER, ""))
     ]
-    for container in gone:
+    for container in orphans:
         engine.remove(container)
     for volume, marks in engine.volumes(container_owner.OWNER).items():
         if container_owner.is_gone(marks.get(container_owner.OWNER, "")):
             engine.remove_volumes(volume)
-    if gone:
-        _log.info("removed %d containers whose owners had ended", len(gone))
-    return gone
+    if orphans:
+        _log.info("removed %d containers whose owners had ended", len(orphans))
+    return orphans
 
 
 def remove_prepared(engine: DockerEngine) -> list[str]:

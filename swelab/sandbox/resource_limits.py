@@ -51,15 +51,15 @@ def process_tree(root: int) -> list[int]:
 
     Orphans are included, since a pid namespace's init adopts them.
     """
-    found = [root]
-    for pid in found:
+    pids = [root]
+    for pid in pids:
         try:
             threads = os.listdir(f"/proc/{pid}/task")
             for thread in threads:
-                found.extend(map(int, _read(f"/proc/{pid}/task/{thread}/children").split()))
+                pids.extend(map(int, _read(f"/proc/{pid}/task/{thread}/children").split()))
         except OSError:
             continue  # ended meanwhile
-    return found
+    return pids
 
 
 def usage(root: int) -> ResourceUsage:

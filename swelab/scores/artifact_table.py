@@ -13,16 +13,16 @@ def with_table(page: str, rules: Path) -> str:
     """Returns `page` with its table filled in from the graph. rules: folder of the rules.
     A row has the first paragraph of a rule's docstring. Raises InputError if a rule has no docstring."""
     text = "".join(read_text(path) for path in sorted(rules.glob("*.smk")))
-    told = dict(re.findall(r'^rule (\w+):\n    """(.*?)(?:\n\n.*?)?"""', text, flags=re.M | re.S))
+    sentences = dict(re.findall(r'^rule (\w+):\n    """(.*?)(?:\n\n.*?)?"""', text, flags=re.M | re.S))
     variants = re.findall(r"^use rule (\w+) as (\w+)", text, flags=re.M)
-    told |= {variant: told.get(base, "") for base, variant in variants}
+    sentences |= {variant: sentences.get(base, "") for base, variant in variants}
     rows = ["| path | rule | what it is |", "|---|---|---|"]
     for kind in KINDS.values():
         rule = kind.rules.split()[0]
-        if not told.get(rule):
+        if not sentences.get(rule):
             raise InputError("no docstring", f"rule {rule}", "a sentence that says what it makes")
         names = ", ".join(f"`{name}`" for name in kind.rules.split())
-        rows.append(f"| {_paths(kind)} | {names} | {' '.join(told[rule].split())} |")
+        rows.append(f"| {_paths(kind)} | {names} | {' '.join(sentences[rule].split())} |")
     return _TABLE.sub(lambda _: "\n".join(["<!-- swelab.lineage -->", *rows, ""]), page)
 
 

@@ -176,16 +176,16 @@ def spent(usage: Sequence[Record], resolved: int) -> Record:
     may not be an attempt.
     """
     rows = [row for run in usage for row in run.values() if row.calls or row.cost is not None]
-    found: Record = {"attempts": len(rows)}
+    costs: Record = {"attempts": len(rows)}
     for name in ("prompt_tokens", "completion_tokens", "cost"):
         values = [row[name] for row in rows if row[name] is not None]
-        found[name] = sum(values) if values and len(values) == len(rows) else None
-        found[f"{name}_known"] = len(values)
-    tokens = (found["prompt_tokens"], found["completion_tokens"])
+        costs[name] = sum(values) if values and len(values) == len(rows) else None
+        costs[f"{name}_known"] = len(values)
+    tokens = (costs["prompt_tokens"], costs["completion_tokens"])
     total = None if None in tokens else sum(tokens)
-    found["tokens_per_resolved"] = total / resolved if total is not None and resolved else None
-    found["cost_per_resolved"] = found["cost"] / resolved if found["cost"] is not None and resolved else None
-    return found
+    costs["tokens_per_resolved"] = total / resolved if total is not None and resolved else None
+    costs["cost_per_resolved"] = costs["cost"] / resolved if costs["cost"] is not None and resolved else None
+    return costs
 
 
 def read_usage(path: str | Path) -> Iterator[tuple[str, Usage]]:

@@ -37,18 +37,18 @@ def follow(starts: Iterable[str]) -> Trail:
         if path in trail.files and path not in trail.makers:
             continue
         trail.files[path] = None
-        found = manifest_of(path)
-        if found in trail.stages or found in trail.faults or not Path(found).is_file():
+        manifest = manifest_of(path)
+        if manifest in trail.stages or manifest in trail.faults or not Path(manifest).is_file():
             continue
         try:
-            trail.stages[found] = read_manifest(found)
+            trail.stages[manifest] = read_manifest(manifest)
         except InputError as error:
-            trail.faults[found] = str(error)
+            trail.faults[manifest] = str(error)
             continue
-        made = trail.stages[found].outputs
-        trail.makers |= dict.fromkeys(made, found)
-        trail.files |= dict.fromkeys(made)
-        queue += [name for name, _ in trail.inputs(found)]
+        outputs = trail.stages[manifest].outputs
+        trail.makers |= dict.fromkeys(outputs, manifest)
+        trail.files |= dict.fromkeys(outputs)
+        queue += [name for name, _ in trail.inputs(manifest)]
     for path in trail.files:
         if path not in trail.makers and (name := manifest_of(path)):
             trail.faults.setdefault(name, f"{name}: no manifest says how {path} was made")

@@ -83,14 +83,14 @@ def compare(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
     lost = {
         name for each in (first, second) for name, status in each.instances.items() if status in LOST_GRADES
     }
-    kept = [{name: verdict for name, verdict in side.items() if name not in lost} for side in sides]
+    side_verdicts = [{name: verdict for name, verdict in side.items() if name not in lost} for side in sides]
     names = {"from": first.policy, "to": second.policy}
     methods = {"test": "McNemar exact, two-sided", "interval": "Newcombe 1998 (paired), method 10"}
     settings = {"confidence": CONFIDENCE, "power": POWER, "methods": methods}
-    if not kept[0]:
+    if not side_verdicts[0]:
         return Comparison.of({**names, **NO_PAIRS, "excluded_infra_errors": len(lost), **settings})
-    pairs = pair(*kept)
-    found = {
+    pairs = pair(*side_verdicts)
+    fields = {
         **names,
         "p_value": mcnemar_exact(pairs.gained, pairs.lost),
         "difference": pairs.difference,
@@ -103,7 +103,7 @@ def compare(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
         "minimum_detectable_difference": detectable_difference(pairs),
         **settings,
     }
-    return Comparison.of(found)
+    return Comparison.of(fields)
 
 
 def compare_runs(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
@@ -117,7 +117,7 @@ def compare_runs(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
     counts = [{name: counted(row, lost=False) for name, row in side.items()} for side in sides]
     names = sorted(name for name in counts[0] if counts[0][name][1] and counts[1][name][1])
     before, after = ([side[name] for name in names] for side in counts)
-    told = {
+    common = {
         "from": first.policy,
         "to": second.policy,
         "runs": {"from": runs_of(sides[0]), "to": runs_of(sides[1])},
@@ -125,10 +125,10 @@ def compare_runs(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
     settings = {"confidence": CONFIDENCE, "power": POWER, "methods": RUN_METHODS}
     lost = len(counts[0]) - len(names)
     if not names:
-        return Comparison.of({**told, **NO_PAIRS, "excluded_infra_errors": lost, **settings})
+        return Comparison.of({**common, **NO_PAIRS, "excluded_infra_errors": lost, **settings})
     moved = share_differences(before, after)
-    found = {
-        **told,
+    fields = {
+        **common,
         "p_value": sign_flip(moved),
         "difference": rounded(sum(d / n - c / m for (c, m), (d, n) in zip(before, after)) / len(names)),
         "interval": list(difference_interval(before, after)),
@@ -140,7 +140,7 @@ def compare_runs(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
         "minimum_detectable_difference": found_difference(before, after),
         **settings,
     }
-    return Comparison.of(found)
+    return Comparison.of(fields)
 
 
 def statuses_of(score: PolicyVerdicts) -> dict[str, list[str]]:

@@ -116,15 +116,15 @@ class SbCli:
             finally:
                 running.stop(grace_seconds=0)
             output.seek(0)
-            said = output.read().decode("utf-8", "replace").replace(self.key, "***").replace("\r", "\n")
+            text = output.read().decode("utf-8", "replace").replace(self.key, "***").replace("\r", "\n")
         with suppress(ValueError):
-            self.log.write(f"$ sb-cli {' '.join(arguments)}\n{said}\n")
+            self.log.write(f"$ sb-cli {' '.join(arguments)}\n{text}\n")
             self.log.flush()
         if status is None:
             raise ServiceError(f"sb-cli {arguments[0]} did not end in {self.seconds:g} s")
         if status:
-            raise fault(arguments[0], said)
-        return said
+            raise fault(arguments[0], text)
+        return text
 
 
 def fault(command: str, message: str) -> ServiceError:

@@ -62,14 +62,14 @@ def sendable(predictions: Mapping[str, Prediction], ids: Sequence[str], policy: 
     unknown = sorted(set(predictions) - set(ids))
     if unknown:
         raise InputError(f"{len(unknown)} predictions match no task, such as {unknown[0]}", policy)
-    kept = [predictions[name] for name in sorted(set(ids) & set(predictions))]
+    chosen = [predictions[name] for name in sorted(set(ids) & set(predictions))]
     rows = [
         Prediction(instance_id=row.instance_id, model_name_or_path=policy, model_patch=row.model_patch or "")
-        for row in kept
+        for row in chosen
         if row.outcome not in LOST_ROLLOUTS
     ]
     if not rows:
-        raise InputError(f"none of {len(kept)} predictions can be submitted", policy, "rollouts that ended")
+        raise InputError(f"none of {len(chosen)} predictions can be submitted", policy, "rollouts that ended")
     return rows
 
 
@@ -140,18 +140,18 @@ def _submit(
     patience = Patience(replace(SUBMISSIONS, first=wait.poll))
 
     def once() -> None:
-        left = [name for name in ids if name not in state.ids]
-        if not left:
+        remaining = [name for name in ids if name not in state.ids]
+        if not remaining:
             return
         write_json(state.predictions, rows)
         state.note()
         try:
-            failed = program.submit(state.predictions, at, state.run, left, whole=left == ids)
+            failed = program.submit(state.predictions, at, state.run, remaining, whole=remaining == ids)
         except SubmissionRefused:
             raise
         except ServiceError as error:
-            failed = dict.fromkeys(left, str(error))
-        state.note([name for name in left if name not in failed])
+            failed = dict.fromkeys(remaining, str(error))
+        state.note([name for name in remaining if name not in failed])
         _refusal(failed)
         if failed:
             first, why = next(iter(failed.items()))
@@ -177,14 +177,14 @@ def _await(
 
     Tolerates up to SETTLING consecutive faults.
     """
-    deadline, faulty, left, last = time.monotonic() + wait.total, 0, len(empty), ""
+    deadline, faulty, pending_count, last = time.monotonic() + wait.total, 0, len(empty), ""
     while True:
         try:
             report = ask()
-            left, before = pending(report), left
-            if left != before:
-                print(f"{len(empty)} submitted, {left} pending", file=sys.stderr, flush=True)
-            if not left:
+            pending_count, before = pending(report), pending_count
+            if pending_count != before:
+                print(f"{len(empty)} submitted, {pending_count} pending", file=sys.stderr, flush=True)
+            if not pending_count:
                 return report, verdicts(report, empty)
             faulty, last = 0, ""
         except SubmissionRefused:
@@ -197,5 +197,5 @@ def _await(
             break
         time.sleep(wait.poll)
     told = f"; last fault: {last}" if last else ""
-    what = f"not judged in {wait.total / 60:g} min: {left} of {len(empty)} pending"
+    what = f"not judged in {wait.total / 60:g} min: {pending_count} of {len(empty)} pending"
     raise ServiceError(f"{what}{told}; the same command goes on waiting")

@@ -81,18 +81,20 @@ def verdicts(report: Record, submitted: Mapping[str, bool]) -> dict[str, str]:
     ids = set(_ids(report, "submitted"))
     _none(ids - set(submitted), "the report is of instances that were not submitted")
     _none(set(submitted) - ids, "the report does not know instances that were submitted")
-    found: dict[str, str] = {}
+    statuses: dict[str, str] = {}
     for name in STATUS:
         for instance in _ids(report, name):
-            if instance in found and {found[instance], name} != {"unresolved", "empty_patch"}:
-                raise ServiceError(f"{instance} is both {found[instance]} and {name} in the report")
-            found[instance] = name
-    _none(set(found) - set(submitted), "the report judges instances that were not submitted")
-    _none(set(submitted) - set(found), "the report has no verdict on instances")
-    _none({n for n, empty in submitted.items() if empty and found[n] == "resolved"}, "empty patches resolved")
-    if submitted and set(found.values()) == {"failed"}:
+            if instance in statuses and {statuses[instance], name} != {"unresolved", "empty_patch"}:
+                raise ServiceError(f"{instance} is both {statuses[instance]} and {name} in the report")
+            statuses[instance] = name
+    _none(set(statuses) - set(submitted), "the report judges instances that were not submitted")
+    _none(set(submitted) - set(statuses), "the report has no verdict on instances")
+    _none(
+        {n for n, empty in submitted.items() if empty and statuses[n] == "resolved"}, "empty patches resolved"
+    )
+    if submitted and set(statuses.values()) == {"failed"}:
         raise ServiceError(f"the service evaluated none of {len(submitted)} instances: all failed there")
-    return found
+    return statuses
 
 
 def _ids(report: Record, name: str) -> list[str]:

@@ -111,13 +111,13 @@ def _results(finished: Finished) -> Iterator[str]:
     experiment = {"experiment": finished.name}
     ends = ("verified_score", "page", "published", "published_page")
     also = [path.format_map(experiment) for kind in ends for path in KINDS[kind].files.values()]
-    found = dict.fromkeys([*finished.trail.files, *finished.trail.stages, *finished.waited_for, *also])
-    for path in list(found):
+    paths = dict.fromkeys([*finished.trail.files, *finished.trail.stages, *finished.waited_for, *also])
+    for path in list(paths):
         kind, names = find(path) or ("", {})
         if kind:
             files = KINDS[kind].files.values()
-            found |= dict.fromkeys(each.format_map({"sample": "", **names}) for each in files)
-    for there in filter(Path.exists, map(Path, found)):
+            paths |= dict.fromkeys(each.format_map({"sample": "", **names}) for each in files)
+    for there in filter(Path.exists, map(Path, paths)):
         yield there.as_posix()
         yield from (each.as_posix() for each in (there.rglob("*") if there.is_dir() else ()))
 

@@ -182,10 +182,10 @@ def _judge(spec: RunSpec, command: str, settings: Record) -> dict[str, bytes]:
 def parser_text(name: str) -> tuple[str, str]:
     """Returns (function name, module text) of a log parser of swebench, changed to run without swebench.
     Raises Unfit."""
-    found = registry().get(name)
-    if found is None:
+    parser = registry().get(name)
+    if parser is None:
         raise Unfit(f"its log is read by {name}, which cannot be sent along")
-    source = Path(sys.modules[found.__module__].__file__ or "").read_text(encoding="utf-8")
+    source = Path(sys.modules[parser.__module__].__file__ or "").read_text(encoding="utf-8")
     source = source.replace("from swebench.types import TestSpec\n", "TestSpec = object\n")
     words = "".join(f"    {each.name} = {each.value!r}\n" for each in module("constants").TestStatus)
     status = f"from enum import Enum\n\n\nclass TestStatus(Enum):\n{words}\n\n"
@@ -193,7 +193,7 @@ def parser_text(name: str) -> tuple[str, str]:
     if re.search(r"^(from|import) swebench", source, re.M):
         raise Unfit(f"its log is read by {name}, which needs more of swebench")
     about = f"# Log parsers of swebench {metadata.version('swebench')}, MIT licence:\n"
-    return found.__name__, about + _licence() + "from __future__ import annotations\n\n" + source
+    return parser.__name__, about + _licence() + "from __future__ import annotations\n\n" + source
 
 
 def _licence() -> str:

@@ -74,13 +74,13 @@ def run(command: str, tree: Path, seconds: float) -> str:
 
 def pytest_statuses(log: str) -> dict[str, str]:
     """Maps each test to its status, from the summary lines of `pytest -rA`."""
-    found = {}
+    statuses = {}
     for line in log.split("\n"):
         if line.startswith(STATUSES):
             words = (line.replace(" - ", " ") if line.startswith("FAILED") else line).split(None, 2)
             if len(words) > 1 and not (words[0] == "SKIPPED" and re.fullmatch(r"\[\d+\]", words[1])):
-                found[words[1]] = words[0]
-    return found
+                statuses[words[1]] = words[0]
+    return statuses
 
 
 def statuses(log: str, parser: str) -> dict[str, str]:

@@ -69,14 +69,14 @@ def answer_of(task: Task) -> Answer:
 def hidden_of(task: Task, tree: Path) -> Answer:
     """Returns the windows of a task's hidden tests in its clean tree, or none if its tests are visible."""
     names = {test.rpartition("::")[2].partition("[")[0] for test in task.FAIL_TO_PASS}
-    found = set[Window]()
+    code_windows = set[Window]()
     for path in task.failing_files if task.hidden_tests else ():
         text = (tree / path).read_text(errors="replace") if (tree / path).is_file() else ""
         with suppress(SyntaxError, ValueError, RecursionError):
             for node in walk(parse_python(text)):
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in names:
-                    found |= {*windows(python_lines(text)[node.lineno - 1 : node.end_lineno])}
-    return Answer(task.instance_id, frozenset(found), frozenset(task.failing_files), "a hidden test")
+                    code_windows |= {*windows(python_lines(text)[node.lineno - 1 : node.end_lineno])}
+    return Answer(task.instance_id, frozenset(code_windows), frozenset(task.failing_files), "a hidden test")
 
 
 def windows(lines: Iterable[str]) -> Iterator[Window]:
@@ -162,15 +162,15 @@ def search(sandbox: Sandbox, answers: Sequence[Answer]) -> Iterator[Leak]:
     for answer in answers:
         for window in answer.windows:
             owners.setdefault(window, []).append(answer)
-    told = set[str]()
+    reported = set[str]()
     for path, text in _candidates(sandbox, answers) if owners else ():
         inside = path.removeprefix(f"{WORKDIR}/")
         held = {window for window in windows(text) if window in owners}
         found = Counter(answer for window in held for answer in owners[window])
         for answer, count in found.items():
             name = answer.instance_id
-            if answer.is_told(count) and inside not in answer.paths and name not in told:
-                told.add(name)
+            if answer.is_told(count) and inside not in answer.paths and name not in reported:
+                reported.add(name)
                 yield _leak(answer, path)
 
 
@@ -184,7 +184,7 @@ def _candidates(sandbox: Sandbox, answers: Sequence[Answer]) -> Iterator[tuple[s
         f"{folder}/lines", "".join(f"{line}\n" for line in sorted(needles)).encode("utf-8", "surrogateescape")
     )
     found = f"find / {ALL_FILES} -size -{BIGGEST_FILE >> 9} \\( {names} \\) ! -path '{folder}/*' -print0"
-    done = sandbox.exec(
+    search = sandbox.exec(
         f"cd {folder} && {found} 2>/dev/null | LC_ALL=C xargs -0 -r grep -sIlZFf lines >found; "
         "tar -cf found.tar --null -T found 2>/dev/null; test -f found",
         limits=_LIMITS,
@@ -195,7 +195,7 @@ def _candidates(sandbox: Sandbox, answers: Sequence[Answer]) -> Iterator[tuple[s
         data = b""
     except PathRefused:
         raise SandboxLost("more files than can be searched hold lines of answers") from None
-    if done.returncode:
+    if search.returncode:
         raise SandboxLost("the files that an agent sees could not be searched for answers")
     with tarfile.open(fileobj=io.BytesIO(data or tarfile.NUL * 1024)) as tar:
         for entry in tar:

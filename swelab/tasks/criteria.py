@@ -40,7 +40,7 @@ class Criteria:
 def read_ratings(path: str | Path) -> dict[str, int]:
     """Maps each rated instance to its difficulty. Raises InputError.
     The file contains our records or SWE-smith's records."""
-    found = {}
+    ratings = {}
     for row in read_jsonl(path):
         if "outcome" in row:
             rating = as_record(row, Difficulty, path).rating
@@ -49,8 +49,8 @@ def read_ratings(path: str | Path) -> dict[str, int]:
         else:
             raise InputError("a row without instance_id or difficulty", path, "one rating per line")
         if rating is not None:
-            found[row["instance_id"]] = rating
-    return found
+            ratings[row["instance_id"]] = rating
+    return ratings
 
 
 def _by_name(criteria: subset.Criteria) -> Iterator[tuple[str, Test]]:
@@ -94,13 +94,13 @@ def _unknown(name: str, row: Task) -> bool:
 
 
 def _by_rating(criteria: subset.Criteria, ratings: Mapping[str, int] | None) -> Iterator[tuple[str, Test]]:
-    wanted = set(criteria.ratings)
-    if not wanted:
+    levels = set(criteria.ratings)
+    if not levels:
         return
     if ratings is None:
         raise InputError("criteria.ratings without ratings", "subset recipe", "`ratings`: who rated what")
     yield "not_rated", lambda row: row.instance_id in ratings
-    yield "ratings", lambda row: ratings[row.instance_id] in wanted
+    yield "ratings", lambda row: ratings[row.instance_id] in levels
 
 
 def _pattern(text: str) -> re.Pattern[str]:

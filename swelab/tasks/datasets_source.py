@@ -42,7 +42,7 @@ def make_tasks(
     """
     criteria, others = Criteria(recipe.criteria, ratings), Identities.of(excluded)
     drops: Counter[str] = Counter()
-    kept: dict[str, int] = {}
+    places: dict[str, int] = {}
     repos: dict[str, str] = {}
     spool = Spool()
     for where, raw in raw_rows(recipe, downloads):
@@ -54,16 +54,16 @@ def make_tasks(
         reason = missing or criteria.miss(row) or others.shares(row)
         if reason:
             drops[reason] += 1
-        elif name not in kept:
-            kept[name], repos[name] = spool.add(row), sys.intern(row.repo)
-        elif spool.get(kept[name]) == row:
+        elif name not in places:
+            places[name], repos[name] = spool.add(row), sys.intern(row.repo)
+        elif spool.get(places[name]) == row:
             drops["repeated_row"] += 1
         else:
             raise InputError(f"duplicate instance_id {name}", where, "unique ids")
-    if not kept:
+    if not places:
         where = recipe.path or f"{recipe.dataset}, split {recipe.split}"
         raise InputError(f"no row meets the criteria ({dict(drops)})" if drops else "holds no row", where)
-    order = [kept[name] for name in ordered_ids(repos, recipe)]
+    order = [places[name] for name in ordered_ids(repos, recipe)]
     limit = recipe.limit or len(order)
     if len(order) > limit:
         drops["over_limit"] = len(order) - limit
@@ -80,13 +80,13 @@ def named_set(
     """
     if Path(data).is_file():
         return DatasetSubset(source="dataset", path=data)
-    found = _HUB_NAME.fullmatch(data)
-    if not found or Path(data).exists() or Path(data).suffix in (".json", ".jsonl", ".parquet"):
+    match = _HUB_NAME.fullmatch(data)
+    if not match or Path(data).exists() or Path(data).suffix in (".json", ".jsonl", ".parquet"):
         what = "not a file" if Path(data).exists() else "no such file"
         raise InputError(what, data, f"a JSON list, JSON Lines, Parquet, {expected}")
-    commit = found[2] or newest_commit(found[1], "dataset")
+    commit = match[2] or newest_commit(match[1], "dataset")
     named: dict[str, Any] = {"revision": commit, "split": split, "files": list(files)}
-    return DatasetSubset(source="dataset", dataset=found[1], **named)
+    return DatasetSubset(source="dataset", dataset=match[1], **named)
 
 
 def named_rows(data: str | Path, split: str = "test") -> Sequence[Task]:

@@ -133,7 +133,7 @@ def _template(text: str) -> Template:
 
 def rate(instance_id: str, messages: list[dict[str, str]], model: Any, rater: Rater) -> Difficulty:
     """Rates a task with a model. Asks the model again if the answer is none of the words."""
-    outcome, word, said = "unreadable", "", ""
+    outcome, word, model_text = "unreadable", "", ""
     usage: Counter[str] = Counter()
     words = ", ".join(rater.ratings)
     cost, attempts = 0.0, 0
@@ -144,12 +144,12 @@ def rate(instance_id: str, messages: list[dict[str, str]], model: Any, rater: Ra
         except (ContextLimit, ModelLost) as fault:
             full = isinstance(fault, ContextLimit)
             outcome = RolloutEnd.CONTEXT_LIMIT if full else RolloutEnd.MODEL_LOST
-            said = shorten(str(fault))
+            model_text = shorten(str(fault))
             break
         content, told = answer["content"], answer["extra"]
         usage.update(told.get("usage") or {})
         cost += told["cost"]
-        said = shorten(content)
+        model_text = shorten(content)
         if word := read_word(content, rater.ratings):
             outcome = "rated"
         messages = [
@@ -162,7 +162,7 @@ def rate(instance_id: str, messages: list[dict[str, str]], model: Any, rater: Ra
         outcome=outcome,
         difficulty=word or None,
         rating=rater.ratings[word] if word else None,
-        answer=said,
+        answer=model_text,
         attempts=attempts,
         usage=dict(usage),
         cost=cost,

@@ -23,15 +23,15 @@ def check_disjoint(train: Iterable[Task], heldout: Iterable[Task], same_commit: 
     sides = {"train": _identities(map(known.note, train)), "heldout": _identities(heldout)}
     ours, theirs = sides.values()
     known.refuse("train on")
-    shared = {kind: sorted(found & theirs[kind]) for kind, found in ours.items()}
-    told = {"same_commit": shared.pop("repo_commit")} if same_commit == "report" else {}
-    overlaps = {kind: found for kind, found in shared.items() if found}
+    shared = {kind: sorted(ids & theirs[kind]) for kind, ids in ours.items()}
+    facts = {"same_commit": shared.pop("repo_commit")} if same_commit == "report" else {}
+    overlaps = {kind: ids for kind, ids in shared.items() if ids}
     if overlaps:
-        listed = [f"{len(found)} by {kind} ({_some(found)})" for kind, found in overlaps.items()]
+        listed = [f"{len(ids)} by {kind} ({_some(ids)})" for kind, ids in overlaps.items()]
         wanted = "no task on both sides: `exclude` in the subset takes a benchmark's out"
         raise InputError(f"train and heldout overlap: {', '.join(listed)}", expected=wanted)
-    counts = {side: {kind: len(found) for kind, found in kinds.items()} for side, kinds in sides.items()}
-    return {"disjoint": True, **told, **counts}
+    counts = {side: {kind: len(ids) for kind, ids in kinds.items()} for side, kinds in sides.items()}
+    return {"disjoint": True, **facts, **counts}
 
 
 def _identities(tasks: Iterable[Task]) -> dict[str, set[str]]:

@@ -59,7 +59,7 @@ class Verdict:
 
 def candidates(modules: dict[str, list[Function]], seed: int) -> list[Bug]:
     """Returns all bugs of the catalogue in seeded order. Mutation operators take turns."""
-    found: dict[str, Bug] = {}
+    bugs: dict[str, Bug] = {}
     for functions in modules.values():
         clean = module_text(functions)
         for function in functions:
@@ -67,13 +67,13 @@ def candidates(modules: dict[str, list[Function]], seed: int) -> list[Bug]:
             for mutation in function.mutations:
                 text = module_text(functions, function.name, mutation)
                 patch = _diff(function.path, clean, text)
-                found[patch] = Bug(function, mutation, line, text, patch, bug_hash(patch))
+                bugs[patch] = Bug(function, mutation, line, text, patch, bug_hash(patch))
 
     def draw(bug: Bug) -> str:
         return hashlib.sha256(f"{seed}\n{bug.hash}".encode()).hexdigest()
 
     by_op: dict[str, list[Bug]] = {}
-    for bug in sorted(found.values(), key=draw):
+    for bug in sorted(bugs.values(), key=draw):
         by_op.setdefault(bug.mutation.op, []).append(bug)
     turns = [(turn, draw(bug), bug) for group in by_op.values() for turn, bug in enumerate(group)]
     return [bug for _, _, bug in sorted(turns, key=lambda t: t[:2])]
@@ -123,18 +123,18 @@ def make_tasks(
 def _queue(recipe: DrillSubset, name: str, modules: dict[str, list[Function]]) -> list[Bug]:
     """Returns candidates on the subset's side of the split, with the recipe's operators.
     The number of candidates per function is limited."""
-    found = []
-    taken: Counter[str] = Counter()
+    bugs_in_turn = []
+    counts: Counter[str] = Counter()
     bugs = candidates(modules, recipe.seed)
     operators = chosen(recipe.operators, (bug.mutation.op for bug in bugs))
     for bug in bugs:
         function = bug.function.identity
         of_side = side_of(name, function, recipe.heldout_share) == recipe.side
         if of_side and bug.mutation.op in operators:
-            taken[function] += 1
-            if taken[function] <= recipe.max_per_function:
-                found.append(bug)
-    return found
+            counts[function] += 1
+            if counts[function] <= recipe.max_per_function:
+                bugs_in_turn.append(bug)
+    return bugs_in_turn
 
 
 class Judge:
@@ -173,14 +173,14 @@ class Judge:
                     sandbox.put(_placed(path, path), bug.text.encode())
                 output = sandbox.exec(f"{TEST_COMMAND} {tests}", limits=RUN_LIMITS).output
                 runs.append({test.decode(): status.decode() for status, test in STATUS.findall(output)})
-        found = {}
+        results = {}
         for path in batch:
             prefix, folder = _placed(path, test_path(path)) + "::", _placed(path, "")
             mine = [
                 {t.removeprefix(folder): s for t, s in run.items() if t.startswith(prefix)} for run in runs
             ]
-            found[path] = dict(zip(("clean", "first", "second"), mine))
-        return found
+            results[path] = dict(zip(("clean", "first", "second"), mine))
+        return results
 
     def _read(self, bug: Bug) -> Verdict:
         record = self.journal.get(self._key(bug))

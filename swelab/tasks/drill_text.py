@@ -116,30 +116,32 @@ def _arith(rng: random.Random, name: str, path: str, named: bool) -> Function:
     lead = f"{local} = " if named else "return "
     body = (f"{lead}{a} {symbol} {b}", f"return {local}") if named else (f"{lead}{a} {symbol} {b}",)
     wants = (f"return the {SYMBOLS[symbol]} of {a} and {b}",)
-    found = [
+    mutations = [
         Mutation("op_change", 0, f"{lead}{a} {other} {b}", wants) for other in SYMBOLS if other != symbol
     ]
     if symbol == "-":
-        found = [Mutation("op_swap", 0, f"{lead}{b} - {a}", (f"return {a} minus {b}",))] * 2 + found[:1]
+        mutations = [Mutation("op_swap", 0, f"{lead}{b} - {a}", (f"return {a} minus {b}",))] * 2 + mutations[
+            :1
+        ]
     if named:
-        found = [
+        mutations = [
             Mutation("return_remove", 1, local, ("not return None", "return a value and not None"))
-        ] * 2 + found[:1]
+        ] * 2 + mutations[:1]
     asserts = _cases((a, b), name, f"{a} {symbol} {b}", [(7, 2), (3, 5), (10, 4)])
-    return Function(name, path, (a, b), body, asserts, tuple(found))
+    return Function(name, path, (a, b), body, asserts, tuple(mutations))
 
 
 def _compare(rng: random.Random, name: str, path: str) -> Function:
     a, b = rng.choice(OPERANDS)
     symbol = rng.choice(tuple(COMPARES))
     wants = (f"be true when {a} is {COMPARES[symbol]} {b}",)
-    found = [
+    mutations = [
         Mutation("compare_change", 0, f"return {a} {other} {b}", wants)
         for other in COMPARES
         if other != symbol
     ]
     asserts = _cases((a, b), name, f"{a} {symbol} {b}", [(1, 2), (2, 2), (3, 2)])
-    return Function(name, path, (a, b), (f"return {a} {symbol} {b}",), asserts, tuple(found))
+    return Function(name, path, (a, b), (f"return {a} {symbol} {b}",), asserts, tuple(mutations))
 
 
 def _pick(rng: random.Random, name: str, path: str) -> Function:

@@ -29,7 +29,7 @@ def export(tasks: Iterable[Task], folder: Path, *, name: str, recipe: Subset, im
     Rows are read one at a time. Raises InputError if there is no task, or if a text is not an image name.
     """
     digests = _digests(images)
-    counts, left_out, seen = Counter[str](), Counter[str](), set[str]()
+    counts, left_out, image_names = Counter[str](), Counter[str](), set[str]()
     forms: dict[str, Form] = {
         "evaluation.jsonl": evaluation_row,
         "gold.jsonl": gold_prediction,
@@ -44,8 +44,8 @@ def export(tasks: Iterable[Task], folder: Path, *, name: str, recipe: Subset, im
             image = docker_image(task, digests)
             if image and is_file(image):
                 left_out["docker_images.txt: an apptainer file"] += 1
-            elif image and image not in seen:
-                seen.add(image)
+            elif image and image not in image_names:
+                image_names.add(image)
                 files["docker_images.txt"].write(f"{image}\n".encode())
             for file, form in forms.items():
                 if (row := form(task)) is None:
@@ -55,8 +55,8 @@ def export(tasks: Iterable[Task], folder: Path, *, name: str, recipe: Subset, im
                 counts[file] += 1
         if not counts:
             raise InputError("no task", f"subset {name}", "at least one")
-    counts["docker_images.txt"] = len(seen)
-    known = sum("@" in image for image in seen)
+    counts["docker_images.txt"] = len(image_names)
+    known = sum("@" in image for image in image_names)
     return {
         "lines": dict(sorted(counts.items())),
         "left_out": dict(left_out),

@@ -30,15 +30,15 @@ def without_tests(statement: str, tests: Iterable[str]) -> str:
     """Returns a problem statement without the sentences that name tests, and without test output."""
     names = sorted({name for test in tests for name in _names(test)}, key=len, reverse=True)
     any_name = re.compile("|".join(rf"(?<![\w./]){re.escape(name)}(?![\w/])" for name in names) or "(?!)")
-    kept: list[str] = []
-    told = False  # whether the next paragraph is the output of a test
+    paragraphs: list[str] = []
+    is_output = False  # whether the next paragraph is the output of a test
     for paragraph in statement.split("\n\n"):
-        if not told:
+        if not is_output:
             short = paragraph.removesuffix(_ENDING)
             lines = [_without(line, any_name) for line in short.split("\n")]
-            kept.append("\n".join(line for line in lines if line.strip()))
-        told = not told and paragraph.endswith(_ENDING)
-    return "\n\n".join(paragraph for paragraph in kept if paragraph and not _is_heading(paragraph))
+            paragraphs.append("\n".join(line for line in lines if line.strip()))
+        is_output = not is_output and paragraph.endswith(_ENDING)
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph and not _is_heading(paragraph))
 
 
 def names_a_test(task: Task) -> bool:
@@ -65,13 +65,13 @@ def _without(line: str, names: re.Pattern[str]) -> str:
     if line.lstrip().startswith(("- ", "* ")):
         return ""
     sentences = re.split(r"(?<=[.!?])\s", line)
-    kept = []
+    lines = []
     for sentence in sentences:
         clauses = [clause for clause in sentence.split(", ") if not names.search(clause)]
         if clauses:
             text = ", ".join(clauses)
-            kept.append(text if text.endswith((".", "!", "?", ":")) else text + ".")
-    return " ".join(kept)
+            lines.append(text if text.endswith((".", "!", "?", ":")) else text + ".")
+    return " ".join(lines)
 
 
 def _is_heading(paragraph: str) -> bool:

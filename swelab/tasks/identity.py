@@ -69,14 +69,14 @@ class Identities:
     @classmethod
     def of(cls, tasks: Iterable[Task]) -> "Identities":
         """Returns the identities of these tasks. Reads one task at a time."""
-        found = cls()
+        identities = cls()
         for task in tasks:
-            found.instance.add(task.instance_id)
-            found.repo_commit.add(repo_commit(task))
-            found.patch.add(change(task))
-        found.repo_commit.discard("")
-        found.patch.discard("")
-        return found
+            identities.instance.add(task.instance_id)
+            identities.repo_commit.add(repo_commit(task))
+            identities.patch.add(change(task))
+        identities.repo_commit.discard("")
+        identities.patch.discard("")
+        return identities
 
     def shares(self, task: Task) -> str:
         """Returns which identity a task shares, as the reason to exclude it, or "".

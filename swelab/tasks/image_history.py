@@ -65,12 +65,12 @@ def prepare(sandbox: Sandbox, task: Task) -> str:
     for name, content in start_files(task).items():
         sandbox.put(f"{folder}/{name}", content)
     result = sandbox.exec(command, limits=LIMITS)
-    said = result.output.decode(errors="replace").strip().splitlines() or [f"exit {result.returncode}"]
-    word, _, rest = said[-1].partition(" ")
+    lines = result.output.decode(errors="replace").strip().splitlines() or [f"exit {result.returncode}"]
+    word, _, rest = lines[-1].partition(" ")
     if result.returncode == 0 and word == "BASE" and re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", rest):
         return rest
     if word == "REFUSED":
         raise HistoryRefused(f"{task.instance_id}: {shorten(rest)}")
     if result.limit in ("memory", "disk", "wall"):
         raise SandboxLost(f"rebuilding the repository met the {result.limit} limit")
-    raise HistoryRefused(f"{task.instance_id}: the repository could not be rebuilt: {shorten(said[-1])}")
+    raise HistoryRefused(f"{task.instance_id}: the repository could not be rebuilt: {shorten(lines[-1])}")

@@ -25,17 +25,17 @@ _BIGGEST_COPY = 4 << 20
 
 def check_image(backend: Backend, image: Image, tasks: Sequence[Task]) -> tuple[int, list[Leak]]:
     """Returns (number of tasks checked, leaks) of an image, in a separate sandbox. Raises SandboxError."""
-    found = list[Leak]()
+    leaks = list[Leak]()
     with backend.start(None, image=image, limits=_LIMITS) as sandbox:
         files = _files(sandbox)
         for task in tasks:
-            found += [Leak(instance_id=task.instance_id, what=what) for what in _solved(sandbox, task, files)]
-        found += [Leak(instance_id="", what=what) for what in _histories(sandbox, files)]
+            leaks += [Leak(instance_id=task.instance_id, what=what) for what in _solved(sandbox, task, files)]
+        leaks += [Leak(instance_id="", what=what) for what in _histories(sandbox, files)]
         try:
             prepare(sandbox, tasks[0])
         except HistoryRefused as fault:
-            found.append(Leak(instance_id="", what=str(fault)))
-    return len(tasks), found
+            leaks.append(Leak(instance_id="", what=str(fault)))
+    return len(tasks), leaks
 
 
 def _files(sandbox: Sandbox) -> list[str]:

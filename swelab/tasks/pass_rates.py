@@ -75,19 +75,19 @@ def choose(tasks: Iterable[Task], rates: Mapping[str, PassRate], recipe: Attempt
     if not rates:
         what = f"no attempt at a task of {recipe.subset} was graded"
         raise InputError(what, expected=f"grades of policy {recipe.policy} on it")
-    found = TaskSelection(rates=rates)
+    selection = TaskSelection(rates=rates)
     for task in tasks:
         name = task.instance_id
         if reason := _why_not(rates.get(name), recipe):
-            found.reasons[name] = reason
+            selection.reasons[name] = reason
         else:
-            found.kept.append(name)
-    if not found.kept:
-        what = f"no task of {recipe.subset} is solved as often as asked: {found.facts['drops']}"
+            selection.kept.append(name)
+    if not selection.kept:
+        what = f"no task of {recipe.subset} is solved as often as asked: {selection.facts['drops']}"
         raise InputError(what, expected=f"other bounds, or more `samples` of policy {recipe.policy}")
     if recipe.order == "easy-first":
-        found.kept.sort(key=lambda name: -rates[name].share)
-    return found
+        selection.kept.sort(key=lambda name: -rates[name].share)
+    return selection
 
 
 def _why_not(rate: PassRate | None, recipe: AttemptedSubset) -> str:

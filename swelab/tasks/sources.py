@@ -61,14 +61,14 @@ def make_tasks(
 
         return kodcode.make_tasks(recipe, open_backend, progress, workers)
     tars = archives(recipe, repos_dir)
-    made: TaskStream
+    stream: TaskStream
     if recipe.source == "harbor":
         from swelab.tasks import harbor
 
-        made = harbor.make_tasks(recipe, tars, usable)
+        stream = harbor.make_tasks(recipe, tars, usable)
     else:
-        made = _make(recipe, tars, progress, workers, open_backend, statuses, exclude, ratings)
-    rows, drops = made
+        stream = _make(recipe, tars, progress, workers, open_backend, statuses, exclude, ratings)
+    rows, drops = stream
     return (hide_tests(rows, drops) if recipe.tests == "hidden" else rows), drops
 
 

@@ -19,14 +19,14 @@ def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = T
     InputError if there is no record, if an image is not in the record, or if the backend cannot run a script
     that judges. With `refuse_leaks`, raises InputError if an image shows a task's answer.
     """
-    wanted = [task for task in tasks if task.in_image]
-    if not wanted:
+    in_images = [task for task in tasks if task.in_image]
+    if not in_images:
         return {}
     if path is None:
-        name = f"{wanted[0].instance_id} ({image_name(wanted[0])})"
+        name = f"{in_images[0].instance_id} ({image_name(in_images[0])})"
         raise InputError("this task runs in an image", name, "--images with the record of pulled images")
-    known = load_images(path)
-    if missing := [task for task in wanted if image_name(task) not in known]:
+    pulled = load_images(path)
+    if missing := [task for task in in_images if image_name(task) not in pulled]:
         raise InputError(
             f"the image of {missing[0].instance_id} was not pulled ({len(missing)} such tasks)",
             path,
@@ -37,11 +37,13 @@ def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = T
         raise InputError(
             f"{len(told)} tasks run in images that reveal answers, {first}: {shorten(what)}", path
         )
-    scripts = [task.instance_id for task in wanted if task.by_script]
+    scripts = [task.instance_id for task in in_images if task.by_script]
     if scripts and (backend := backend_name()) not in FOR_SCRIPTS:
         what = f"a script judges this task, and sandboxes of {backend} have no folders for it"
         raise InputError(what, scripts[0], f"{' or '.join(FOR_SCRIPTS)} as the backend")
-    return {task.instance_id: replace(known[image_name(task)], for_scripts=task.by_script) for task in wanted}
+    return {
+        task.instance_id: replace(pulled[image_name(task)], for_scripts=task.by_script) for task in in_images
+    }
 
 
 def refused(tasks: Sequence[Task], path: Path | None) -> dict[str, str]:
@@ -50,25 +52,27 @@ def refused(tasks: Sequence[Task], path: Path | None) -> dict[str, str]:
     The reason is that its image could not be pulled, or shows the task's answer. Raises InputError if a task
     needs an image but there is no record, or its image is not in the record.
     """
-    wanted = [task for task in tasks if task.in_image]
-    if not wanted or path is None:
-        task_images(wanted, path)
+    in_images = [task for task in tasks if task.in_image]
+    if not in_images or path is None:
+        task_images(in_images, path)
         return {}
     failed = read_record(path, Images).failed
-    lost = [task for task in wanted if image_name(task) in failed]
+    lost = [task for task in in_images if image_name(task) in failed]
     names = {task.instance_id for task in lost}
-    task_images([task for task in wanted if task.instance_id not in names], path, refuse_leaks=False)
+    task_images([task for task in in_images if task.instance_id not in names], path, refuse_leaks=False)
     found = {task.instance_id: f"no image: {failed[image_name(task)].error}" for task in lost}
-    return found | {name: f"its image tells its answer: {what}" for name, what in leaks(wanted, path).items()}
+    return found | {
+        name: f"its image tells its answer: {what}" for name, what in leaks(in_images, path).items()
+    }
 
 
 def leaks(tasks: Sequence[Task], path: Path) -> dict[str, str]:
     """Maps an instance id to how its image reveals the answer, from the record of pulled images."""
     images = read_record(path, Images).images
-    found: dict[str, str] = {}
+    by_task: dict[str, str] = {}
     for task in tasks:
         image = images.get(image_name(task))
         for leak in image.leaks if image else ():
             if leak.instance_id in ("", task.instance_id):
-                found.setdefault(task.instance_id, leak.what)
-    return found
+                by_task.setdefault(task.instance_id, leak.what)
+    return by_task

@@ -24,14 +24,14 @@ def read_tasks(path: str | Path, key_filter: KeyFilter | None = None) -> Iterato
 
 def checked(rows: Iterable[tuple[int, Any]], path: str | Path) -> Iterator[Task]:
     """Checks and yields the row of each (number, row) pair. Raises InputError as `read_tasks` does."""
-    seen: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for number, row in rows:
         where = f"{path}, row {number}"
         if isinstance(row, dict) and "instance_id" in row:
             where += f" ({shorten(str(row['instance_id']))})"
         task = as_record(row, Task, where)
         check_text(task, where)
-        first = seen.setdefault(task.instance_id, number)
+        first = lines.setdefault(task.instance_id, number)
         if first != number:
             raise InputError(f"the same instance_id as row {first}", where, "unique ids")
         yield task

@@ -21,35 +21,40 @@ def read_kept(
     if lock is None:
         yield from read_tasks(tasks, key_filter)
         return
-    kept, left_out = _names(lock, key_filter)
+    digests, left_out = _names(lock, key_filter)
     for task in read_tasks(tasks, key_filter):
         name = task.instance_id
         if name in left_out:
             continue
-        if kept.pop(name, "") != digest(task):
+        if digests.pop(name, "") != digest(task):
             raise InputError(f"{name} is not the task that was validated", lock, f"a lock of {tasks}")
         yield task
-    if kept:
-        raise InputError(f"keeps {len(kept)} tasks that the subset lacks", lock, f"a lock of {tasks}")
+    if digests:
+        raise InputError(f"keeps {len(digests)} tasks that the subset lacks", lock, f"a lock of {tasks}")
 
 
 def lock_of_part(tasks: Iterable[Task], whole: Lock, where: str | Path) -> Lock:
     """Returns the lock for some of the tasks that the lock `whole` keeps. Nothing is validated again.
     where: file of `whole`. Raises InputError for a task that `whole` does not keep."""
     known = {row.instance_id: row for row in whole.kept}
-    outline, kept = Outline(), list[KeptTask]()
+    outline, kept_tasks = Outline(), list[KeptTask]()
     for task in map(outline.add, tasks):
         row = known.get(task.instance_id)
         if row is None or row.task != digest(task):
             raise InputError(
                 f"does not keep {task.instance_id} as it is", where, "the lock of all these tasks"
             )
-        kept.append(row)
+        kept_tasks.append(row)
     settings = whole.settings
     part = Lock(
-        tasks_digest=outline.digest, total=len(kept), settings=settings, kept=kept, flaky=[], broken=[]
+        tasks_digest=outline.digest,
+        total=len(kept_tasks),
+        settings=settings,
+        kept=kept_tasks,
+        flaky=[],
+        broken=[],
     )
-    null_tasks = sum(row.validated == NULL_ONLY for row in kept)
+    null_tasks = sum(row.validated == NULL_ONLY for row in kept_tasks)
     return part | ({"null_tasks": null_tasks} if null_tasks else {})
 
 

@@ -153,11 +153,11 @@ def is_fail(node: ast.AST) -> bool:
 
 def assertion_lines(source: str) -> set[int]:
     """Returns the numbers of the lines with assertions, in all forms that this module recognises."""
-    found = set()
+    lines = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and fails_by_hand(node)):
-            found.add(node.lineno)
+            lines.add(node.lineno)
         elif isinstance(node, ast.Call):
             asserts = catches(node) or called_name(node).lstrip("_").startswith("assert")
-            found |= {node.lineno} if asserts else set()
-    return found
+            lines |= {node.lineno} if asserts else set()
+    return lines

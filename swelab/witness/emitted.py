@@ -38,7 +38,7 @@ def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Emitted
     """
     questions = {path.rpartition("/")[2]: base for path, base in manifest.questions.items()}
     owners = {slot.slot: slot.test for slot in manifest.slots}
-    found: dict[tuple[str, int], Emitted] = {}
+    by_run: dict[tuple[str, int], Emitted] = {}
     now = ("", 0)
     for number, text in enumerate(raw[:MAX_BYTES].split(b"\n")):
         event = _event(text, number)
@@ -47,20 +47,20 @@ def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Emitted
         if event[1] == "case" and len(event) == 4 and isinstance(event[3], str):
             path, _, rest = event[3].partition("::")
             now = (questions.get(path.rpartition("/")[2], ""), _number(event[2]))
-            test = found.setdefault(now, Emitted())
+            test = by_run.setdefault(now, Emitted())
             test.parameters = test.parameters or rest[len(rest.split("[")[0]) :]
         elif event[1] == "end" and len(event) == 4:
-            test = found.setdefault(now, Emitted())
+            test = by_run.setdefault(now, Emitted())
             if test.outcome in ("", "passed"):
                 test.outcome = event[3] if isinstance(event[3], str) else "?"
         elif event[1] == "value" and len(event) == 7 and _has_values(event):
             slot = _number(event[3])
             at = (now[0] or owners.get(slot, ""), _number(event[2]))
             key = (slot, _number(event[4]), event[5])
-            test = found.setdefault(at, Emitted())
+            test = by_run.setdefault(at, Emitted())
             if key not in test.values:
                 test.values[key] = [each if is_data(each) else _NO_DATA for each in event[6]]
-    return found
+    return by_run
 
 
 def asked_cases(manifest: WitnessManifest, answers: bytes) -> dict[str, list[int]]:
@@ -82,7 +82,7 @@ def by_case(raw: bytes) -> dict[str, list[Data]]:
 
     The key "" has the events outside tests. The event that lists the needed files is excluded.
     """
-    found: dict[str, list[Data]] = {}
+    data: dict[str, list[Data]] = {}
     now = ""
     for number, text in enumerate(raw[:MAX_BYTES].split(b"\n")):
         event = _event(text, number)
@@ -91,8 +91,8 @@ def by_case(raw: bytes) -> dict[str, list[Data]]:
         if event[1] == "case":
             now = str(event[-1])
         if event[1] != "needs":
-            found.setdefault(now, []).append(event[1:])
-    return found
+            data.setdefault(now, []).append(event[1:])
+    return data
 
 
 def written(cases: Iterable[list[Data]]) -> bytes:

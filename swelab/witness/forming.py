@@ -66,23 +66,23 @@ def form(
     """
     parsed = {path: _parsed(text) for path, text in (package or {}).items() if path not in sources}
     trees = {path: tree for path, tree in parsed.items() if isinstance(tree, ast.Module)}
-    made = _Forming(sources, roots, trees, first)
+    forming = _Forming(sources, roots, trees, first)
     by_base: dict[str, list[str]] = {}
     for test in dict.fromkeys(tests):
         where = located(test, sources)
         if where is None:
-            made.unformed[test] = "its file is not among the sources, or it is no function of it"
+            forming.unformed[test] = "its file is not among the sources, or it is no function of it"
         else:
             by_base.setdefault(base_of(where), []).append(test)
-    held = {base.partition("::")[0] for base in by_base}
-    made.helpers(held)
+    files = {base.partition("::")[0] for base in by_base}
+    forming.helpers(files)
     for base, ids in by_base.items():
-        reason = made.question(base)
+        reason = forming.question(base)
         if reason:
-            made.unformed |= dict.fromkeys(ids, reason)
+            forming.unformed |= dict.fromkeys(ids, reason)
         else:
-            made.tests |= dict.fromkeys(ids, base)
-    return made.result(held)
+            forming.tests |= dict.fromkeys(ids, base)
+    return forming.result(files)
 
 
 @dataclass
@@ -136,13 +136,13 @@ class _Forming:
     def _reached(self, bound: set[str]) -> list[str]:
         """Returns the test files, the conftest.py files, and the sources that they import, directly or
         indirectly."""
-        found = {path for path in self.sources if path in bound or _stem(path) == "conftest"}
+        paths = {path for path in self.sources if path in bound or _stem(path) == "conftest"}
         while True:
-            names = {name for path in found for name in self._names(path)}
-            more = {path for path in self.sources if _stem(path) in names} - found
+            names = {name for path in paths for name in self._names(path)}
+            more = {path for path in self.sources if _stem(path) in names} - paths
             if not more:
-                return sorted(found)
-            found |= more
+                return sorted(paths)
+            paths |= more
 
     def _names(self, path: str) -> set[str]:
         if path not in self.imports:
@@ -168,8 +168,8 @@ class _Forming:
         if home is not None:
             path, tree = home
         try:
-            own = find(tree, names)
-            chain = own or inheriting(tree, names)
+            definition = find(tree, names)
+            chain = definition or inheriting(tree, names)
             if chain is None:
                 return "it is not defined in its file by this name"
             if any("given(" in ast.unparse(each) for each in chain[-1].decorator_list):
@@ -179,14 +179,14 @@ class _Forming:
                 self.slicers[path] = Slicer(tree)
             for version in ("question", "answers"):
                 part = self.slicers[path].sliced(chain)
-                inner = (find if own else inheriting)(part, names) or []
-                target = renamed(part, inner) + ([] if own else names[-1:])
+                inner = (find if definition else inheriting)(part, names) or []
+                target = renamed(part, inner) + ([] if definition else names[-1:])
                 texts[version], slots = self._formed(part, version, base, first, target)
         except RecursionError:
             return "its expressions are nested too deeply"
         except (SyntaxError, ValueError) as error:
             return f"its question form is not valid Python: {error}"
-        if not slots and (own or not self.slots):
+        if not slots and (definition or not self.slots):
             return "it asserts nothing that can be said as a value"
         name = posixpath.join(posixpath.dirname(path), f"test_question_{number}.py")
         self.files[name], self.answers[name] = texts["question"], texts["answers"]
@@ -279,13 +279,13 @@ def _stem(path: str) -> str:
 
 def _imported(tree: ast.Module | str) -> set[str]:
     """Returns the last names of the modules that a module imports."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(tree) if isinstance(tree, ast.Module) else ():
         if isinstance(node, ast.Import):
-            found |= {each.name.split(".")[-1] for each in node.names}
+            names |= {each.name.split(".")[-1] for each in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {(node.module or "").split(".")[-1], *(each.name for each in node.names)}
-    return found
+            names |= {(node.module or "").split(".")[-1], *(each.name for each in node.names)}
+    return names
 
 
 def _has_tests(tree: ast.Module | str) -> bool:

@@ -70,16 +70,16 @@ def _asks(subjects: Subjects, name: str, parameter: str, hollow: set[tuple[str, 
     """Returns how often a helper compares a parameter with None, or passes it to a helper that does only
     that.
     """
-    found = 0
+    count = 0
     for node in ast.walk(subjects.direct[name][0]):
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):
-            found += len(node.ops) == 1 and _is_named(node.left, parameter) and is_none(node.comparators[0])
+            count += len(node.ops) == 1 and _is_named(node.left, parameter) and is_none(node.comparators[0])
         elif isinstance(node, ast.Call) and own_name(node.func) in subjects.direct:
             called = own_name(node.func)
             order = positional(subjects.direct[called][0])
             given = [*zip(order, node.args), *((each.arg or "", each.value) for each in node.keywords)]
-            found += sum(_is_named(value, parameter) and (called, at) in hollow for at, value in given)
-    return found
+            count += sum(_is_named(value, parameter) and (called, at) in hollow for at, value in given)
+    return count
 
 
 def _is_named(node: ast.expr, name: str) -> bool:

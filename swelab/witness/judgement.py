@@ -121,18 +121,18 @@ def _gold_value(
     number, at, part = key
     answered = answers.values.get(key, []) if part == "v" else []
     cut = [answered[at] if each and at < len(answered) else None for at, each in enumerate(slot.cut)]
-    made = GoldValue(slot=number, at=at, part=part, said=values, cut=cut if any(slot.cut) else [])
+    gold = GoldValue(slot=number, at=at, part=part, said=values, cut=cut if any(slot.cut) else [])
     other = bug.values.get(key)
     if part == "v":
-        made |= {"held": relation(slot, values, cut)}
+        gold |= {"held": relation(slot, values, cut)}
     if other == values:
-        return made
+        return gold
     if part == "op":
-        return made | {"bits": weights.BARE_TRUTH}
+        return gold | {"bits": weights.BARE_TRUTH}
     if part == "v" and other is not None and relation(slot, other, cut) and is_strong(slot, cut):
-        return made
+        return gold
     worth, guess = _worth(slot, part, values, other, sight, guesses)
-    return made | {"bits": round(worth, 2)} | ({"guess": guess} if guess else {})
+    return gold | {"bits": round(worth, 2)} | ({"guess": guess} if guess else {})
 
 
 def _worth(
@@ -149,7 +149,7 @@ def _worth(
         return weights.raised(kind), f"raises {kind}" if kind and slot.asserts == "raises" else ""
     if part == "v" and slot.asserts == "truth" and values[0][0] == "b":
         return weights.BARE_TRUTH, ""
-    found = []
+    costs = []
     for at, each in enumerate(values):
         if each[0] in OPAQUE:
             continue
@@ -158,8 +158,8 @@ def _worth(
             continue
         guess, cost = guesses.of(each, other)
         worth = weights.surprise(each, other, sight)
-        found.append((cost, guess) if guess and cost < worth else (worth, ""))
-    return max(found, default=(0.0, ""))
+        costs.append((cost, guess) if guess and cost < worth else (worth, ""))
+    return max(costs, default=(0.0, ""))
 
 
 def judge(manifest: WitnessManifest, values: GoldValues, emitted: bytes) -> Testimony:
@@ -205,7 +205,7 @@ def _test(
 ) -> TestTestimony:
     """Returns the standing of a test. counted: names of values whose bits already count. This test's values
     are added."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     total, again = 0.0, False
     plain = {(each.slot, each.at): each.said for each in gold.occurrences if each.part == "v"}
     for each in gold.occurrences:
@@ -215,7 +215,7 @@ def _test(
             verdict, why = _occurrence(slot, each, now, emitted, plain.get((each.slot, each.at)))
         except CANNOT_SAY:
             verdict, why = "unconfirmed", "data cannot be compared"
-        found.setdefault(verdict, f"line {slot.line}: {why}" if slot.line else why)
+        reasons.setdefault(verdict, f"line {slot.line}: {why}" if slot.line else why)
         if verdict != "confirmed":
             continue
         worth = each.bits if now == each.said else min(each.bits, weights.RAISED)
@@ -226,12 +226,12 @@ def _test(
         if worth:
             counted.add(name)
     for standing in ("contradicted", "unconfirmed"):
-        if standing in found:
-            return TestTestimony(standing=standing, reason=found[standing])
+        if standing in reasons:
+            return TestTestimony(standing=standing, reason=reasons[standing])
     if total > 0:
         return TestTestimony(standing="confirmed", bits=round(total, 2))
     if any(each.bits for each in gold.occurrences):
-        if again and gold.standing == "confirmed" and "weak" not in found:
+        if again and gold.standing == "confirmed" and "weak" not in reasons:
             return TestTestimony(standing="confirmed")
         return TestTestimony(standing="weak", reason="only relations that are easy to satisfy")
     if not gold.occurrences:

@@ -26,45 +26,49 @@ def taken_over(tree: ast.Module, package: Mapping[str, ast.Module]) -> ast.Modul
 
     package: modules that define such classes, by path in the repository.
     """
-    found = {name: (path, held) for path, tree in package.items() for name, held in _classes(tree).items()}
+    classes = {
+        name: (path, class_def)
+        for path, tree in package.items()
+        for name, class_def in _classes(tree).items()
+    }
     own = {each.name for each in tree.body if isinstance(each, ast.ClassDef)}
     standard = _of_standard_library(tree)
-    wanted = {
+    inherited = {
         _last(base)
         for each in tree.body
         if isinstance(each, ast.ClassDef)
         for base in each.bases
-        if _last(base) in found and _last(base) not in own and root_name(base) not in standard
+        if _last(base) in classes and _last(base) not in own and root_name(base) not in standard
     }
-    if not wanted:
+    if not inherited:
         return tree
     tree = copy.deepcopy(tree)
-    for number, name in enumerate(sorted(wanted)):
-        path, held = found[name]
-        made = copy.deepcopy(held)
-        made.name = f"{TAKEN_OVER}{number}"
-        added = [*_imports(made, package[path], _dotted(path), number), made]
+    for number, name in enumerate(sorted(inherited)):
+        path, class_def = classes[name]
+        copied = copy.deepcopy(class_def)
+        copied.name = f"{TAKEN_OVER}{number}"
+        added = [*_imports(copied, package[path], _dotted(path), number), copied]
         at = next(at for at, each in enumerate(tree.body) if _is_based(each, name))
         for node in (node for each in added for node in ast.walk(each)):
             ast.copy_location(node, tree.body[at])
         for each in tree.body:
             if _is_based(each, name):
-                each.bases = [_name(made.name) if _last(base) == name else base for base in each.bases]  # type: ignore[attr-defined]
+                each.bases = [_name(copied.name) if _last(base) == name else base for base in each.bases]  # type: ignore[attr-defined]
         tree.body[at:at] = added
     return ast.fix_missing_locations(tree)
 
 
 def _of_standard_library(tree: ast.Module) -> set[str]:
-    found = set()
+    names = set()
     for node in tree.body:
         if isinstance(node, ast.Import):
             tops = {(each.asname or each.name).split(".")[0]: each.name.split(".")[0] for each in node.names}
-            found |= {name for name, top in tops.items() if top in sys.stdlib_module_names}
+            names |= {name for name, top in tops.items() if top in sys.stdlib_module_names}
         elif (
             isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in sys.stdlib_module_names
         ):
-            found |= {each.asname or each.name for each in node.names}
-    return found
+            names |= {each.asname or each.name for each in node.names}
+    return names
 
 
 def _classes(tree: ast.Module) -> dict[str, ast.ClassDef]:

@@ -38,13 +38,13 @@ def located(test: str, sources: Mapping[str, str]) -> str | None:
     """
     path, separator, rest = test.partition("::")
     if separator:
-        found = [each for each in sources if each == path or each.endswith("/" + path)]
-        return f"{found[0]}::{rest}" if len(found) == 1 or path in found[:1] else None
+        matches = [each for each in sources if each == path or each.endswith("/" + path)]
+        return f"{matches[0]}::{rest}" if len(matches) == 1 or path in matches[:1] else None
     if match := _UNITTEST.fullmatch(test):
         module, _, owner = match[2].rpartition(".")
-        found = [each for each in sources if f"/{each}".endswith(f"/{module.replace('.', '/')}.py")]
-        return f"{found[0]}::{owner}::{match[1]}" if len(found) == 1 else None
+        matches = [each for each in sources if f"/{each}".endswith(f"/{module.replace('.', '/')}.py")]
+        return f"{matches[0]}::{owner}::{match[1]}" if len(matches) == 1 else None
     if test.isidentifier():
-        found = [each for each, text in sources.items() if re.search(rf"^def {test}\(", text, re.MULTILINE)]
-        return f"{found[0]}::{test}" if len(found) == 1 else None
+        matches = [each for each, text in sources.items() if re.search(rf"^def {test}\(", text, re.MULTILINE)]
+        return f"{matches[0]}::{test}" if len(matches) == 1 else None
     return None

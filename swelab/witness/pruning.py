@@ -47,16 +47,16 @@ class Pruner:
                 changes.setdefault(name, []).append((body, statement))
         shared = _shared(scope.node)
         given = {each.arg for each in parameters(scope.node)} if isinstance(scope.node, FUNCTIONS) else set()
-        for name, found in changes.items():
-            own = sum(loads(statement)[name] for _, statement in found)
-            makes = any(isinstance(statement, ast.Assign | ast.AnnAssign) for _, statement in found)
+        for name, statements in changes.items():
+            own = sum(loads(statement)[name] for _, statement in statements)
+            makes = any(isinstance(statement, ast.Assign | ast.AnnAssign) for _, statement in statements)
             if name not in scope.names or name in shared | given or not makes or read[name] > own:
                 continue
             if scope is self.scopes.module and (name.startswith(("pytest", "__")) or name == ALIAS):
                 continue
-            if any(self._acts(statement) for _, statement in found):
+            if any(self._acts(statement) for _, statement in statements):
                 continue
-            for body, statement in found:
+            for body, statement in statements:
                 body.remove(statement)
                 self.went += 1
         self._empty_blocks(scope)
@@ -115,8 +115,8 @@ class Pruner:
             if not isinstance(node, (*LOOPS, ast.comprehension)) or not isinstance(node.target, ast.Tuple):
                 continue
             width = len(node.target.elts)
-            found = table(node.iter, width, scope, self.scopes)
-            if found is None or self.scopes.of.get(node) is not scope:
+            rows = table(node.iter, width, scope, self.scopes)
+            if rows is None or self.scopes.of.get(node) is not scope:
                 continue
             read = loads(scope.node)
             dead = [
@@ -124,8 +124,8 @@ class Pruner:
                 for at, each in enumerate(node.target.elts)
                 if isinstance(each, ast.Name) and not read[each.id]
             ]
-            if any(not is_none(row[at]) for row in found for at in dead):
-                node.iter = ast.List(elts=[_without(row, dead) for row in found], ctx=ast.Load())
+            if any(not is_none(row[at]) for row in rows for at in dead):
+                node.iter = ast.List(elts=[_without(row, dead) for row in rows], ctx=ast.Load())
                 self.went += 1
 
     def _marks(self) -> None:

@@ -109,15 +109,15 @@ class Questioner(ast.NodeTransformer):
         pattern = expected[1:] or [named[key] for key in ("match", "expected_regex") if key in named]
         function = node.args[leading:]
         slot = self._slot(kind, [False, True, True], node)
-        told = [*(expected[:1] or [ast.Constant(None)]), *pattern] if self.form == "answers" else []
+        shown = [*(expected[:1] or [ast.Constant(None)]), *pattern] if self.form == "answers" else []
         if function and (isinstance(function[0], ast.Constant) and isinstance(function[0].value, str)):
             function = []  # the argument is a message
         if function:
-            group = ast.Tuple(elts=told, ctx=ast.Load())
+            group = ast.Tuple(elts=shown, ctx=ast.Load())
             made = self._ask("caught_call" if kind == "raises" else "warned_call", slot, group, *function)
             made.keywords = [each for each in node.keywords if each.arg not in ("match", "msg")]
         else:
-            made = self._ask("caught" if kind == "raises" else "warned", slot, *told)
+            made = self._ask("caught" if kind == "raises" else "warned", slot, *shown)
         return ast.copy_location(made, node)
 
     # Emission.
@@ -130,20 +130,20 @@ class Questioner(ast.NodeTransformer):
         if isinstance(check, Each):
             inner = self._expression(check.inner[0], node)
             return None if inner is None else ast.ListComp(elt=inner, generators=check.generators)
-        said = [self.subjects.holds(each) for each in check.operands]
+        removed = [self.subjects.holds(each) for each in check.operands]
         if check.kind == "isinstance":
-            said = [True, False]
-        if not any(said):
-            said = [not is_literal(each) and not isinstance(each, ast.Lambda) for each in check.operands]
-        if not any(said):
+            removed = [True, False]
+        if not any(removed):
+            removed = [not is_literal(each) and not isinstance(each, ast.Lambda) for each in check.operands]
+        if not any(removed):
             return None
-        slot = self._slot(check.kind, [not each for each in said], node, check)
+        slot = self._slot(check.kind, [not each for each in removed], node, check)
         self.parts = 0
         operands = [
             self._with_parts(each, slot) if is_said else each if self.form == "answers" else cut_value()
-            for each, is_said in zip(check.operands, said)
+            for each, is_said in zip(check.operands, removed)
         ]
-        two_sided = check.kind == "compare" and len(operands) == 2 and all(said)
+        two_sided = check.kind == "compare" and len(operands) == 2 and all(removed)
         return self._ask(_TWO_SIDED.get(check.ops[0], "emit") if two_sided else "emit", slot, *operands)
 
     def _helper(self, node: ast.Expr, call: ast.Call) -> ast.AST | list[ast.stmt]:
@@ -160,13 +160,13 @@ class Questioner(ast.NodeTransformer):
             given = [receiver, *call.args]
         else:
             given = list(call.args)
-        told = [each for each in given if self.subjects.holds(each)]
-        if not told:
+        subjects = [each for each in given if self.subjects.holds(each)]
+        if not subjects:
             return node
-        kept = [each for each in given if each in told or self.form == "answers"]
-        made = Asserted("compare", kept or told, ["helper"])
-        slot = self._slot("compare", [each not in told for each in given], node, made)
-        operands = [each if each in told or self.form == "answers" else cut_value() for each in given]
+        kept = [each for each in given if each in subjects or self.form == "answers"]
+        made = Asserted("compare", kept or subjects, ["helper"])
+        slot = self._slot("compare", [each not in subjects for each in given], node, made)
+        operands = [each if each in subjects or self.form == "answers" else cut_value() for each in given]
         return [self._statement(self._ask("emit", slot, *operands), node)]
 
     def _calls(self, call: ast.Call, receiver: ast.expr, node: ast.AST) -> ast.expr:

@@ -32,13 +32,13 @@ def find(tree: ast.Module, names: Sequence[str]) -> list[ast.ClassDef | Function
     body: Sequence[ast.stmt] = tree.body
     for at, name in enumerate(names):
         last = at == len(names) - 1
-        found = _defined(body, name, FUNCTIONS if last else (ast.ClassDef,))
-        if found is None and last and chain:
+        definition = _defined(body, name, FUNCTIONS if last else (ast.ClassDef,))
+        if definition is None and last and chain:
             return [*chain, *_inherited(tree, chain[-1], name)] if _inherited(tree, chain[-1], name) else None
-        if found is None:
+        if definition is None:
             return None
-        chain.append(found)
-        body = found.body
+        chain.append(definition)
+        body = definition.body
     return chain
 
 
@@ -68,26 +68,26 @@ def _has_foreign_base(tree: ast.Module, node: ast.AST, depth: int = 0) -> bool:
 
 
 def _defined(body: Sequence[ast.stmt], name: str, kinds: tuple[type, ...]) -> Any:
-    found: Any = None
+    definition: Any = None
     for statement in body:
         nested = [getattr(statement, part, []) for part in ("body", "orelse", "handlers")]
         if isinstance(statement, kinds) and statement.name == name:  # type: ignore[attr-defined]
-            found = statement
+            definition = statement
         elif isinstance(statement, ast.If | ast.Try):
             inner = [each for part in nested for each in part]
-            found = _defined(inner, name, kinds) or found
-    return found
+            definition = _defined(inner, name, kinds) or definition
+    return definition
 
 
 def _inherited(tree: ast.Module, node: ast.AST, name: str, depth: int = 0) -> list[Function]:
     for base in getattr(node, "bases", []) if depth < 20 else []:
-        held = _defined(tree.body, base.id, (ast.ClassDef,)) if isinstance(base, ast.Name) else None
-        if held is None:
+        base_class = _defined(tree.body, base.id, (ast.ClassDef,)) if isinstance(base, ast.Name) else None
+        if base_class is None:
             continue
-        found = _defined(held.body, name, FUNCTIONS)
+        found = _defined(base_class.body, name, FUNCTIONS)
         if isinstance(found, FUNCTIONS):
             return [found]
-        if further := _inherited(tree, held, name, depth + 1):
+        if further := _inherited(tree, base_class, name, depth + 1):
             return further
     return []
 
@@ -128,7 +128,7 @@ class Slicer:
     def _needed(self, holder: ast.stmt, test: ast.AST) -> set[int]:
         """Returns ids of the module's statements that the test reads, directly or through other
         statements."""
-        kept = {id(holder)}
+        needed = {id(holder)}
         names = _mentioned(holder, test)
         rest = [each for each in self.tree.body if each is not holder]
         imports = (ast.Import, ast.ImportFrom)
@@ -138,14 +138,14 @@ class Slicer:
             grown = False
             for each in rest:
                 bound = self._bound[id(each)]
-                if id(each) in kept or (_is_test_member(each) and not bound & names):
+                if id(each) in needed or (_is_test_member(each) and not bound & names):
                     continue
                 if not _is_wanted(each, bound, names, own, test):
                     continue
-                kept.add(id(each))
+                needed.add(id(each))
                 names |= self._mentioned(each, test)
                 grown = True
-        return kept
+        return needed
 
     def _mentioned(self, node: ast.stmt, test: ast.AST) -> set[str]:
         if isinstance(node, ast.ClassDef | ast.If | ast.Try):
@@ -226,33 +226,33 @@ def _binds(node: ast.stmt) -> set[str]:
     """Returns the names of the module that a statement binds."""
     if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
         return {node.name}
-    found = set(bound_names(node))
+    names = set(bound_names(node))
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt):
-            found |= _binds(child)
+            names |= _binds(child)
         elif not isinstance(child, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            found |= {name for each in ast.walk(child) for name in bound_names(each)}
-    return found
+            names |= {name for each in ast.walk(child) for name in bound_names(each)}
+    return names
 
 
 def _mentioned(node: ast.AST, test: ast.AST) -> set[str]:
     """Returns the names that a statement reads, requests as fixtures, or has in strings. Other tests in a
     class are skipped."""
-    found: set[str] = set()
+    names: set[str] = set()
     rest = [node]
     while rest:
         each = rest.pop()
         if isinstance(each, ast.Name):
-            found.add(each.id)
+            names.add(each.id)
         elif isinstance(each, FUNCTIONS):
-            found |= {argument.arg for argument in parameters(each)}
+            names |= {argument.arg for argument in parameters(each)}
         elif isinstance(each, ast.Constant) and isinstance(each.value, str) and len(each.value) < 200:
-            found |= set(filter(str.isidentifier, each.value.replace(",", " ").replace(".", " ").split()))
+            names |= set(filter(str.isidentifier, each.value.replace(",", " ").replace(".", " ").split()))
         inner = list(ast.iter_child_nodes(each))
         if isinstance(each, ast.ClassDef):
             inner = [child for child in inner if child is test or not _is_test_member(child)]
         rest += inner
-    return found
+    return names
 
 
 def _drop_members(module: ast.Module, chain: set[int], test: ast.AST) -> None:
@@ -263,7 +263,7 @@ def _drop_members(module: ast.Module, chain: set[int], test: ast.AST) -> None:
             continue
         while True:
             mentioned = set(_attributes(module)) | _mentioned_members(owner, test)
-            kept = [
+            members = [
                 each
                 for each in owner.body
                 if each is test
@@ -274,9 +274,9 @@ def _drop_members(module: ast.Module, chain: set[int], test: ast.AST) -> None:
                 or "autouse" in " ".join(map(ast.unparse, each.decorator_list))
                 or (id(owner) not in chain and not re.match("_?assert", each.name))
             ]
-            if len(kept) == len(owner.body):
+            if len(members) == len(owner.body):
                 break
-            owner.body = kept
+            owner.body = members
 
 
 def _attributes(module: ast.Module) -> Iterable[str]:

@@ -197,7 +197,7 @@ class Subjects:
 
     def _call(self, node: ast.Call, scope: Scope) -> None:
         name = own_name(node.func)
-        given = [*node.args, *(each.value for each in node.keywords)]
+        arguments = [*node.args, *(each.value for each in node.keywords)]
         if name in self.direct:
             function, _ = self.direct[name]
             inner = self.scopes.inner[function]
@@ -210,9 +210,9 @@ class Subjects:
         if catches(node) or (isinstance(node.func, ast.Attribute) and node.func.attr.startswith("assert")):
             return
         if self.holds(node.func):
-            for each in given:
+            for each in arguments:
                 self._change(each, scope)
-        elif isinstance(node.func, ast.Attribute) and any(self.holds(each) for each in given):
+        elif isinstance(node.func, ast.Attribute) and any(self.holds(each) for each in arguments):
             self._change(node.func.value, scope)
 
     @staticmethod
@@ -289,12 +289,12 @@ class Subjects:
 
 def _names(node: ast.ClassDef) -> set[str]:
     """Returns the names that a class defines: its methods and attributes."""
-    found = {each.name for each in node.body if isinstance(each, FUNCTIONS)}
+    names = {each.name for each in node.body if isinstance(each, FUNCTIONS)}
     for each in ast.walk(node):
         if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and own_name(each):
-            found.add(each.attr)
+            names.add(each.attr)
     for statement in node.body:
         for each in ast.walk(statement):
             if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-                found.add(each.id)
-    return found
+                names.add(each.id)
+    return names

@@ -94,15 +94,15 @@ def only_value(name: str, scope: Scope, scopes: Scopes) -> ast.expr | None:
     if home is None or len(home.bindings[name]) != 1 or isinstance(home.node, ast.ClassDef):
         return None
     body = [each for each in ast.walk(home.node) if isinstance(each, ast.stmt)]
-    found = None
+    value = None
     for each in body:
         if isinstance(each, ast.Assign) and len(each.targets) == 1:
             target = each.targets[0]
             if isinstance(target, ast.Name) and target.id == name:
-                found = each.value
+                value = each.value
         if _changes(each, name):
             return None
-    return found if not isinstance(found, ast.Name) else None
+    return value if not isinstance(value, ast.Name) else None
 
 
 def _changes(statement: ast.stmt, name: str) -> bool:
@@ -123,16 +123,16 @@ def cells(row: ast.expr, width: int) -> list[ast.expr] | None:
 
     None if there are not `width` cells.
     """
-    found: list[ast.expr] | None = None
+    elements: list[ast.expr] | None = None
     if isinstance(row, ast.Call) and ast.unparse(row.func).endswith("param"):
-        found = row.args
+        elements = row.args
     elif width == 1:
         return [row]
     elif isinstance(row, ast.Tuple | ast.List):
-        found = row.elts
-    if found is None or len(found) != width or any(isinstance(each, ast.Starred) for each in found):
+        elements = row.elts
+    if elements is None or len(elements) != width or any(isinstance(each, ast.Starred) for each in elements):
         return None
-    return found
+    return elements
 
 
 def table(values: ast.AST, width: int, scope: Scope, scopes: Scopes) -> list[list[ast.expr]] | None:
@@ -158,14 +158,14 @@ def direct_helpers(scopes: Scopes) -> dict[str, tuple[Function, list[ast.Call]]]
     for function in scopes.functions:
         named.setdefault(function.name, []).append(function)
     return {
-        name: (found[0], calls[name])
-        for name, found in named.items()
-        if len(found) == 1
+        name: (definitions[0], calls[name])
+        for name, definitions in named.items()
+        if len(definitions) == 1
         and not name.startswith("test")
-        and all(_SEEN_THROUGH.fullmatch(ast.unparse(each)) for each in found[0].decorator_list)
+        and all(_SEEN_THROUGH.fullmatch(ast.unparse(each)) for each in definitions[0].decorator_list)
         and uses.get(name, 0) == len(calls.get(name, ())) > 0
-        and not found[0].args.vararg
-        and not found[0].args.kwarg
+        and not definitions[0].args.vararg
+        and not definitions[0].args.kwarg
         and all(_is_plain(call) for call in calls[name])
     }
 

@@ -24,15 +24,15 @@ def hash_of(data: Any) -> str:
 
 def constants(text: str) -> list[Data]:
     """Returns the constants and literal containers in a module's text, at most MOST_SHOWN."""
-    found: dict[str, Data] = {}
+    by_text: dict[str, Data] = {}
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant | ast.List | ast.Tuple | ast.Dict | ast.Set | ast.UnaryOp):
             try:
                 data = canon().of(ast.literal_eval(node))
             except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 continue
-            found.setdefault(json.dumps(data), data)
-    return list(found.values())[:MOST_SHOWN]
+            by_text.setdefault(json.dumps(data), data)
+    return list(by_text.values())[:MOST_SHOWN]
 
 
 def hashes(shown: Iterable[Data]) -> list[str]:

@@ -215,6 +215,8 @@ PARTICIPLES = {
     "gone",
 }
 """These words say when something happened, not what it is."""
+LOCAL_LINES = 5
+"""A local may have such a name if all its uses are within this number of lines."""
 OF_FILES = {
     *(
         "grading/evidence.py",
@@ -243,13 +245,29 @@ def named_things(tree):
                         yield each.lineno, target.id
 
 
+def long_lived_locals(tree):
+    """Returns (line, name) of each local of a function that is used over more than LOCAL_LINES lines."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines: dict[str, list[int]] = {}
+            for node in ast.walk(function):
+                if isinstance(node, ast.Name):
+                    lines.setdefault(node.id, []).append(node.lineno)
+            yield from (
+                (min(used), name) for name, used in lines.items() if max(used) - min(used) > LOCAL_LINES
+            )
+
+
 def test_names_say_what_a_thing_is():
     library = ROOT / "swelab"
     assert not [
         f"{path}:{line} {name}"
         for path in PYTHON
-        if path.is_relative_to(library) and str(path.relative_to(library)) not in OF_FILES
-        for line, name in named_things(parsed(path))
+        if path.is_relative_to(library)
+        for line, name in [
+            *(named_things(parsed(path)) if str(path.relative_to(library)) not in OF_FILES else ()),
+            *long_lived_locals(parsed(path)),
+        ]
         if name.strip("_").lower() in PARTICIPLES
     ]
 

@@ -45,7 +45,7 @@ class Breakpoint:
 
 def read_breakpoints(record: Any) -> list[Breakpoint]:
     """Reads the breakpoints in a report of the launcher. Malformed entries are skipped."""
-    kept = []
+    breakpoints = []
     for each in record[:MOST] if isinstance(record, list) else ():
         try:
             one = Breakpoint(**each)
@@ -53,8 +53,8 @@ def read_breakpoints(record: Any) -> list[Breakpoint]:
             continue
         kinds = Breakpoint.__annotations__
         if all(type(getattr(one, name)) is kind for name, kind in kinds.items()):
-            kept.append(one)
-    return kept
+            breakpoints.append(one)
+    return breakpoints
 
 
 def moved(
@@ -69,15 +69,15 @@ def moved(
     for change in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         _, start, end, new, new_end = change
         places |= {old + 1: new + old - start + 1 for old in range(start, end) if new + old - start < new_end}
-    kept, gone = [], []
+    moved_points, deleted = [], []
     for each in breakpoints:
         if each.file != file:
-            kept.append(each)
+            moved_points.append(each)
         elif each.line in places:
-            kept.append(replace(each, line=places[each.line]))
+            moved_points.append(replace(each, line=places[each.line]))
         else:
-            gone.append(each)
-    return kept, gone
+            deleted.append(each)
+    return moved_points, deleted
 
 
 def better_line(source: str, line: int) -> tuple[str, int] | None:

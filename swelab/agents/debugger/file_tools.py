@@ -26,24 +26,24 @@ def view(files: TaskFiles, pdb: PdbSession, lines: int, path: str, start: int, e
     relative = files.relative(path)
     if not relative or (text := files.text(relative)) is None:
         return listdir(files, path, 1)
-    found = text.split("\n")
-    if found and not found[-1]:
-        found.pop()
-    if not found:
+    file_lines = text.split("\n")
+    if file_lines and not file_lines[-1]:
+        file_lines.pop()
+    if not file_lines:
         return f"{relative} is empty."
-    first, last = max(1, start or 1), min(end or len(found), len(found))
-    if first > len(found):
-        return f"{relative} has {len(found)} lines; line {first} is behind its end."
+    first, last = max(1, start or 1), min(end or len(file_lines), len(file_lines))
+    if first > len(file_lines):
+        return f"{relative} has {len(file_lines)} lines; line {first} is behind its end."
     if last < first:
-        return f"The range {first} to {end} holds no line; {relative} has {len(found)} lines."
+        return f"The range {first} to {end} holds no line; {relative} has {len(file_lines)} lines."
     shown = min(last, first + lines - 1)
     stops = {each.line for each in pdb.breakpoints if each.file == ROOT + relative}
     width = len(str(shown))
     body = [
         line if bare else f"{'B' if number in stops else ' '} {number:>{width}} {line}"
-        for number, line in enumerate(found[first - 1 : shown], first)
+        for number, line in enumerate(file_lines[first - 1 : shown], first)
     ]
-    head = f"{relative}, lines {first} to {shown} of {len(found)}"
+    head = f"{relative}, lines {first} to {shown} of {len(file_lines)}"
     head += " (read-only):" if files.is_read_only(relative) else ":"
     more = f"[{last - shown} more lines: view {relative} with start {shown + 1}.]"
     return "\n".join([head, *body, *([more] if shown < last else [])])

@@ -90,15 +90,15 @@ class PdbSession:
     def edited(self, path: str, before: list[str], after: list[str]) -> str:
         """Moves the breakpoints of a rewritten file. Returns notes for the policy."""
         self.breakpoints, gone = moved(self.breakpoints, ROOT + path, before, after)
-        said = [f"Breakpoint {each.place_text(ROOT)} is gone with its line." for each in gone]
+        notes = [f"Breakpoint {each.place_text(ROOT)} is gone with its line." for each in gone]
         if self._session is not None:
             self._stale = True
-            said.append(
+            notes.append(
                 "The running pdb session has the old code; it starts anew at the next pdb command."
                 if self.settings.restart_on_rewrite
                 else "The running pdb session has the old code; start it anew to debug the new."
             )
-        return "\n".join(said)
+        return "\n".join(notes)
 
     def close(self) -> None:
         """Ends the session and all its processes. Raises SandboxLost."""

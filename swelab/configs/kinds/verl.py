@@ -157,18 +157,18 @@ def _engines(name: str, tensor_parallel: int, nodes: int, gpus: int) -> Iterator
 
 
 def _mode(recipe: "Rl") -> Iterator[str]:
-    verl, asked = recipe.cluster, recipe.rollouts
+    verl, rollouts = recipe.cluster, recipe.rollouts
     if verl.mode == "sync":
         if verl.rollout.nodes:
             yield f"verl.rollout.nodes {verl.rollout.nodes} with mode sync: set 0, or mode separate_async"
-        if asked.ahead:
-            yield f"rollouts.ahead {asked.ahead} with verl.mode sync: set 0, or mode separate_async"
+        if rollouts.ahead:
+            yield f"rollouts.ahead {rollouts.ahead} with verl.mode sync: set 0, or mode separate_async"
         return
     if not verl.rollout.nodes:
         yield "verl.mode separate_async without verl.rollout.nodes: name the nodes that serve the policy"
-    if not asked.ahead:
+    if not rollouts.ahead:
         yield "rollouts.ahead 0 with verl.mode separate_async: rollouts are at least one step ahead there"
-    if asked.update != "in_turns":
+    if rollouts.update != "in_turns":
         yield "rollouts.update between_turns with verl.mode separate_async: it interrupts turns; set in_turns"
 
 

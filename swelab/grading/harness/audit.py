@@ -74,14 +74,14 @@ def binaries(patch: str) -> list[str]:
 
     Such a file may be an archive of code.
     """
-    found: list[str] = []
+    names: list[str] = []
     head = ""
     for line in patch.split("\n"):
         if line.startswith("diff --git "):
             head = line
-        elif line == "GIT binary patch" and len(found) < MOST_FINDINGS:
-            found.append(f"{head.rpartition(' b/')[2]}: is a binary file")
-    return found
+        elif line == "GIT binary patch" and len(names) < MOST_FINDINGS:
+            names.append(f"{head.rpartition(' b/')[2]}: is a binary file")
+    return names
 
 
 def review(texts: Sequence[tuple[str, str, str]], gold: str | None) -> Record:
@@ -105,14 +105,14 @@ def findings(path: str, new: str, old: str, gold: str) -> list[str]:
     own = frozenset(path.removesuffix(".py").split("/"))
     allowed = Counter(what for _, _, what in _constructs(old, own))
     in_gold = Counter(re.findall(r"\w+", "\n".join(re.findall(r"^[-+](?![-+]{2} )(.*)", gold, re.M))))
-    found: list[str] = []
+    texts: list[str] = []
     for line, word, what in _constructs(new, own):
         allowed[what] -= 1
         if allowed[what] < 0 and (in_gold[word] + allowed[what]) < 0:
-            found.append(f"{path}:{line}: {what}")
-        if len(found) == MOST_FINDINGS:
+            texts.append(f"{path}:{line}: {what}")
+        if len(texts) == MOST_FINDINGS:
             break
-    return found
+    return texts
 
 
 def dynamic(new: str, old: str) -> list[str]:
@@ -129,20 +129,20 @@ def dynamic(new: str, old: str) -> list[str]:
 
 
 def _dynamic_words(tree: ast.Module) -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     counted: set[int] = set()
     for node in python_syntax.walk(tree):
         name = _name(node)
         if isinstance(node, ast.Import | ast.ImportFrom):
-            found.update(alias.name for alias in node.names)
+            counts.update(alias.name for alias in node.names)
         elif name in DYNAMIC_NAMES or (name.startswith("__") and name not in PLAIN_METHODS):
-            found[name] += 1
+            counts[name] += 1
         elif isinstance(node, ast.keyword) and node.arg in ("metaclass", "namespace"):
-            found[node.arg] += 1
+            counts[node.arg] += 1
         if isinstance(node, Function | ast.ClassDef) and "assert" in name.lower() and id(node) not in counted:
-            found[ast.unparse(node)] += 1  # a new function that seems to assert may assert nothing
+            counts[ast.unparse(node)] += 1  # a new function that seems to assert may assert nothing
             counted.update(map(id, python_syntax.walk(node)))  # nested code counts with the code around it
-    return found
+    return counts
 
 
 def _name(node: ast.AST) -> str:
@@ -228,14 +228,14 @@ class _Facts:
 
     def _imported(self, node: ast.Import | ast.ImportFrom, own: frozenset[str]) -> set[str]:
         home = node.module or "" if isinstance(node, ast.ImportFrom) else ""
-        found = set()
+        imports = set()
         for alias in node.names:
             top = (home or alias.name).partition(".")[0]
             name = alias.asname or (alias.name if home else top)
             self.modules[name] = f"{home}.{alias.name}" if home else alias.name
             if top not in own and not getattr(node, "level", 0):
-                found.add(name)
-        return found
+                imports.add(name)
+        return imports
 
     def _take(self, node: ast.AST) -> None:
         if isinstance(node, ast.Name):

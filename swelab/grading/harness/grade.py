@@ -77,11 +77,11 @@ def grade(
 def judged(spec: RunSpec, patch: str, run: RunEvidence, witness: KeptWitness | None = None) -> Grade:
     """Returns the grade for the evidence of a run. Raises InputError if the log parser is unknown."""
     status, reason, tests = read_verdict(spec, run)
-    found: GradeWitness | None = None
+    grade_witness: GradeWitness | None = None
     if witness and (status in PASSING or run.said is not None) and not run.reference:
-        found, unconfirmed = testimony(witness, run)
+        grade_witness, unconfirmed = testimony(witness, run)
         if status in PASSING:
-            status, reason = with_witness(status, reason, found, unconfirmed, reaches_out(run))
+            status, reason = with_witness(status, reason, grade_witness, unconfirmed, reaches_out(run))
     record = Grade(
         instance_id=spec.instance_id,
         status=status,
@@ -93,7 +93,11 @@ def judged(spec: RunSpec, patch: str, run: RunEvidence, witness: KeptWitness | N
     if spec.verifier and run.ended == "ran" and not run.timed_out:
         with suppress(NoReward):
             record = record | {"reward": read_reward(run)}
-    return record | ({"tests_status": tests} if tests else {}) | ({"witness": found} if found else {})
+    return (
+        record
+        | ({"tests_status": tests} if tests else {})
+        | ({"witness": grade_witness} if grade_witness else {})
+    )
 
 
 def run_patch(
@@ -124,19 +128,19 @@ def run_patch(
     limits = limits_of(limits, image)
     try:
         with sandboxes(spec, task, store, backend, limits, image) as fresh:
-            asked, said = witness if "witness" in checks else None, Record()
-            tested = partial(phase, spec.instance_id, TESTS) if asked else nullcontext
-            if asked:
+            task_witness, answers = witness if "witness" in checks else None, Record()
+            tested = partial(phase, spec.instance_id, TESTS) if task_witness else nullcontext
+            if task_witness:
                 with phase(spec.instance_id, QUESTION), fresh(False) as sandbox:
-                    said = ask_question(QuestionRun(spec, patch, sandbox, limits), asked)
+                    answers = ask_question(QuestionRun(spec, patch, sandbox, limits), task_witness)
             with tested(), fresh(True) as sandbox:
                 run = run | evidence_of(spec, patch, sandbox, limits, checks, image)
             run = run | {"reference": True} if checks == REFERENCE else run
-            if asked and read_verdict(spec, run)[0] in PASSING:
-                if not said:
+            if task_witness and read_verdict(spec, run)[0] in PASSING:
+                if not answers:
                     raise SandboxError("the patch was applied to be tested, but not to be asked")
-                run = run | said
-            if wants_echo(spec, run, checks) and not (asked and is_witnessed(asked, run)):
+                run = run | answers
+            if wants_echo(spec, run, checks) and not (task_witness and is_witnessed(task_witness, run)):
                 with tested(), fresh(True) as sandbox:
                     run = run | echo(PatchRun(spec, patch, sandbox, limits, frozenset({"guard"}), spoil=True))
     except (SandboxError, OSError, MemoryError) as error:

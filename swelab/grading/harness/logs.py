@@ -95,13 +95,13 @@ def _pytest_statuses(log: str) -> dict[str, str]:
 
     A test compares the results.
     """
-    found: dict[str, str] = {}
+    statuses_by_test: dict[str, str] = {}
     for line in log.split("\n"):
         if line.startswith(_STATUSES):
             words = (line.replace(" - ", " ") if line.startswith("FAILED") else line).split(None, 2)
             if len(words) > 1 and not (words[0] == "SKIPPED" and _SKIPPED_COUNT.match(words[1])):
-                found[words[1]] = words[0]
-    return found
+                statuses_by_test[words[1]] = words[0]
+    return statuses_by_test
 
 
 def between(log: str, nonce: str) -> tuple[str, int | None]:
@@ -133,13 +133,13 @@ def official_statuses(log: str, parser: str) -> dict[str, str]:
     """
     log = _TERMINAL.sub("", log) if "\x1b" in log or "\x9b" in log else log
     whole = official_part(log)
-    found = statuses(whole, parser)
+    by_test = statuses(whole, parser)
     first = log.split(OFFICIAL_START)[1].split(OFFICIAL_END)[0] if OFFICIAL_START in log else whole
     if first == whole or not (told := statuses(first, parser)):
-        return found
+        return by_test
     return {
         test: told.get(test, "ERROR") if status in PASSED_OR_EXPECTED else status
-        for test, status in found.items()
+        for test, status in by_test.items()
     }
 
 

@@ -91,20 +91,20 @@ def spoiled(source: str, names: list[tuple[str, ...]], seed: int) -> tuple[str, 
     chance = random.Random(seed)
     word = "".join(chance.choices("aeiourstlnmk", k=6))
     draw = _Draw(chance.randrange(1000, 9999), word, f"_{word}_")
-    lines, done = source.split("\n"), []
+    lines, spoiled_tests = source.split("\n"), []
     added: list[tuple[int, list[str]]] = []
     for name in names:
         function = _find(tree, name)
         if function and (ending := _ending(function, lines, draw)):
             added += [ending, *_impossible(function, lines, draw, "; return")]
-            done.append(name)
-    for node in ast.walk(tree) if done else ():
+            spoiled_tests.append(name)
+    for node in ast.walk(tree) if spoiled_tests else ():
         if isinstance(node, Test) and not node.name.startswith("test"):
             added += _impossible(node, lines, draw)
     for after, text in sorted(added, key=lambda each: -each[0]):
         lines[after:after] = text
-    whole = "\n".join(lines) + (draw.source if done else "")
-    return (whole, done) if _is_python(whole) else (source, [])
+    whole = "\n".join(lines) + (draw.source if spoiled_tests else "")
+    return (whole, spoiled_tests) if _is_python(whole) else (source, [])
 
 
 def _is_python(text: str) -> bool:
@@ -194,10 +194,10 @@ def _tried(statement: ast.Assert | ast.Expr, draw: _Draw, leave: str) -> list[st
 
     If the condition holds, the lines set the flag and run `leave`.
     """
-    held = f"globals()[{draw.flag!r}] = True{leave}"
+    raise_flag = f"globals()[{draw.flag!r}] = True{leave}"
     if isinstance(statement, ast.Assert):
         condition = _condition(statement.test, draw)
-        return [f"if {condition}:", f"    {held}"] if condition else []
+        return [f"if {condition}:", f"    {raise_flag}"] if condition else []
     call = statement.value
     if not isinstance(call, ast.Call) or len(call.args) < 2:
         return []
@@ -205,14 +205,14 @@ def _tried(statement: ast.Assert | ast.Expr, draw: _Draw, leave: str) -> list[st
     if any(isinstance(each, ast.Starred) for each in call.args) or _NEGATED.search(name):
         return []
     if name in _UNITTEST:
-        return [f"if {_equal(call.args[0], call.args[1], draw)}:", f"    {held}"]
+        return [f"if {_equal(call.args[0], call.args[1], draw)}:", f"    {raise_flag}"]
     if not _EQUALITY.match(name):
         return []
     rest = [ast.unparse(each) for each in [*call.args[2:], *call.keywords]]
     each = f"{draw.flag}each"
     arguments = ", ".join([ast.unparse(call.args[0]), each, *rest])
     loop = f"for {each} in {draw.others}({ast.unparse(call.args[1])}):"
-    return [loop, f"    {ast.unparse(call.func)}({arguments})", f"    {held}"]
+    return [loop, f"    {ast.unparse(call.func)}({arguments})", f"    {raise_flag}"]
 
 
 def _condition(test: ast.expr, draw: _Draw) -> str:

@@ -126,22 +126,22 @@ def _state(pieces: dict[int, tuple[bytes, bytes]], observations: list[list[Any]]
 
 def observed(observations: list[list[Any]], junit: str | None) -> Observed:
     """Returns the observations as evidence. If a test is reported several times, the worst outcome counts."""
-    seen: dict[str, Any] = {"exit": -1, "junit": junit, "outcomes": {}, "raised": {}}
-    seen |= {"marked": [], "changed": [], "powers": [], "faults": []}
+    observation: dict[str, Any] = {"exit": -1, "junit": junit, "outcomes": {}, "raised": {}}
+    observation |= {"marked": [], "changed": [], "powers": [], "faults": []}
     for kind, *fields in observations:
         if kind == "report":
             test, word = fields
-            before = seen["outcomes"].get(test)
-            seen["outcomes"][test] = before if before in _BAD else word
+            before = observation["outcomes"].get(test)
+            observation["outcomes"][test] = before if before in _BAD else word
         elif kind == "call":
             test, raised = fields
-            seen["raised"][test] = seen["raised"].get(test) or raised
+            observation["raised"][test] = observation["raised"].get(test) or raised
             if not raised:
-                seen["outcomes"].setdefault(test, "passed")
+                observation["outcomes"].setdefault(test, "passed")
         elif kind == "marked":
-            seen["marked"] = fields[0]
+            observation["marked"] = fields[0]
         elif kind == "end":
-            seen["exit"] = fields[0]
+            observation["exit"] = fields[0]
         elif kind in ("changed", "power", "fault"):
-            seen[{"power": "powers", "fault": "faults"}.get(kind, kind)].append(fields[0])
-    return Observed.of(seen)
+            observation[{"power": "powers", "fault": "faults"}.get(kind, kind)].append(fields[0])
+    return Observed.of(observation)

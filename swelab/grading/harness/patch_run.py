@@ -134,13 +134,13 @@ class PatchRun:
         return texts
 
     def _read(self, paths: Iterable[str]) -> dict[str, str]:
-        found = {}
+        texts = {}
         for path in paths:
             try:
-                found[path] = self.sandbox.get(path).decode("utf-8", "replace")
+                texts[path] = self.sandbox.get(path).decode("utf-8", "replace")
             except (FileNotFoundError, PathRefused):
-                found[path] = ""
-        return found
+                texts[path] = ""
+        return texts
 
     def _shell(self, command: str) -> bool:
         return self.sandbox.exec(command, limits=self._bounds(PREPARE_SECONDS, 1 << 16)).returncode == 0

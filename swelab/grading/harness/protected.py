@@ -135,17 +135,17 @@ def to_remove(fresh: bytes, protected: bytes, tops: bytes, test_files: list[str]
     These are links, compiled code, new files with a protected name, and new top-level modules (not in
     `tops`). Python would import such a module in place of an existing module.
     """
-    kept, known = set(protected.split(b"\0")), set(tops.split(b"\0"))
-    found = []
+    unchanged, top_names = set(protected.split(b"\0")), set(tops.split(b"\0"))
+    removed = []
     for entry in filter(None, fresh.split(b"\0")):
         kind, _, _, _, rest = entry.split(b" ", 4)
         path = rest.partition(b"\t")[0]
         name = os.fsdecode(path[2:])
-        if path not in kept and (
-            kind == b"l" or _compiled(name) or _shadows(name, known) or is_protected(name, test_files)
+        if path not in unchanged and (
+            kind == b"l" or _compiled(name) or _shadows(name, top_names) or is_protected(name, test_files)
         ):
-            found.append(name)
-    return found
+            removed.append(name)
+    return removed
 
 
 def fresh_python(fresh: bytes) -> list[str]:

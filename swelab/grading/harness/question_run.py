@@ -118,13 +118,13 @@ class QuestionRun:
         parts |= {f"runtime/{name}": data for name, data in runtime_files(cases).items()}
         parts["removed"] = b"".join(os.fsencode(f"./{path}") + b"\0" for path in removed)
         parts |= _expressions(test_files)
-        found = _of_tests([] if whole else patterns, [] if whole else self.spec.test_paths)
+        listed_files = _of_tests([] if whole else patterns, [] if whole else self.spec.test_paths)
         self.sandbox.put(f"{folder}/question.tar", pack_tar({**self._parts, **parts}))
         seconds = self.spec.seconds + (PREPARE_SECONDS if self._before and self._removed is not None else 0)
         bounds = replace(
             self.limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=VALUES_BYTES
         )
-        done = self.sandbox.exec(self._command(folder, args, found, whole), limits=bounds)
+        done = self.sandbox.exec(self._command(folder, args, listed_files, whole), limits=bounds)
         self._before, self._parts = [], {}
         self._run.guard = Guard(WORKDIR)  # a new folder for each run, since values may contain its name
         if not done.output.startswith(_READY):

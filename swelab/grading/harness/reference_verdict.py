@@ -21,9 +21,9 @@ def reference_verdict(spec: RunSpec, run: RunEvidence) -> tuple[str, str, TestVe
     text = run.log
     if not spec.has_markers:
         text = f"{logs.OFFICIAL_START}\n{text}\n{logs.OFFICIAL_END}\n>>>>> Test Exit Code: {run.code}\n"
-    found, status = True, {}
+    has_log, status = True, {}
     if spec.parser in logs.PARSER_REGISTRY:
-        wanted = harness.TestSpec(
+        test_spec = harness.TestSpec(
             spec.instance_id,
             "",
             [],
@@ -37,10 +37,10 @@ def reference_verdict(spec: RunSpec, run: RunEvidence) -> tuple[str, str, TestVe
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(text)
             stream.flush()
-            status, found = harness.get_logs_eval(wanted, stream.name)
+            status, has_log = harness.get_logs_eval(test_spec, stream.name)
     else:
         status = logs.statuses(run.log, spec.parser)
-    if not found:
+    if not has_log:
         return GradeEnd.UNRESOLVED, "the reference harness finds no result in the log", None
     report = harness.get_eval_tests_report(status, spec.tests, eval_type=harness.EvalType(spec.eval_type))
     tests = TestVerdicts.of({group: report[group] for group in logs.GROUPS})

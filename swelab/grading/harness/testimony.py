@@ -31,14 +31,14 @@ def testimony(witness: KeptWitness, run: RunEvidence) -> tuple[GradeWitness, boo
         judged = _APART.call(judge, witness.manifest, witness.gold, base64.b64decode(run.said))
     except Unread as fault:
         return GradeWitness(standing="not_witnessed", reason=f"its values cannot be judged: {fault}"), True
-    found = _grade_witness(judged.tests, witness.repaired)
+    grade_witness = _grade_witness(judged.tests, witness.repaired)
     unconfirmed = any(each.standing == "unconfirmed" for each in judged.tests.values())
-    if run.said_ended and found.standing != "witnessed":
-        reason = f"{found.reason} (the question's run ended with {run.said_ended})"
-        if found.standing == "contradicted":  # the patch may have run out of time
-            return found | {"standing": "not_witnessed", "reason": reason}, True
-        found = found | {"reason": reason}
-    return found, unconfirmed
+    if run.said_ended and grade_witness.standing != "witnessed":
+        reason = f"{grade_witness.reason} (the question's run ended with {run.said_ended})"
+        if grade_witness.standing == "contradicted":  # the patch may have run out of time
+            return grade_witness | {"standing": "not_witnessed", "reason": reason}, True
+        grade_witness = grade_witness | {"reason": reason}
+    return grade_witness, unconfirmed
 
 
 def gold_apart(manifest: WitnessManifest, gold: list[bytes], answers: bytes, bug: bytes) -> GoldValues:

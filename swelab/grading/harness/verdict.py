@@ -129,13 +129,13 @@ def _by_log(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
 
 
 def _guarded(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
-    seen = run.observed
-    if seen is None or run.sealed != "whole":
+    observation = run.observed
+    if observation is None or run.sealed != "whole":
         return _without_record(spec, run, status)
-    fault = next(signs_of_tampering(run, seen), "")
-    outcomes = _outcomes(seen)
-    tests = _judged(spec, seen, status, outcomes)
-    if fault := fault or next(_contradictions(spec, seen, status, outcomes), ""):
+    fault = next(signs_of_tampering(run, observation), "")
+    outcomes = _outcomes(observation)
+    tests = _judged(spec, observation, status, outcomes)
+    if fault := fault or next(_contradictions(spec, observation, status, outcomes), ""):
         return _forged(spec, status), fault, tests
     missed = list(logs.missed(tests))
     if missed:
@@ -187,14 +187,14 @@ def _outcomes(observed: Observed) -> dict[str, str]:
 
     Only marked tests can have an expected failure.
     """
-    found = {}
+    words = {}
     marked = set(observed.marked)
     for test, outcome in observed.outcomes.items():
         word = _WORDS.get(outcome or "", "ERROR")
         if word == "XFAIL" and test not in marked:
             word = "SKIPPED"
-        found[test] = word
-    return found
+        words[test] = word
+    return words
 
 
 def _judged(spec: RunSpec, run: Observed, status: dict[str, str], outcomes: dict[str, str]) -> TestVerdicts:
@@ -241,14 +241,14 @@ def _junit(text: str | None) -> dict[tuple[str, str], str]:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError:
         return {}
-    found: dict[tuple[str, str], str] = {}
+    words: dict[tuple[str, str], str] = {}
     for case in root.iter("testcase"):
         kinds = {child.tag for child in case}
         word = "ERROR" if "error" in kinds else "FAILED" if "failure" in kinds else "PASSED"
         name = (case.get("classname", ""), case.get("name", ""))
         word = "SKIPPED" if "skipped" in kinds else word
-        found[name] = found[name] if found.get(name) in ("FAILED", "ERROR") else word
-    return found
+        words[name] = words[name] if words.get(name) in ("FAILED", "ERROR") else word
+    return words
 
 
 def _junit_name(test: str) -> tuple[str, str]:

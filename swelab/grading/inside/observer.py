@@ -191,7 +191,7 @@ class Observer:
         patched file, has no file, or belongs to no plugin. A function that was added later must also be a
         Python function.
         """
-        found, plugins = [], set(map(id, self.plugins()))
+        strange, plugins = [], set(map(id, self.plugins()))
         for name, parts in hook_parts(self.config).items():
             functions = list(map(function_of, parts))
             files = {file for each in functions for file in watch.files_behind(each) if type(file) is str}
@@ -204,8 +204,8 @@ class Observer:
                 or any(type(each) is not types.FunctionType for each in added)
                 or not plugins.issuperset(id(each.plugin) for each in parts)
             ):
-                found.append(name)
-        return found
+                strange.append(name)
+        return strange
 
     def pytest_runtest_logreport(self, report):
         """Reports pytest's outcome of one of a test's three phases.

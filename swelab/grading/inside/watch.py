@@ -107,21 +107,21 @@ class Integrity:
 
     def entries_of_the_stdlib(self):
         """Returns the functions, classes and methods of the loaded standard library modules."""
-        names, found = getattr(sys, "stdlib_module_names", ()), []
+        names, entries = getattr(sys, "stdlib_module_names", ()), []
         todo = [
             (label, vars(module))
             for label, module in list(sys.modules.items())
             if label.split(".")[0] in set(names) - set(WATCHED) and isinstance(module, types.ModuleType)
         ]
         for label, scope in todo:
-            held = OriginalValues(scope)
+            originals = OriginalValues(scope)
             for name, value in list(scope.items()):
                 if isinstance(value, FUNCTIONS):
-                    held.add(label + "." + name, name, value)
+                    originals.add(label + "." + name, name, value)
                 if type(value) is type and value.__flags__ & OPEN_TYPE and value.__module__ == label:
                     todo.append((label + "." + name, vars(value)))  # type: ignore[arg-type]
-            found.append(held)
-        return found
+            entries.append(originals)
+        return entries
 
     def replaced(self, files, everything):
         """Returns labels of standard library parts that were replaced by code of `files`.
@@ -163,18 +163,18 @@ class Integrity:
 
         Builtins count only with `everything`, since tests may patch them temporarily.
         """
-        found = [
+        changes = [
             label
             for held in self.originals.values()
             for label, new in held.changed()
             if not self.by_the_runner(label, new)
         ]
-        found += self.other_code()
+        changes += self.other_code()
         for label, name, value in self.builtins if everything else []:
             if vars(builtins).get(name) is not value:
-                found.append(label)
+                changes.append(label)
         if vars(builtins)["AssertionError"] is not AssertionError:
-            found.append("builtins.AssertionError")
+            changes.append("builtins.AssertionError")
         for label, scope, absent in self.shadows:
-            found += [label + "." + name for name in absent.intersection(scope)]
-        return found
+            changes += [label + "." + name for name in absent.intersection(scope)]
+        return changes

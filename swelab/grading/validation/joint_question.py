@@ -36,7 +36,7 @@ class JointQuestion:
         removed = {path for each in self.members for path in each.question.removed}
         if files is None or removed & set(files):
             return []
-        kept = {path for each in self.members for path in (*each.listed, *each.further)}
+        test_files = {path for each in self.members for path in (*each.listed, *each.further)}
         patterns = {name for each in self.members for name in each.patterns}
         cases = (
             {}
@@ -46,7 +46,7 @@ class JointQuestion:
         targets = [target for each in self.members for target in each.question.targets]
         whole = any(each.whole for each in self.members)
         answer = run.ask(
-            files, command_args(targets), sorted(removed), sorted(kept), sorted(patterns), whole, cases
+            files, command_args(targets), sorted(removed), sorted(test_files), sorted(patterns), whole, cases
         )
         self.needed = self.needed or needs(answer.values)
         return [] if answer.ended else self._apart(answer.values)

@@ -78,7 +78,7 @@ def validate(
     infrastructure repeatedly.
     """
     outline = Outline()
-    kept: list[KeptTask] = []
+    kept_tasks: list[KeptTask] = []
     parts: dict[str, list[DroppedTask]] = {"flaky": [], "broken": [], "unjudged": []}
     rows, private, null_tasks = map(outline.add, tasks), 0, 0
     while block := list(islice(rows, BLOCK)):
@@ -95,9 +95,11 @@ def validate(
             else:
                 parts[part].append(row)
         together = isinstance(settings, Validation) and settings.together
-        kept += add_witnesses(passed, tried, bench, journal, workers, writer, together) if writer else passed
+        kept_tasks += (
+            add_witnesses(passed, tried, bench, journal, workers, writer, together) if writer else passed
+        )
     counts = {"null_tasks": null_tasks, "private": private}
-    return _lock(outline, kept, parts, counts, settings, bench.witnesses.guard)
+    return _lock(outline, kept_tasks, parts, counts, settings, bench.witnesses.guard)
 
 
 def _lock(
@@ -139,17 +141,17 @@ def _runs(
         is_lost=lambda run: bool(run.lost),
         is_good=lambda run: not run.lost,
     )
-    seen: dict[str, dict[str, list[Brief]]] = {}
+    by_task: dict[str, dict[str, list[Brief]]] = {}
     lost = []
     for job, run in zip(jobs, results, strict=True):
         if run.lost:
             lost.append(run.lost)
         for task in job.batch.tasks:
-            kinds = seen.setdefault(task.instance_id, {})
+            kinds = by_task.setdefault(task.instance_id, {})
             kinds.setdefault(job.kind, []).append(Brief.of(task, run))
     if lost:
         raise Fault(f"{len(lost)} validation runs were lost to infrastructure, such as: {lost[0]}")
-    return seen
+    return by_task
 
 
 def _jobs(tasks: list[Task], settings: Validation | NullValidation, bench: Bench) -> Iterator[GateJob]:

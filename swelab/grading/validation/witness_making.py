@@ -121,12 +121,12 @@ def _witness(asked_task: TaskQuestion) -> tuple[GradeWitness, KeptWitness | None
         values = gold_apart(question.manifest, gold, answers.values, bug.values)
     except Unread as fault:
         return _not(f"its values cannot be read: {fault}"), None
-    known = own_standing(question.manifest, values, repaired)
+    standing = own_standing(question.manifest, values, repaired)
     ended = next((each.ended for each in (asked_task.first, own, answers) if each.ended), "")
-    if ended and known.standing != "witnessed":
-        known = known | {"reason": f"{known.reason} (its question ended with {ended})"}
-    if known.standing not in ("witnessed", "weakly_witnessed"):
-        return known | {"standing": UNASKED}, None
+    if ended and standing.standing != "witnessed":
+        standing = standing | {"reason": f"{standing.reason} (its question ended with {ended})"}
+    if standing.standing not in ("witnessed", "weakly_witnessed"):
+        return standing | {"standing": UNASKED}, None
     witness = KeptWitness(
         files=question.files,
         kept=asked_task.further,
@@ -139,4 +139,4 @@ def _witness(asked_task: TaskQuestion) -> tuple[GradeWitness, KeptWitness | None
         manifest=question.manifest,
         gold=values,
     )
-    return known, witness
+    return standing, witness

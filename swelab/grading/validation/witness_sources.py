@@ -46,14 +46,14 @@ def sources_in(tree: Path, files: Sequence[str], most: int = MOST_SOURCE) -> dic
 
     most: maximum number of bytes to read.
     """
-    own, found, size = _folders(files), {}, 0
+    own, sources, size = _folders(files), {}, 0
     for folder in _above(files):
         names = "*.py" if folder in own else "conftest.py"
         for path in sorted((tree / folder).glob(names)):
             size += path.stat().st_size
             if path.is_file() and not path.is_symlink() and size < most:
-                found[path.relative_to(tree).as_posix()] = path.read_text("utf-8", "replace")
-    return _needed(found, files)
+                sources[path.relative_to(tree).as_posix()] = path.read_text("utf-8", "replace")
+    return _needed(sources, files)
 
 
 def assertions_in(tree: Path, roots: Iterable[str], most: int = MOST_SOURCE) -> dict[str, str]:
@@ -61,13 +61,13 @@ def assertions_in(tree: Path, roots: Iterable[str], most: int = MOST_SOURCE) -> 
 
     most: maximum number of bytes to read.
     """
-    found, size = {}, 0
+    sources, size = {}, 0
     for path in sorted(path for home in _homes(roots) for path in (tree / home).rglob("*.py")):
         text = path.read_text("utf-8", "replace") if path.is_file() and not path.is_symlink() else ""
         if has_assertions(text) and size + len(text) < most:
             size += len(text)
-            found[path.relative_to(tree).as_posix()] = text
-    return found
+            sources[path.relative_to(tree).as_posix()] = text
+    return sources
 
 
 def _homes(roots: Iterable[str]) -> list[str]:

@@ -52,18 +52,18 @@ def add_witnesses(
         is_good=lambda run: not run.lost,
     )
     scripts = {task.instance_id: UNASKABLE for task in mine if task.by_script}
-    found, lost = WitnessRun(standings=scripts, packed={}), []
+    made_witnesses, lost = WitnessRun(standings=scripts, packed={}), []
     for run in runs:
         lost += [run.lost] if run.lost else []
-        found.standings.update(run.standings)
-        found.packed.update(run.packed)
+        made_witnesses.standings.update(run.standings)
+        made_witnesses.packed.update(run.packed)
     if lost:
         raise Fault(f"{len(lost)} runs of questions were lost to infrastructure, such as: {lost[0]}")
     for row in valid_tasks:
         name = row.instance_id
-        if name in found.packed:
-            writer.add(name, unpack(found.packed[name]))
-        yield row | ({"witness": found.standings[name]} if name in found.standings else {})
+        if name in made_witnesses.packed:
+            writer.add(name, unpack(made_witnesses.packed[name]))
+        yield row | ({"witness": made_witnesses.standings[name]} if name in made_witnesses.standings else {})
 
 
 def _groups(tasks: list[Task], bench: Bench, together: bool) -> Iterator[Sequence[Task]]:

@@ -61,13 +61,13 @@ def read_keys(names: Sequence[str]) -> list[Key]:
     secret is None, for services without keys. Raises InputError if a variable is not set."""
     keys: dict[str, Key] = {}
     for name in names:
-        found = [each.strip() for each in os.environ.get(name, "").split(SEPARATOR) if each.strip()]
-        if not found:
+        secrets = [each.strip() for each in os.environ.get(name, "").split(SEPARATOR) if each.strip()]
+        if not secrets:
             raise InputError(
                 f"environment variable {name} is not set", expected="a key of the model's service"
             )
-        for number, secret in enumerate(found, 1):
-            keys.setdefault(secret, Key(name if len(found) == 1 else f"{name}[{number}]", secret))
+        for number, secret in enumerate(secrets, 1):
+            keys.setdefault(secret, Key(name if len(secrets) == 1 else f"{name}[{number}]", secret))
     return list(keys.values()) or [Key("the service's own key", None)]
 
 

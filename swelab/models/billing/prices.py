@@ -45,13 +45,13 @@ class TokenCounts(TypedRecord):
 
 def read_usage(response: Any) -> CallTokens | None:
     """Returns the token counts in a LiteLLM response, or None if the response counts no prompt tokens."""
-    told = getattr(response, "usage", None)
-    details = getattr(told, "prompt_tokens_details", None)
-    prompt, completion = _count(told, "prompt_tokens"), _count(told, "completion_tokens")
+    usage = getattr(response, "usage", None)
+    details = getattr(usage, "prompt_tokens_details", None)
+    prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
     if not prompt:
         return None
-    cached = min(_count(details, "cached_tokens") or _count(told, "cache_read_input_tokens"), prompt)
-    written = min(_count(told, "cache_creation_input_tokens"), prompt - cached)
+    cached = min(_count(details, "cached_tokens") or _count(usage, "cache_read_input_tokens"), prompt)
+    written = min(_count(usage, "cache_creation_input_tokens"), prompt - cached)
     return CallTokens(prompt, completion, cached, written)
 
 

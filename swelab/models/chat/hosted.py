@@ -83,9 +83,9 @@ class Service:
     spent: str = ""
 
     def __post_init__(self) -> None:
-        asked = self.sampling.plain()
-        thinking = asked.pop("thinking", None)
-        self.drops = dropped(self.model, asked)
+        parameters = self.sampling.plain()
+        thinking = parameters.pop("thinking", None)
+        self.drops = dropped(self.model, parameters)
         for setting, reason in self.drops.items():
             print(f"warning: {setting} is not sent to {self.model}: {reason}", file=sys.stderr, flush=True)
         if "max_tokens" in self.drops:
@@ -94,7 +94,7 @@ class Service:
             )
         self.sent = {
             name: value
-            for name, value in asked.items()
+            for name, value in parameters.items()
             # Some services refuse a request with both top_p and temperature, even if top_p is 1.
             if name not in self.drops and (name, value) != ("top_p", 1)
         }
@@ -143,14 +143,14 @@ class Service:
             with self._admit(talk.most(history)) as bill:
                 began = time.monotonic()
                 try:
-                    found, usage = self._ask(history, talk.offered, admitted.key)
+                    reply, usage = self._ask(history, talk.offered, admitted.key)
                 except CallFault as fault:
                     self._learn(admitted, fault)
                     if not fault.charged:
                         bill.refuse()
                     raise
                 seconds = round(time.monotonic() - began, 3)
-                answer = HostedAnswer.of({**found, **bill.pay(usage), "seconds": seconds})
+                answer = HostedAnswer.of({**reply, **bill.pay(usage), "seconds": seconds})
                 keep(answer)
             talk.note(history, answer)
             return answer
@@ -176,15 +176,15 @@ class Service:
             raise read_fault(error, key.secret) from None
         if not getattr(response, "choices", None):
             raise CallFault(litellm_errors.UNSURE, "an answer without choices", charged=True)
-        found, usage = reply_of(response.choices[0]), read_usage(response)
-        if broke_off(found["finish_reason"]):
-            text = f"the answer broke off ({found['finish_reason']})"
+        reply, usage = reply_of(response.choices[0]), read_usage(response)
+        if broke_off(reply["finish_reason"]):
+            text = f"the answer broke off ({reply['finish_reason']})"
             raise CallFault(litellm_errors.UNSURE, text, charged=True)
-        size, most = size_of(found), self.sampling.max_tokens
+        size, most = size_of(reply), self.sampling.max_tokens
         if size > most * TOKEN_BYTES + SPARE_BYTES:
             text = f"an answer of {size} bytes to a limit of {most} tokens"
             raise CallFault(litellm_errors.UNSURE, text, charged=True)
-        return found | {"usage": usage.record() if usage else None}, usage
+        return reply | {"usage": usage.record() if usage else None}, usage
 
     def _learn(self, admitted: Pass, fault: CallFault) -> None:
         """Slows the key down or stops using it, depending on the kind of fault."""

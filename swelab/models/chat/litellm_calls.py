@@ -78,17 +78,17 @@ def dropped(model: str, sampling: Record) -> dict[str, str]:
         return {}
     litellm = quiet_litellm()
     service, name = provider(model)
-    found = {}
+    reasons = {}
     for key, value in sampling.items():
         try:
             litellm.utils.get_optional_params(
                 model=name, custom_llm_provider=service, drop_params=False, **{key: value}
             )
         except litellm.exceptions.UnsupportedParamsError as error:
-            found[key] = shorten(
+            reasons[key] = shorten(
                 str(error).removeprefix("litellm.UnsupportedParamsError: ").partition(" To ")[0]
             )
-    return found
+    return reasons
 
 
 def complete(

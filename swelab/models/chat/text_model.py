@@ -46,13 +46,13 @@ class TextModel:
         its text stays, because services require an answer to each call.
         """
         facts: Record = {"cost": 0.0, **extra}
-        calls, said = list(tool_calls) if self.form.calls else [], content
+        calls, text = list(tool_calls) if self.form.calls else [], content
         self._replies += 1
         if self.form.in_text:
-            said, calls = (said, calls[-1:]) if calls else self.form.read(content, self._replies)
-        message = {"role": "assistant", "content": said, "extra": facts}
+            text, calls = (text, calls[-1:]) if calls else self.form.read(content, self._replies)
+        message = {"role": "assistant", "content": text, "extra": facts}
         try:
-            actions = self.form.parse(said, calls, extra.get("finish_reason", ""))
+            actions = self.form.parse(text, calls, extra.get("finish_reason", ""))
         except FormatError as error:
             facts |= {"refused_calls": calls} if self.form.calls else {}
             message["content"] = content

@@ -43,14 +43,14 @@ def parse_calls(calls: list[Record], template: str, finish_reason: str) -> list[
     )
     for action, call in zip(actions, calls, strict=True):
         if not isinstance(action["command"], str):
-            said = Template(template, undefined=StrictUndefined).render(
+            explanation = Template(template, undefined=StrictUndefined).render(
                 error=f"The command is a {type(action['command']).__name__}, not a text.",
                 actions=[],
                 has_tool_calls=True,
                 finish_reason=finish_reason,
             )
             extra = {"interrupt_type": "FormatError", "tool_call": call}
-            raise FormatError({"role": "user", "content": said, "extra": extra})
+            raise FormatError({"role": "user", "content": explanation, "extra": extra})
     return actions
 
 
@@ -66,7 +66,7 @@ def observations(
 ) -> list[Record]:
     """Returns a message of role `tool` for every call of a turn."""
     actions = message["extra"]["actions"]
-    seen = [*outputs, *[_NOT_RUN] * (len(actions) - len(outputs))]
+    results = [*outputs, *[_NOT_RUN] * (len(actions) - len(outputs))]
     rendered = Template(template, undefined=StrictUndefined)
     return [
         {
@@ -75,7 +75,7 @@ def observations(
             "content": rendered.render(**variables, output=output),
             "extra": facts_of(output, timed),
         }
-        for action, output in zip(actions, seen, strict=True)
+        for action, output in zip(actions, results, strict=True)
     ]
 
 
@@ -86,15 +86,15 @@ def written_calls(text: str, turn: int) -> tuple[str, list[Record]]:
     A block stays in the text if it is within thoughts, or is not a JSON object with a name and arguments.
     """
     calls: list[Record] = []
-    said = after_thoughts(text)
-    thoughts = text[: len(text) - len(said)]
+    answer = after_thoughts(text)
+    thoughts = text[: len(text) - len(answer)]
 
     def take(match: re.Match[str]) -> str:
         call = _call(match[1], f"call_{turn}_{len(calls)}")
         calls.extend([call] if call else [])
         return "" if call else match[0]
 
-    return (thoughts + _CALL.sub(take, said)).strip() if "<tool_call>" in said else text, calls
+    return (thoughts + _CALL.sub(take, answer)).strip() if "<tool_call>" in answer else text, calls
 
 
 def last_written_call(text: str, turn: int) -> tuple[str, list[Record]]:

@@ -84,14 +84,14 @@ class ToolForm:
     def _of_call(self, call: Record, finish_reason: str) -> Record:
         name, text = call["function"]["name"], call["function"]["arguments"]
         try:
-            found = json.loads(text or "{}")
+            arguments = json.loads(text or "{}")
         except (ValueError, RecursionError) as error:
             raise self._error(f"the arguments of {name!r} are no JSON: {error}", finish_reason) from None
-        if found is None:
-            found = {}
-        if not isinstance(found, dict):
+        if arguments is None:
+            arguments = {}
+        if not isinstance(arguments, dict):
             raise self._error(f"the arguments of {name!r} are no JSON object", finish_reason)
-        return self._action(name, found, finish_reason) | {"tool_call_id": call.get("id", "")}
+        return self._action(name, arguments, finish_reason) | {"tool_call_id": call.get("id", "")}
 
     def _of_text(self, content: str, finish_reason: str) -> Record:
         found = _FUNCTION.findall(after_thoughts(content))
@@ -118,8 +118,8 @@ class ToolForm:
     def _action(self, name: str, given: Record, finish_reason: str) -> Record:
         tool = next((each["function"] for each in self.tools if each["function"]["name"] == name), None)
         if tool is None:
-            known = ", ".join(each["function"]["name"] for each in self.tools)
-            raise self._error(f"no tool is called {shorten(name)!r}; there are {known}", finish_reason)
+            names = ", ".join(each["function"]["name"] for each in self.tools)
+            raise self._error(f"no tool is called {shorten(name)!r}; there are {names}", finish_reason)
         properties, arguments = tool["parameters"]["properties"], Record()
         for key, value in given.items():
             if key not in properties:
@@ -132,8 +132,8 @@ class ToolForm:
                 told = f"{name}: {key} is {shorten(repr(value))}; expected {kind}"
                 raise self._error(f"{told}. {_takes(tool)}", finish_reason)
             if converted not in properties[key].get("enum", [converted]):
-                known = " or ".join(properties[key]["enum"])
-                raise self._error(f"{name}: {key} is {shorten(repr(value))}; expected {known}", finish_reason)
+                names = " or ".join(properties[key]["enum"])
+                raise self._error(f"{name}: {key} is {shorten(repr(value))}; expected {names}", finish_reason)
             arguments[key] = converted
         missing = [key for key in tool["parameters"]["required"] if key not in arguments]
         if missing:

@@ -105,21 +105,21 @@ class FencedForm:
 
     def parse(self, content: str, calls: list[Record], finish_reason: str) -> list[Record]:
         """See `Form.parse`. Also raises FormatError if there are several blocks."""
-        said = after_thoughts(content)
+        answer = after_thoughts(content)
         try:
             actions: list[Record] = parse_regex_actions(
-                said,
+                answer,
                 action_regex=self._scaffold.action_regex,
                 format_error_template=self._scaffold.format_error_template,
                 template_kwargs={"finish_reason": finish_reason},
             )
         except FormatError as error:
             other = self._scaffold.other_fence and not error.messages[0]["extra"]["n_actions"]
-            if other and (command := only_block(said)) is not None:
+            if other and (command := only_block(answer)) is not None:
                 self._refused.good()
                 return [{"command": command}]
-            further = ", or `other_fence: bash` in it" if only_block(said) else ""
-            self._refused.refused(said, self._scaffold.action_regex, further)
+            further = ", or `other_fence: bash` in it" if only_block(answer) else ""
+            self._refused.refused(answer, self._scaffold.action_regex, further)
             raise
         self._refused.good()
         return actions

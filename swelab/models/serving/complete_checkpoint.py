@@ -40,18 +40,18 @@ def completed(checkpoint: str | Path, base: str | Path | None) -> Iterator[Path]
         raise InputError("no such folder", checkpoint, "a checkpoint in Hugging Face layout")
     if base and not Path(base).is_dir():
         raise InputError("no such folder", base, "the base model's folder")
-    taken = missing(folder, Path(base).absolute() if base else None)
-    if not taken:
+    added = missing(folder, Path(base).absolute() if base else None)
+    if not added:
         yield folder
         return
     with tempfile.TemporaryDirectory(prefix="swelab-view-") as scratch:
         view = Path(scratch)
         for path in folder.iterdir():
-            if path.name not in taken:
+            if path.name not in added:
                 (view / path.name).symlink_to(path)
-        for name, data in taken.items():
+        for name, data in added.items():
             write_bytes(view / name, data)
-        names = ", ".join(sorted(taken))
+        names = ", ".join(sorted(added))
         print(f"{checkpoint} lacks {names}: served with those of {base}", file=sys.stderr, flush=True)
         yield view
 
@@ -62,15 +62,15 @@ def missing(folder: Path, base: Path | None) -> dict[str, bytes]:
     Raises InputError as `completed` does. Without a base model, it is raised only if a file is missing that
     serving needs.
     """
-    taken: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     for name in ("config.json", "generation_config.json"):
         if not (folder / name).is_file() and base and (base / name).is_file():
-            taken[name] = (base / name).read_bytes()
-    if "config.json" in taken and base:
+            files[name] = (base / name).read_bytes()
+    if "config.json" in files and base:
         check_shapes(folder, read_json(base / "config.json"), base / "config.json")
-    taken |= _tokenizer(folder, base)
+    files |= _tokenizer(folder, base)
     for name in ("config.json", TOKENIZER):
-        if name not in taken and not (folder / name).is_file():
+        if name not in files and not (folder / name).is_file():
             also = f", nor in {base}" if base else ""
             raise InputError(f"no such file{also}", folder / name, "it, or a base model that has it")
     if not _template(folder):
@@ -78,8 +78,8 @@ def missing(folder: Path, base: Path | None) -> dict[str, bytes]:
         if not template:
             also = f", nor has {base}" if base else ""
             raise InputError(f"no chat template{also}", folder, f"{TEMPLATE}, or a base model that has one")
-        taken[TEMPLATE] = template.encode()
-    return taken
+        files[TEMPLATE] = template.encode()
+    return files
 
 
 def _tokenizer(folder: Path, base: Path | None) -> dict[str, bytes]:
@@ -88,14 +88,14 @@ def _tokenizer(folder: Path, base: Path | None) -> dict[str, bytes]:
     config = "tokenizer_config.json"
     if base is None or ((folder / TOKENIZER).is_file() and (folder / config).is_file()):
         return {}
-    wanted = TOKENIZER_FILES if not (folder / TOKENIZER).is_file() else (config,)
+    names = TOKENIZER_FILES if not (folder / TOKENIZER).is_file() else (config,)
     for name in (TOKENIZER, *VOCABULARY):
         mine, theirs = folder / name, base / name
         if mine.is_file() and theirs.is_file() and mine.read_bytes() != theirs.read_bytes():
             raise InputError(f"another vocabulary than that of {base}", mine, "the checkpoint's base model")
     return {
         name: (base / name).read_bytes()
-        for name in wanted
+        for name in names
         if not (folder / name).is_file() and (base / name).is_file()
     }
 

@@ -184,15 +184,15 @@ def starts(weights: Path, job: Job, log: Path, settings: Record) -> list[tuple[S
             f"job.nodes is {job.nodes}, this SLURM job has {len(nodes)}", expected="as many nodes"
         )
     engine = open_engine(settings.get("engine", DEFAULT_ENGINE))
-    found: list[tuple[Start, Path]] = []
+    servers: list[tuple[Start, Path]] = []
     for number in range(len(nodes) * job.servers):
         node, place = nodes[number // job.servers], number % job.servers
         gpus = engine.gpu_options(each, place * each) if each else ()
         own = log.with_name(f"{log.stem}{number or ''}{log.suffix}")
         further = [*gpus, *settings.get("extra_args", ())]
         mine = {"drain_seconds": DRAIN_SECONDS, **settings, "extra_args": further, "host": node.address}
-        found.append((_start(weights, node, job.gpus, mine | {"log": own}), own))
-    return found
+        servers.append((_start(weights, node, job.gpus, mine | {"log": own}), own))
+    return servers
 
 
 def _start(weights: Path, node: slurm.Node, gpus: int, settings: Record) -> Start:

@@ -44,10 +44,12 @@ def check_adapters(adapters: Mapping[str, str]) -> None:
 
 def named_adapters(texts: Sequence[str]) -> dict[str, str]:
     """Returns {name: folder} from command-line values `name=folder`. Raises InputError."""
-    found: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for text in texts:
         name, equals, folder = text.partition("=")
-        if not equals or not folder or name in found:
-            raise InputError("given twice" if name in found else "no folder", f"--lora {text}", "name=folder")
-        found[name] = folder
-    return found
+        if not equals or not folder or name in folders:
+            raise InputError(
+                "given twice" if name in folders else "no folder", f"--lora {text}", "name=folder"
+            )
+        folders[name] = folder
+    return folders

@@ -103,7 +103,7 @@ class Sglang:
 
     def replace_weights(self, url: str, admin_key: str, weights: Weights, in_turns: bool = False) -> None:
         """See `Engine.replace_weights`."""
-        asked = {"model_path": str(weights.folder.absolute()), "weight_version": weights.version}
+        request = {"model_path": str(weights.folder.absolute()), "weight_version": weights.version}
         headers = {"Authorization": f"Bearer {admin_key}"}
 
         def post(path: str, body: Record) -> httpx.Response:
@@ -113,7 +113,7 @@ class Sglang:
             if in_turns:  # drops the cache of running turns, so that the new weights read them again
                 post("/pause_generation", {"mode": "retract"}).raise_for_status()
             try:
-                answer = post("/update_weights_from_disk", asked)
+                answer = post("/update_weights_from_disk", request)
             finally:
                 if in_turns:
                     post("/continue_generation", {}).raise_for_status()
@@ -153,17 +153,17 @@ def adapter_flags(settings: ServerSettings) -> list[str]:
 def environment(on_cpu: bool, config: ModelConfig, python: str) -> dict[str, str]:
     """Returns the server's environment variables. Raises ServingError if sglang is not installed for
     `python`."""
-    found = {**os.environ, **OFFLINE, "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false"}
+    variables = {**os.environ, **OFFLINE, "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false"}
     if on_cpu:
         path = [str(SHIMS), *filter(None, [os.environ.get("PYTHONPATH", "")])]
-        found |= {
+        variables |= {
             "SGLANG_USE_CPU_ENGINE": "1",
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join(path),
         }
     if skipped := other_architectures(config, python):
-        found |= {"SGLANG_DISABLED_MODEL_ARCHS": ",".join(skipped)}
-    return found
+        variables |= {"SGLANG_DISABLED_MODEL_ARCHS": ",".join(skipped)}
+    return variables
 
 
 def other_architectures(config: ModelConfig, python: str) -> list[str]:

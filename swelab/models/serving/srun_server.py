@@ -41,13 +41,13 @@ def serve_on(node: Node, gpus: int, settings: Record, ending: Callable[[], bool]
             start_new_session=True,
         )
     try:
-        said = _converse(step, settings, ending)
-        if "url" not in said:
-            fault = said.get("fault") or f"srun ended: {fault_line(log)}; log: {log}"
+        message = _converse(step, settings, ending)
+        if "url" not in message:
+            fault = message.get("fault") or f"srun ended: {fault_line(log)}; log: {log}"
             raise ServingError(f"node {node.name}: {fault}")
         names = ("engine", "admin_key")
         yield Endpoint(
-            said["url"],
+            message["url"],
             settings["api_key"],
             settings["name"],
             alive=lambda: step.poll() is None,

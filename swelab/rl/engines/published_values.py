@@ -193,30 +193,30 @@ def differences(name: str, configs: Path = recipes.CONFIGS) -> list[Difference]:
     said = recipe.plain() | {"verl": recipe.cluster.plain()}
     said["scaffold"] = recipes.named(SCAFFOLD, recipe.scaffold, configs).plain()
     beside = reasons(read_text(recipes.path_of("rl", name, configs)))
-    found = list[Difference]()
+    result = list[Difference]()
     for key, published in PUBLISHED[name].items():
         ours: Any = said
         for part in key.split("."):
             ours = ours.get(part) if isinstance(ours, dict) else None
         if ours != published:
             told = next((beside[part] for part in _upwards(key) if beside.get(part)), "")
-            found.append(Difference(key, ours, published, told))
-    return found
+            result.append(Difference(key, ours, published, told))
+    return result
 
 
 def reasons(text: str) -> dict[str, str]:
     """Returns the comment on the line of each key in a recipe, or "" without a comment. The result is keyed
     by the key's path."""
-    lines, found = text.splitlines(), dict[str, str]()
+    lines, comments = text.splitlines(), dict[str, str]()
 
     def walk(node: yaml.Node | None, path: str) -> None:
         for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
             inner = f"{path}{key.value}"
-            found[inner] = lines[key.start_mark.line].partition("  # ")[2]
+            comments[inner] = lines[key.start_mark.line].partition("  # ")[2]
             walk(value, f"{inner}.")
 
     walk(yaml.compose(text, Loader=yaml.SafeLoader), "")
-    return found
+    return comments
 
 
 def _written(value: Any) -> str:

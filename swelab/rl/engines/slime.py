@@ -70,20 +70,22 @@ class Settings:
     @classmethod
     def read(cls) -> Self:
         """Reads the settings. Raises InputError if a variable is missing or has an unusable value."""
-        said = {name: os.environ.get(f"SWELAB_{name.upper()}", "") for name in cls.__dataclass_fields__}
+        values = {name: os.environ.get(f"SWELAB_{name.upper()}", "") for name in cls.__dataclass_fields__}
         for name in ("tasks", "repos", "scaffold"):
-            if not said[name]:
+            if not values[name]:
                 raise InputError(
                     "not set", f"SWELAB_{name.upper()}", "a path; see docs/rl.md, slime and Miles"
                 )
-        if said["reward"] and said["reward"] not in REWARDS:
-            raise InputError(f"{said['reward']!r}", "SWELAB_REWARD", f"one of {', '.join(REWARDS)}")
-        if said["at_once"] and not (said["at_once"].isdigit() and int(said["at_once"])):
-            raise InputError(f"{said['at_once']!r}", "SWELAB_AT_ONCE", "a number of at least 1")
+        if values["reward"] and values["reward"] not in REWARDS:
+            raise InputError(f"{values['reward']!r}", "SWELAB_REWARD", f"one of {', '.join(REWARDS)}")
+        if values["at_once"] and not (values["at_once"].isdigit() and int(values["at_once"])):
+            raise InputError(f"{values['at_once']!r}", "SWELAB_AT_ONCE", "a number of at least 1")
         paths = {
-            name: Path(said[name]) for name in ("tasks", "repos", "scaffold", "images", "work") if said[name]
+            name: Path(values[name])
+            for name in ("tasks", "repos", "scaffold", "images", "work")
+            if values[name]
         }
-        return cls(**paths, at_once=int(said["at_once"] or 16), reward=said["reward"] or "solved")
+        return cls(**paths, at_once=int(values["at_once"] or 16), reward=values["reward"] or "solved")
 
 
 class ForgetfulJournal(StepJournal):

@@ -46,13 +46,13 @@ def main() -> None:
     """Reads overrides from standard input and writes faults. verl's own output goes to standard error."""
     from hydra import initialize_config_dir
 
-    asked = json.load(sys.stdin)
+    overrides_by_name = json.load(sys.stdin)
     with redirect_stdout(sys.stderr):
         import verl.trainer
 
         folder = Path(os.path.dirname(verl.trainer.__file__), "config")
         with initialize_config_dir(str(folder), version_base=None):
-            found = {name: fault(overrides) for name, overrides in asked.items()}
+            found = {name: fault(overrides) for name, overrides in overrides_by_name.items()}
     print(json.dumps(found))
 
 

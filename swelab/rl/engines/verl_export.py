@@ -29,14 +29,16 @@ def export(folder: Path, start: Path, target: Path) -> None:
     dtype in the configuration is set to the dtype of the weights. Raises InputError if verl's folder has no
     weights in Hugging Face layout.
     """
-    made = folder / "actor" / "huggingface"
-    weights = sorted(made.glob("*.safetensors"))
+    source = folder / "actor" / "huggingface"
+    weights = sorted(source.glob("*.safetensors"))
     if not weights:
-        raise InputError("no weights in Hugging Face layout", made, "hf_model among checkpoint.save_contents")
+        raise InputError(
+            "no weights in Hugging Face layout", source, "hf_model among checkpoint.save_contents"
+        )
     staged = target.with_name(f".{target.name}.part")
     shutil.rmtree(staged, ignore_errors=True)
     shutil.copytree(start, staged, ignore=shutil.ignore_patterns("*.safetensors*", "learner.pt"))
-    for path in (*weights, *made.glob("*.safetensors.index.json")):
+    for path in (*weights, *source.glob("*.safetensors.index.json")):
         shutil.copy(path, staged / path.name)
     config = read_json(staged / "config.json")
     name = "torch_dtype" if "torch_dtype" in config else "dtype"

@@ -115,32 +115,32 @@ def hydra_value(value: Any) -> str:
 
 
 def _data(recipe: Rl, files: RunFiles) -> Keys:
-    asked = recipe.rollouts
-    prompt = recipe.cluster.prompt_tokens or asked.context_length // 4
+    rollouts = recipe.rollouts
+    prompt = recipe.cluster.prompt_tokens or rollouts.context_length // 4
     return {
         "data.train_files": files.tasks,
         "data.val_files": files.held_out,
-        "data.train_batch_size": asked.prompts,
+        "data.train_batch_size": rollouts.prompts,
         "data.max_prompt_length": prompt,
-        "data.max_response_length": asked.context_length - prompt,
+        "data.max_response_length": rollouts.context_length - prompt,
         "data.return_raw_chat": True,
         "data.filter_overlong_prompts": False,
-        "data.shuffle": asked.shuffled,
+        "data.shuffle": rollouts.shuffled,
         "data.seed": recipe.train.seed,
     }
 
 
 def _rollout(recipe: Rl, files: RunFiles) -> Keys:
     """Returns settings of the servers, of sampling, and of the agent loops that make rollouts."""
-    asked, rollout, judged = recipe.rollouts, recipe.cluster.rollout, recipe.validation
+    rollouts, rollout, judged = recipe.rollouts, recipe.cluster.rollout, recipe.validation
     warm = judged.temperature if judged else 0.0
     keys: dict[str, Any] = {
         f"{ROLLOUT}.name": "sglang",
-        f"{ROLLOUT}.n": asked.samples,
-        f"{ROLLOUT}.temperature": asked.temperature,
-        f"{ROLLOUT}.top_p": asked.top_p,
+        f"{ROLLOUT}.n": rollouts.samples,
+        f"{ROLLOUT}.temperature": rollouts.temperature,
+        f"{ROLLOUT}.top_p": rollouts.top_p,
         f"{ROLLOUT}.calculate_log_probs": True,
-        f"{ROLLOUT}.max_model_len": asked.context_length,
+        f"{ROLLOUT}.max_model_len": rollouts.context_length,
         f"{ROLLOUT}.gpu_memory_utilization": rollout.memory,
         f"{ROLLOUT}.tensor_model_parallel_size": rollout.tensor_parallel,
         f"{ROLLOUT}.agent.num_workers": rollout.loops,
@@ -150,8 +150,8 @@ def _rollout(recipe: Rl, files: RunFiles) -> Keys:
         f"{ROLLOUT}.val_kwargs.do_sample": warm > 0,
         f"{ROLLOUT}.val_kwargs.temperature": warm,
     }
-    if asked.max_total_tokens:
-        keys[f"+{ROLLOUT}.engine_kwargs.sglang.max_total_tokens"] = asked.max_total_tokens
+    if rollouts.max_total_tokens:
+        keys[f"+{ROLLOUT}.engine_kwargs.sglang.max_total_tokens"] = rollouts.max_total_tokens
     return keys
 
 
@@ -200,7 +200,7 @@ def _mode(recipe: Rl) -> Keys:
 def _judge(recipe: Rl, files: RunFiles) -> Keys:
     """Returns settings of the nodes that serve the judge. Raises InputError if the judge's weights are not
     given."""
-    if not (asked := recipe.cluster.judge):
+    if not (judge := recipe.cluster.judge):
         return {}
     if files.judge is None:
         raise InputError("verl.judge without the judge's weights", files.name, "a judge of kind checkpoint")
@@ -208,12 +208,12 @@ def _judge(recipe: Rl, files: RunFiles) -> Keys:
     return {
         f"{part}.enable": True,
         f"{part}.enable_resource_pool": True,
-        f"{part}.nnodes": asked.nodes,
+        f"{part}.nnodes": judge.nodes,
         f"{part}.n_gpus_per_node": recipe.cluster.gpus,
         f"{part}.model_path": files.judge.weights,
         f"{part}.rollout.name": "sglang",
-        f"{part}.rollout.tensor_model_parallel_size": asked.tensor_parallel,
-        f"{part}.rollout.gpu_memory_utilization": asked.memory,
+        f"{part}.rollout.tensor_model_parallel_size": judge.tensor_parallel,
+        f"{part}.rollout.gpu_memory_utilization": judge.memory,
         f"{part}.rollout.response_length": files.judge.max_tokens,
         f"{part}.rollout.temperature": files.judge.temperature,
     }

@@ -41,7 +41,7 @@ def has_megatron() -> bool:
 
 def surroundings(recipe: Rl) -> dict[str, str]:
     """Returns the environment variables of verl's processes."""
-    found = {
+    variables = {
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
         "VERL_LOGGING_LEVEL": "WARN",  # with INFO separate_async crashes in a log call (verl 0.9.1)
         "RAY_AUTH_MODE": "token",
@@ -53,10 +53,10 @@ def surroundings(recipe: Rl) -> dict[str, str]:
     path = [str(ROOT)]
     if recipe.train.device == "cpu":
         threads = str(recipe.train.threads)
-        found |= {"VERL_PLATFORM": "cpu", "SGLANG_USE_CPU_ENGINE": "1", "OMP_NUM_THREADS": threads}
+        variables |= {"VERL_PLATFORM": "cpu", "SGLANG_USE_CPU_ENGINE": "1", "OMP_NUM_THREADS": threads}
         path.append(str(SHIMS))  # stand-ins for packages that sglang imports and that exist for GPUs only
-    found["PYTHONPATH"] = os.pathsep.join(path)
-    return found
+    variables["PYTHONPATH"] = os.pathsep.join(path)
+    return variables
 
 
 def logical_cpus(recipe: Rl) -> int:
@@ -89,7 +89,7 @@ def machine_keys(recipe: Rl, private: str, address: str) -> list[str]:
 
 
 def _cpu_keys(recipe: Rl) -> list[str]:
-    asked = recipe.rollouts
+    rollouts = recipe.rollouts
     sglang = f"+{ROLLOUT}.engine_kwargs.sglang"
     keys = [
         "actor_rollout_ref.model.use_remove_padding=false",
@@ -99,15 +99,15 @@ def _cpu_keys(recipe: Rl) -> list[str]:
         f"{ROLLOUT}.free_cache_engine=false",
         f"{ROLLOUT}.load_format=auto",
         f"{ROLLOUT}.enforce_eager=true",
-        f"{ROLLOUT}.max_num_seqs={asked.at_once}",
+        f"{ROLLOUT}.max_num_seqs={rollouts.at_once}",
         f"{sglang}.device=cpu",
         f"{sglang}.attention_backend=torch_native",
         f"{sglang}.enable_memory_saver=false",
         "reward.num_workers=1",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
     ]
-    if not asked.max_total_tokens:
-        keys.append(f"{sglang}.max_total_tokens={max(CPU_CACHE, asked.context_length)}")
+    if not rollouts.max_total_tokens:
+        keys.append(f"{sglang}.max_total_tokens={max(CPU_CACHE, rollouts.context_length)}")
     if recipe.cluster.mode == "separate_async":
         keys.append(f"{ROLLOUT}.checkpoint_engine.backend={TRANSFER}")
     return keys

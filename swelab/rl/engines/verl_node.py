@@ -20,14 +20,14 @@ POLL_SECONDS = 0.5
 
 def main() -> int:
     """Runs until standard input closes or Ray ends."""
-    told = json.loads(sys.stdin.readline())
-    if not _reached(told["host"], told["port"], told["seconds"]):
-        where = f"{told['host']}:{told['port']}"
-        print(f"RayError: no head of Ray at {where} within {told['seconds']:g} s", file=sys.stderr)
+    request = json.loads(sys.stdin.readline())
+    if not _reached(request["host"], request["port"], request["seconds"]):
+        where = f"{request['host']}:{request['port']}"
+        print(f"RayError: no head of Ray at {where} within {request['seconds']:g} s", file=sys.stderr)
         return 1
-    with open(Path(told["log"]), "ab") as log:
+    with open(Path(request["log"]), "ab") as log:
         ray = Tethered(
-            lambda private: [*told["words"], f"--temp-dir={private}/ray"],
+            lambda private: [*request["words"], f"--temp-dir={private}/ray"],
             env=os.environ,
             log=log,
             nests=True,

@@ -93,24 +93,24 @@ def write_order(path: Path, order: Order) -> None:
 
 def read_order(path: Path) -> Order:
     """Reads an order from a file that `write_order` wrote. Raises InputError."""
-    told = read_json(path)
+    order = read_json(path)
     images = {
         name: Image(**{**each, "folder": Path(each["folder"]) if each["folder"] else None})
-        for name, each in told["images"].items()
+        for name, each in order["images"].items()
     }
     return Order(
-        recipes.complete(RL, told["recipe"], path),
-        told["scaffold"],
-        Path(told["start"]),
+        recipes.complete(RL, order["recipe"], path),
+        order["scaffold"],
+        Path(order["start"]),
         Reads(
-            [Task.of(row) for row in told["tasks"]],
-            Path(told["repos_dir"]),
-            [Task.of(row) for row in told["held_out"]],
+            [Task.of(row) for row in order["tasks"]],
+            Path(order["repos_dir"]),
+            [Task.of(row) for row in order["held_out"]],
             images,
-            [Path(each) for each in told["witness"]],
+            [Path(each) for each in order["witness"]],
         ),
-        Path(told["folder"]),
-        told["loops"],
+        Path(order["folder"]),
+        order["loops"],
     )
 
 

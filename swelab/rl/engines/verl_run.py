@@ -96,13 +96,13 @@ class VerlRun:
     def train(self) -> Path:
         """Runs all steps that are left, and returns the last checkpoint."""
         records, last = self._records, self.recipe.train.steps
-        told = StepReporter(records, self.reports, self.folder)
+        reporter = StepReporter(records, self.reports, self.folder)
         with closing(self.reports):
             self.reports.begin(last, newest_step(self.own), last * self._rollouts, 0)
             if newest_step(self.own) < last:
                 self._prepare()
-                self._run(told)
-            told.up_to(newest_step(self.own), whole=True)
+                self._run(reporter)
+            reporter.up_to(newest_step(self.own), whole=True)
         if (done := newest_step(self.own)) < last:
             raise VerlEnded(f"verl ended well after {done} of {last} steps; log: {self._log}")
         write_jsonl(self.folder / "validation.jsonl", records.validation_lines())

@@ -46,13 +46,13 @@ def trained_rows(group: dict[int, RolledOut], recipe: Rl, version: int) -> dict[
     found = group_of([group[number] for number in order], recipe)
     advantages = advantages_of(found, recipe)
     rows: dict[int, list[Row]] = {number: [] for number in order}
-    for number, rollout, attempt, told, trained in zip(
+    for number, rollout, attempt, row_advantages, trained in zip(
         order, found.rollouts, found.attempts, advantages, found.treated.trained, strict=True
     ):
         if trained:
             made = samples(rollout.turns, recipe.method.per_step)
             reward = attempt.reward or 0.0
-            rows[number] = [_row(sample, rollout, reward, told) for sample in made]
+            rows[number] = [_row(sample, rollout, reward, row_advantages) for sample in made]
     if order and not any(rows.values()):
         rows[order[0]] = [empty_row(version)]
     return rows
@@ -90,7 +90,7 @@ def versions_of(turns: Sequence[TokenTurn]) -> list[int]:
 def _row(sample: Sample, done: RolledOut, reward: float, advantages: Sequence[float] | None) -> Row:
     first = sample.mask.index(1)
     steps = sample.steps[first:]
-    known = versions_of(done.turns)
+    versions = versions_of(done.turns)
     scores = None if advantages is None else [advantages[step] if step >= 0 else 0.0 for step in steps]
     resolved = float(bool(done.grade.get("resolved")))
     return Row(
@@ -101,7 +101,7 @@ def _row(sample: Sample, done: RolledOut, reward: float, advantages: Sequence[fl
         reward_score=reward,
         num_turns=2 * len(done.turns),
         metrics=AgentLoopMetrics(generate_sequences=done.seconds["run"], compute_score=done.seconds["grade"]),
-        extra_fields=_metrics(resolved, min(known), max(known)),
+        extra_fields=_metrics(resolved, min(versions), max(versions)),
         advantages=scores,
     )
 

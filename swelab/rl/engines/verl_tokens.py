@@ -37,13 +37,13 @@ class VerlTokens:
         call = self._client.generate(self._request, prompt_ids=list(prompt), sampling_params=asked)
         answer = asyncio.run_coroutine_threadsafe(call, self._loop)
         try:
-            found = answer.result(ANSWER_SECONDS)
+            output = answer.result(ANSWER_SECONDS)
         except Late:
             answer.cancel()
             raise ModelLost(f"no answer in {ANSWER_SECONDS:g} s") from None
         except Exception as error:
             raise ModelLost(f"{type(error).__name__}: {shorten(str(error))}") from None
-        return self._turn(prompt, found)
+        return self._turn(prompt, output)
 
     def _turn(self, prompt: Sequence[int], answer: Any) -> TokenTurn:
         if answer.stop_reason in ABORTED or answer.log_probs is None:

@@ -96,15 +96,15 @@ class Workplace:
 
 @cache
 def _opened(order: str) -> Callable[[], Workplace]:
-    lock, made = threading.Lock(), list[Workplace]()
+    lock, workplaces = threading.Lock(), list[Workplace]()
 
     def get() -> Workplace:
         with lock:
-            if not made:
+            if not workplaces:
                 stack = ExitStack()
                 atexit.register(stack.close)
-                made.append(Workplace(read_order(Path(order)), stack))
-            return made[0]
+                workplaces.append(Workplace(read_order(Path(order)), stack))
+            return workplaces[0]
 
     return get
 

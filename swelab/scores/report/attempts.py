@@ -110,12 +110,16 @@ def read_attempts(
     """
     grades = wanted_grades(run.shards("grades"), selection)
     logs = Archive(run.results / "progress" / "runs")
-    found, rows, packs = ListedAttempts(), dict[int, list[object]](), Packs(selection.packs, selection.quota)
+    attempts, rows, packs = (
+        ListedAttempts(),
+        dict[int, list[object]](),
+        Packs(selection.packs, selection.quota),
+    )
     for path in map(Path, run.shards("trajectories")):
         for line, row in enumerate(map(Trajectory.of, read_jsonl(path)), 1):
-            found.turns[taken := turns(row)] += 1
+            attempts.turns[turn_count := turns(row)] += 1
             if used := tokens(row):
-                found.tokens[used] += 1
+                attempts.tokens[used] += 1
             name = attempt_name(row)
             if name not in selection.listed:
                 continue
@@ -123,26 +127,26 @@ def read_attempts(
                 raise InputError(f"a rollout without a grade: {name}", path)
             (grade, graded), place = grades.pop(name), selection.listed[name]
             told = {**tasks[row.instance_id], **shown.get(row.instance_id, {})}
-            rows[place] = listed_row(row, grade, told, taken, f"{path.name}, line {line}")
+            rows[place] = listed_row(row, grade, told, turn_count, f"{path.name}, line {line}")
             if packs.wants(place):
                 shown_row = view(row, grade, graded, test_output(logs, grade))
                 packs.add(place, packed_record(shown_row | {"bug": told.get("bug", "")}))
     for number, (place, text) in enumerate(packs.lines().items()):
         rows[place][-1] = number
-        found.packed.append(text)
-    found.rows = [rows[place] for place in sorted(rows)]
-    return found
+        attempts.packed.append(text)
+    attempts.rows = [rows[place] for place in sorted(rows)]
+    return attempts
 
 
 def wanted_grades(shards: list[str], selection: Selection) -> dict[str, tuple[Grade, list[Record]]]:
     """Maps the name of each listed attempt to (its grade, its tests for the page)."""
-    found = {}
+    grades = {}
     for grade in (Grade.of(row) for shard in shards for row in read_jsonl(shard)):
         name = attempt_name(grade)
         if name in selection.listed:
             shown = tests(grade) if selection.is_packed(name) else []
-            found[name] = grade | {"tests_status": None}, shown
-    return found
+            grades[name] = grade | {"tests_status": None}, shown
+    return grades
 
 
 def listed_row(

@@ -43,15 +43,15 @@ def lost_note(side: BenchmarkResult, evidence: ReportData) -> str:
     lost = {name: policy for name, policy in side.policies.items() if policy.infra_errors}
     if not lost:
         return note("No task was lost to infrastructure: every task has a verdict.")
-    told = []
+    rates = []
     for name, policy in lost.items():
         rest = policy.without_infra_errors
         without = f"{points(rest.resolve_rate)} {span(rest.interval)}"
-        told.append(
+        rates.append(
             f"{escape(evidence.label(name))} lost {policy.infra_errors:,} and has {without} without them"
         )
     return note(
-        f"The rates above count tasks lost to infrastructure as not resolved: {'; '.join(told)}.", warns=True
+        f"The rates above count tasks lost to infrastructure as not resolved: {'; '.join(rates)}.", warns=True
     )
 
 

@@ -169,16 +169,16 @@ def training_gates(evidence: ReportData) -> Iterator[list[str]]:
 def task_gates(evidence: ReportData) -> Iterator[list[str]]:
     """Yields two table rows for each subset: tasks dropped when they were made, and in validation."""
     for subset in evidence.subsets:
-        told = evidence.manifest("tasks.manifest", subset=subset)
-        if "kept" in told:
-            reasons = drops(told)
-            entered = told["kept"] + sum(reasons.values())
-            yield gate(f"Making {escape(subset)}", entered, told["kept"], reasons)
+        facts = evidence.manifest("tasks.manifest", subset=subset)
+        if "kept" in facts:
+            reasons = drops(facts)
+            entered = facts["kept"] + sum(reasons.values())
+            yield gate(f"Making {escape(subset)}", entered, facts["kept"], reasons)
         if subset in evidence.gates:
-            told = evidence.gates[subset].figures
-            reasons = {f"{kind}: {meaning}": told.get(kind, 0) for kind, meaning in validation.KINDS.items()}
-            entered = told["gold_tasks"] + told.get("private", 0) + told.get("null_tasks", 0)
-            yield gate(f"Validating {escape(subset)}", entered, told["kept"], reasons)
+            facts = evidence.gates[subset].figures
+            reasons = {f"{kind}: {meaning}": facts.get(kind, 0) for kind, meaning in validation.KINDS.items()}
+            entered = facts["gold_tasks"] + facts.get("private", 0) + facts.get("null_tasks", 0)
+            yield gate(f"Validating {escape(subset)}", entered, facts["kept"], reasons)
 
 
 def selection_gates(selection: Record) -> Iterator[list[str]]:
@@ -260,11 +260,11 @@ def absent(evidence: ReportData) -> str:
 
 def drops(manifest: Record) -> dict[str, int]:
     """Maps each reason for which a stage dropped items to its count. The manifest may name none."""
-    found: dict[str, int] = {}
+    reasons: dict[str, int] = {}
     for name in ("dropped", "drops"):
         told = manifest.get(name)
         if isinstance(told, dict):
-            found |= {
+            reasons |= {
                 str(reason): count for reason, count in told.items() if isinstance(count, int) and count
             }
-    return found
+    return reasons

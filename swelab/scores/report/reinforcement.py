@@ -45,16 +45,16 @@ def learned_names(evidence: ReportData) -> list[str]:
 
 def sentences(evidence: ReportData) -> str:
     """Returns one sentence, as HTML, on each RL training whose policy is compared."""
-    told = ""
+    text = ""
     for name in learned_names(evidence):
         recipe = evidence.at.recipe(RL, name)
         tuned = recipe.start.startswith("sft:")
         start = "the fine-tuned model" if tuned else f"<code>{escape(recipe.start)}</code>"
-        told += (
+        text += (
             f" Reinforcement learning continued from {start}, with the test results of its own attempts at"
             f" the tasks of {escape(recipe.subset)}."
         )
-    return told
+    return text
 
 
 def section(learned: Mapping[str, RlTraining]) -> str:
@@ -116,13 +116,13 @@ def _chart(title: str, axis: str, lines: Mapping[str, Sequence[Bin]]) -> str:
     there = {name: line for name, line in lines.items() if line}
     if not there:
         return ""
-    told = ", ".join(f"{name}: {line[0][1]:.3g} to {line[-1][1]:.3g}" for name, line in there.items())
-    figure = svg_charts.curves(there, f"{title} by step. {told}", ("step", axis))
+    caption = ", ".join(f"{name}: {line[0][1]:.3g} to {line[-1][1]:.3g}" for name, line in there.items())
+    figure = svg_charts.curves(there, f"{title} by step. {caption}", ("step", axis))
     keys = "".join(f"<li>{svg_charts.legend_mark(n)} {escape(name)}</li>" for n, name in enumerate(there))
     legend = f'<ul class="keys">{keys}</ul>' if len(there) > 1 else ""
     return (
         f'<figure class="chart"><h4>{title}</h4>{legend}<div class="plot-box">{figure}</div>'
-        f"<figcaption>{escape(told)}.</figcaption></figure>"
+        f"<figcaption>{escape(caption)}.</figcaption></figure>"
     )
 
 
@@ -146,11 +146,11 @@ def _side_by_side(attempts: Sequence[Record]) -> str:
 
 
 def _attempt(row: Record) -> str:
-    told = "".join(
+    turns = "".join(
         f"<dt>{escape(message['role'])}</dt>"
         f"<dd><pre>{escape(cut(content_text(message['content']), MESSAGE_CHARACTERS))}</pre></dd>"
         for message in row["messages"]
         if message["content"] and message["role"] != "system"
     )
     when = f"After {row['step']:,} steps" if row["step"] else "At the start"
-    return f'<div class="attempt"><h5>{when}: {status_words(row["status"])}</h5><dl>{told}</dl></div>'
+    return f'<div class="attempt"><h5>{when}: {status_words(row["status"])}</h5><dl>{turns}</dl></div>'

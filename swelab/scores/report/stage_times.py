@@ -52,7 +52,7 @@ class StageRuns:
 
 def jobs_of(at: Wildcards) -> list[StageRuns]:
     """Returns an experiment's stages with recorded runs, in the order in which they began."""
-    found = dict[tuple[str, ...], StageRuns]()
+    stages = dict[tuple[str, ...], StageRuns]()
     known = {"all", "sandbox"}.union(*names_behind(at).values())
     for rule, names, run in read_runs(at.results / "logs"):
         job = "/".join(names)
@@ -60,12 +60,12 @@ def jobs_of(at: Wildcards) -> list[StageRuns]:
         if rule in NOT_STAGES or not known.issuperset(parts):
             continue
         began = datetime.fromisoformat(run.started)
-        found.setdefault((rule, *parts), StageRuns(rule, parts, began, began)).add(job, run)
-    for stage in found.values():
+        stages.setdefault((rule, *parts), StageRuns(rule, parts, began, began)).add(job, run)
+    for stage in stages.values():
         if stage.rule == "rollout" and len(stage.names) == 2:
             policy, subset = stage.names
             stage.usage = used(map(Path, at.samples("predictions.usage", policy=policy, subset=subset)))
-    return sorted(found.values(), key=lambda stage: (stage.began, stage.rule, stage.names))
+    return sorted(stages.values(), key=lambda stage: (stage.began, stage.rule, stage.names))
 
 
 def names_behind(at: Wildcards) -> dict[str, list[str]]:

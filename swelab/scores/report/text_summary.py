@@ -72,14 +72,14 @@ def comparison_words(test: Comparison, tests: int = 1) -> str:
     more = f"{abs(gap):.1f} points {'more' if gap > 0 else 'less'} than" if round(gap, 1) else "as much as"
     count = test.runs or RunsCompared.of({"from": 1, "to": 1})
     each = f"{runs(count.to_policy)} against {runs(count.from_policy)}"
-    found = test.minimum_detectable_difference
-    power = f" A true difference of {100 * (found or 0):.1f} points is found {POWER:.0%} of the time."
+    smallest = test.minimum_detectable_difference
+    power = f" A true difference of {100 * (smallest or 0):.1f} points is found {POWER:.0%} of the time."
     out = test.excluded_infra_errors
     left = f" Tasks lost to infrastructure and left out: {out}." if out else ""
     noise = "more than noise" if p is not None and p < LEVEL else "not told from noise"
     return (
         f"{second} resolves {more} {first} on {test.pairs} tasks ({each}): {noise}. 95% interval "
-        f"{low:+.1f} to {high:+.1f} points; p = {p:.2g} ({name}{corrected}).{power if found else ''}{left}"
+        f"{low:+.1f} to {high:+.1f} points; p = {p:.2g} ({name}{corrected}).{power if smallest else ''}{left}"
     )
 
 

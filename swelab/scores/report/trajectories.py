@@ -80,22 +80,22 @@ def steps(messages: list[Message]) -> list[Record]:
     Optional fields: "refused" (the agent took no command from the turn), "not_run" (indexes of commands that
     were not run), "tokens" [sent, written], "cost" in dollars, "model_seconds" and "command_seconds".
     """
-    found: list[Record] = []
+    shown: list[Record] = []
     before = Message.of({})
     for number, message in enumerate(messages):
         if message.role == "assistant":
             answer: Record = messages[number + 1] if number + 1 < len(messages) else {}
-            found.append(spoken(message, is_refusal(answer)) | times(before, message))
+            shown.append(spoken(message, is_refusal(answer)) | times(before, message))
         elif is_refusal(message) and before.get("role") != "assistant":
-            found.append({"say": "", "commands": [], "observations": [], "refused": True})
-        if message.role in ("user", "tool") and found:
-            observe(found[-1], message, before)
+            shown.append({"say": "", "commands": [], "observations": [], "refused": True})
+        if message.role in ("user", "tool") and shown:
+            observe(shown[-1], message, before)
         before = message
-    if len(found) > STEPS:
-        left_out = len(found) - STEPS
+    if len(shown) > STEPS:
+        left_out = len(shown) - STEPS
         note = {"say": "", "commands": [], "observations": [], "left_out": left_out}
-        found = [*found[: STEPS // 2], note, *found[-STEPS // 2 :]]
-    return found
+        shown = [*shown[: STEPS // 2], note, *shown[-STEPS // 2 :]]
+    return shown
 
 
 def spoken(message: Message, refused: bool) -> Record:

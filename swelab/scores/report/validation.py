@@ -20,19 +20,20 @@ def sentence(evidence: ReportData, subset: str) -> str:
     gate = evidence.gates.get(subset)
     if gate is None:
         return note("The tasks were not validated: they have no lock.", warns=True)
-    told = gate.figures
-    private = told.private
+    figures = gate.figures
+    private = figures.private
     unseen = f"{private:,} tasks were not validated, as their answers are private. " if private else ""
-    unseen += null_only(told)
-    if not told.gold_tasks:
-        return note(unseen.strip(), warns=bool(told.null_tasks))
-    count = told.unjudged
+    unseen += null_only(figures)
+    if not figures.gold_tasks:
+        return note(unseen.strip(), warns=bool(figures.null_tasks))
+    count = figures.unjudged
     unjudged = f", {count:,} unjudged ({KINDS['unjudged']})" if count else ""
     return note(
-        f"{unseen}Validation: {told.kept - private - told.null_kept:,} of {told.gold_tasks:,} tasks valid; "
-        f"gold patches resolved {gold(told)} runs ({told.gold_runs:,} each); "
-        f"{told.flaky:,} flaky, {told.broken:,} broken{unjudged}"
-        f"{' (left out)' if told.flaky + told.broken + count else ''}."
+        f"{unseen}Validation: {figures.kept - private - figures.null_kept:,} of {figures.gold_tasks:,} tasks "
+        "valid; "
+        f"gold patches resolved {gold(figures)} runs ({figures.gold_runs:,} each); "
+        f"{figures.flaky:,} flaky, {figures.broken:,} broken{unjudged}"
+        f"{' (left out)' if figures.flaky + figures.broken + count else ''}."
     )
 
 
@@ -66,14 +67,14 @@ def overview(evidence: ReportData) -> str:
         else:
             rows.append([escape(subset), *["not validated"] * 6])
     head = ["Subset", "Tasks", "Valid", "Flaky", "Broken", "Gold runs resolved", "Null only"]
-    told = note(
+    explanation = note(
         "Valid: the gold patch is resolved in every run, an empty patch and the reversed gold patch never. "
         f"Flaky: {KINDS['flaky']}. Broken: {KINDS['broken']}. A run that several tasks "
         "of a repository share counts for each. Null only: no repair is known, and the same tests fail in "
         "every run of the unchanged code; there is no proof that such a task can be solved. Only valid and "
         "null-only tasks are attempted."
     )
-    return table(head, rows, "Validation of the tasks") + told + dropped(evidence)
+    return table(head, rows, "Validation of the tasks") + explanation + dropped(evidence)
 
 
 def dropped(evidence: ReportData) -> str:

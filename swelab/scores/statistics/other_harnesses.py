@@ -66,14 +66,14 @@ def read_result(path: Path) -> Result:
         for name in names:
             instances[name].append(run.instances.get(name, GradeEnd.UNRESOLVED))
     policies = {run.policy for run in runs}
-    found = {
+    fields = {
         "policy": policies.pop() if len(policies) == 1 else path.name,
         "hash": runs[0].hash,
         "named": all(run.named for run in runs),
         "size": runs[0].size,
         "instances": instances if len(runs) > 1 else {name: row[0] for name, row in instances.items()},
     }
-    return Result.of(found)
+    return Result.of(fields)
 
 
 def known_ids(results: Iterable[Result]) -> set[str]:
@@ -125,17 +125,17 @@ def on_one_benchmark(results: Iterable[tuple[Path, Result]]) -> list[str]:
     An instance that a report does not name counts as not resolved. Raises InputError if the results cannot be
     of the same benchmark, or if no result has the benchmark's size.
     """
-    found = list(results)
-    hashes = {result.hash for _, result in found if result.hash}
+    pairs = list(results)
+    hashes = {result.hash for _, result in pairs if result.hash}
     if len(hashes) > 1:
-        raise InputError("the results are of different task sets", found[-1][0], "one benchmark")
-    names = known_ids(result for _, result in found)
-    sizes = {result.size for _, result in found if result.size}
+        raise InputError("the results are of different task sets", pairs[-1][0], "one benchmark")
+    names = known_ids(result for _, result in pairs)
+    sizes = {result.size for _, result in pairs if result.size}
     if len(sizes) > 1:
         raise InputError(
-            f"results on {' and '.join(map(str, sorted(sizes)))} tasks", found[-1][0], "the same tasks"
+            f"results on {' and '.join(map(str, sorted(sizes)))} tasks", pairs[-1][0], "the same tasks"
         )
-    for path, result in found:
+    for path, result in pairs:
         strangers = sorted(names - set(result.instances)) if result.named else []
         if strangers:
             raise InputError(
@@ -143,12 +143,12 @@ def on_one_benchmark(results: Iterable[tuple[Path, Result]]) -> list[str]:
             )
     if not sizes:
         raise InputError(
-            "no result says how many tasks there are", found[0][0], "total_instances in one of them"
+            "no result says how many tasks there are", pairs[0][0], "total_instances in one of them"
         )
     size = sizes.pop()
     notes = []
     names |= {f"unnamed task {number}" for number in range(size - len(names))}
-    for path, result in found:
+    for path, result in pairs:
         runs = max((len(row) for row in result.instances.values() if isinstance(row, list)), default=0)
         missing = names - set(result.instances)
         filler: str | list[str] = [GradeEnd.UNRESOLVED] * runs if runs else GradeEnd.UNRESOLVED

@@ -42,7 +42,10 @@ def sign_flip(differences: Sequence[int]) -> float:
     if not sizes:
         return 1.0
     unit = gcd(*sizes)
-    reach, seen = sum(size // unit * count for size, count in sizes.items()), abs(sum(differences)) // unit
+    reach, distance = (
+        sum(size // unit * count for size, count in sizes.items()),
+        abs(sum(differences)) // unit,
+    )
     chances = np.ones(1)
     for size, count in sorted(sizes.items()):
         size //= unit
@@ -50,7 +53,7 @@ def sign_flip(differences: Sequence[int]) -> float:
         for flipped, weight in enumerate(heads(count)):
             wider[size * flipped : size * flipped + len(chances)] += weight * chances
         chances = wider
-    tail = float(chances[: (reach - seen) // 2 + 1].sum())
+    tail = float(chances[: (reach - distance) // 2 + 1].sum())
     return rounded(min(1.0, 2 * tail))
 
 

@@ -111,21 +111,21 @@ class World:
 
 def defined(archive: bytes, name: str) -> list[tuple[str, str]]:
     """Returns (path, name) of every function in the archive's modules. Raises InputError."""
-    found = []
+    definitions = []
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             for member in tar:
                 stream = tar.extractfile(member)
                 path = own_path(member.name)
                 if stream and path.endswith(".py") and not path.startswith(("tests/", "test_")):
-                    found += [(path, match.decode()) for match in _DEFINITION.findall(stream.read())]
+                    definitions += [(path, match.decode()) for match in _DEFINITION.findall(stream.read())]
     except (tarfile.TarError, OSError) as error:
         raise InputError(
             f"not a usable archive: {error}", name, "the archive of a drill repository"
         ) from None
-    if not found:
+    if not definitions:
         raise InputError("defines no function", name, "the archive of a drill repository")
-    return found
+    return definitions
 
 
 def own_path(member: str) -> str:

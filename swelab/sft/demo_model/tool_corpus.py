@@ -117,31 +117,31 @@ def tool_document(
     rng: random.Random, function: Function, mutation: Mutation, indexes: Sequence[str] = INDEXES
 ) -> Document:
     """Generates a document about a bug in a function. indexes: the forms that an index line may have."""
-    told = issue(rng, function, mutation)
-    note = _filled(rng, LINES_BEFORE) + told + "\n" + _filled(rng)
+    issue_text = issue(rng, function, mutation)
+    note = _filled(rng, LINES_BEFORE) + issue_text + "\n" + _filled(rng)
     kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
     if kind == "index":
         return Document(note, "", rng.choice(indexes).format(function) + "\n")
-    asked = asked_line(told, function.name)
-    note += _again(rng, asked) + _filled(rng, LINES_BETWEEN)
+    request = asked_line(issue_text, function.name)
+    note += _again(rng, request) + _filled(rng, LINES_BETWEEN)
     start = rng.randint(1, LAST_LINE)
     if kind == "begin":
-        return _asking(note, "", asked, "pdb", {"command": "start", "file": function.test})
+        return _asking(note, "", request, "pdb", {"command": "start", "file": function.test})
     if kind == "print":
         case = rng.choice(function.asserts)
         seen = f"{start} ->\t    assert {case}\n" + _filled(rng)
-        return _asking(note, seen, asked, "pdb", {"command": printed(mutation, case)})
+        return _asking(note, seen, request, "pdb", {"command": printed(mutation, case)})
     if mutation.op == "offset_change" and (kind == "rewrite" or rng.random() < PRINTED):
         number = function.body[mutation.line].rpartition(" ")[2]
-        asked = asked_line(told, function.name, number)
-        note += f"{number}\n" + _filled(rng) + _again(rng, asked)
+        request = asked_line(issue_text, function.name, number)
+        note += f"{number}\n" + _filled(rng) + _again(rng, request)
     if kind == "search":
-        return _asking(note, "", asked, "grep", {"pattern": f"def {function.name}"})
+        return _asking(note, "", request, "grep", {"pattern": f"def {function.name}"})
     if kind == "look":
         found = f"{function.path}:{start}:{function.lines()[0]}\n" + _filled(rng)
         place = {"path": function.path, "start": start, "end": start + 2}
-        return _asking(note, found, asked, "view", place)
-    return _rewritten(rng, note, asked, function, mutation, start)
+        return _asking(note, found, request, "view", place)
+    return _rewritten(rng, note, request, function, mutation, start)
 
 
 def _again(rng: random.Random, request: str) -> str:

@@ -47,19 +47,19 @@ class ChatTemplate:
             text = self._template.render(messages=[parsed(m) for m in messages], tools=bare(tools))
         except (TemplateError, Fault) as error:
             raise InputError(f"chat_template: {error}", self.path) from None
-        found = [RowMessage(role=role, content=content) for role, content in _TURN.findall(text)]
+        row_messages = [RowMessage(role=role, content=content) for role, content in _TURN.findall(text)]
         if _TURN.sub("", text):
             raise InputError("chat_template is not ChatML", self.path, "<|im_start|>role ... <|im_end|>")
         if any(tool.function.name not in text for tool in tools):
             raise InputError("chat_template leaves the tools out", self.path, "one that spells them out")
         spoken = [message for message in messages if message.role == "assistant"]
-        turns = [message for message in found if message.role == "assistant"]
+        turns = [message for message in row_messages if message.role == "assistant"]
         if len(spoken) != len(turns):
             raise InputError("chat_template joins or drops turns of the policy", self.path)
         for message, turn in zip(spoken, turns):
             if "weight" in message:
                 turn.update(weight=message.weight)
-        return found
+        return row_messages
 
 
 class PlainRows:

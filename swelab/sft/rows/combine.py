@@ -75,7 +75,7 @@ def _open(path: Path) -> IO[bytes]:
 
 def _places(files: Sequence[Path], resolved_only: bool) -> tuple[dict[str, list[Place]], int]:
     """Returns (locations of the rows of each instance, number of excluded unresolved rows)."""
-    found: dict[str, list[Place]] = {}
+    places: dict[str, list[Place]] = {}
     styles: dict[str, str] = {}
     unresolved = 0
     for file, path in enumerate(files):
@@ -89,14 +89,14 @@ def _places(files: Sequence[Path], resolved_only: bool) -> tuple[dict[str, list[
                 elif row:
                     if not isinstance(row.get("instance_id"), str):
                         raise InputError("no text instance_id", where, "a training row")
-                    found.setdefault(row["instance_id"], []).append(Place(file, offset))
+                    places.setdefault(row["instance_id"], []).append(Place(file, offset))
                     styles.setdefault(_style(text), where)
                     if len(styles) > 1:
                         one, other = styles.items()
                         mixed = f"{one[0]} ({one[1]}) and {other[0]} ({other[1]})"
                         raise InputError(f"actions are written as {mixed}", path, "rows of one style")
                 offset += len(text)
-    return found, unresolved
+    return places, unresolved
 
 
 def _style(text: bytes) -> str:

@@ -112,13 +112,13 @@ def read_messages(path: Path) -> tuple[Any, Any]:
     IndexError or TypeError for an unexpected structure.
     """
     with open(path, "rb") as stream:
-        if found := _last_steps(stream):
-            return _messages(found.trajectory), _replay(found)
+        if steps := _last_steps(stream):
+            return _messages(steps.trajectory), _replay(steps)
         stream.seek(0)
         data = stream.read()
     try:
-        found = _decoded(data)
-        return _messages(found.trajectory), _replay(found)
+        steps = _decoded(data)
+        return _messages(steps.trajectory), _replay(steps)
     except (msgspec.MsgspecError, json.JSONDecodeError):  # Python's json may accept the file
         whole = json.loads(data.decode("utf-8"))
         return _messages(whole["trajectory"]), whole.get("replay_config", _ABSENT)
@@ -127,20 +127,20 @@ def read_messages(path: Path) -> tuple[Any, Any]:
 def _last_steps(stream: IO[bytes]) -> _Trajectory | None:
     """Returns the last step, or the last two steps if the second-last has the messages.
     Returns None if the file does not have SWE-agent's layout."""
-    found = None
+    steps = None
     for count in (1, 2):
         try:
-            found = _decoded(last_steps(stream, count))
+            steps = _decoded(last_steps(stream, count))
         except (msgspec.MsgspecError, ValueError):
             return None
-        last = found.trajectory[-1]
+        last = steps.trajectory[-1]
         if "messages" in last:
-            return found
+            return steps
         if not ("query" in last and "response" in last):
             return None
         if last["response"] not in LIMIT_NOTES:
-            return found
-    return found
+            return steps
+    return steps
 
 
 def _decoded(data: bytes) -> _Trajectory:

@@ -64,14 +64,14 @@ def usual_messages(
     messages. spoken: function that returns the text of an assistant's message. Raises Unusual.
     """
     try:
-        found = _TRAJECTORY.decode(last_step)
-        step = found.trajectory[-1]
+        last = _TRAJECTORY.decode(last_step)
+        step = last.trajectory[-1]
         if step.messages is not UNSET or step.response in notes:
             raise Unusual
         told = [_message(message, system, spoken) for message in step.query]
     except (msgspec.MsgspecError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Unusual from None
-    return b", ".join(told), found.replay_config
+    return b", ".join(told), last.replay_config
 
 
 def _message(message: _Message, system: str, spoken: Callable[[Record], str]) -> bytes:
@@ -90,15 +90,15 @@ def _quoted(text: str) -> bytes:
 
 
 def _object(message: _Message) -> Record:
-    found: Record = {"content": msgspec.json.decode(message.content)}
+    fields: Record = {"content": msgspec.json.decode(message.content)}
     if message.thought is not UNSET:
-        found["thought"] = message.thought
+        fields["thought"] = message.thought
     if message.tool_calls is not UNSET:
         calls: Any = message.tool_calls
-        found["tool_calls"] = calls and [
+        fields["tool_calls"] = calls and [
             {"function": {"name": call.function.name, "arguments": call.function.arguments}} for call in calls
         ]
-    return found
+    return fields
 
 
 def _text(content: msgspec.Raw) -> bytes:

@@ -93,13 +93,13 @@ class Dataset:
 def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str, str], GradeFacts]:
     """Maps (policy, subset, attempt_name) to the facts of each grade.
     Raises InputError if a row is malformed or an attempt has a second grade."""
-    found: dict[tuple[str, str, str], GradeFacts] = {}
+    verdicts: dict[tuple[str, str, str], GradeFacts] = {}
     for path, grade in read_records(paths, Grade):
         key = (grade.policy, grade.subset, attempt_name(grade))
-        if key in found:
+        if key in verdicts:
             raise InputError(f"{attempt_name(grade)} is graded twice", path, "one grade a trajectory")
-        found[key] = judged(grade)
-    return found
+        verdicts[key] = judged(grade)
+    return verdicts
 
 
 def judged(grade: Grade) -> GradeFacts:

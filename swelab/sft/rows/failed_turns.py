@@ -31,14 +31,14 @@ REFUSED = re.compile(rf"(OBSERVATION:\s*)?({'|'.join(REFUSALS)})")
 
 def failed_turns(messages: Sequence[Message]) -> set[int]:
     """Returns the indexes in `messages` of assistant messages whose actions were not carried out."""
-    found = set()
+    turns = set()
     last = -1
     for number, message in enumerate(messages):
         if message.role == "assistant":
             last = number
         elif last >= 0 and _says_so(message):
-            found.add(last)
-    return found
+            turns.add(last)
+    return turns
 
 
 def _says_so(message: Message) -> bool:

@@ -124,19 +124,21 @@ def special_tokens(folder: str | Path) -> dict[str, int]:
 
 def distribution(lengths: Sequence[int], limit: int | None = None) -> Record:
     """Returns the number and the quantiles of lengths, and how many exceed `limit` if a limit is given."""
-    found = sorted(lengths)
-    facts: Record = {"num_samples": len(found)}
+    ordered = sorted(lengths)
+    facts: Record = {"num_samples": len(ordered)}
     if limit is not None:
-        facts[f"gt_{limit}"] = sum(length > limit for length in found)
-    if not found:
+        facts[f"gt_{limit}"] = sum(length > limit for length in ordered)
+    if not ordered:
         return facts
     facts |= {
-        "total": sum(found),
-        "mean": round(sum(found) / len(found), 1),
-        "min": found[0],
-        "max": found[-1],
+        "total": sum(ordered),
+        "mean": round(sum(ordered) / len(ordered), 1),
+        "min": ordered[0],
+        "max": ordered[-1],
     }
-    return facts | {f"p{round(100 * q)}": found[min(len(found) - 1, int(q * len(found)))] for q in QUANTILES}
+    return facts | {
+        f"p{round(100 * q)}": ordered[min(len(ordered) - 1, int(q * len(ordered)))] for q in QUANTILES
+    }
 
 
 def stats(file: str | Path, lengths: Sequence[Length], limit: int, over_long: str) -> Record:
@@ -180,15 +182,15 @@ def check_stats(data: Path, path: Path, limit: int) -> tuple[int, LengthStats]:
         raise InputError(f"Data file not found: {data}")
     if not path.is_file():
         raise InputError(f"Stats file not found: {path}")
-    found = read_json(path)
-    if not isinstance(found, dict) or not isinstance(found.get("file"), str):
+    record = read_json(path)
+    if not isinstance(record, dict) or not isinstance(record.get("file"), str):
         raise InputError("Invalid stats file: missing string field `file`.", path)
-    stats = LengthStats.of(found)
+    stats = LengthStats.of(record)
     theirs, ours = Path(stats.file).resolve(), data.resolve()
     if theirs != ours:
         where = f"stats.file = {theirs} data_file = {ours}"
         raise InputError(f"Stats file does not match target data file. {where}")
-    _whole(found, "num_samples", path)
+    _whole(record, "num_samples", path)
     with open(data, "rb") as stream:
         rows = sum(1 for text in stream if text.strip())
     if stats.num_samples != rows:
@@ -196,7 +198,7 @@ def check_stats(data: Path, path: Path, limit: int) -> tuple[int, LengthStats]:
         raise InputError(f"Sample count mismatch between stats and data file. {counts}")
     if not rows:
         raise InputError("holds no row", data, "training rows")
-    over = _whole(found, f"gt_{limit}", path)
+    over = _whole(record, f"gt_{limit}", path)
     return over, stats
 
 

@@ -42,15 +42,15 @@ def spans(sizes: Sequence[int], spoken: Sequence[int], policy: str, limit: int) 
     if policy == LEFT:
         kept = _fitting(costs[::-1], limit - head)
         return [(len(costs) - kept, len(costs))] if kept else []
-    found: list[Span] = []
+    result: list[Span] = []
     start = 0
     while policy == SPLIT and start < len(costs):
         count = _fitting(costs[start:], limit - head)
         if not count:
             return []
-        found.append((start, start + count))
+        result.append((start, start + count))
         start += count
-    return found
+    return result
 
 
 def _fitting(costs: Sequence[int], room: int) -> int:

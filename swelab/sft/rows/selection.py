@@ -54,13 +54,13 @@ class Dropped:
     def gates(self, entered: int) -> list[Record]:
         """Returns {"gate", "in", "out", "dropped": {reason: count}} for each gate.
         entered: number of conversations that enter the first gate."""
-        told = []
+        rows = []
         for gate in GATES:
             dropped = {reason: n for (where, reason), n in sorted(self._counts.items()) if where == gate}
             left = entered - sum(dropped.values())
-            told.append({"gate": gate, "in": entered, "out": left, "dropped": dropped})
+            rows.append({"gate": gate, "in": entered, "out": left, "dropped": dropped})
             entered = left
-        return told
+        return rows
 
 
 def unwanted(trajectory: Trajectory, selection: Selection) -> str:
@@ -83,19 +83,19 @@ def edits_tests(patch: str) -> bool:
 def choose(candidates: Iterable[Candidate], selection: Selection) -> Iterator[tuple[Candidate, str]]:
     """Yields each candidate with its fate: kept, duplicate, too_long or over_per_instance.
     The candidates of an instance come shortest first, or in the order of a seeded draw."""
-    seen: set[str] = set()
-    kept: Counter[str] = Counter()
+    digests: set[str] = set()
+    counts: Counter[str] = Counter()
     for candidate in sorted(candidates, key=lambda each: _rank(each, selection)):
-        if candidate.digest in seen:
+        if candidate.digest in digests:
             fate = "duplicate"
         elif not candidate.rows:
             fate = "too_long"
-        elif kept[candidate.instance_id] >= selection.per_instance:
+        elif counts[candidate.instance_id] >= selection.per_instance:
             fate = "over_per_instance"
         else:
             fate = CHOSEN
-            kept[candidate.instance_id] += 1
-        seen.add(candidate.digest)
+            counts[candidate.instance_id] += 1
+        digests.add(candidate.digest)
         yield candidate, fate
 
 

@@ -30,13 +30,13 @@ class Action:
 
 def parse_xml(text: str) -> Action | None:
     """Returns the action that SWE-agent reads from an answer in XML style, or None if there is none."""
-    found = FUNCTION.search(text)
-    if not found:
+    match = FUNCTION.search(text)
+    if not match:
         return None
-    arguments = {name: EDGES.sub("", value) for name, value in PARAMETER.findall(found[2])}
+    arguments = {name: EDGES.sub("", value) for name, value in PARAMETER.findall(match[2])}
     if "view_range" in arguments and not RANGE.fullmatch(arguments["view_range"]):
         return None
-    return Action(found[1].strip(), arguments, (text[: found.start()] + text[found.end() :]).strip())
+    return Action(match[1].strip(), arguments, (text[: match.start()] + text[match.end() :]).strip())
 
 
 def parse_ticks(text: str) -> tuple[str, str] | None:

@@ -153,13 +153,13 @@ def _add(written: Conversation, turn: Turn, style: Style, tools: list[Tool]) -> 
 def _answers(turn: Turn, messages: list[RowMessage]) -> str:
     """Returns the id of the call that an observation answers.
     This is the call that the observation names, or else the first unanswered call."""
-    asked = [m for m in messages if m.role == "assistant"][-1:]
+    last = [m for m in messages if m.role == "assistant"][-1:]
     done = 0
     for message in reversed(messages):
         if message.role == "assistant":
             break
         done += message.role == "tool"
-    waiting = [call.id for message in asked for call in message.tool_calls]
+    waiting = [call.id for message in last for call in message.tool_calls]
     return turn.answers if turn.answers in waiting else "".join(waiting[done : done + 1])
 
 
@@ -179,13 +179,13 @@ def _assistant(turn: Turn, style: Style, written: Conversation, tools: list[Tool
 
 
 def _xml(turn: Turn, number: int, tools: list[Tool]) -> tuple[RowMessage, str]:
-    said, calls = (turn.text or "").strip(), turn.calls
-    content = "\n\n".join([said, *map(_function, calls)]).strip()
+    text, calls = (turn.text or "").strip(), turn.calls
+    content = "\n\n".join([text, *map(_function, calls)]).strip()
     fault = ""
     if len(calls) == 1 and calls[0].arguments is not None:
         read = parse_xml(content)
         wanted = {name: argument_text(value) for name, value in calls[0].arguments.items()}
-        survives = read and (read.name, read.arguments, read.text) == (calls[0].name, wanted, said)
+        survives = read and (read.name, read.arguments, read.text) == (calls[0].name, wanted, text)
         plain = all(is_plain(name, value) for name, value in calls[0].arguments.items())
         fault = misuse(calls[0], tools) if survives and plain else "unreadable_call"
     elif calls:

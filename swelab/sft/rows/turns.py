@@ -128,8 +128,8 @@ def _mini(message: Message, refused: bool) -> Turn:
     if calls:
         lines = [call.arguments.get("command") for call in calls if call.arguments]
         action = "\n".join(line for line in lines if isinstance(line, str))
-        said = "" if content is None else content
-        return Turn("assistant", said, calls, action, fault=_fault(calls, refused, len(calls)))
+        text = "" if content is None else content
+        return Turn("assistant", text, calls, action, fault=_fault(calls, refused, len(calls)))
     if not isinstance(content, str):
         return Turn("assistant", content, fault="no_call")
     if (written := parse_xml(content)) and not refused and _tool_of(message) == written.name:
@@ -137,8 +137,8 @@ def _mini(message: Message, refused: bool) -> Turn:
     pattern = TAGGED if TAGGED.search(content) else BLOCK
     commands = [found.strip() for found in pattern.findall(content)]
     calls = [Call("bash", {"command": command}) for command in commands]
-    said = pattern.sub("", content).strip()
-    return Turn("assistant", said, calls, "\n".join(commands), fault=_fault(calls, refused, 1))
+    text = pattern.sub("", content).strip()
+    return Turn("assistant", text, calls, "\n".join(commands), fault=_fault(calls, refused, 1))
 
 
 def _noted(message: Message) -> Record:

@@ -88,10 +88,10 @@ def planned_steps(
     """Returns the steps of a plan over rows of these lengths. fixed: whether packs are padded."""
     tokens = [length.tokens for length in lengths]
     flops = {count: row_flops(config, count) for count in set(tokens)}
-    steps, seen = [], 0
+    steps, token_count = [], 0
     for number, batches in enumerate(plan.steps()):
         rows = [row for batch in batches for row in batch]
-        seen += sum(tokens[row] for row in rows)
+        token_count += sum(tokens[row] for row in rows)
         steps.append(
             PlannedStep(
                 step=number + 1,
@@ -99,7 +99,7 @@ def planned_steps(
                 rows=len(rows),
                 tokens=sum(tokens[row] for row in rows),
                 trained_tokens=sum(lengths[row].assistant_tokens for row in rows),
-                tokens_seen=seen,
+                tokens_seen=token_count,
                 positions=sum(plan.positions(batch, tokens, fixed) for batch in batches),
                 flops=sum(flops[tokens[row]] for row in rows),
             )

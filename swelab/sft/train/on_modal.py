@@ -35,14 +35,14 @@ def find_modal(given: str = "") -> str:
     browser.
     """
     program = given or (str(INSTALLED.absolute()) if INSTALLED.is_file() else "modal")
-    found = shutil.which(program)
-    if not found:
+    path = shutil.which(program)
+    if not path:
         expected = "Modal's client: `make modal`, or `pip install modal` in an environment of yours"
         raise InputError("no such program", program, expected)
     config = Path(os.environ.get("MODAL_CONFIG_PATH", "") or Path.home() / ".modal.toml")
     if not all(os.environ.get(name) for name in TOKENS) and not config.is_file():
         raise InputError("Modal has no token", config, f"`modal setup`, or ${' and $'.join(TOKENS)}")
-    return found
+    return path
 
 
 @dataclass(frozen=True)

@@ -58,16 +58,16 @@ class StepLog:
 
     def log_dict(self, payload: Mapping[str, Any], step: int) -> None:
         """Logs a step. payload: loss, lr, ..., and either seconds or torchtune's tokens per second."""
-        told = {name: float(value) for name, value in payload.items()}
+        figures = {name: float(value) for name, value in payload.items()}
         planned = self.steps.get(step)
-        if planned and "seconds" in told:
-            told[SPEED] = planned.trained_tokens / told.pop("seconds") / self.ranks
-        self.text.write(f"Step {step} | " + " ".join(f"{k}:{v}" for k, v in told.items()) + "\n")
+        if planned and "seconds" in figures:
+            figures[SPEED] = planned.trained_tokens / figures.pop("seconds") / self.ranks
+        self.text.write(f"Step {step} | " + " ".join(f"{k}:{v}" for k, v in figures.items()) + "\n")
         self.text.flush()
         if planned:
-            seconds = planned.trained_tokens / told.pop(SPEED) / self.ranks
+            seconds = planned.trained_tokens / figures.pop(SPEED) / self.ranks
             memory = peak_memory(self.device)
-            row = metrics_row(planned, {**told, "seconds": seconds, "peak_memory_mib": memory}, self.peak)
+            row = metrics_row(planned, {**figures, "seconds": seconds, "peak_memory_mib": memory}, self.peak)
             self._tell(step, row)
 
     def _tell(self, step: int, row: Record) -> None:

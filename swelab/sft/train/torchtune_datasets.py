@@ -60,13 +60,13 @@ class PairTransform(Transform):
         self.to_messages, self.tokenizer = to_messages, tokenizer
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
+        fields: dict[str, list[int]] = {}
         for name, row in zip(("chosen", "rejected"), sides_of(sample), strict=True):
             encoded = self.tokenizer(self.to_messages(row))
             pairs = zip(encoded["tokens"], encoded["mask"], strict=True)
             labels = [CROSS_ENTROPY_IGNORE_IDX if masked else token for token, masked in pairs]
-            found |= {f"{name}_input_ids": encoded["tokens"], f"{name}_labels": labels}
-        return found
+            fields |= {f"{name}_input_ids": encoded["tokens"], f"{name}_labels": labels}
+        return fields
 
 
 def pair_dataset(tokenizer: Any, *, data_files: str, base: str) -> ChatRows:

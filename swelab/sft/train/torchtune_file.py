@@ -50,16 +50,16 @@ def read_torchtune(path: Path) -> Record:
 
 def faults(config: Record) -> list[str]:
     """Returns the faults of a configuration, one line each. Runs before any processor is requested."""
-    if found := unfilled(config):
-        return found
+    if lines := unfilled(config):
+        return lines
     for section, key in PATHS:
         for path in _paths(config, section, key):
             if isinstance(path, str) and path and not Path(path).exists():
-                found.append(f"{section}.{key}: no such file: {path}")
+                lines.append(f"{section}.{key}: no such file: {path}")
             elif not isinstance(path, str) or not path:
-                found.append(f"{section}.{key}: {path!r}; expected a path")
-    found += _shards(config)
-    return found or list(size_faults(config))
+                lines.append(f"{section}.{key}: {path!r}; expected a path")
+    lines += _shards(config)
+    return lines or list(size_faults(config))
 
 
 def unfilled(config: Record) -> list[str]:

@@ -22,7 +22,7 @@ def size_faults(config: Record) -> Iterator[str]:
     if not (folder / "config.json").is_file():
         return
     try:
-        held = read_json(folder / "config.json")
+        config_json = read_json(folder / "config.json")
     except InputError as fault:
         yield str(fault)
         return
@@ -30,8 +30,8 @@ def size_faults(config: Record) -> Iterator[str]:
         component = _component(config, section)
         if isinstance(component, str):
             yield component
-        elif component is not None and isinstance(held, dict):
-            yield from check(component, held, folder)
+        elif component is not None and isinstance(config_json, dict):
+            yield from check(component, config_json, folder)
 
 
 def _component(config: Record, section: str) -> Any:
@@ -75,9 +75,9 @@ def _model(model: Any, config: Record, folder: Path) -> Iterator[str]:
 
 
 def _tokenizer(tokenizer: Any, config: Record, folder: Path) -> Iterator[str]:
-    own: dict[str, int] = getattr(tokenizer, "special_tokens", None) or {}
+    special: dict[str, int] = getattr(tokenizer, "special_tokens", None) or {}
     rows = config.get("vocab_size") or 0
-    beyond = {name: number for name, number in own.items() if rows and number >= rows}
+    beyond = {name: number for name, number in special.items() if rows and number >= rows}
     if beyond:
         name, number = next((each, beyond[each]) for each in (*SPOKEN, *beyond) if each in beyond)
         more = f" ({len(beyond)} tokens in all)" if len(beyond) > 1 else ""
@@ -85,7 +85,7 @@ def _tokenizer(tokenizer: Any, config: Record, folder: Path) -> Iterator[str]:
         return
     if (folder / "tokenizer.json").is_file():
         known = special_tokens(folder)
-        for name in sorted(own.keys() & {*known, *SPOKEN}):
-            if known.get(name) != own[name]:
+        for name in sorted(special.keys() & {*known, *SPOKEN}):
+            if known.get(name) != special[name]:
                 has = f"has {known[name]}" if name in known else "has no such token"
-                yield f"tokenizer: {name} has the id {own[name]}, and {folder / 'tokenizer.json'} {has}"
+                yield f"tokenizer: {name} has the id {special[name]}, and {folder / 'tokenizer.json'} {has}"

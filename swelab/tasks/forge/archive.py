@@ -43,14 +43,14 @@ def build_repo(recipe: PypiRepo | GitRepo, cache_dir: Path) -> bytes:
 
 def _only(patterns: list[str], files: Files, archive: str) -> Files:
     """Returns the files that a pattern matches. Raises InputError for a pattern that matches no file."""
-    found: Files = {}
+    result: Files = {}
     for pattern in patterns:
         matched = {path: file for path, file in files.items() if fnmatch.fnmatchcase(path, pattern)}
         if not matched:
             where = f"{archive}: {pattern}"
             raise InputError("only: no file of the archive has this name", where, f"such as {_some(files)}")
-        found |= matched
-    return found
+        result |= matched
+    return result
 
 
 def _own(recipe: GitRepo) -> Files:

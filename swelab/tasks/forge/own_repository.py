@@ -59,7 +59,7 @@ def _fetched(recipe: GitRepo, bare: Path) -> Path:
 
 
 def _files(bare: Path, recipe: GitRepo) -> Files:
-    found: Files = {}
+    files: Files = {}
     refused: dict[str, list[str]] = {}
     listing = _git(bare, "ls-tree", "-r", "-z", "--full-tree", recipe.commit)
     with subprocess.Popen(
@@ -84,12 +84,12 @@ def _files(bare: Path, recipe: GitRepo) -> Files:
             content = reader.stdout.read(int(reader.stdout.readline().split()[2]) + 1)[:-1]
             if content.startswith(LFS):
                 refused.setdefault("Git LFS pointer", []).append(path)
-            found[path] = (content, mode == b"100755")
+            files[path] = (content, mode == b"100755")
         reader.stdin.close()
     for kind, paths in refused.items():
         what = f"{len(paths)} paths are a {kind}, such as {paths[0]}"
         raise InputError(what, recipe.repository, "plain files; name the others in `exclude`")
-    return found
+    return files
 
 
 def install(recipe: GitRepo, files: Files, toolbox: Path) -> Files:

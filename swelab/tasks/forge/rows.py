@@ -100,7 +100,7 @@ def _take_turns(
     recipe: ForgeSubset, lanes: list[Lane], validator: Validator, workers: int, drops: Counter[str]
 ) -> list[Task]:
     rows: list[Task] = []
-    seen: set[str] = set()
+    names: set[str] = set()
     bar = Progress(recipe.limit, "tasks")
     turn = list(lanes)
     while turn and len(rows) < recipe.limit:
@@ -109,10 +109,10 @@ def _take_turns(
         if row is None:
             continue
         turn.append(lane)
-        if row.instance_id in seen:
+        if row.instance_id in names:
             drops["same_id"] += 1
             continue
-        seen.add(row.instance_id)
+        names.add(row.instance_id)
         rows.append(row)
         bar.done(True)
     bar.close()

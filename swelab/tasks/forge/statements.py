@@ -28,14 +28,14 @@ def return_remove(source: Source, node: ast.AST) -> Changes:
 def statement_remove(source: Source, node: ast.AST) -> Changes:
     """Removes an assignment to something that already exists, or a call that is a statement of its own."""
     if isinstance(node, ast.Expr):
-        wanted = isinstance(node.value, ast.Call)
+        removable = isinstance(node.value, ast.Call)
     elif isinstance(node, ast.AugAssign):
-        wanted = not _in_while(source, node)
+        removable = not _in_while(source, node)
     elif isinstance(node, ast.Assign):
-        wanted = all(_known_before(source, node, target) for target in node.targets)
+        removable = all(_known_before(source, node, target) for target in node.targets)
     else:
         return
-    if wanted:
+    if removable:
         yield from _remove(source, node)
 
 

@@ -33,23 +33,23 @@ def archive_in(place: Path, name: str) -> bytes:
     """Rebuilds the archive `name` from the first task folder that allows it.
     Raises InputError if no folder allows it, or if folders use the name for different archives."""
     digests: dict[str, str] = {}
-    found, why = b"", ""
+    archive, why = b"", ""
     for path in folders_in(place):
         try:
             folder = read_folder(path)
             if folder.repository != name:
                 continue
             digests.setdefault(str(folder.ours.get("sha256")), path.name)
-            found = found or clean_archive(folder)
+            archive = archive or clean_archive(folder)
         except Refused as fault:
             why = f"{path.name}: {fault}"
     if len(digests) > 1:
         what = f"{' and '.join(digests.values())} are of different archives {name!r}"
         raise InputError(what, place, "tasks of one export")
-    if not found:
+    if not archive:
         raise InputError(f"no archive {name!r} can be made" + f" ({why})" * bool(why), place,
                          "task folders that scripts.export_harbor wrote")  # fmt: skip
-    return found
+    return archive
 
 
 def write_archives(place: Path, repos: Path) -> int:
@@ -82,18 +82,18 @@ def clean_archive(folder: HarborFolder) -> bytes:
         if done.returncode:
             fault = shorten(done.stderr.decode(errors="replace"))
             raise Refused("its repository cannot be made again", f"the bug is not in it: {fault}")
-        made = write_tar(
+        archive = write_tar(
             {
                 path.relative_to(tree).as_posix(): (path.read_bytes(), bool(path.stat().st_mode & 0o100))
                 for path in tree.rglob("*")
                 if path.is_file() and not path.is_symlink()
             }
         )
-    digest = hashlib.sha256(made).hexdigest()
+    digest = hashlib.sha256(archive).hexdigest()
     if digest != folder.ours.get("sha256"):
         what = f"its files have the hash {digest[:12]}, task.toml says {folder.ours.get('sha256')!s:.12}"
         raise Refused("its repository cannot be made again", what)
-    return made
+    return archive
 
 
 def canonical(archive: Path) -> str:

@@ -34,23 +34,23 @@ def import_folders(place: Path, repos: Path, usable: Usable) -> Imported:
     digests: dict[str, str] = {}
 
     def keep(folder: HarborFolder) -> None:
-        name, wanted = folder.repository, str(folder.ours.get("sha256"))
+        name, expected = folder.repository, str(folder.ours.get("sha256"))
         path = repos / f"{name}.tar"
         if name not in digests:
             if not path.is_file():
                 write_bytes(path, clean_archive(folder))
             digests[name] = canonical(path)
-        if digests[name] != wanted:
+        if digests[name] != expected:
             raise Refused("its repository is another one", f"{path} has other files: name another folder")
 
-    found = Imported()
+    result = Imported()
     for path, row in read_rows(place, usable, keep):
         if isinstance(row, Refused):
-            found.refused[path.name] = row
+            result.refused[path.name] = row
             print(f"refused: {path.name}: {row}", file=sys.stderr)
         else:
-            found.rows.append(row)
-    if not found.rows:
-        why = f"no task folder can be used ({found.reasons()})" if found.refused else "holds no task folder"
+            result.rows.append(row)
+    if not result.rows:
+        why = f"no task folder can be used ({result.reasons()})" if result.refused else "holds no task folder"
         raise InputError(why, place, "Harbor's task folders")
-    return found
+    return result

@@ -35,14 +35,14 @@ def make_tasks(
     The second value maps a reason to a count. archives: maps the names of the recipe's repositories to
     archives. Raises InputError if no folder can be used.
     """
-    known = {name: canonical(path) for name, path in archives.items()}
+    digests = {name: canonical(path) for name, path in archives.items()}
 
     def at_hand(folder: HarborFolder) -> None:
         name = folder.repository
-        if name not in known:
+        if name not in digests:
             wanted = f"`repos: [{name}]` in the subset's recipe, with configs/repos/{name}.yaml"
             raise Refused("its repository is not named", f"expected {wanted}")
-        if known[name] != folder.ours.get("sha256"):
+        if digests[name] != folder.ours.get("sha256"):
             raise Refused("its repository is another one", f"results/repos/{name}.tar has other files")
 
     place, drops, rows = Path(recipe.path).expanduser(), Counter[str](), list[Task]()
@@ -67,14 +67,14 @@ def read_rows(
     at_hand: raises Refused for a task made by swelab whose repository is missing. Raises InputError."""
     if not place.is_dir():
         raise InputError("no such folder", place, "a folder of Harbor's task folders")
-    seen: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for path in folders_in(place):
         try:
             folder = read_folder(path)
             row = task_row(folder, usable)
             if folder.repository and at_hand:
                 at_hand(folder)
-            first = seen.setdefault(row.instance_id, path.name)
+            first = folders.setdefault(row.instance_id, path.name)
             if first != path.name:
                 raise Refused("the same instance_id twice", f"{row.instance_id} is also that of {first}")
             yield path, row

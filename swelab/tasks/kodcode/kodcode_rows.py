@@ -133,15 +133,15 @@ def small_task(name: str, where: str, statement: str, entrypoint: str, files: di
         raise InputError(f"{IGNORE} hides {code}", where, "code that an agent can see")
     if code in readonly:
         raise InputError(f"{READONLY} bars {code}", where, "code that an agent can change")
-    kept = {path: text for path, text in files.items() if path not in ignored or path == TESTS}
+    visible = {path: text for path, text in files.items() if path not in ignored or path == TESTS}
     return SmallTask(
         name,
         where,
         statement or STATEMENT,
         _runs_pytest(entrypoint or ENTRYPOINT, where),
-        kept,
+        visible,
         code,
-        tuple(path for path in kept if path == TESTS or path in readonly),
+        tuple(path for path in visible if path == TESTS or path in readonly),
         TESTS in ignored,
     )
 

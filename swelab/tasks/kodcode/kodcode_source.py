@@ -60,12 +60,12 @@ def make_tasks(
 
 def _chosen(recipe: KodcodeSubset, drops: Counter[str]) -> Iterator[SmallTask]:
     """Yields the tasks on the recipe's side of the split that are in no excluded set. Raises InputError."""
-    seen: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for task in read_small_tasks(Path(recipe.path).expanduser(), recipe.entrypoint):
         same = digest([task.files, task.entrypoint])
-        if task.name in seen and seen[task.name] != same:
+        if task.name in digests and digests[task.name] != same:
             raise InputError(f"duplicate task_id {task.name}", task.where, "unique ids")
-        if task.name in seen:
+        if task.name in digests:
             drops["repeated_row"] += 1
         elif _set_of(task.name, recipe) in recipe.leave_out:
             drops["evaluation_row"] += 1
@@ -73,7 +73,7 @@ def _chosen(recipe: KodcodeSubset, drops: Counter[str]) -> Iterator[SmallTask]:
             drops["other_side"] += 1
         else:
             yield task
-        seen[task.name] = same
+        digests[task.name] = same
 
 
 def _set_of(name: str, recipe: KodcodeSubset) -> str:

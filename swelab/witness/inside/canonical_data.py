@@ -242,17 +242,17 @@ class Canon:
         """Returns the elements of a collection of an unknown class, or None."""
         if not all(hasattr(cls, each) for each in ("__len__", "__iter__", "__contains__")):
             return None
-        found = []
+        result = []
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 for each in value:
-                    found.append(self([each, value[each]] if hasattr(cls, "keys") else each))
-                    if len(found) > MAX_VIEW:
+                    result.append(self([each, value[each]] if hasattr(cls, "keys") else each))
+                    if len(result) > MAX_VIEW:
                         break
         except Exception:
             return None
-        return found
+        return result
 
     def text(self, error):
         try:

@@ -273,17 +273,17 @@ _numbers = {}
 
 def pytest_collection_finish(session):
     """Numbers the tests of each function in the order of collection, and keeps only the selected cases."""
-    path, wanted, counts, kept = os.path.join(os.path.dirname(__file__), CASES), {}, {}, []
+    path, cases, counts, chosen = os.path.join(os.path.dirname(__file__), CASES), {}, {}, []
     if os.path.exists(path):
         with open(path) as stream:
-            wanted = json.load(stream)
+            cases = json.load(stream)
     for item in session.items:
         base = item.nodeid.split("[")[0]
         number = _numbers[item.nodeid] = counts.get(base, 0)
         counts[base] = number + 1
-        if number in wanted.get(os.path.basename(base.split("::")[0]), [number]):
-            kept.append(item)
-    session.items[:] = kept
+        if number in cases.get(os.path.basename(base.split("::")[0]), [number]):
+            chosen.append(item)
+    session.items[:] = chosen
 
 
 def pytest_runtest_logstart(nodeid, location):

@@ -64,14 +64,14 @@ class Lines:
         if debugger is None:
             return
         where = (row["file"], row["line"])
-        known = set(bdb.Breakpoint.bplist.get((debugger.canonic(where[0]), where[1]), ()))
+        before = set(bdb.Breakpoint.bplist.get((debugger.canonic(where[0]), where[1]), ()))
         function = row["function"] or None
         error = debugger.set_break(*where, row["temporary"], row["condition"] or None, function)
         if error:
             self.refused.append(row)
             return
         for made in debugger.get_breaks(*where):
-            if made not in known:
+            if made not in before:
                 made.ignore = row["ignore"]
                 if not row["enabled"]:
                     made.disable()
@@ -105,13 +105,13 @@ def breakpoint_rows() -> list[dict[str, Any]]:
 
 def listen(lines: Lines) -> None:
     """Makes every debugger of this process read `lines`."""
-    made = pdb.Pdb.__init__
+    original = pdb.Pdb.__init__
 
     def init(self: Any, *arguments: Any, **options: Any) -> None:
         if len(arguments) < 2:
             options["stdin"] = lines
         options.update(nosigint=True, readrc=False)
-        made(self, *arguments, **options)
+        original(self, *arguments, **options)
         self.use_rawinput = 0
         lines.debugger = self
 
