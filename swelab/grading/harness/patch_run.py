@@ -261,8 +261,7 @@ class PatchRun:
         return random.Random(self.guard.seed).sample(tests, min(len(tests), MOST_WATCHED))
 
     def _unclaimed(self) -> bool:
-        """Returns whether no test runner has started: a runner removes the guard's plan as soon as it
-        starts."""
+        """Returns whether no test runner has started. A runner removes the guard's plan at its start."""
         try:
             return bool(self.sandbox.get(f"{self.guard.folder}/plan.json", FILE_BYTES))
         except (FileNotFoundError, PathRefused):
