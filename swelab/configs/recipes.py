@@ -69,7 +69,10 @@ def read_yaml(path: str | Path) -> Any:
         mark = error.problem_mark
         where = f"{path}, line {mark.line + 1}" if mark else str(path)
         raise InputError(f"not YAML: {error.problem}", where) from None
-    except (yaml.YAMLError, ValueError) as error:  # for control characters, and impossible dates or numbers
+    except (
+        yaml.YAMLError,
+        ValueError,
+    ) as error:  # raised for control characters, and impossible dates or numbers
         raise InputError(f"not YAML: {error}", path) from None
     except RecursionError:
         raise InputError("brackets nested too deeply", path, "a recipe of a few levels") from None
@@ -105,8 +108,8 @@ def load_as(model: type[R], kind: RecipeKind[Any], path: str | Path) -> R:
 
 
 def _version(path: str | Path) -> tuple[int, ...]:
-    """Returns (mtime in ns, size in bytes, inode) of a file, so that edits are noticed. Returns () if the
-    file cannot be read."""
+    """Returns (mtime in ns, size in bytes, inode) of a file, which change when the file is edited. Returns ()
+    if the file cannot be read."""
     try:
         written = os.stat(path)
     except OSError:
