@@ -69,10 +69,7 @@ def read_yaml(path: str | Path) -> Any:
         mark = error.problem_mark
         where = f"{path}, line {mark.line + 1}" if mark else str(path)
         raise InputError(f"not YAML: {error.problem}", where) from None
-    except (
-        yaml.YAMLError,
-        ValueError,
-    ) as error:  # raised for control characters, and impossible dates or numbers
+    except (yaml.YAMLError, ValueError) as error:  # for control characters, and impossible dates or numbers
         raise InputError(f"not YAML: {error}", path) from None
     except RecursionError:
         raise InputError("brackets nested too deeply", path, "a recipe of a few levels") from None

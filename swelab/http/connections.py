@@ -72,7 +72,7 @@ class Connections:
         """Registers a new connection. If a limit is exceeded, closes one connection.
 
         If one address has too many unauthenticated connections, the oldest of these is closed. If there are
-        too many in total, the address with the most such connections loses its oldest.
+        too many in total, the oldest connection of the address with the most is closed.
         """
         new = _Connection(client, peer, self)
         self._all[peer] = new

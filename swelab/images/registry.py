@@ -113,9 +113,7 @@ class Registry:
             fault = ImageBroken(f"image {name}: the bytes sent as layer {digest} are others")
             if faults > 2:
                 raise fault
-            raise Again(
-                fault
-            )  # starts again from zero, since the partial file or a mirror's copy may be corrupt
+            raise Again(fault)  # starts from zero: the partial file or a mirror's copy may be corrupt
 
         self.transport.patiently(name, once)
 
