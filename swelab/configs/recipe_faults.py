@@ -94,7 +94,7 @@ def _words(error: ErrorDetails, all_here: list[ErrorDetails]) -> str:
 
 
 def _choice(error: ErrorDetails, key: str, settings: Record) -> str:
-    """Describes the fault that the key which selects a kind's model is missing or invalid."""
+    """Describes the fault of a recipe in which the key that selects the model is missing or invalid."""
     if key not in settings:
         return f"{key!r} is a required property"
     known = error.get("ctx", {}).get("expected_tags")

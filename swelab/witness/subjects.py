@@ -220,7 +220,7 @@ class Subjects:
         return [*zip(positional(function), call.args), *named]
 
     def _change(self, node: ast.expr, scope: Scope) -> None:
-        """Marks a value that a call into the package may change as a value of the package.
+        """Records that a value counts as the package's, because a call into the package may change the value.
 
         Functions, classes, modules and constants are not marked.
         """

@@ -15,7 +15,8 @@ The checks are necessary because output of a thread or a child process may follo
 @dataclass(frozen=True)
 class Answer:
     """The answer of a debugger. output: the printed bytes. end: prompt (the mark was printed), timeout or
-    exit. returncode, limit: set after an exit; the limit is the one that caused the exit."""
+    exit. returncode, limit: exit code, and the limit that caused the exit. They are set only after an
+    exit."""
 
     output: bytes
     end: str

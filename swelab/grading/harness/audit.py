@@ -1,7 +1,7 @@
 """Finds suspicious code in a patch: access to the test runner or to other stack frames, and hidden code.
 
-A patch with such a finding is not tampered, but suspect, until the witness confirms the tests. A construct
-that is common in honest repairs is only `dynamic`: it causes a second run.
+A patch with such a finding gets the status suspect and not tampered. It stays suspect until the witness
+confirms the tests. A construct that is common in honest repairs is only `dynamic`: it causes a second run.
 """
 
 import ast

@@ -222,9 +222,9 @@ def sandboxes(
     """Yields a function that starts a sandbox with the task's checkout, from its archive or its image.
 
     others: tasks whose bugs are added to the checkout. The checkout is made once, and each sandbox gets a
-    copy. The function's argument is the `forgets` of `Backend.start`. It must be True if code in the sandbox
-    sees expected values. Raises InputError if there is no image, archive or test file. Raises SandboxError,
-    OSError.
+    copy. The function's argument is passed to `Backend.start` as `forgets`. It must be True if code in the
+    sandbox sees expected values. Raises InputError if there is no image, archive or test file. Raises
+    SandboxError, OSError.
     """
     if image is not None:
         yield lambda forgets: backend.start(None, image=image, limits=limits, forgets=forgets)

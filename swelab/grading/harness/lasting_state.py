@@ -27,7 +27,7 @@ _FIRST_DESCRIPTOR = 3
 
 
 def remark(name: str) -> str:
-    """Returns the end of a finding about a name of lasting state: that the state outlives the run.
+    """Returns the text to append to a finding if the name gives access to state that outlives the run.
 
     Otherwise returns "".
     """

@@ -52,7 +52,7 @@ class JointQuestion:
         return [] if answer.ended else self._apart(answer.values)
 
     def strays(self) -> bool:
-        """Returns whether the run needed test files that not every task lists.
+        """Returns whether the run needed a test file that at least one of the tasks does not list.
 
         Returns True if the run did not report its needed files.
         """

@@ -99,7 +99,7 @@ class ReportData:
 
     @property
     def compared_weights(self) -> list[str]:
-        """The `weights` in the recipes of the two compared policies. '' for a recipe without weights."""
+        """The key `weights` in the recipes of the two compared policies, or '' for a recipe without it."""
         test = self.verified.comparison
         compared = (self.at.recipe(kinds.POLICY, policy) for policy in (test.from_policy, test.to_policy))
         return [getattr(recipe, "weights", "") for recipe in compared]
