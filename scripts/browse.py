@@ -1,4 +1,4 @@
-"""Looks through the trajectories of an evaluation, or of any folder with trajectories, in the terminal."""
+"""Shows the trajectories of an evaluation, or of any folder, in the terminal."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""Builds the archive of a clean checkout that tasks are made in."""
+"""Builds the archive of a clean checkout, from which tasks are made."""
 
 import argparse
 import hashlib

@@ -1,4 +1,4 @@
-"""Writes resolved trajectories as SFT conversations, their token lengths, and counts of what was dropped."""
+"""Writes resolved trajectories as SFT conversations, with token lengths and the numbers of dropped ones."""
 
 import argparse
 import tempfile

@@ -1,4 +1,4 @@
-"""Writes pairs of a resolved and an unresolved trajectory of a task, and counts of what was left out."""
+"""Writes pairs of a resolved and an unresolved trajectory of a task, and the numbers of excluded ones."""
 
 import argparse
 import tempfile

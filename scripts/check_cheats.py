@@ -1,4 +1,4 @@
-"""Tests the grader with every cheat and every honest fix; fails if a cheat is resolved or a fix is not."""
+"""Tests the grader with cheats and honest fixes. Fails if a cheat is resolved or a fix is not resolved."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Keeps the tasks of a subset that a policy solves at the requested rate, by its graded attempts."""
+"""Selects the tasks of a subset that a policy resolves at the requested rate, according to its grades."""
 
 import argparse
 import sys

@@ -1,7 +1,7 @@
 """Converts recorded trajectories and their reports to training rows, with the options of `collect_trajs`.
 
-Rows are whole conversations of resolved runs, each readable by the student's own parser; with --compat those
-that swesmith 0.0.9 writes. Inside an experiment a recorded policy and the rule build_sft_dataset do this.
+Rows are whole conversations of resolved runs that the student's own parser can read. With --compat, rows are
+those that swesmith 0.0.9 writes. In an experiment, a recorded policy and the rule build_sft_dataset do this.
 """
 
 import argparse

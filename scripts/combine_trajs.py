@@ -1,7 +1,7 @@
-"""Joins files of training rows: a limited number of rows per instance, drawn and shuffled as by SWE-smith's
-script.
+"""Joins files of training rows, with a limited number of rows per instance.
 
-Inside an experiment, `sources:` of an SFT recipe does this, from graded runs.
+Rows are drawn and shuffled as by SWE-smith's script. In an experiment, the key `sources` of an SFT recipe
+does this, from graded runs.
 """
 
 import argparse

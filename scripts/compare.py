@@ -1,10 +1,10 @@
-"""Says in a sentence whether the difference between results is noise: of two, or of more with a correction.
+"""Prints whether the differences between results may be noise. With more than two, p-values are corrected.
 
 .venv/bin/python -m scripts.compare a.json b.json           # a folder holds one file for each run
 .venv/bin/python -m scripts.compare a.json                  # what further runs would find
 .venv/bin/python -m scripts.compare --tasks 500 --rate 0.3  # the same before anything was run
 
-A result is a score of ours, or a report of another harness.
+A result is a score file of swelab, or a report of another harness.
 """
 
 import argparse

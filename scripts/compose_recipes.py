@@ -1,4 +1,4 @@
-"""Makes verl compose its configurations from the recipes of SWE-RL, Miles and SWE-PDB; lists differences."""
+"""Lets verl compose its configurations from recipes of SWE-RL, Miles and SWE-PDB. Lists the differences."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ PYTHON = Path(os.environ.get("SWELAB_VERL_PYTHON") or ROOT / ".venv-verl/bin/pyt
 
 
 def main() -> int:
-    """Returns 0 if verl accepts all of them, and each difference has a reason."""
+    """Returns 0 if verl accepts all configurations, and each difference has a reason."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=list(PUBLISHED), help="names of recipes; by default all")
     parser.add_argument("--python", type=Path, default=PYTHON, help="Python of verl's environment")
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def settings(name: str) -> list[str]:
-    """The overrides of a recipe, with the paths that its run will have."""
+    """Returns verl's command-line overrides for a recipe, with the paths of the recipe's run."""
     recipe, folder = recipes.named(RL, name), Path("results/progress/train_rl") / name
     weights, judge = Path(weights_paths(recipe.start)[0]), JudgeModel.of(recipe)
     tasks, held_out, loops = (folder / each for each in ("tasks.json", "held_out.json", "loops.yaml"))

@@ -1,4 +1,4 @@
-"""Copies an experiment's score or page to its place at the top of results/."""
+"""Copies an experiment's score or report page into the folder results/ itself."""
 
 import argparse
 from pathlib import Path

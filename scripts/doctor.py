@@ -1,4 +1,4 @@
-"""Checks this machine, and on a login node the cluster of configs/site.yaml; prints what to fix."""
+"""Checks this machine, and on a login node also the cluster of configs/site.yaml. Prints what to fix."""
 
 import argparse
 import sys
@@ -21,8 +21,7 @@ except ModuleNotFoundError as error:
 
 
 def main() -> int:
-    """Returns 0 if everything required exists, or 1 if something is missing; the printed lines say what to
-    do."""
+    """Returns 0 if everything required exists, or 1 if something is missing. Prints what to do."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--site", type=Path, help=f"site file; by default {SITE_FILE} if SLURM is available")

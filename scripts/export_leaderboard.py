@@ -1,4 +1,4 @@
-"""Writes an evaluation as the folder that SWE-bench's leaderboard takes (docs/evaluate.md)."""
+"""Writes an evaluation as a submission folder for SWE-bench's leaderboard (docs/evaluate.md)."""
 
 import argparse
 from pathlib import Path

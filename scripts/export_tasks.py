@@ -1,4 +1,4 @@
-"""Writes a subset in the forms that other programs read."""
+"""Writes a subset in the formats that other programs read."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Fetches a published model at a pinned commit, resumable; checks every file before it counts."""
+"""Downloads a published model at a pinned commit, and checks every file. Can be resumed."""
 
 import argparse
 import os

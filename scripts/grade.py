@@ -1,4 +1,4 @@
-"""Grades one shard of a policy's predictions, each in a fresh sandbox; resumable."""
+"""Grades one shard of a policy's predictions, each in a fresh sandbox. Can be resumed."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Reads Harbor's task folders into a subset JSON and the archives that its tasks lie in (docs/harbor.md)."""
+"""Converts Harbor's task folders to a subset JSON and repository archives (docs/harbor.md)."""
 
 import argparse
 from pathlib import Path

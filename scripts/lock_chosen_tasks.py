@@ -1,4 +1,4 @@
-"""Writes the lock of a subset whose tasks were chosen from another one; they are not validated again."""
+"""Writes the lock of a subset whose tasks were chosen from another subset, without a new validation."""
 
 import argparse
 from pathlib import Path

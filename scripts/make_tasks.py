@@ -1,4 +1,4 @@
-"""Makes the task rows of a subset: bugs in a package, drill tasks, or rows of a published set; resumable."""
+"""Makes a subset's task rows: bugs in a package, drill tasks, or rows of a data set. Can be resumed."""
 
 import argparse
 from pathlib import Path

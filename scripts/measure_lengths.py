@@ -1,4 +1,4 @@
-"""Measures token lengths of training rows made by hand: the statistics that `validate_len_stats` checks."""
+"""Measures token lengths of manually made training rows, for a check by `validate_len_stats`."""
 
 import argparse
 import sys

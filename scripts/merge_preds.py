@@ -1,4 +1,4 @@
-"""Joins the predictions of SWE-agent's folders: all of them, or an error that names what is missing."""
+"""Joins the predictions in SWE-agent's folders. Fails if predictions are missing, and names them."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Manages a pool by hand: lets a host join, drains it, lets it leave; or prints the pool's state."""
+"""Manages a pool by hand: lets a host join, drain or leave, or prints the pool's state."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""Checks a training before a GPU is taken: one line for each fault, all of them at once."""
+"""Checks a training before it occupies a GPU, and prints one line for each fault."""
 
 import argparse
 from pathlib import Path

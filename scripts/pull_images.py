@@ -1,4 +1,4 @@
-"""Pulls the images that a subset's tasks run in, and searches them for leaked answers; resumable."""
+"""Pulls the images of a subset's tasks, and searches the images for leaked answers. Can be resumed."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Asks a model how hard the tasks of a subset are; resumable."""
+"""Asks a model how hard the tasks of a subset are. Can be resumed."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Removes what killed runs left in a container engine, and nothing else."""
+"""Removes containers of killed runs from a container engine.
+
+With --images, also removes unused prepared images.
+"""
 
 import argparse
 

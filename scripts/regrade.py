@@ -1,4 +1,4 @@
-"""Judges kept runs of tests again, without running any test, and lists the verdicts that changed."""
+"""Computes verdicts again from stored test runs, without running tests, and lists changed verdicts."""
 
 import argparse
 from itertools import chain

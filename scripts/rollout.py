@@ -1,4 +1,4 @@
-"""One policy attempts one shard of a subset's tasks; resumable."""
+"""Makes a policy's attempts at one shard of a subset's tasks. Can be resumed."""
 
 import argparse
 import sys

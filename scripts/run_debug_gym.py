@@ -1,4 +1,4 @@
-"""Runs a configuration in debug-gym's format: a model debugs a set's tasks. Files have debug-gym's names.
+"""Lets a model debug tasks, as a configuration in debug-gym's format says. Files have debug-gym's names.
 
 The same `-p base.uuid=NAME` continues a run. See docs/coming-from-swe-pdb.md.
 """

@@ -1,6 +1,6 @@
 """Grades a predictions file against a subset file, as SWE-smith's harness does (options, output folder).
 
-In an experiment the rules grade and report_grades do this. --images takes what `scripts.pull_images` wrote.
+In an experiment, rules grade and report_grades do this. --images takes the file of `scripts.pull_images`.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Fine-tunes with an unchanged torchtune configuration, after checks; in experiments train_sft does this."""
+"""Fine-tunes with an unchanged torchtune configuration, after checks. In experiments, train_sft does this."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""Scores a policy on a benchmark: resolve rate, interval, and every count behind it."""
+"""Scores a policy on a benchmark: resolve rate, interval, and all counts from which they are computed."""
 
 import argparse
 from pathlib import Path

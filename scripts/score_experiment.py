@@ -1,4 +1,4 @@
-"""Compares scores on the same tasks, tests the difference, and records everything behind the scores."""
+"""Compares scores on the same tasks, tests the difference, and records the files behind the scores."""
 
 import argparse
 from pathlib import Path

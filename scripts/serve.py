@@ -1,4 +1,4 @@
-"""Serves a checkpoint by hand, OpenAI-compatible, until Ctrl-C; see docs/serving.md."""
+"""Serves a checkpoint with an OpenAI-compatible API until Ctrl-C (docs/serving.md)."""
 
 import argparse
 import signal

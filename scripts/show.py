@@ -1,8 +1,7 @@
-"""Prints the records of an instance: task, patch, tests, test log, reason of the verdict, command to rerun
-it.
+"""Prints the records of an instance: task, patch, tests, test log, reason of the verdict, rerun command.
 
-An instance that several policies attempted is listed; --policy, --subset and --sample name one attempt. With
---run the attempt's tests run again in a fresh sandbox; no record changes.
+Lists the attempts if there are several. --policy, --subset and --sample select one. With --run, the attempt's
+tests run again in a fresh sandbox. No record is changed.
 """
 
 import argparse

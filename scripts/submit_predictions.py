@@ -1,4 +1,4 @@
-"""Has SWE-bench's service judge a policy's predictions, through sb-cli; continues after a kill."""
+"""Sends a policy's predictions to SWE-bench's service (sb-cli), and gets the verdicts. Can be resumed."""
 
 import argparse
 import contextlib

@@ -1,4 +1,4 @@
-"""Uses a model's folder as the base of a training: checks it, and links to its files."""
+"""Makes a model's folder the base of a training: checks the folder, and links to its files."""
 
 import argparse
 from pathlib import Path

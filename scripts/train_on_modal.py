@@ -1,4 +1,4 @@
-"""Fine-tunes on Modal's GPUs, as train_sft does here. --config takes a torchtune file with paths at Modal."""
+"""Fine-tunes on Modal's GPUs like train_sft. --config takes a torchtune file with paths on Modal."""
 
 import argparse
 import os

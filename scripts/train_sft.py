@@ -1,4 +1,4 @@
-"""Fine-tunes a base model on a dataset with torchtune or TRL; checks the result before it counts."""
+"""Fine-tunes a base model on a dataset with torchtune or TRL, and checks the result."""
 
 import argparse
 import time

@@ -1,4 +1,4 @@
-"""Unpacks a published set of trajectories in rows (from the hub or a copy) into a folder of recordings."""
+"""Writes the rows of a published trajectory data set (on the hub or local) as files in a folder."""
 
 import argparse
 import os

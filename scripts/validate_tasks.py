@@ -1,4 +1,7 @@
-"""Keeps the tasks whose gold patch always resolves, and empty and reversed patches never do; resumable."""
+"""Keeps the tasks that the gold patch always resolves, and empty or reversed patches never.
+
+Can be resumed.
+"""
 
 import argparse
 import sys

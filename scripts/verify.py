@@ -1,4 +1,4 @@
-"""Checks a score: every file behind it by its hash, every recipe, every number from its rows."""
+"""Checks a score: the hashes of all files behind it, the recipes, and all numbers, which are recomputed."""
 
 import argparse
 from collections import Counter

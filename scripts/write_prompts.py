@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def convention(data: str, form: str) -> str:
-    """The project whose images a set uses. Miles uses SWE-Gym's, unless the name says SWE-bench."""
+    """Returns the project whose images a data set uses: for Miles SWE-Gym, unless it is a "bench" set."""
     usual = "swe-gym" if form == "miles" and "bench" not in data.lower() else "swe-bench"
     return "swe-gym" if "gym" in data.lower() else usual
 

@@ -1,6 +1,7 @@
-"""Writes two things from the library's code: JSON Schemas for editors, and tables of the documentation.
+"""Writes JSON Schemas for editors, and tables of the documentation, from the library's code.
 
-The schemas of recipes and records go to configs/schemas/, which git ignores; nothing here reads them.
+The schemas of recipes and records are written to configs/schemas/, which git ignores. No program here reads
+the schemas.
 """
 
 import argparse

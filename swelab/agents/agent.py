@@ -1,8 +1,8 @@
 """The interface of agents. An agent lets a policy work on a task with a prompt, tools and a parser.
 
 To add an agent, write a class like `mini.Mini`, an entry in AGENTS, and its recipe class in
-configs/kinds/scaffold.py. A program with its own loop and sandboxes, such as SWE-agent, is not an agent. It
-is given a whole shard (`swelab.rollouts.swe_agent_rollouts`).
+configs/kinds/scaffold.py. A program with its own loop and sandboxes, such as SWE-agent, is not an agent. Such
+a program gets a whole shard (`swelab.rollouts.swe_agent_rollouts`).
 """
 
 from importlib import import_module

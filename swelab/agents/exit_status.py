@@ -23,8 +23,8 @@ MINI = {
     "CalledProcessError": RolloutEnd.SANDBOX_LOST,
     "TimeoutExpired": RolloutEnd.SANDBOX_LOST,
 }
-"""Maps statuses of mini-swe-agent, and names of our errors, to ends. Any other status is an error of the
-model's client."""
+"""Maps statuses of mini-swe-agent, and names of our errors, to ends. Any other status is the name of an error
+in the model's client."""
 SWE_AGENT = {
     "submitted": RolloutEnd.SUBMITTED,
     "exit_forfeit": RolloutEnd.SUBMITTED,
@@ -55,9 +55,9 @@ def swe_agent_end(info: Record, settings: Any, patch: str, last_words: str) -> R
     """Returns the end of a SWE-agent run, or None if the run has not ended.
 
     info: the trajectory's `info`. settings: the trajectory's `replay_config`. last_words: the program's last
-    message. If a limit made SWE-agent submit the current patch, the end is that limit. If a lost service made
-    it submit, the end is `submitted`. SWE-agent does not recognise every server's message about a full
-    context, so this function searches `last_words` for such messages.
+    message. If a limit made SWE-agent submit the current patch, the end is that limit. If the loss of the
+    service made SWE-agent submit, the end is `submitted`. SWE-agent does not recognise every server's message
+    about a full context, so this function searches `last_words` for such messages.
     """
     status = info.get("exit_status")
     by_itself = _AUTOSUBMITTED.fullmatch(status or "")
@@ -74,8 +74,8 @@ def swe_agent_end(info: Record, settings: Any, patch: str, last_words: str) -> R
 
 
 def _limit_met(info: Record, step_limit: Any, cost_limit: Any, usual: RolloutEnd) -> RolloutEnd:
-    """Returns the limit that a run reached, or `usual` if the figures show none. A limit of 0 means no
-    limit."""
+    """Returns the limit that a run reached, or `usual` if the run's cost and calls are below both limits. A
+    limit of 0 means no limit."""
     spent = _part(info, "model_stats")
     if 0 < _number(cost_limit) <= _number(spent.get("instance_cost")):
         return RolloutEnd.COST_LIMIT

@@ -33,7 +33,7 @@ FAULTS: dict[type[Exception], RolloutEnd] = {
     ModelLost: RolloutEnd.MODEL_LOST,
     SandboxError: RolloutEnd.SANDBOX_LOST,
 }
-"""Maps an exception that left the agent's loop to the end of the rollout."""
+"""Maps an exception that the agent's loop raised to the end of the rollout."""
 
 
 class SandboxEnvironment:

@@ -1,7 +1,7 @@
 """Runs mini-swe-agent with its benchmark settings: the prompts and limits of the installed package.
 
-They are read from the package's `config/benchmarks/`, so they are word for word those of the pinned version.
-They become a scaffold of kind `mini`. docs/mini.md lists the differences and their reasons.
+The settings are read from the package's `config/benchmarks/`, so they are exactly those of the pinned
+version. They become a scaffold of kind `mini`. docs/mini.md lists the differences and their reasons.
 """
 
 from importlib.util import find_spec
@@ -18,8 +18,7 @@ FILES = {"text": "swebench_backticks.yaml", "tool": "swebench.yaml"}
 ACTION = r"```mswea_bash_command\s*\n(.*?)\n```"
 """The default pattern of the package's own text model."""
 WHOLE = 1 << 30
-"""Number of characters that no observation reaches, because the package's template already shortens
-observations."""
+"""Limit of characters that no observation reaches. The package's template already shortens observations."""
 TESTBED = "/opt/miniconda3/envs/testbed"
 PRELUDE = (
     f"[ ! -d {TESTBED}/bin ] || "
@@ -39,7 +38,7 @@ def benchmark_loop(scaffold: MiniSwebenchScaffold) -> MiniLoop:
     """Returns the loop settings that a recipe of kind `mini-swebench` describes.
 
     Raises InputError if the package is not installed, or if its file lacks a setting of version 2.4. Also
-    raises InputError if the recipe sets another fence for a form without fences.
+    raises InputError if the recipe sets a fence although the form has no fences.
     """
     if scaffold.form == "tool" and scaffold.other_fence:
         raise InputError("other_fence with form: tool", "scaffold recipe", "form: text, which has fences")

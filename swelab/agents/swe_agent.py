@@ -106,9 +106,9 @@ def instance(
     """Returns one entry of an instance file of type expert_file.
 
     image: reference of an image in the container engine. workdir: path of the repository. start: (shell line
-    to run in the repository, files). In the line, {folder} is replaced by a folder with the files. labels:
-    labels of the container. The repository is not reset, because a reset would fetch later commits from its
-    origin.
+    to run in the repository, files that the line needs). In the line, {folder} is replaced by the folder that
+    contains the files. labels: labels of the container. The repository is not reset, because a reset would
+    fetch later commits from its origin.
     """
     marks = [f"--label={name}={value}" for name, value in labels.items()]
     deployment: Record = {

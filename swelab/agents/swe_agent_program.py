@@ -77,12 +77,13 @@ def run_batch(
     done: Callable[[], None],
     log: Path,
 ) -> None:
-    """Runs `sweagent run-batch` with a configuration. Its output goes to `log`, and its files go to `folder`.
+    """Runs `sweagent run-batch` with a configuration.
 
-    secrets: variables that are added to its environment. hidden: variables of this process that are removed.
-    done: is called regularly. The program and all its processes end with this process. They also end if the
-    model server is no longer `alive`, or if nothing below `folder` changes for `stall_seconds`. Raises
-    AgentFailed, ServingError.
+    The program's output is written to `log`, and its files to `folder`. secrets: variables that are added to
+    the program's environment. hidden: variables of this process that are removed. done: a function that is
+    called regularly. The program and all its processes end with this process. They also end if the model
+    server is no longer `alive`, or if nothing below `folder` changes for `stall_seconds`. Raises AgentFailed,
+    ServingError.
     """
     with open(log, "ab") as stream:
         start = stream.tell()
@@ -149,7 +150,7 @@ def _complaint(log: Path, start: int) -> str:
 
 
 def hopeless(text: str) -> str:
-    """Returns why another attempt would end with the same last message `text`, or '' if it might end
+    """Returns why a retry would end with the same last message `text`, or '' if a retry might end
     differently."""
     if lacks := _LACKS.search(text):
         return f"SWE-agent's environment is not whole: {lacks[0]}; expected envs/swe-agent.txt"

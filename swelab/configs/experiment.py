@@ -143,8 +143,8 @@ def subset_parents(subset: Subset) -> list[str]:
 
 
 def check_subset(name: str, configs: Path = recipes.CONFIGS, below: tuple[str, ...] = ()) -> None:
-    """Checks a subset and all recipes behind it. Raises InputError if a recipe does not exist or subsets form
-    a circle."""
+    """Checks a subset and all recipes from which it is made. Raises InputError if a recipe does not exist or
+    subsets form a circle."""
     subset = recipes.named(SUBSET, name, configs)
     if name in below:
         circle = " -> ".join([*below[below.index(name) :], name])
@@ -160,8 +160,8 @@ def check_subset(name: str, configs: Path = recipes.CONFIGS, below: tuple[str, .
 
 
 def parts_of(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """Returns the subset, the subset of which it is a part, and so on up to the whole subset. A part contains
-    the tasks that were chosen by a policy's attempts. Raises InputError if the subsets form a circle."""
+    """Returns the subset, the subset that contains it, and so on, up to the largest subset. A part of a
+    subset has the tasks that a policy's attempts selected. Raises InputError if the subsets form a circle."""
     chain = [name]
     while (subset := recipes.named(SUBSET, chain[-1], configs)).source == "attempted":
         if subset.subset in chain:
@@ -172,15 +172,15 @@ def parts_of(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
 
 
 def in_images(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """Returns [whole subset of which the subset is a part] if its tasks may run in images, otherwise [].
+    """Returns a list with the largest subset that contains this subset, or [] if no task runs in an image.
     Raises InputError if the subsets form a circle."""
     whole = parts_of(name, configs)[-1]
     return [whole] if recipes.named(SUBSET, whole, configs).source in ("dataset", "harbor") else []
 
 
 def attempts(name: str, configs: Path = recipes.CONFIGS) -> list[dict[str, str]]:
-    """Returns [{"policy", "subset"}] for the rollouts whose grades choose a subset's tasks. Returns [] if no
-    rollouts choose them. Raises InputError like `check_subset`."""
+    """Returns [{"policy", "subset"}] of the rollouts whose grades select a subset's tasks. Returns [] if the
+    tasks are not selected in this way. Raises InputError as `check_subset` does."""
     subset = recipes.named(SUBSET, name, configs)
     if subset.source != "attempted":
         return []
@@ -189,7 +189,7 @@ def attempts(name: str, configs: Path = recipes.CONFIGS) -> list[dict[str, str]]
 
 
 def check_attempts(name: str, subset: AttemptedSubset, configs: Path, below: tuple[str, ...]) -> None:
-    """Checks a subset whose tasks are chosen by attempts.
+    """Checks a subset whose tasks are selected by a policy's attempts.
 
     Raises InputError if the policy does not exist or was trained on these tasks, or if a service judges the
     tasks. Raises InputError if no pass rate of the policy's samples is within the bounds.
@@ -209,7 +209,7 @@ def check_attempts(name: str, subset: AttemptedSubset, configs: Path, below: tup
 
 
 def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:
-    """Checks a policy, its scaffold and the recipes behind its weights. Raises InputError."""
+    """Checks a policy, its scaffold and the recipes that make its weights. Raises InputError."""
     policy = recipes.named(POLICY, name, configs)
     if policy.kind == "recorded":
         is_published(policy)
@@ -279,8 +279,8 @@ def _without_braces(path: Path) -> str:
 
 
 def is_published(policy: RecordedPolicy) -> bool:
-    """Returns whether a recorded policy's trajectories are rows of a published data set. False if they are in
-    a folder. Raises InputError unless the policy names exactly one source of trajectories."""
+    """Returns whether a recorded policy's trajectories are rows of a published data set. Returns False if
+    they are in a folder. Raises InputError if the policy names no source of trajectories, or several."""
     named = [name for name in ("folder", "path", "dataset") if getattr(policy, name)]
     if len(named) != 1:
         what = f"names {' and '.join(named) or 'no place of trajectories'}"

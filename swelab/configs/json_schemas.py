@@ -16,7 +16,7 @@ class _Generator(GenerateJsonSchema):
     sets."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Returns False, because the key's name is enough."""
+        """Returns False, so that fields get no titles."""
         return False
 
     def encode_default(self, dft: Any) -> Any:
@@ -44,8 +44,8 @@ def schema_of(kind: RecipeKind[Any]) -> Record:
 
 
 def _choice(part: Record) -> Record:
-    """Returns the schema of a key with a fixed list of values. For a single value pydantic writes `const`,
-    which becomes `enum`."""
+    """Returns the schema of a key with a fixed list of values. For a single value, pydantic writes `const`,
+    which is replaced by `enum`."""
     words = part.get("enum") or [part["const"]]
     said = {k: v for k, v in part.items() if k in ("default", "description") and v is not None}
     comment = {"$comment": part["$comment"]} if "$comment" in part else {}

@@ -94,7 +94,7 @@ def _words(error: ErrorDetails, all_here: list[ErrorDetails]) -> str:
 
 
 def _choice(error: ErrorDetails, key: str, settings: Record) -> str:
-    """Describes a missing or invalid value of the key that selects one of the kind's models."""
+    """Describes the fault of a recipe in which the key that selects the model is missing or invalid."""
     if key not in settings:
         return f"{key!r} is a required property"
     known = error.get("ctx", {}).get("expected_tags")

@@ -48,9 +48,7 @@ class Recipe(BaseModel):
         recipe = handler(given)
         values = {fields_by_key[key]: value for key, value in given.items()}
         for name, value in vars(recipe).items():
-            if (
-                name not in values or value != values[name]
-            ):  # 0 == 0.0, but the recipe has only one of the two forms
+            if name not in values or value != values[name]:  # keeps 0 and 0.0 apart, as written in the recipe
                 values[name] = value
         object.__setattr__(recipe, "__dict__", values)
         return recipe
@@ -84,8 +82,8 @@ def _distinct(values: list[T]) -> list[T]:
 
 
 OrAbsent = Annotated[T | None, _InnerOnly(), Field(exclude_if=lambda value: value is None)]
-"""An optional setting without a default. If the recipe does not contain the key, the value is None and the
-dump omits the key."""
+"""Type of an optional setting without a default. If the recipe does not contain the key, the value is None
+and the dump omits the key."""
 Distinct = Annotated[list[T], AfterValidator(_distinct), _Unique()]
 """A list whose items are unique."""
 Word = Annotated[str, Field(min_length=1)]

@@ -105,8 +105,8 @@ def load_as(model: type[R], kind: RecipeKind[Any], path: str | Path) -> R:
 
 
 def _version(path: str | Path) -> tuple[int, ...]:
-    """Returns (mtime in ns, size in bytes, inode) of a file, so that edits are noticed. Returns () if the
-    file cannot be read."""
+    """Returns (mtime in ns, size in bytes, inode) of a file, which change when the file is edited. Returns ()
+    if the file cannot be read."""
     try:
         written = os.stat(path)
     except OSError:

@@ -35,15 +35,16 @@ def check_targets(
             wanted = f"a path such as {first} with its names filled in"
             raise InputError("the rule makes more than one file", f"target {target}", wanted)
         known = [*names, *(path for paths in outputs.values() for path in paths)]
-        there = "{" not in target and target in known or Path(target).exists()  # a pattern is not a target
+        there = "{" not in target and target in known or Path(target).exists()  # a pattern is no target
         if not there and not any(output.match(target) for rule in rules for output in rule.products()):
             hint = _unknown_recipe(target, find) or _nearest_text(target, known)
             raise InputError(f"no rule makes it{hint}", f"target {target}", "a path of results/README.md")
 
 
 def with_variants(words: Sequence[str], rules: Iterable[Sequence[str]]) -> list[str]:
-    """Adds the variants of each rule after the rule's name in the NAMING options of a Snakemake command line.
-    A variant is a rule that makes the same files. rules: (name, names of the variants ...) of each rule."""
+    """Returns the words of a Snakemake command line. In the NAMING options, the variants of a rule are added
+    after its name. A variant is a rule that makes the same files. rules: (name, names of the variants ...) of
+    each rule."""
     variants = {first: others for first, *others in rules}
     result, naming = list[str](), False
     for word in words:

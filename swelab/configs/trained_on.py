@@ -1,5 +1,5 @@
-"""Finds the training data of policies: SFT recipes, their start recipes, and the rollouts behind their
-rows."""
+"""Finds the data on which policies were trained: SFT recipes, their start recipes, and the rollouts that gave
+the rows."""
 
 import contextlib
 from collections.abc import Callable
@@ -65,8 +65,8 @@ def start_of(rl: str, find: Callable[[str], object], configs: Path = recipes.CON
 
 
 def trained(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
-    """Returns all SFT recipes behind an experiment: its own recipe, and the recipes of its scored policies.
-    Recipes from which these recipes start are included."""
+    """Returns all SFT recipes of an experiment: its own, those of its scored policies, and the recipes from
+    which these start."""
     named = [experiment.sft]
     for weights in _scored_weights(experiment, configs):
         start = [weights, *(each.start for each in rewarded(weights, configs).values())][-1]
@@ -75,8 +75,8 @@ def trained(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str
 
 
 def rewarded(weights: str, configs: Path = recipes.CONFIGS) -> dict[str, Rl]:
-    """Returns the RL recipes behind weights, by name. Each recipe starts from the next. Raises InputError if
-    they form a circle."""
+    """Returns the RL recipes that made weights, keyed by name. Each recipe starts from the next one. Raises
+    InputError if they form a circle."""
     by_name = dict[str, Rl]()
     while weights.startswith("rl:"):
         name = weights.partition(":")[2]
@@ -89,7 +89,7 @@ def rewarded(weights: str, configs: Path = recipes.CONFIGS) -> dict[str, Rl]:
 
 
 def learned(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
-    """Returns all RL recipes behind the policies that an experiment scores."""
+    """Returns all RL recipes that made the weights of an experiment's scored policies."""
     found = (rewarded(weights, configs) for weights in _scored_weights(experiment, configs))
     return list(dict.fromkeys(name for each in found for name in each))
 
@@ -120,8 +120,8 @@ def training_runs(sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, 
 
 
 def _experts(sft: str, configs: Path) -> list[Source]:
-    """Returns the distinct experts of the experiments whose `sft` is this recipe. If there are none, uses the
-    experiments whose `sft` starts from this recipe."""
+    """Returns the distinct experts of the experiments whose `sft` is this recipe. Without such experiments,
+    uses those whose `sft` starts from this recipe."""
     own, below = list[Source](), list[Source]()
     for name in recipes.names("experiment", configs):
         with contextlib.suppress(InputError):  # loading that experiment reports the error
@@ -133,7 +133,7 @@ def _experts(sft: str, configs: Path) -> list[Source]:
 
 
 def subsets_behind(weights: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """Returns all subsets on which weights were trained, by test results or trajectories. Raises
+    """Returns all subsets on which weights were trained, with rewards from tests or with trajectories. Raises
     InputError."""
     learned = rewarded(weights, configs)
     found = [recipe.subset for recipe in learned.values()]

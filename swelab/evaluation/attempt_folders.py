@@ -19,10 +19,12 @@ ROWS = "results.jsonl"
 
 
 class AttemptFolders:
-    """Writes a folder for each attempt of an evaluation, and a line for each in results.jsonl. Thread-safe.
+    """Writes a folder for each attempt of an evaluation, and a line of results.jsonl for each attempt.
 
-    meta: facts that are the same for all attempts (model, scaffold, limits). ended: called after each
-    attempt.
+    Thread-safe.
+
+    meta: facts that are the same for all attempts (model, scaffold, limits). ended: a function that is called
+    after each attempt.
     """
 
     def __init__(self, folder: Path, meta: Record, ended: Callable[[], object] = lambda: None):

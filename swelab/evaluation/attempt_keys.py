@@ -1,4 +1,4 @@
-"""Lists the attempts of an evaluation, and computes keys that depend on everything that affects an
+"""Lists the attempts of an evaluation, and computes their keys. A key depends on everything that affects the
 attempt."""
 
 from collections.abc import Mapping, Sequence

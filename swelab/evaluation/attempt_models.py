@@ -26,8 +26,8 @@ class Watcher(Protocol):
     """Is notified of each turn of the running attempts."""
 
     def turn(self, name: str, step: int, cost: float, command: str) -> None:
-        """Called after each answer of the model. step: number of the answer. cost: dollars of the attempt so
-        far. command: the answer's last command, or ""."""
+        """Called after each answer of the model. step: sequence number of the answer. cost: dollars of the
+        attempt so far. command: the answer's last command, or ""."""
         ...
 
 
@@ -75,8 +75,8 @@ def _of_sample(service: Service, policy: HostedPolicy, sample: int) -> Service:
 
 
 def watched(model: TextModel, name: str, watcher: Watcher) -> TextModel:
-    """Makes the model notify `watcher` of each answer, and raise ServiceRefused if the service refuses a
-    request. Returns the same model."""
+    """Changes the model so that it notifies `watcher` of each answer, and returns it. If the service refuses
+    a request, the model raises ServiceRefused."""
     query: Callable[..., Record] = model.query  # type: ignore[attr-defined]
     state = {"step": 0, "cost": 0.0}
 

@@ -114,8 +114,7 @@ class Desk:
         return grade | mark | ({"sample": item.sample} if item.sample else {})
 
     def recall(self, items: Sequence[Item], results: Journal) -> None:
-        """Restores the state of an earlier run: the folder names of attempts, and the counts of finished
-        attempts."""
+        """Restores the folder names of attempts and the counts of finished attempts from an earlier run."""
         for item in items:
             for key in dict.fromkeys((item.key, item.result_key)):
                 if key in results:
@@ -133,7 +132,7 @@ class Desk:
             yield lambda item: self.evaluate(item, roll_out)
 
     def marked(self, rollout: Mapping[str, object]) -> Trajectory:
-        """Returns the rollout with the names of the policy and the subset added."""
+        """Returns the rollout, with the names of the policy and the subset added to it."""
         mark = {"policy": self.plan.policy_name, "subset": self.plan.source.name}
         return Trajectory.of({**rollout, **mark})
 

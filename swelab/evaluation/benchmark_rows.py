@@ -39,7 +39,7 @@ class Source:
     test_seconds: int = 30
 
     def rows(self) -> Iterator[tuple[str, Any]]:
-        """Yields (where the row was read, published row). Raises InputError, HubError."""
+        """Yields (location of the row in the source, published row). Raises InputError, HubError."""
         path = Path(self.data)
         if path.is_dir():
             yield from ((str(folder), row) for folder, row in read_rows(path, read_spec))
@@ -76,8 +76,8 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 @dataclass
 class Benchmark:
-    """The tasks of a source. tasks: the usable tasks, in order. refused: maps the place of each refused row
-    to the reason. rows: number of all rows."""
+    """The tasks of a source. tasks: the usable tasks, in order. refused: maps the location of each refused
+    row to the reason. rows: number of all rows."""
 
     tasks: list[Task] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
@@ -89,8 +89,7 @@ class Benchmark:
         self.refused[name] = reason
 
     def reasons(self) -> list[str]:
-        """Returns one line for each reason: the number of refused rows, and the place of the first refused
-        row."""
+        """Returns one line for each reason, with the number of refused rows and the location of the first."""
         text = {where: reason.removeprefix(f"{where}: ") for where, reason in self.refused.items()}
         counts = Counter(text.values())
         first = {reason: where for where, reason in reversed(list(text.items()))}
@@ -154,7 +153,7 @@ def chosen(
     ids: Iterable[str] = (),
     shuffled: bool = False,
 ) -> list[Task]:
-    """Selects tasks by `pattern` and `ids`, shuffles them if asked, and then applies `part` and `most`.
+    """Selects tasks by `pattern` and `ids`. Then shuffles them if `shuffled`, and applies `part` and `most`.
 
     pattern: regular expression that must match at the start of the id. part: a slice as in Python,
     "start:stop" or "start:stop:step". ids: if not empty, the only ids to keep. shuffled: shuffles with a

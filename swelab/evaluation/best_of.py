@@ -1,4 +1,4 @@
-"""Chooses the best of several attempts at a task by tests that the agent could see. The verdicts are not
+"""Chooses the best of several attempts at a task, based on tests that the agent could see. Verdicts are not
 used."""
 
 from collections import Counter
@@ -67,7 +67,7 @@ def visible_runs(
 
 
 def chosen(attempts: Sequence[AttemptResult], runs: VisibleRuns) -> AttemptResult:
-    """Chooses an attempt by RULE. Grades are not used."""
+    """Chooses an attempt according to RULE, without grades."""
     counts = Counter(each.model_patch for each in attempts)
 
     def rank(each: AttemptResult) -> tuple[bool, int, int, bool, int]:
@@ -92,11 +92,11 @@ def decided_by(attempts: Sequence[AttemptResult], runs: VisibleRuns) -> str:
 
 
 def best_of(done: Sequence[AttemptResult], runs: VisibleRuns, samples: int) -> Record:
-    """Counts the tasks that are resolved by the chosen attempts, with a confidence interval over tasks.
+    """Returns the number and rate of tasks that the chosen attempts resolve, with a confidence interval.
 
-    In the result, "decided" maps each way of choosing to a number of tasks. "repair_tests_seen" is the number
-    of tasks for which tests to repair are among the visible tests. For such a task the choice uses a part of
-    the verdict.
+    In the result, "decided" maps each result of `decided_by` to a number of tasks. "repair_tests_seen" is the
+    number of tasks whose visible tests include tests to repair. For such tasks, the choice uses a part of the
+    verdict.
     """
     attempts = by_task(done)
     picked = {name: chosen(row, runs) for name, row in attempts.items()}

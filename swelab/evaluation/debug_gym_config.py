@@ -1,7 +1,7 @@
 """Reads configuration files of debug-gym's and SWE-PDB's `scripts/run.py` as plans of evaluations.
 
 A file has a section `base`, and a section for each agent that overrides `base`. UNUSED lists the keys that
-have no effect here. A key that is in no list is an error.
+have no effect here. Any other unknown key is an error.
 """
 
 import os
@@ -198,7 +198,7 @@ def _policy(settings: Settings, where: Path) -> tuple[str, Any]:
 
 def _llm_file(settings: Settings) -> Path | None:
     """Returns the path of llm.yaml: from the configuration, from $LLM_CONFIG_FILE_PATH, or in the home
-    folder. None if there is none."""
+    folder. Returns None if there is no such file."""
     variable, home = LLM_FILES
     if given := settings.get("llm_config_file_path") or os.environ.get(variable):
         return Path(str(given)).expanduser()

@@ -23,7 +23,7 @@ from swelab.tasks.checkout import encode_patch
 
 RESOLVED, UNRESOLVED, ERROR = "resolved", "unresolved", "error"
 SKIPPED = "skip-"
-"""Prefix of a status: an earlier run finished the problem."""
+"""Prefix of a status, if an earlier run finished the problem."""
 
 
 class DebugGymFolders(AttemptFolders):
@@ -35,7 +35,7 @@ class DebugGymFolders(AttemptFolders):
         self.runs, self.most = runs, most
 
     def begin(self, instance: str, sample: int) -> None:
-        """Writes that the problem is running."""
+        """Writes the status "running" of the problem."""
         write_status(self.runs, instance, "running", total_steps=self.most)
 
     def write(self, trajectory: Trajectory, done: AttemptResult) -> None:

@@ -42,7 +42,7 @@ BACKEND = "SWELAB_BACKEND"
 
 
 class Force(StrEnum):
-    """Which finished problems are run again."""
+    """Selects the finished problems to run again."""
 
     NONE = "none"
     FAILED = "failed"
@@ -145,6 +145,6 @@ def _prepare(plan: Plan, runs: Path, problems: Sequence[str], excluded: Sequence
 
 
 def _shown(settings: Settings) -> Record:
-    """Returns the settings as experiment_info.jsonl lists them. The API keys of models are in another
-    file."""
+    """Returns the settings as experiment_info.jsonl lists them. The settings contain no API keys, which are
+    in another file."""
     return {name: value for name, value in settings.items() if "key" not in name.lower()}

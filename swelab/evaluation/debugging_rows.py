@@ -99,7 +99,7 @@ def _read(source: Source) -> tuple[Benchmark, dict[str, SmallTask]]:
 
 
 def _readers(source: Source) -> Iterator[tuple[str, Callable[[], SmallTask]]]:
-    """Yields (where the task is, function that reads the task)."""
+    """Yields (location of the task, function that reads the task)."""
     entrypoint = source.entrypoint or None
 
     def of_folder(folder: Path) -> Callable[[], SmallTask]:

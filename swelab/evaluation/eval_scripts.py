@@ -67,8 +67,9 @@ def old_paths(diff: str) -> set[str]:
 
 
 def checked(text: str, where: str) -> str:
-    """Returns an eval script that fails if its tests fail: `text`, or a changed `text` that ends with the
-    exit code of its tests.
+    """Returns an eval script that fails if its tests fail.
+
+    This is `text`, or `text` changed so that it exits with the exit code of its tests.
 
     Raises InputError if `text` is empty, is not valid bash, or cannot be changed in this way.
     """

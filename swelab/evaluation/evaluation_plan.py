@@ -21,8 +21,7 @@ from swelab.records import SHIPPED_CONFIGS, InputError, Record
 
 DEFAULT_SCAFFOLD = "mini-swebench"
 NO_KEY = "none"
-"""Value of the API key for a service at --api-base that needs no key. Clients refuse to send requests without
-a key."""
+"""API key for a service at --api-base that needs no key, because clients require some key."""
 LONGEST_CONTEXT = 32768
 ROOM = 0.6
 """Maximum share of a GPU's memory for the weights."""
@@ -123,8 +122,8 @@ def policy_of(
 
 
 def _served(folder: Path) -> Record:
-    """Returns the settings of a policy that serves a folder of weights on this machine with as many servers
-    as fit."""
+    """Returns the settings of a policy whose weights are served on this machine. It has as many servers as
+    the GPUs allow."""
     gpus = machine.gpus()
     length = longest_context(folder, None, LONGEST_CONTEXT)
     return {
@@ -164,7 +163,7 @@ def _reached(model: str, api_base: str, api_key_env: str) -> Record:
 
 
 def with_servers(policy: Policy, tp: int | None, dp: int | None) -> Policy:
-    """Returns the policy with each server's weights spread over `tp` GPUs, and with `dp` servers. Raises
+    """Returns the policy with `dp` servers, each with its weights spread over `tp` GPUs. Raises
     InputError."""
     if not isinstance(policy, CheckpointPolicy) or not (tp or dp):
         if tp or dp:

@@ -51,10 +51,10 @@ def evaluate(
     """Makes the missing attempts, writes the output files, and returns the content of summary.json.
 
     choose: selects the tasks to attempt. dry: only checks. redo: repeats the finished attempts at the chosen
-    tasks. written: makes the object that writes the attempts' folders. Raises InputError if no row is usable
-    or the folder belongs to another evaluation. Raises Fault if a check fails, or if the model's service
-    refuses requests. Raises ShardLost after printing a table if too many attempts were lost. If attempts end
-    with an error, the files contain the finished attempts.
+    tasks. written: a function that makes the writer of the attempts' folders. Raises InputError if no row is
+    usable or the folder belongs to another evaluation. Raises Fault if a check fails, or if the model's
+    service refuses requests. Raises ShardLost after printing a table if too many attempts were lost. If
+    attempts end with an error, the files contain the finished attempts.
     """
     plan = with_archives(plan)
     benchmark, tasks = _benchmark(plan, choose)
@@ -98,8 +98,8 @@ def _attempts(
 
 
 def with_archives(plan: Plan) -> Plan:
-    """Returns the plan, unchanged unless the data are Harbor's folders. In that case the plan uses the
-    repository archives inside these folders. Raises InputError."""
+    """Returns the plan. If the data are Harbor's folders, the plan uses the repository archives inside these
+    folders. Raises InputError."""
     place, repos = Path(plan.source.data), plan.progress / "repos"
     return replace(plan, repos=repos) if place.is_dir() and write_archives(place, repos) else plan
 
@@ -133,7 +133,7 @@ def without_archive(plan: Plan, benchmark: Benchmark) -> None:
 
 
 def _is_left(plan: Plan, tasks: Sequence[Task]) -> bool:
-    """Returns whether an attempt remains to be made. If none remains, the files are written again without
+    """Returns whether an attempt is missing. If none is missing, the output files are written again without
     checks."""
     whole = {
         (each.instance_id, each.sample) for each in finished(plan) if not (each.is_lost or each.is_paused)
@@ -163,8 +163,8 @@ def forget(plan: Plan, names: set[str]) -> None:
     """Deletes the finished attempts at these instances, so that they are made again.
 
     If the folder contains another evaluation, all its attempts are deleted. The folders of earlier attempts
-    are kept. An attempt that a kill interrupted is resumed, and its paid answers are not paid again. Raises
-    InputError if another process uses the folder.
+    are kept. An interrupted attempt is resumed, and its paid answers are not paid again. Raises InputError if
+    another process uses the folder.
     """
     path, progress = plan.folder / IDENTITY, plan.progress
     if not path.is_file() or read_json(path) != plan.identity():
@@ -225,8 +225,8 @@ def with_images(plan: Plan, tasks: Sequence[Task], benchmark: Benchmark) -> tupl
 
 
 def _no_images(plan: Plan, tasks: Sequence[Task], why: dict[str, str]) -> list[AttemptResult]:
-    """Returns the records of lost attempts at tasks whose image is unusable. why: maps the instance ids of
-    these tasks to reasons."""
+    """Returns records of lost attempts for the tasks whose image is unusable. why: maps the ids of these
+    tasks to reasons."""
     mark, results = {"policy": plan.policy_name, "subset": plan.source.name}, []
     for sample in range(plan.samples):
         for task in (task for task in tasks if task.instance_id in why):

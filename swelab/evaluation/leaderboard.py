@@ -90,7 +90,10 @@ def write_leaderboard(
 
 @dataclass(frozen=True)
 class Submitted:
-    """An attempt in a submission. grade, trajectory: None if missing. log: output of the tests."""
+    """An attempt in a submission.
+
+    grade and trajectory are None if they are missing. log: output of the tests.
+    """
 
     instance_id: str
     status: str

@@ -55,7 +55,7 @@ def checklist(summary: Record, scaffold: Record) -> str:
 
 
 def _test_knowledge(summary: Record, scaffold: Record) -> str:
-    """Returns why a submission cannot claim that it used no test knowledge, or "" if it can."""
+    """Returns why a submission cannot claim that it used no test knowledge. Returns "" if it can."""
     naming = summary.get("statements_naming_tests")
     if naming is None:
         return "not known: nobody counted the statements that name a test to repair"

@@ -1,4 +1,4 @@
-"""Checks that everything that an evaluation needs is there, before money is spent. Each finding says what to
+"""Checks that an evaluation has everything that it needs, before money is spent. Each finding says what to
 do."""
 
 import json
@@ -138,7 +138,10 @@ def completion(
 
 
 def tools(finding: Finding, answer: Any, scaffold: str) -> Finding:
-    """Checks that the answer to CALL contains a tool call. finding: the finding about that completion."""
+    """Checks that the answer to the prompt CALL contains a tool call.
+
+    finding: the finding about that answer.
+    """
     if finding.severity != Severity.OK:
         return fix(f"tools: {finding.sentence.removeprefix('completion: ')}; {scaffold} needs them")
     if getattr(answer.choices[0].message, "tool_calls", None):

@@ -155,7 +155,7 @@ def _of_several(plan: Plan, mine: Sequence[AttemptResult], scored: Score | None)
 
 def witnessed(plan: Plan, mine: Sequence[AttemptResult]) -> Record:
     """Counts the resolved attempts by the strength of their witness evidence, and names the witness file.
-    Without a witness file all counts are None."""
+    Without a witness file, all counts are None."""
     counts = Counter(each.grade.evidence for each in mine if each.grade and each.grade.resolved)
     asked = plan.witness is not None
     found: Record = {standing: counts[standing] if asked else None for standing in RESOLVED_BY}
@@ -196,7 +196,7 @@ def _spent(mine: Sequence[AttemptResult]) -> Record:
 
 
 def _paid(plan: Plan) -> Record:
-    """Returns the dollars of all requests in all runs, and the dollars of the calls whose cost is
+    """Returns the dollars of all requests in all runs, and the possible dollars of calls whose cost is
     uncertain."""
     sums = sums_of(PaidRun(plan.paid, lambda task: "").ledger)
     if not sums.calls:
@@ -239,7 +239,7 @@ def table(record: Record) -> list[str]:
 
 
 def _of_samples(record: Record) -> list[tuple[str, str]]:
-    """Returns table rows about several attempts at each task: pass@k over tasks, pass@1 from run to run,
+    """Returns table rows for evaluations with several attempts at each task: pass@k, pass@1 of each run,
     best-of."""
     rows = []
     if not record.get("pass_at") and record["interval"]:

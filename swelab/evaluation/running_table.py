@@ -49,7 +49,7 @@ class Running:
                 found.command = command or found.command
 
     def grading(self, name: str) -> None:
-        """Called when the attempt's patch begins to be graded."""
+        """Called when the grading of the attempt's patch begins."""
         with self._lock:
             if found := self._now.get(name):
                 found.state = "grading"

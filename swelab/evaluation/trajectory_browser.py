@@ -104,7 +104,10 @@ def clean(text: str) -> str:
 
 
 def browse(entries: Sequence[Entry], keys: Iterator[str], write: Callable[[str], object]) -> None:
-    """Shows the page that each key selects. Returns at the key `q`, or after the last key."""
+    """Shows the page that each pressed key selects.
+
+    Returns at the key `q`, or when there are no more keys.
+    """
     place = turn = 0
     shown = pages(entries[0])
     write(_page(entries, place, shown, turn))

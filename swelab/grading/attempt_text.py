@@ -62,7 +62,7 @@ def _bold(title: str) -> str:
 def _parts(
     attempt: KeptAttempt, task: Task | None, patch: str | None, run: RunEvidence | None, place: str
 ) -> Iterator[tuple[str, str]]:
-    """Yields (title, text) for each part of the text about an attempt."""
+    """Yields the parts of the text about an attempt, as (title, text)."""
     row = attempt.row
     yield row.instance_id, f"{attempt.name}\n{_verdict(row)}"
     yield "Task", _task(task) if task else "its row is not there"
@@ -104,8 +104,9 @@ def _task(task: Task) -> str:
 
 
 def _tests(row: Grade | GateRun, task: Task | None, run: RunEvidence | None) -> Iterator[str]:
-    """Yields one line for each test, failing tests first, with what the log and the observer report about the
-    test.
+    """Yields one line for each test, failing tests first.
+
+    The line has the outcomes in the log and the observer's record.
     """
     groups = row.tests_status if isinstance(row, Grade) else _passed_or_not(row, task)
     if not groups:
@@ -133,7 +134,7 @@ def _passed_or_not(row: GateRun, task: Task | None) -> TestVerdicts | None:
 
 
 def _test_line(task: Task | None, run: RunEvidence | None) -> Callable[[str], str]:
-    """Returns a function that maps a test id to what the log and the observer report about that test."""
+    """Returns a function that maps a test id to the test's outcomes in the log and the record."""
     if not task or not run or "log" not in run:
         return lambda test: ""
     found = logs.Results(logs.statuses(logs.official_part(run.log), read_spec(task).parser))
@@ -147,7 +148,7 @@ def _test_line(task: Task | None, run: RunEvidence | None) -> Callable[[str], st
 
 
 def _evidence(row: Grade | GateRun, run: RunEvidence | None) -> Iterator[str]:
-    """Yields the reason for the verdict, and what each source of evidence of the run reports."""
+    """Yields the reason for the verdict, and the content of each source of evidence."""
     yield f"verdict: {_verdict(row)}"
     if run is None:
         yield "no run is kept: it was never started, or it was kept by an older version"

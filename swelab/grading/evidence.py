@@ -76,7 +76,7 @@ class GateRun(TypedRecord):
 
 
 class WitnessRun(TypedRecord):
-    """The journal row of the validation runs that make the witnesses of tasks."""
+    """The journal row of a group of runs that make the witnesses of tasks."""
 
     lost: str = field("why the runs were lost to infrastructure, or an empty text", default="")
     seconds: float = field("wall time in seconds", default=0.0)

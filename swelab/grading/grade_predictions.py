@@ -52,7 +52,7 @@ def subset_tasks(
 
 
 def gold_predictions(tasks: Sequence[Task], places: Places) -> dict[str, Prediction]:
-    """Returns the gold fix of every task as a prediction, by instance id.
+    """Returns each task's gold fix as a prediction, keyed by instance id.
 
     The solution of a task that a script judges is run to get the fix. Raises InputError, SandboxError,
     OSError.
@@ -134,7 +134,7 @@ def _reference(folder: Path) -> Path:
 def _write_report(folder: Path, grade: Grade, task: Task, prediction: Prediction, archive: Archive) -> None:
     """Writes the report, patch and test log of an instance.
 
-    Warns on standard error if there is no verdict.
+    Warns on standard error if the instance has no verdict.
     """
     report = instance_report(grade, prediction, read_spec(task).seconds)
     if report is None:

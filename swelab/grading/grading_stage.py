@@ -61,9 +61,9 @@ class Bench:
         return run_key(task, patch, self.ground(task))
 
     def ground(self, task: Task) -> str:
-        """Returns the digest of the task's image or archive, and the digest of its witness, if any, joined by
-        a space. The grade of a patch depends on this text, the task, the patch and the grader's version.
-        Raises InputError if there is no repository archive or image."""
+        """Returns the digests on which a task's grades depend, joined by a space. The first is the digest of
+        the image or archive. The second is the digest of the task's witness, if the task has one. Raises
+        InputError if there is no repository archive or image."""
         return " ".join(filter(None, [self.place(task), self.witnesses.digest(task.instance_id)]))
 
     def judged(self, task: Task, patch: str, run: RunEvidence) -> Grade:
@@ -230,11 +230,11 @@ class GradePlace:
             yield self.work(bench)
 
     def is_lost(self, record: Grade) -> bool:
-        """Returns whether grading was lost to infrastructure; False if the rollout was already lost."""
+        """Returns whether infrastructure lost the grading. Returns False if the rollout was already lost."""
         return record.status in LOST_GRADES and record.outcome not in LOST_ROLLOUTS
 
     def lost(self, item: Task, reason: str) -> Grade:
-        """Returns the grade of a prediction whose worker hosts were lost."""
+        """Returns the grade of a prediction whose grading was lost with its worker hosts."""
         mark = {"policy": self.policy, "subset": self.subset}
         return lost_grade(item, self.predictions[item.instance_id].outcome, reason) | mark
 
@@ -270,8 +270,8 @@ def wants_own_eval(task: Task) -> bool:
 
 
 def with_own_eval(task: Task, prediction: Prediction, grade: Grade) -> Grade:
-    """Returns the grade, changed to unresolved if the agent did not see its tests pass. This applies only to
-    a task whose `compat.final_eval` is false: the agent's own last `eval` must have passed."""
+    """Returns the grade, changed to unresolved if the agent did not see its tests pass. This applies only if
+    the task's `compat.final_eval` is false. Then the agent's own last `eval` must have passed."""
     if not (grade.resolved and wants_own_eval(task)) or prediction.own_eval == "passed":
         return grade
     said = "its last eval failed" if prediction.own_eval else "it never called eval"

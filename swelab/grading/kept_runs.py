@@ -26,7 +26,7 @@ class KeptAttempt:
     """One patch on a task: a graded attempt of a policy, or a validation run.
 
     run: the key of the run's evidence in the archive, or "". more: command-line options of `scripts.show`
-    that say where the files of this attempt are.
+    that name the files of this attempt.
     """
 
     policy: str
@@ -172,7 +172,10 @@ def full_name(results: Path, tasks: Path | None, text: str) -> str:
 
 
 def _lines(path: Path, name: str) -> Iterator[Record]:
-    """Yields the objects of a JSON Lines file whose line contains `name`. The other lines are not parsed."""
+    """Yields the objects in those lines of a JSON Lines file that contain `name`.
+
+    The other lines are not parsed.
+    """
     if not path.is_file():
         return
     quoted = json.dumps(name, ensure_ascii=False).encode("utf-8", "backslashreplace")  # like `records.line`

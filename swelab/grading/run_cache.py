@@ -30,7 +30,7 @@ class Archive:
     def get(self, key: str) -> RunEvidence | None:
         """Returns the stored evidence for a key, or None.
 
-        A run that was lost to infrastructure has no evidence.
+        Returns None for a run that was lost to infrastructure.
         """
         run = self.look(key)
         return run if run and run.ended not in LOST_GRADES else None

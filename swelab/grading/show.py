@@ -104,9 +104,10 @@ def _again(options: argparse.Namespace, attempt: KeptAttempt, task: Task | None,
 
 
 def _print(text: str, steered: bool = False) -> None:
-    """Prints text that a patch or a model wrote. A terminal gets none of the text's control characters.
+    """Prints text that a patch or a model wrote.
 
-    steered: whether the text is known to be safe and keeps its control characters.
+    Control characters are removed if the output is a terminal. steered: whether the text is safe, so that its
+    control characters are kept.
     """
     if not steered and sys.stdout.isatty():
         text = plain(text)

@@ -1,6 +1,6 @@
 """Version numbers that are part of keys.
 
-Raise a number by hand if equal inputs could now give another result.
+Increment a number by hand if equal inputs could now give another result.
 """
 
 RUN = 13

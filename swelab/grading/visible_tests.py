@@ -25,7 +25,7 @@ from swelab.tasks.checkout import is_encodable
 from swelab.tasks.image_history import HistoryRefused, prepare
 
 VERSION = 1
-"""Version of the way in which visible tests are run."""
+"""Version number of visible-test runs. Increment it if the same patch could now get another result."""
 NONE_SEEN = "no test that can be run is in the agent's checkout"
 _COMMAND = """set --; for each in {files}; do [ -f "$each" ] && set -- "$@" "$each"; done
 {pytest} -rA --tb=no -q -p no:cacheprovider "$@"

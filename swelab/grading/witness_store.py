@@ -74,7 +74,7 @@ class Witnesses:
     def digest(self, instance_id: str) -> str:
         """Returns the hash of the task's witness and the guard.
 
-        Returns "" if there is no witness and the guard is whole.
+        Returns "" if there is no witness and no check is disabled.
         """
         data = self._read(instance_id)
         parts = [data.decode() if data else "", "" if self.guard == "whole" else self.guard]

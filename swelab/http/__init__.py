@@ -1,1 +1,4 @@
-"""The parts that our four HTTP servers share: sockets, connections, tokens, bodies. It defines no paths."""
+"""The parts that our four HTTP servers share: sockets, connections, tokens, bodies.
+
+This package defines no URL paths.
+"""

@@ -1,7 +1,7 @@
 """Reads request bodies within limits of size and time, for each body and for all bodies in memory.
 
 When the memory for bodies is full, the server rejects the unfinished body that started first. An honest
-client sends its body within moments. So the oldest unfinished body comes from a slow or hostile client.
+client sends its body within a short time. So the oldest unfinished body comes from a slow or hostile client.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ BODY_SECONDS = 30.0  # seconds for which a body may stall; see pace.Credit
 WHOLE_SECONDS = 900  # seconds that a large body takes at the lowest accepted speed
 SMALL_BYTES = 64 << 10
 READ_BYTES = 64 << 20
-"""Bytes of a too long body that the server still reads.
+"""Maximum number of bytes that the server reads of a body that is too long.
 
-A client that is writing does not read the response.
+A client reads the response only after it has written the body.
 """
 
 
@@ -69,7 +69,7 @@ class Bodies:
         while self.used + count > self._most:
             if not self.end_oldest(memory):
                 raise Refused("too many large requests at once; try again later", 503)
-            for _ in range(4):  # lets the task of the rejected body end and release its memory
+            for _ in range(4):  # lets the rejected body's task end and release its memory
                 await asyncio.sleep(0)
         memory.size += count
         self.used += count

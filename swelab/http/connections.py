@@ -1,8 +1,8 @@
-"""Limits the open connections of a server, by their number, their time and their unread bytes.
+"""Limits the number of open connections of a server, and the duration and unread bytes of each.
 
-The number is limited for each address and each token. A connection is unauthenticated until a request on it
-has a valid token. The server limits the number of unauthenticated connections, and closes the oldest of them
-first. Connections with a token stay open.
+The number is also limited for each address and each token. A connection is unauthenticated until a request on
+it has a valid token. The server limits the number of unauthenticated connections, and closes the oldest of
+them first. Connections with a token stay open.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ def network(address: str) -> str:
 
 
 class Connections:
-    """The open connections of a server, at most `most`. One token may have three quarters of them.
+    """The open connections of a server, at most `most`. One token may have at most three quarters of `most`.
 
     unauthenticated: maximum number of connections without a token, by default half of `most`. One address may
     have at most a quarter of `most` connections without a token.
@@ -71,9 +71,8 @@ class Connections:
     def add(self, client: socket.socket, peer: Peer) -> None:
         """Registers a new connection. If a limit is exceeded, closes one connection.
 
-        If one address has too many unauthenticated connections, the oldest of these is closed. If all
-        addresses together have too many, the oldest connection of the address with the most connections is
-        closed.
+        If one address has too many unauthenticated connections, the oldest of these is closed. If there are
+        too many in total, the oldest connection of the address with the most is closed.
         """
         new = _Connection(client, peer, self)
         self._all[peer] = new
@@ -98,7 +97,7 @@ class Connections:
         """
         connection = self._all.get(peer) if peer else None
         if connection is None:
-            return True  # a test without sockets, or a connection that has been closed
+            return True  # in a test without sockets, or after the connection was closed
         if not connection.token:
             self._remove_unauthenticated(connection)
             connection.token = token
@@ -125,7 +124,7 @@ class Connections:
             self._unauthenticated.pop(connection.address, None)
 
     def _close(self, some: dict[Peer, _Connection]) -> None:
-        """Closes the connection that was added to `some` first."""
+        """Closes the oldest connection in `some`."""
         oldest = next(iter(some.values()))
         self.closed_early += 1
         self.forget(oldest)
@@ -147,7 +146,7 @@ class Connections:
     def counts(self) -> dict[str, float]:
         """Returns the values for /metrics."""
         for connection in list(self._all.values()):
-            # If a connection is closed before the TLS handshake, asyncio tells no protocol.
+            # If a connection is closed before the TLS handshake, asyncio does not notify the protocol.
             if connection.is_closed():
                 self.forget(connection)
         counts = {"connections": len(self._all), "connections_outside": self._unauthenticated_count}
@@ -169,10 +168,7 @@ def _connection_capacity() -> int:
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP/1.1 with deadlines.
-
-    A client must send the head of a request in time, and read the response in time.
-    """
+    """HTTP/1.1 with deadlines: a client must send a request's head and read the response in time."""
 
     _late: Any = None
     _unread: Any = None

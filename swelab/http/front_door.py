@@ -32,11 +32,11 @@ ErrorAnswer = Callable[[Exception], Response]
 class FrontDoor:
     """An ASGI application that serves `routes` and rejects requests without a token before it reads the body.
 
-    `tokens` maps each role to its tokens. In the ASGI scope, `roles` are the roles of the request's token,
-    `token` is a short hash of the token, and `door` is this object. Handlers raise Refused and `errors`.
-    `error_answer` converts any error to a response. `count` is called with the path ("?" if unknown) and the
-    status of each response. `body_bytes` limits all request bodies in memory. `connections` limits the open
-    connections.
+    `tokens` maps each role to the tokens that have it. In the ASGI scope, `roles` are the roles of the
+    request's token, `token` is a short hash of the token, and `door` is this object. Handlers raise Refused
+    and `errors`. `error_answer` converts any error to a response. `count` is called with the path ("?" if
+    unknown) and the status of each response. `body_bytes` limits all request bodies in memory. `connections`
+    limits the open connections.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class FrontDoor:
                 self._count(scope["path"] if scope["path"] in self._paths else "?", status)
 
     def _show_token(self, scope: Scope) -> str:
-        """Sets `roles`, `token` and `door` of the scope.
+        """Sets `roles`, `token` and `door` in the ASGI scope.
 
         Returns the token's hash, or "" for an invalid token.
         """

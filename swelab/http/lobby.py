@@ -1,8 +1,8 @@
 """Holds new connections until their first byte arrives, so that silent connections cost almost nothing.
 
-Setting up a connection costs the event loop far more time than accepting it. The lobby accepts connections at
-once. In each round of the event loop, it sets up a few connections that have sent a byte. Addresses take
-turns.
+The event loop needs far more time to set up a connection than to accept it. The lobby accepts connections at
+once. In each round of the event loop, the lobby sets up a few connections that have sent a byte. The client
+addresses take turns.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Lobby:
         self._loop, self._listener, self._registry, self._set_up = loop, listener, registry, set_up
         # descriptor -> (socket, address, time when it was accepted)
         self._silent: dict[int, tuple[socket.socket, str, float]] = {}
-        self._poll = select.epoll()  # cheaper than a reader of the event loop for each socket
+        self._poll = select.epoll()  # cheaper than one `add_reader` for each socket
         loop.add_reader(self._poll.fileno(), self._look_for_bytes)
         self._ready: dict[str, deque[socket.socket]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -56,7 +56,7 @@ class Lobby:
                 client, peer = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # no free file descriptor or memory
+            except OSError as error:  # no file descriptor or memory is free
                 _log.error("no connection can be accepted: %s", error)
                 self._loop.remove_reader(self._listener)
                 self._loop.call_later(_LOOK_SECONDS, self._listen)

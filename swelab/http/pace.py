@@ -1,4 +1,4 @@
-"""Minimum transfer speeds, and turns for concurrent transfers."""
+"""Enforces minimum transfer speeds, and lets concurrent transfers take turns."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ T = TypeVar("T")
 class Turns:
     """Lets large transfers take turns: one transfer moves one piece in each round of the event loop.
 
-    So each step of a small request waits for at most one piece, no matter how many large transfers run.
+    So a small request waits in each step for at most one piece of a large transfer.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Credit:
     """The time that a transfer may still take. It starts with `seconds`. Every transferred byte adds time.
 
     slowest: speed in bytes per second at which the credit stays constant. The credit never exceeds `seconds`.
-    So a transfer that stops has at most `seconds` left, no matter how fast it was before.
+    So even a fast transfer has at most `seconds` left when it stops.
     """
 
     def __init__(self, seconds: float, slowest: int) -> None:

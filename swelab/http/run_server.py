@@ -22,7 +22,7 @@ from swelab.http.sockets import address, listen
 from swelab.records import InputError
 
 _KEEP_SECONDS = 75
-_COLLECT_TICKS = 600  # ticks of a tenth of a second; with hostile clients a full collection took 130 ms
+_COLLECT_TICKS = 600  # ticks of 0.1 s each; with hostile clients, a full collection took 130 ms
 _MMAP_THRESHOLD = -3  # of mallopt(3)
 
 

@@ -1,4 +1,4 @@
-"""Composes an image's root folder from its unpacked layers by hard links.
+"""Composes an image's root folder by hard links to the files of its unpacked layers.
 
 So a layer that several images share is on disk only once. A root needs space only for its folders and
 symlinks. A root is never changed. Sandboxes mount it read-only, and copy the folders that they may write to.
@@ -48,7 +48,7 @@ class _Laying:
     def _find(self, name: str) -> Path | None:
         """Resolves a path of the image, following links inside the root.
 
-        Returns None if it does not exist.
+        Returns None if the path does not exist.
         """
         return inside(self.root, name)
 

@@ -18,7 +18,7 @@ from swelab.records.image_records import HeldImage
 from swelab.sandbox.pulled_images import working_directory
 
 _SPARE_BYTES = 1 << 30
-_RATIO = 4  # bytes on disk for each compressed byte, including the compressed layer until it is unpacked
+_RATIO = 4  # bytes on disk for each compressed byte; includes the compressed layer, kept until it is unpacked
 _PULL_SECONDS = 3600
 
 
@@ -48,7 +48,10 @@ class EnginePuller:
         return any(entry.endswith(f"@{digest}") for entry in known.get("RepoDigests") or [])
 
     def has_made(self, digest: str) -> bool:
-        """Returns whether the engine has an image with this id. Such an image was made here, not pulled."""
+        """Returns whether the engine has an image with this id.
+
+        Such an image was built on this machine, not pulled.
+        """
         try:
             return bool(self.client.api.inspect_image(digest)["Id"] == digest)
         except ImageNotFound:
@@ -61,7 +64,7 @@ class EnginePuller:
     ) -> HeldImage:
         """Pulls the image `name` into the engine and returns its record.
 
-        source: the same name, or the image's name at a mirror. Raises ImageError.
+        source: `name`, or the image's name at a mirror. Raises ImageError.
         """
         digest, manifest = self.registry.resolve(source, self.architecture)
         by_digest = f"{source.base}@{digest}"
@@ -117,7 +120,7 @@ class EnginePuller:
 
 
 def _typed(name: Name, message: str, progressed: bool) -> ImageError | Again:
-    """Returns the exception for an engine error. Only the message tells the kind of error."""
+    """Returns the exception for an engine error. The kind of error is recognised by the message."""
     text, line = message.lower(), f"image {name}: {shorten(message)}"
     if "toomanyrequests" in text or "too many requests" in text or "rate limit" in text:
         return Again(RateLimited(line))

@@ -3,11 +3,11 @@
 from swelab.records import Fault
 
 INSTALL_FAILED = "SWELAB-INSTALL-FAILED"
-"""Prefix of the output line that names the failed install step and its exit code."""
+"""First word of the output line with the exit code and the text of the failed install step."""
 
 
 class ImageError(Fault):
-    """An image could not be obtained. reason: the word under which we count the failure."""
+    """An image could not be obtained. reason: the word under which such failures are counted."""
 
     reason = "failed"
 

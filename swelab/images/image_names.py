@@ -1,8 +1,8 @@
 """Names of images, in the forms of task rows and of registries.
 
 The rules are those of Docker's reference format. The first part is a registry if it contains a dot or a
-colon, or is "localhost". A name without a registry belongs to Docker's own registry. There, a name of a
-single part gets the prefix "library/".
+colon, or is "localhost". A name without a registry belongs to Docker's own registry. In that registry, a name
+with only one part gets the prefix "library/".
 """
 
 import re
@@ -66,8 +66,8 @@ def parse_image_name(text: str) -> Name:
 def behind(name: Name, prefix: str) -> Name:
     """Returns the name under which a mirror has the image: `prefix`, then the name.
 
-    prefix: the mirror's host, perhaps with folders. An empty prefix changes nothing. For an image of Docker's
-    registry we omit the name of the registry, as mirrors expect. Other registries become a folder. Raises
+    prefix: the mirror's host, perhaps with folders. An empty prefix changes nothing. The name of Docker's
+    registry is omitted, as mirrors expect. The name of any other registry becomes a folder. Raises
     InputError.
     """
     if not prefix:

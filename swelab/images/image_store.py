@@ -62,7 +62,7 @@ class ImageStore:
     ) -> HeldImage:
         """Pulls the image `name` into the folder and returns its record.
 
-        source: the same name, or the image's name at a mirror. Raises ImageError, OSError.
+        source: `name`, or the image's name at a mirror. Raises ImageError, OSError.
         """
         digest, manifest = self.registry.resolve(source, self.architecture)
         try:
@@ -121,7 +121,7 @@ class ImageStore:
 
     @contextmanager
     def alone(self, digest: str) -> Iterator[None]:
-        """Locks this digest, so that one thread of one process works on it at a time."""
+        """Locks a digest during the block, so that only one thread of one process works on it at a time."""
         with open(self.folder / "locks" / _hex(digest), "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

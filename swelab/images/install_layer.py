@@ -1,7 +1,7 @@
 """Runs install steps in a pulled image, with a network. The result is a separate root or image.
 
-The result is made once for each pair of image and steps, and later found by the digest of both. Steps see
-this machine's network, and nothing else of the machine. Agents and tests run later, without a network.
+The result is made once for each pair of image and steps, and stored under the digest of the pair. Steps can
+use this machine's network, and nothing else of the machine. Agents and tests run later, without a network.
 """
 
 import hashlib
@@ -33,9 +33,9 @@ _AS_ROOT = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_SE
 def installed(puller: object, image: HeldImage, script: str) -> HeldImage:
     """Runs `script` in an image and returns the new record of the image.
 
-    If a step fails, the script prints a line (INSTALL_FAILED, exit code, step) and ends. Then the image stays
-    as pulled, and the field `install` of its record has the reason. Otherwise `install` is "". Raises
-    EngineFailed, OSError (disk full).
+    If a step fails, the script prints a line (INSTALL_FAILED, exit code, step) and ends. In that case the
+    pulled image is not changed, and the field `install` of its record has the reason. Otherwise `install` is
+    "". Raises EngineFailed, OSError (disk full).
     """
     digest = "sha256:" + hashlib.sha256(f"{image.digest}\0{script}".encode()).hexdigest()
     if isinstance(puller, ImageStore):
@@ -65,7 +65,10 @@ def _why(code: int, output: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Returns the steps' environment: proxies and pip's settings of this machine, no owner checks in git."""
+    """Returns the environment variables of the steps.
+
+    They have this machine's proxies and pip settings, and disable git's owner checks.
+    """
     git = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
     ours = {name: os.environ[name] for name in (*_PASSED_ON, *_PIP) if os.environ.get(name)}
     return {"HOME": "/root", "PIP_DISABLE_PIP_VERSION_CHECK": "1", **git, **ours}

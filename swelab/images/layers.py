@@ -1,8 +1,8 @@
 """Unpacks one layer of an image into a separate folder, so that images with the layer can share its files.
 
-Layers are hostile input. We write nothing through a symlink, let no name lead outside, and leave out devices
-and setuid bits. Some entries can be resolved only with the layers below: whiteouts, hard links to lower
-files, unlisted parents. They are written next to the folder as `Notes`, for `compose_root`.
+Layers are hostile input. Nothing is written through a symlink, names cannot leave the folder, and devices and
+setuid bits are omitted. Some entries can be resolved only with the layers below: whiteouts, hard links to
+lower files, unlisted parents. Such entries are recorded in `Notes` next to the folder, for `compose_root`.
 """
 
 import errno
@@ -30,7 +30,10 @@ _MOST_ENTRIES, _MOST_BYTES = 20_000_000, 1 << 40
 
 @dataclass
 class Notes:
-    """The facts in a layer that concern the layers below it. Paths are relative, without a leading slash."""
+    """The entries of a layer that can be resolved only with the layers below it.
+
+    Paths are relative, without a leading slash.
+    """
 
     whiteouts: list[str] = field(default_factory=list)  # paths of lower layers that this layer removes
     opaque: list[str] = field(default_factory=list)  # folders whose content in lower layers is hidden
@@ -93,13 +96,13 @@ class _Unpacking:
                     raise ImageBroken(f"{self.label}: more than {_MOST_ENTRIES} entries")
                 try:
                     self._add(tar, entry)
-                except (ValueError, OverflowError) as error:  # NUL in a link, absurd numbers
+                except (ValueError, OverflowError) as error:  # such as NUL in a link or numbers out of range
                     raise ImageBroken(f"{self.label}: entry {entry.name!r}: {error}") from None
                 except OSError as error:
                     if error.errno not in _NAMES:
                         raise
                     raise ImageBroken(f"{self.label}: entry {entry.name!r}: {error.strerror}") from None
-        for path, entry in self.modes.items():  # at the end, since a folder's mode may forbid writing into it
+        for path, entry in self.modes.items():  # last, since a folder's mode may forbid writing into it
             self._finish(self.folder / path, entry)
         for path in self.real - set(self.modes):
             self.notes.implied.append(str(path))
@@ -154,7 +157,7 @@ class _Unpacking:
             self.modes[path] = entry
             return
         if not (entry.isreg() or entry.issym() or entry.islnk() or entry.isfifo()):
-            self.notes.skipped += 1  # these are devices, since no other kinds are left
+            self.notes.skipped += 1  # only devices are left
             return
         self._make_room(path, place, keep_folder=False)
         self.notes.files += 1

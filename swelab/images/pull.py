@@ -26,7 +26,8 @@ from swelab.sandbox.protocol import Image
 from swelab.sandbox.pulled_images import working_directory
 
 Check = Callable[[Image], tuple[int, list[Leak]]]
-"""Function from an image to (number of checked tasks of the image, places in the image that show answers)."""
+"""A function that maps an image to (number of its checked tasks, locations in the image that reveal answers).
+"""
 
 
 class Puller(Protocol):
@@ -67,7 +68,7 @@ def open_puller(backend: str, folder: Path, registry: Registry, architecture: st
 
 
 class Fetched:
-    """Counts fetched bytes and prints the count now and then, since one image may take minutes.
+    """Counts fetched bytes and prints the count from time to time, since one image may take minutes.
 
     Thread-safe.
     """
@@ -90,8 +91,8 @@ class Fetched:
 class Pulling:
     """Pulls images by name. Images that the journal lists as finished need no request.
 
-    key: all other inputs of a pull. steps: maps an image's name to bash code that runs in the image, with a
-    network, before its first use.
+    key: all inputs of a pull besides the image's name. steps: maps an image's name to bash code that runs in
+    the image, with a network, before its first use.
     """
 
     def __init__(
@@ -191,7 +192,7 @@ def tell_failed(record: Images, most: int) -> None:
 def _in_parallel(
     names: list[str], work: Callable[[str], PulledImage], workers: int
 ) -> Iterator[tuple[str, PulledImage | Fault]]:
-    """Yields each name with its image or its fault, in order of completion."""
+    """Yields (name, image or fault) for each image, in order of completion."""
 
     def attempt(name: str) -> PulledImage | Fault:
         try:

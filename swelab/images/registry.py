@@ -1,8 +1,8 @@
 """A client of the OCI distribution API for digests, manifests, configs and layers of images.
 
-The client verifies all content, and resumes downloads. We use httpx and not skopeo for two reasons. Pulling
-without a daemon must work for cluster users who can install no program. And an interrupted download of a
-layer must resume where it stopped.
+The client verifies all content, and resumes downloads. It uses httpx instead of skopeo for two reasons.
+First, cluster users who cannot install programs must be able to pull without a daemon. Second, an interrupted
+download of a layer must resume where it stopped.
 """
 
 import hashlib
@@ -113,7 +113,7 @@ class Registry:
             fault = ImageBroken(f"image {name}: the bytes sent as layer {digest} are others")
             if faults > 2:
                 raise fault
-            raise Again(fault)  # starts from zero, since the part on disk or a mirror's copy may be bad
+            raise Again(fault)  # starts from zero: the partial file or a mirror's copy may be corrupt
 
         self.transport.patiently(name, once)
 

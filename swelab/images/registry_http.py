@@ -29,7 +29,7 @@ T = TypeVar("T")
 _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _TIMEOUT = httpx.Timeout(60, connect=20)
-_NEVER_ANSWERED = 15.0  # patience in seconds with a host that has never answered
+_NEVER_ANSWERED = 15.0  # maximum seconds of retries at a host that has never answered
 
 
 class Again(Exception):
@@ -46,9 +46,9 @@ class Again(Exception):
 class Transport:
     """Sends requests to registries. Thread-safe.
 
-    patience: seconds without progress after which the failure of a registry is final. rate_patience: the same
-    for a registry that answers "too many requests". Such quotas usually count over six hours. say: called
-    with a line whenever all workers wait for a quota.
+    patience: seconds without progress after which requests are not retried. rate_patience: the same if a
+    registry responds "too many requests". Such quotas usually count over six hours. say: a function that is
+    called with a message whenever all workers wait for a quota.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Transport:
         self._client.close()
 
     def patiently(self, name: Name, once: Callable[[], T]) -> T:
-        """Calls `once`, and calls `once` again after each `Again` (see `Patience`). Raises ImageError."""
+        """Calls `once`, and retries when it raises `Again` (see `Patience`). Raises ImageError."""
         patience = Patience(DOWNLOADS)
 
         def attempt() -> T:
@@ -95,7 +95,7 @@ class Transport:
             raise again.fault from None
 
     def _hold_host(self, host: str, wait: float) -> None:
-        """Makes all workers wait for a quota, not only the worker that got the response."""
+        """Makes all workers wait until a registry's quota allows requests again."""
         with self._lock:
             until = time.monotonic() + wait
             if until > self._hold.get(host, 0) + 1:
@@ -127,7 +127,7 @@ class Transport:
     def _answer(self, name: Name, url: str, headers: dict[str, str]) -> Iterator[httpx.Response]:
         """Yields the response after redirects.
 
-        Only the registry gets the token, not the targets of redirects.
+        The token is sent only to the registry, not to the targets of redirects.
         """
         try:
             for _ in range(6):
@@ -179,7 +179,7 @@ def _scheme(host: str) -> str:
 def check_response(response: httpx.Response, name: Name, what: str) -> None:
     """Raises an error if a response does not have the content.
 
-    Raises Again if waiting may help, otherwise ImageError.
+    The error is Again if a retry may help, otherwise ImageError.
     """
     code, host = response.status_code, name.host
     if code in (200, 206):

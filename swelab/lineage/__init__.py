@@ -1,8 +1,8 @@
 """The graph of all files under results/: the paths, the rule and the inputs of each kind of artifact.
 
 KINDS is the only table of kinds, in the order in which data flows. Rules take their inputs, outputs and
-parameters from KINDS. KINDS is also used by the trail of a score, `scripts.verify`, the page and
-results/README.md. To add a kind, add one entry.
+parameters from KINDS. The trail of a score, `scripts.verify`, the report page and results/README.md also use
+KINDS. To add a kind, add one entry.
 """
 
 from swelab.lineage.attempt_artifacts import ATTEMPT_ARTIFACTS

@@ -31,8 +31,8 @@ def repos(at: Wildcards) -> list[str]:
 
 
 def images_of(at: Wildcards, subsets: Iterable[str]) -> list[str]:
-    """Returns the paths of the image records of these subsets. A part of a subset has the image record of the
-    whole subset."""
+    """Returns the paths of the image records of these subsets. A subset that is part of a larger subset has
+    the image record of the larger subset."""
     return at.each("images", [whole for each in subsets for whole in experiment.in_images(each, at.configs)])
 
 

@@ -15,16 +15,17 @@ from swelab.records import InputError
 
 @dataclass(frozen=True)
 class Wildcards:
-    """The wildcard values of an artifact, and the folders of recipes and results. A method's `file` is a
-    kind, such as "predictions" (the kind's first file), or a kind and a role, such as "predictions.usage"."""
+    """The wildcard values of an artifact, and the folders of recipes and results. The argument `file` of the
+    methods is a kind, such as "predictions" (the kind's first file). Or it is a kind and a role, such as
+    "predictions.usage"."""
 
     names: Mapping[str, str]
     configs: Path = recipes.CONFIGS
     results: Path = Path("results")
 
     def recipe(self, kind: kinds.RecipeKind[kinds.T], name: str = "") -> kinds.T:
-        """Returns a recipe. Its name is `name`, or else the value of the wildcard that is called like the
-        kind. Raises InputError."""
+        """Returns the recipe `name`. Without a name, the value of the wildcard with the kind's name is used.
+        Raises InputError."""
         return recipes.named(kind, name or self.names[kind.name], self.configs)
 
     def path(self, file: str, **names: str) -> str:
@@ -33,8 +34,8 @@ class Wildcards:
         return f"{self.results.as_posix()}{found[7:]}" if found.startswith("results/") else found
 
     def each(self, file: str, names: Iterable[str | None]) -> list[str]:
-        """Returns the paths of a file whose pattern has one wildcard, one path for each name. None is
-        skipped."""
+        """Returns the paths of a file whose pattern has one wildcard: one path for each name. Names that are
+        None are skipped."""
         (wildcard,) = set(re.findall(r"\{(\w+)\}", pattern(file)))
         return [self.path(file, **{wildcard: name}) for name in dict.fromkeys(names) if name]
 
@@ -68,9 +69,9 @@ class Kind:
 
     rules: the rules that make the files, with variants last. files: maps a role to a path pattern. The first
     role is the artifact itself. params: maps a parameter of the rule to a function that computes its value.
-    undated: inputs whose modification time causes no rerun. named: the prefix in the names of weights, such
-    as `sft` in `sft:<name>`. paid: old files are kept until new files are complete. needs: maps an input of
-    the rule to its files.
+    undated: inputs whose modification time causes no rerun. named: for kinds that are weights, the prefix of
+    their names, such as `sft` in `sft:<name>`. paid: whether old files are kept until new files are complete.
+    needs: maps an input of the rule to its files.
     """
 
     rules: str
@@ -114,8 +115,8 @@ def find(path: str) -> tuple[str, dict[str, str]] | None:
 
 
 def behind(path: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """Returns a file and all files behind it, according to the current recipes. Inputs that need a missing
-    recipe are omitted."""
+    """Returns a file and all files from which it is made, according to the current recipes. Inputs that need
+    a missing recipe are omitted."""
     queue, visited = [path], {path}
     for each in queue:
         kind, names = find(each) or ("", {})

@@ -18,7 +18,7 @@ def _ratings(at: Wildcards) -> list[str]:
 
 
 def _whole_subset(at: Wildcards) -> list[str | None]:
-    """Returns [the subset of which this subset is a part], or [None]."""
+    """Returns a list with the larger subset that contains this subset, or [None]."""
     return [setting(at, kinds.SUBSET, "subset")]
 
 

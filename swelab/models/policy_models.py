@@ -24,8 +24,8 @@ from swelab.records import InputError, digest, sha256_file
 from swelab.records.task_records import Task
 
 STARTUP_SECONDS = 1800
-"""Time limit for a start, long enough for large weights on a slow disk. If a starting server ends, this is
-noticed at once."""
+"""Time limit in seconds for the start of a server, long enough for large weights on a slow disk. The wait
+stops at once if the server ends."""
 
 ADAPTER = "adapter"
 """Name under which a policy's LoRA adapter is served."""
@@ -45,7 +45,7 @@ def of_sample(policy: Policy, sample: int) -> Policy:
 
 
 def same_again(policy: Policy) -> str:
-    """Returns one line on why a policy's samples may all be equal, or '' if no reason is known."""
+    """Returns a one-line reason why all samples of a policy may be equal, or '' if no reason is known."""
     if policy.kind == "scripted" or policy.kind == "recorded":
         return ""
     if (policy.samples or 1) > 1 and policy.sampling.temperature == 0:
@@ -54,8 +54,9 @@ def same_again(policy: Policy) -> str:
 
 
 def weights_digest(policy: Policy) -> str:
-    """Returns the digest of a policy's weights for the key of a rollout, or '' if its weights are not served
-    here.
+    """Returns the digest of a policy's weights, which is part of a rollout's key.
+
+    Returns '' if the weights are not served here.
 
     The digest includes an adapter and the files of a base model. Raises InputError if the weights or their
     manifest do not exist.

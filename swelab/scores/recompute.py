@@ -1,5 +1,5 @@
-"""Recomputes the numbers of a score from the rows behind them.
-Rows are read one at a time. Memory holds only a verdict and a hash for each instance."""
+"""Recomputes the numbers of a score from the rows of tasks, rollouts and grades. Rows are read one at a time.
+Memory holds only a verdict and a hash for each instance."""
 
 import os
 import tempfile
@@ -43,7 +43,7 @@ from swelab.tasks.validation_lock import read_kept, read_lock
 
 @dataclass(frozen=True)
 class TrailStage:
-    """A stage of a trail: its manifest, and its input files by role."""
+    """A stage of a trail: the stage's manifest and its input files, keyed by role."""
 
     stage: Manifest
 
@@ -105,7 +105,7 @@ def verify(score: Path) -> tuple[list[Finding], str]:
 
 
 def _checked(trail: Trail, further: Iterable[Finding] = ()) -> tuple[list[Finding], str]:
-    """Returns the findings about a trail and the `further` findings, without duplicates, and the table."""
+    """Returns (findings, table). The findings are those about the trail and `further`, without duplicates."""
     verification = Verification.here()
     checks = check_files(trail, verification), check_recipes(trail.stages), check_numbers(trail, verification)
     found = list(dict.fromkeys(chain(*checks, further)))
@@ -200,7 +200,7 @@ def _plain(row: Record) -> Record:
 def _unlike_runs(
     stage: TrailStage, texts: Mapping[str, str], verification: Verification
 ) -> Iterator[Finding]:
-    """Judges the stored test runs of patches again. Yields a finding for each grade that changes."""
+    """Computes the verdicts of stored test runs again. Yields a finding for each grade that changes."""
     from swelab.grading.grading_stage import Bench
     from swelab.grading.regrade import regrade
     from swelab.grading.run_cache import Archive  # these imports take seconds

@@ -65,7 +65,10 @@ def run_to_run(counts: Iterable[tuple[int, int]], runs: int) -> Record:
 
 
 def counted(statuses: Sequence[str], lost: bool = True) -> tuple[int, int]:
-    """Returns (resolved, attempted) of a task. lost: whether attempts lost to infrastructure count."""
+    """Returns (resolved, attempted) of a task.
+
+    lost: whether attempts lost to infrastructure are included in `attempted`.
+    """
     kept = statuses if lost else [status for status in statuses if status not in LOST_GRADES]
     return sum(status == GradeEnd.RESOLVED for status in kept), len(kept)
 
@@ -82,8 +85,8 @@ def score(
     `resolve_rate` is resolved / all attempts, with one attempt for each task and run. By SWE-bench's
     convention, attempts lost to infrastructure count as not resolved. `without_infra_errors` excludes lost
     attempts from both counts. `validation` is present if the tasks were validated. usage: for each run, maps
-    an instance id to its usage. Raises InputError for no tasks, a report of other tasks, policies, subsets or
-    runs, tasks without a grade, or counts that contradict the instances.
+    an instance id to its usage. Raises InputError if there are no tasks, if a report is for other tasks,
+    policies, subsets or runs, if tasks have no grade, or if counts contradict the instances.
     """
     reports = [report] if isinstance(report, dict) else report
     outline, repos = Outline(), {}

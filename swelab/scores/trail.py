@@ -1,4 +1,7 @@
-"""Finds all files behind a score (its trail) by following manifests to their inputs."""
+"""Finds all files from which a score was made (the trail).
+
+It follows each manifest to the inputs that the manifest names.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -12,8 +15,8 @@ from swelab.records.stage_records import Manifest
 
 @dataclass
 class Trail:
-    """The stages behind some files, in order from the files to the first inputs.
-    Paths are relative to the working folder."""
+    """The stages that made some files, ordered from these files back to the first inputs. Paths are relative
+    to the working folder."""
 
     stages: dict[str, Manifest] = field(default_factory=dict)
     """Maps the path of a manifest to the manifest."""
@@ -31,7 +34,10 @@ class Trail:
 
 
 def follow(starts: Iterable[str]) -> Trail:
-    """Follows files to their manifests, and these to the manifests of their inputs, recursively."""
+    """Returns the trail of files.
+
+    Each file leads to its manifest, and each manifest to the manifests of its inputs.
+    """
     trail, queue = Trail(), list(starts)
     for path in queue:
         if path in trail.files and path not in trail.makers:

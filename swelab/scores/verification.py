@@ -1,8 +1,8 @@
 """Checks that the files behind a score match their manifests: hashes, recipes, and order of making.
 
 A finding has a kind. edited: the file is not what its stage wrote. missing: the file does not exist. older:
-the file was made from another version of an input than the present version. recipe: the recipe of the file
-has changed since. number: a value differs when it is recomputed from its rows.
+the file was made from a version of an input that differs from the present version. recipe: the recipe of the
+file has changed since. number: a value differs when it is recomputed from its rows.
 """
 
 from collections.abc import Iterator
@@ -36,14 +36,17 @@ class Finding:
 
 @dataclass
 class Verification:
-    """State of one verification: current hashes of files, and the number of verdicts judged again."""
+    """State of one verification: current hashes of files, and the number of recomputed verdicts."""
 
     digests: dict[str, str] = field(default_factory=dict)
     withheld: dict[str, str] = field(default_factory=dict)
     """Maps the path of a withheld file to its hash. Withheld files are not present."""
     judged: int = 0
     unjudged: int = 0
-    """Number of verdicts judged again from stored test runs, and of verdicts whose runs are not here."""
+    """judged: number of verdicts recomputed from stored test runs.
+
+    unjudged: number of verdicts without a stored run.
+    """
 
     @classmethod
     def here(cls) -> "Verification":
@@ -80,7 +83,7 @@ def check_files(trail: Trail, verification: Verification) -> Iterator[Finding]:
 
 
 def remedy(path: str) -> str:
-    """Returns words that name the command to make a missing file again, or "" if no rule makes it."""
+    """Returns a text with the command that makes a missing file again, or "" if no rule makes the file."""
     if find(path):
         return f"; `snakemake {path}` makes it again"
     folder = Path(path).parent.as_posix()
@@ -90,8 +93,8 @@ def remedy(path: str) -> str:
 def _of_input(
     trail: Trail, manifest: str, path: str, read: str, verification: Verification
 ) -> Finding | None:
-    """Returns the fault of a file that a stage read, or None.
-    A fault that the file's own manifest shows is not repeated."""
+    """Returns the fault of a file that a stage read, or None. Faults that are found through the file's own
+    manifest are not repeated."""
     first = next(iter(trail.stages[manifest].outputs), manifest)
     maker = trail.makers.get(path)
     if maker is None:

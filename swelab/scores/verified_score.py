@@ -70,9 +70,10 @@ class PolicyVerdicts(Protocol):
 def compare(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
     """Returns the paired test and the interval of the difference between two score records.
 
-    A pair is excluded, and counted, if infrastructure lost one side. With several runs, a pair is excluded if
-    infrastructure lost all attempts of one side. If no pair is left, p_value, difference, interval and
-    minimum_detectable_difference are null. Raises InputError with the ids that only one side has.
+    A pair is excluded (and counted as excluded) if one of its attempts was lost to infrastructure. With
+    several runs, a pair is excluded if infrastructure lost all attempts of one side. If no pair is left,
+    p_value, difference, interval and minimum_detectable_difference are null. Raises InputError with the ids
+    that only one side has.
     """
     if any(isinstance(status, list) for each in (first, second) for status in each.instances.values()):
         return compare_runs(first, second)
@@ -107,10 +108,10 @@ def compare(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
 
 
 def compare_runs(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
-    """Like `compare`, for several runs of a policy. A task counts by its share of resolved attempts.
+    """Like `compare`, for several runs of a policy.
 
-    `gained` and `lost` count tasks whose share rises or falls. Tasks with equal shares count in `neither` if
-    no attempt resolved them, and otherwise in `both`.
+    A task is compared by its share of resolved attempts. `gained` and `lost` count tasks whose share rises or
+    falls. Tasks with equal shares count in `neither` if no attempt resolved them, and otherwise in `both`.
     """
     sides = [statuses_of(each) for each in (first, second)]
     pair(*(dict.fromkeys(side, True) for side in sides))

@@ -2,8 +2,8 @@
 
 In a question, assertions are replaced by statements that emit the values of their operands, and expected
 values are removed. `forming` turns tests into questions. `inside` is the code that runs with them in the
-sandbox. `judgement` compares the values that a patch emits with the gold patch's values. This package knows
-Python source and plain data. It knows no sandbox, no task and no storage.
+sandbox. `judgement` compares the values that a patch emits with the gold patch's values. This package handles
+only Python source and plain data. It does not depend on sandboxes, tasks or storage.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Decides whether a test's assertion holds for the values that a patch's code emitted.
 
-Expected values, which were removed from the question, are first put back.
+First, the expected values that were removed from the question are inserted again.
 """
 
 from collections.abc import Sequence
@@ -142,8 +142,9 @@ def _class_names(data: Data) -> list[str]:
 
 
 def is_strong(slot: Slot, cut: Sequence[Any]) -> bool:
-    """Returns whether an assertion that holds is as strong as equality: exactly one operand is an expected
-    value.
+    """Returns whether an assertion that holds is as strong as equality.
+
+    This is so if exactly one operand is an expected value.
     """
     if slot.asserts in ("raises", "warns"):
         return any(each is not None for each in cut)

@@ -16,9 +16,7 @@ COMPARED = {
 }  # fmt: skip
 NEGATED = {"assertNotAlmostEqual", "assertNotRegex", "assertNotIsInstance"}
 ONE_OPERAND = {"assertTrue": False, "assertFalse": True, "assertIsNone": False, "assertIsNotNone": True}
-"""Maps unittest methods with one operand to whether they assert a negation: the operand is false, or not
-None.
-"""
+"""Maps unittest methods with one operand to whether they are negated (assert false, or assert not None)."""
 OPERATORS = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Is: "is",
     ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
@@ -53,7 +51,10 @@ class Each:
 
 
 def condition(test: ast.expr, negated: bool = False) -> "list[Asserted | Each]":
-    """Returns the relations that must all hold for a condition to be true, or to be false if `negated`."""
+    """Returns the relations that must all hold if a condition is true.
+
+    With `negated`, they must hold if it is false.
+    """
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or if negated else ast.And):
         return [each for value in test.values for each in condition(value, negated)]
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -131,7 +132,7 @@ def catches(node: ast.AST) -> str:
 
 
 def fails_by_hand(node: ast.If) -> bool:
-    """Returns whether an `if` is an assertion made by hand: its body does nothing but fail the test.
+    """Returns whether the body of an `if` does nothing but fail the test.
 
     Such a body raises AssertionError, calls `fail`, or asserts a false constant.
     """

@@ -22,7 +22,7 @@ _LIKELY = "ValueError TypeError KeyError AttributeError IndexError RuntimeError"
 def raised(name: str) -> float:
     """Returns the bits of an exception's class.
 
-    They are few, since code mostly raises the same few classes.
+    The number is small, since most code raises one of a few classes.
     """
     kind = name.removeprefix("builtins.")
     return math.log2(2 + _LIKELY.index(kind)) if kind in _LIKELY else RAISED
@@ -59,7 +59,7 @@ def _difference(gold: Data, bug: Data, sight: Set[str]) -> float:
 
 
 def _changed_text(gold: str, bug: str) -> float:
-    """Returns the bits of the place where the texts differ, plus the bits of the new text at that place."""
+    """Returns the bits of the position at which the texts differ, plus the bits of the new text there."""
     start = 0
     while start < min(len(gold), len(bug)) and gold[start] == bug[start]:
         start += 1
@@ -72,8 +72,8 @@ def _changed_text(gold: str, bug: str) -> float:
 def bits(data: Data, sight: Set[str]) -> float:
     """Returns the bits of a value, from its size.
 
-    sight: hashes of the values that a guesser can see. A value among them costs at most the bits to choose
-    one of them.
+    sight: hashes of the values that a guesser can see. Such a value has at most the bits that the choice of
+    one visible value has.
     """
     own = min(MOST, _size(data, sight))
     return min(own, math.log2(len(sight) + 1)) if hash_of(data) in sight else own

@@ -1,4 +1,4 @@
-"""Applies simple changes to plain values. Someone who guesses would try such changes of visible values first.
+"""Applies simple changes to plain values.
 
 If such a change of a visible value gives the correct value, the correct value is easy to guess. Often one
 change gives all values of a test.
@@ -171,9 +171,7 @@ class Guesses:
                     self._effects.setdefault(json.dumps(made_of), told)
 
     def of(self, data: Data, bug: Data | None) -> tuple[str, float]:
-        """Returns (name of the change that gives a value, bits to choose that change), or ("", 0) if there is
-        no such change.
-        """
+        """Returns (name of a change that gives the value, bits to choose the change), or ("", 0.0)."""
         if len(json.dumps(data)) > _LARGEST:
             return "", 0.0
         if bug is not None:
@@ -183,5 +181,5 @@ class Guesses:
         return self._effects.get(json.dumps(data), ("", 0.0))
 
 
-_LARGEST = 4_000  # maximum characters of data to which changes are applied
+_LARGEST = 4_000  # maximum number of characters of data that are changed
 _COST = {name: math.log2(2 + at) for at, name in enumerate(CHANGES)}

@@ -1,4 +1,4 @@
-"""Finds values that contain the current date: correct code computes other values on another day."""
+"""Finds values that contain the current date, because correct code computes other values on another day."""
 
 import datetime
 import json
@@ -12,7 +12,7 @@ _WRITTEN = (
 
 
 def today() -> list[datetime.date]:
-    """Returns the date in local time and in UTC: a sandbox may use either."""
+    """Returns the current dates in local time and in UTC, since a sandbox may use either time zone."""
     now = datetime.datetime.now(datetime.UTC)
     return sorted({now.date(), now.astimezone().date()})
 
@@ -24,6 +24,6 @@ def tells_the_day(values: Sequence[Any], days: Sequence[datetime.date]) -> bool:
 
 
 def _spellings(day: datetime.date) -> set[str]:
-    plain = f"({day.year}, {day.month}, {day.day}"  # the repr of a date or a datetime
+    plain = f"({day.year}, {day.month}, {day.day}"  # start of the repr of a date or a datetime
     listed = json.dumps([["i", str(part)] for part in (day.year, day.month, day.day)])[1:-1]
     return {day.strftime(form) for form in _WRITTEN} | {f"{plain})", f"{plain},", listed}

@@ -20,8 +20,8 @@ _NAMED = _ITEMS | {"b", "i", "f"}  # the value is followed by at most a class na
 class Emitted:
     """The output of one test.
 
-    values: emitted values by (slot, occurrence, part). outcome: how the test ended. parameters: of the test
-    id.
+    values: emitted values by (slot, occurrence, part). outcome: how the test ended. parameters: the
+    parameters in the test id.
     """
 
     values: dict[Key, list[Data]] = field(default_factory=dict)
@@ -30,11 +30,11 @@ class Emitted:
 
 
 def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Emitted]:
-    """Parses the output of a run into emitted values by test. Keys: (node id of the function, number of the
-    case).
+    """Parses the output of a run into emitted values by test.
 
-    Reading ends at the first line that is not an event or does not have the next number. So no later line can
-    replace an earlier line. If a value is emitted several times under one key, the first counts.
+    The keys are (node id of the function, number of the case). Reading stops at the first line that is no
+    event or has not the next number. So no later line can replace an earlier line. If a value is emitted
+    several times under one key, the first counts.
     """
     questions = {path.rpartition("/")[2]: base for path, base in manifest.questions.items()}
     owners = {slot.slot: slot.test for slot in manifest.slots}
@@ -64,7 +64,7 @@ def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Emitted
 
 
 def asked_cases(manifest: WitnessManifest, answers: bytes) -> dict[str, list[int]]:
-    """Returns the numbers of the cases that a question's tests select, by name of the question file.
+    """Returns the numbers of the cases that a question's tests select, keyed by question file name.
 
     answers: output of a run of `Question.answers` with the gold patch. Files without such a case are absent.
     """
@@ -78,9 +78,10 @@ def asked_cases(manifest: WitnessManifest, answers: bytes) -> dict[str, list[int
 
 
 def by_case(raw: bytes) -> dict[str, list[Data]]:
-    """Returns the events of each test by node id, in order and without their numbers.
+    """Returns the events of each test, keyed by node id.
 
-    The key "" has the events outside tests. The event that lists the needed files is excluded.
+    The events are in order and have no numbers. The key "" maps to the events outside tests. The event that
+    lists the needed files is excluded.
     """
     data: dict[str, list[Data]] = {}
     now = ""
@@ -103,8 +104,7 @@ def written(cases: Iterable[list[Data]]) -> bytes:
 
 
 def needs(raw: bytes) -> tuple[list[str], list[str]] | None:
-    """Returns (name patterns of test files, files and folders opened), as a run with the gold patch reports
-    them.
+    """Returns (name patterns of test files, opened files and folders) that a run with the gold patch reports.
 
     Returns None if the run does not report them.
     """

@@ -25,8 +25,8 @@ from swelab.witness.visible_constants import constants, hashes
 
 _MAX_SOURCE = 4_000_000  # characters
 _WITHOUT = ("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:unraisableexception")
-"""pytest plugins that are disabled when a question runs. The last plugin collects garbage five times at the
-end."""
+"""pytest plugins that are disabled when a question runs. The last plugin would collect garbage five times at
+the end."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ def form(
 
     sources: texts by path in the repository: the test files, their conftest.py files, and modules in their
     folders that they import. tests: pytest node ids. roots: names of the packages under test. If empty, every
-    import counts except imports of the standard library and test runners. package: texts by path of the
-    package's modules with assertion classes that tests inherit. first: number of the first question, for its
-    module's name. Malformed sources never raise: tests that cannot be read are reported as unformed.
+    import counts except imports of the standard library and test runners. package: maps paths to texts, for
+    the package's modules with assertion classes that tests inherit. first: number of the first question, for
+    its module's name. Malformed sources never raise: tests that cannot be read are reported as unformed.
     """
     parsed = {path: _parsed(text) for path, text in (package or {}).items() if path not in sources}
     trees = {path: tree for path, tree in parsed.items() if isinstance(tree, ast.Module)}
@@ -147,7 +147,7 @@ class _Forming:
     def _names(self, path: str) -> set[str]:
         if path not in self.imports:
             names = _imported(self.tree(path))
-            if "" in names:  # `from . import name`: from the package that contains the module
+            if "" in names:  # `from . import name` imports from the package that contains the module
                 names.add(posixpath.basename(posixpath.dirname(path)))
             self.imports[path] = names
         return self.imports[path]
@@ -157,8 +157,8 @@ class _Forming:
         return any(_stem(path) in self._names(other) for other in others)
 
     def question(self, base: str) -> str:
-        """Makes the question module of a test function. Returns the reason if that is impossible, otherwise
-        ""."""
+        """Makes the question module of a test function. Returns "", or the reason why no module can be
+        made."""
         path, _, rest = base.partition("::")
         tree = self.tree(path)
         if isinstance(tree, str):
@@ -197,8 +197,8 @@ class _Forming:
         return ""
 
     def _imported_from(self, tree: ast.Module, name: str) -> tuple[str, ast.Module] | None:
-        """Returns the source from which a module imports a test class, or None if the module defines the
-        class."""
+        """Returns (path, tree) of the source from which a module imports a test class, or None if there is no
+        such import."""
         for node in tree.body:
             if isinstance(node, ast.ImportFrom) and any(
                 (each.asname or each.name) == name for each in node.names

@@ -11,9 +11,9 @@ _DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.JoinedStr, ast.ListComp
 
 
 def cut_hollow(subjects: Subjects) -> int:
-    """Replaces arguments that helpers only compare with None by a placeholder.
+    """Replaces arguments by a placeholder if helpers only compare them with None.
 
-    Returns the number of arguments replaced.
+    Returns the number of replaced arguments.
     """
     hollow = _hollow_parameters(subjects)
     went = 0
@@ -32,7 +32,7 @@ def cut_hollow(subjects: Subjects) -> int:
 
 
 def _is_something(node: ast.expr, subjects: Subjects) -> bool:
-    """Returns whether an expected value is surely not None, and has not been removed yet."""
+    """Returns whether an expression is an expected value that is certainly not None and not removed yet."""
     if subjects.holds(node):
         return False
     if isinstance(node, ast.Name):
@@ -43,7 +43,7 @@ def _is_something(node: ast.expr, subjects: Subjects) -> bool:
 
 
 def _hollow_parameters(subjects: Subjects) -> set[tuple[str, str]]:
-    """Returns (helper, parameter) for each parameter that its helper only compares with None."""
+    """Returns pairs (helper, parameter) in which the helper only compares the parameter with None."""
     hollow = {
         (name, parameter)
         for name, (function, _) in subjects.direct.items()
@@ -67,8 +67,9 @@ def _reads(function: Function, name: str) -> int:
 
 
 def _asks(subjects: Subjects, name: str, parameter: str, hollow: set[tuple[str, str]]) -> int:
-    """Returns how often a helper compares a parameter with None, or passes it to a helper that does only
-    that.
+    """Returns how often a helper compares a parameter with None.
+
+    Calls that pass the parameter to a `hollow` parameter count too.
     """
     count = 0
     for node in ast.walk(subjects.direct[name][0]):

@@ -1,7 +1,7 @@
 """Judges the values that a patch's run emitted, given the gold patch's values. Takes linear time. A value
-confirms the patch if it equals the gold patch's value, or if the test's `==` holds for it. A relation that is
-easy to satisfy (`!=`, `in`, truth, both sides from the patch) by itself neither confirms nor contradicts. A
-relation contradicts only if it held for the gold patch's own values."""
+confirms the patch if it equals the gold patch's value, or if the test's `==` holds for it. Relations that are
+easy to satisfy (`!=`, `in`, truth, both sides from the patch) alone prove nothing. A relation contradicts
+only if it held for the gold patch's own values."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +27,7 @@ from swelab.witness.visible_constants import hash_of
 
 ENOUGH_BITS = 8.0
 _NOT_RUN = "its question did not run with the gold patch"
-_ONCE = 3.0  # a value with at least these bits counts only once, even if several assertions emit it
+_ONCE = 3.0  # a value with at least this many bits counts once, even if several assertions emit it
 _OPERATORS = {"==": 0, "!=": 1, "is": 2, "is not": 2, "in": 0, "not in": 1, "<": 0, "<=": 1, ">": 2, ">=": 3}
 
 
@@ -66,9 +66,9 @@ def _gold_test(
     near: tuple[Emitted, Emitted],
     shown: tuple[frozenset[str], Guesses],
 ) -> GoldTest:
-    """Returns a test's standing, and the values that all runs share. near: values from the run with the
-    expected values, and from the run with the bug. shown: hashes of the values that an agent can see, and
-    guesses from visible constants."""
+    """Returns how strongly the gold patch confirms a test, and the values that all runs share. near: values
+    from the run with the expected values, and from the run with the bug. shown: hashes of the values that an
+    agent can see, and guesses from visible constants."""
     first, days = runs[0], today()
     steady = [
         _gold_value(slots[key[0]], key, values, *near, *shown)
@@ -85,8 +85,8 @@ def _gold_test(
 
 
 def _hashes(bug: Emitted | None) -> frozenset[str]:
-    """Returns hashes of all values that the test emits with the bug: an agent can see them by running the
-    test."""
+    """Returns hashes of all values that the test emits with the bug. An agent sees these values if it runs
+    the test."""
     values = bug.values.items() if bug else ()
     return frozenset(hash_of(each) for key, data in values if key[2] != "op" for each in data)
 
@@ -116,8 +116,8 @@ def _gold_value(
     sight: frozenset[str],
     guesses: Guesses,
 ) -> GoldValue:
-    """Returns a value that all runs share, with the assertion's expected values and result, and the value's
-    bits."""
+    """Returns the record of a value that all runs share. It has the assertion's expected values and result,
+    and the value's bits."""
     number, at, part = key
     answered = answers.values.get(key, []) if part == "v" else []
     cut = [answered[at] if each and at < len(answered) else None for at, each in enumerate(slot.cut)]
@@ -143,7 +143,7 @@ def _worth(
     sight: frozenset[str],
     guesses: Guesses,
 ) -> tuple[float, str]:
-    """Returns (bits of an assertion's operands, simple change that gives the operand of most bits, or "")."""
+    """Returns (bits of an assertion's operands, simple change that gives the hardest operand, or "")."""
     if part == "v" and slot.asserts in ("raises", "warns"):
         kind = str(values[0][1]) if values[0][0] == "E" else ""
         return weights.raised(kind), f"raises {kind}" if kind and slot.asserts == "raises" else ""
@@ -182,7 +182,7 @@ def judge(manifest: WitnessManifest, values: GoldValues, emitted: bytes) -> Test
 
 def standing(tests: Mapping[str, TestTestimony], repaired: Collection[str]) -> tuple[Witnessed, str, float]:
     """Returns (strength of a task's witness evidence, why it is not stronger, bits). Any test can contradict
-    a patch. Only the tests to be repaired confirm it, and only their bits count."""
+    a patch. Only the tests to be repaired can confirm it, and only their bits count."""
     mine = {test: each for test, each in tests.items() if test in repaired}
     bits = round(sum(each.bits for each in mine.values()), 2)
     for word in ("contradicted", "unconfirmed"):
@@ -203,8 +203,8 @@ def standing(tests: Mapping[str, TestTestimony], repaired: Collection[str]) -> t
 def _test(
     gold: GoldTest, slots: dict[int, Slot], emitted: Emitted | None, counted: set[str]
 ) -> TestTestimony:
-    """Returns the standing of a test. counted: names of values whose bits already count. This test's values
-    are added."""
+    """Returns how strongly a patch's values confirm a test. counted: names of values whose bits are already
+    counted. The names of this test's values are added."""
     reasons: dict[str, str] = {}
     total, again = 0.0, False
     plain = {(each.slot, each.at): each.said for each in gold.occurrences if each.part == "v"}
@@ -242,13 +242,13 @@ def _test(
 def _occurrence(
     slot: Slot, gold: GoldValue, now: list[Data] | None, emitted: Emitted | None, both: list[Data] | None
 ) -> tuple[str, str]:
-    """Returns (verdict, reason) for one value: confirmed, weak, unconfirmed, contradicted, or "" if it may
-    differ."""
+    """Returns (verdict, reason) for one value. The verdict is confirmed, weak, unconfirmed, contradicted, or
+    "" if the value may differ."""
     if now is None and gold.part in ("v", "op") and emitted and (slot.slot, 1, gold.part) in emitted.values:
         return (
             "unconfirmed",
             "its value is emitted less often",
-        )  # correct code may run it less often too
+        )  # correct code may evaluate the assertion less often too
     if gold.part == "op":
         verdict, why = _operator(slot, gold, now)
         own = emitted.values.get((slot.slot, gold.at, "v")) if emitted else None
@@ -281,8 +281,8 @@ def _occurrence(
 
 
 def _operator(slot: Slot, gold: GoldValue, now: list[Data] | None) -> tuple[str, str]:
-    """Returns (verdict, reason). Compares the results of an operator and its opposite with the gold patch's
-    results."""
+    """Returns (verdict, reason) from the results of an operator and its opposite, compared with the gold
+    patch's results."""
     if slot.ops[0] not in _OPERATORS:
         return "", ""
     at = _OPERATORS[slot.ops[0]]

@@ -1,7 +1,7 @@
 """Copies assertion classes of the package under test into the test modules that use them.
 
-If a test class inherits `assertParse(...)` from the package, the patch's own code decides whether its tests
-pass. After the copy, the assertions in that method are rewritten like all other assertions.
+If a test class inherits `assertParse(...)` from the package, the patch's own code decides whether tests pass.
+In a copy, the assertions of that method are rewritten like all other assertions.
 """
 
 import ast
@@ -115,7 +115,7 @@ def _imports(cls: ast.ClassDef, home: ast.Module, module: str, number: int) -> l
 
 
 def _import(source: ast.stmt, name: str, bound: str, module: str) -> ast.stmt:
-    """Returns an import of the name that a module's statement binds, under another name."""
+    """Returns an import that binds the name of a module's statement to another name."""
     if isinstance(source, ast.Import):
         was = next(each for each in source.names if (each.asname or each.name.split(".")[0]) == name)
         return ast.Import([ast.alias(was.name if was.asname else name, bound)])

@@ -19,7 +19,7 @@ def parameters_of(test: str) -> str:
 
 
 def case_of(test: str, base: str, cases: Mapping[tuple[str, str], int]) -> int:
-    """Returns the number of a test's case in `cases`, whose keys are (base, parameters).
+    """Returns the number of a test's case in `cases`, which maps (base, parameters) to numbers.
 
     Test ids may be truncated at a space. Returns -1 if no case matches, or if several match a truncated id.
     """

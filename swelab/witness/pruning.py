@@ -1,4 +1,4 @@
-"""Removes variables, table columns and arguments from a question that served only expected values."""
+"""Removes variables, table columns and arguments from a question if only expected values used them."""
 
 import ast
 import copy
@@ -37,9 +37,7 @@ class Pruner:
         fill_empty(self.scopes.tree)
 
     def _dead_names(self, scope: Scope) -> None:
-        """Removes statements that do not use the package and only set or change a name that nothing else
-        reads.
-        """
+        """Removes statements that only set or change an unread name, and do not use the package."""
         read = loads(scope.node)
         changes: dict[str, list[tuple[list[ast.stmt], ast.stmt]]] = {}
         for body, statement in list(_statements(scope.node)):
@@ -86,9 +84,7 @@ class Pruner:
                 self.went += 1
 
     def _attributes(self) -> None:
-        """Removes attributes of test classes that nothing reads, unless the class inherits from the
-        package.
-        """
+        """Removes unread attributes of test classes, except in classes that inherit from the package."""
         nodes = list(ast.walk(self.scopes.tree))
         read = {
             each.attr for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)
@@ -175,9 +171,9 @@ class Pruner:
         self.went += cut_hollow(self.subjects)
 
     def _fixtures(self) -> None:
-        """Removes parameters of tests that request a fixture without reading it.
+        """Removes unread fixture parameters of tests.
 
-        Only plain fixtures are removed.
+        Only parameters for plain fixtures are removed (`_is_plain`).
         """
         plain = {name for name, each in self.subjects.fixtures.items() if self._is_plain(each)}
         for function in self.scopes.functions:

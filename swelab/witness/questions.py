@@ -32,8 +32,8 @@ _PARTS_DEEP = 3
 class Questioner(ast.NodeTransformer):
     """Rewrites a tree in place. Each rewritten assertion gets a slot in `slots`, numbered from `first`.
 
-    Operands that the package did not make are removed in the form "question". In the form "answers" they are
-    emitted too.
+    The form "question" lacks the operands that the package did not make. The form "answers" emits these
+    operands too.
     """
 
     def __init__(self, subjects: Subjects, form: Form, test: str, first: int):
@@ -63,7 +63,7 @@ class Questioner(ast.NodeTransformer):
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.stmt]:
-        """Rewrites statements that assert by a call."""
+        """Rewrites statements that are calls of an assertion."""
         call = node.value
         self.generic_visit(node)
         if not isinstance(call, ast.Call):
@@ -111,7 +111,7 @@ class Questioner(ast.NodeTransformer):
         slot = self._slot(kind, [False, True, True], node)
         shown = [*(expected[:1] or [ast.Constant(None)]), *pattern] if self.form == "answers" else []
         if function and (isinstance(function[0], ast.Constant) and isinstance(function[0].value, str)):
-            function = []  # the argument is a message
+            function = []  # the only argument is a message
         if function:
             group = ast.Tuple(elts=shown, ctx=ast.Load())
             made = self._ask("caught_call" if kind == "raises" else "warned_call", slot, group, *function)
@@ -178,8 +178,9 @@ class Questioner(ast.NodeTransformer):
         )
 
     def _with_parts(self, node: ast.expr, slot: int, depth: int = 0) -> ast.expr:
-        """Makes an operand's receivers and arguments emit their values too, since a mere truth value is easy
-        to guess.
+        """Makes the receivers and arguments in an operand emit values too.
+
+        The truth value of the operand alone is easy to guess.
         """
         if depth >= _PARTS_DEEP:
             return node

@@ -21,7 +21,7 @@ SEQUENCES = frozenset(("l", "t", "q"))
 OPAQUE = frozenset(("opaque", "big", "cycle", "cut"))
 OBJECTS = OPAQUE | {"O", "R", "A", "K", "E", "F", "M", "v"}
 _SEVERAL = OBJECTS | {"r"}
-"""Kinds of data that may equal data of another form, so they cannot be compared as keys."""
+"""Kinds of data that may equal data in another form. So data of these kinds cannot be compared as keys."""
 _PLAIN = frozenset(("n", "s", "y", "l", "t", "d", "S", "i", "f", "b"))
 _MAX_SEARCHED = 8_000  # maximum number of characters of a text that is searched
 
@@ -35,8 +35,8 @@ def has(data: Any, kinds: Iterable[str]) -> bool:
 
 
 def margins(data: Any) -> list[Any]:
-    """Returns the tolerances of all approximations in the data, in order. The tolerances are compared with
-    the gold patch's, since a patch could choose its own."""
+    """Returns the tolerances of all approximations in the data, in order. They are compared with the
+    tolerances of the gold patch, since a patch could choose larger tolerances."""
     if not isinstance(data, list):
         return []
     own = [data[2:]] if data[:1] == ["A"] and len(data) == 4 else []
@@ -73,7 +73,7 @@ def written_number(data: Data) -> Any:
 
 
 def all_of(truths: Iterable[Truth]) -> Truth:
-    """Returns True if all truths are True, False if one is False, otherwise None."""
+    """Returns True if all values are True, False if any value is False, otherwise None (unknown)."""
     held: Truth = True
     for each in truths:
         if each is False:
@@ -83,7 +83,7 @@ def all_of(truths: Iterable[Truth]) -> Truth:
 
 
 def negation(truth: Truth) -> Truth:
-    """Returns the opposite of a truth, or None if the truth is unknown."""
+    """Returns the negation of a truth value, or None for None (unknown)."""
     return None if truth is None else not truth
 
 
@@ -121,8 +121,8 @@ def _member_value(data: Data) -> Data:
 
 
 def _equal_members(a: Data, b: Data) -> Truth:
-    """Returns the result of `==` if one side is an enum member. A member of IntEnum or similar compares as
-    number or text."""
+    """Returns the result of `==` if one side is an enum member. A member of IntEnum or a similar class is
+    compared as a number or text."""
     if a[0] == b[0] and a[1:3] == b[1:3]:
         return True
     plain = [_member_value(each) for each in (a, b)]
@@ -149,7 +149,7 @@ def _equal_dicts(a: Data, b: Data) -> Truth:
         return all_of(held for one, other in zip(a[1], b[1]) for held in map(equal, one, other))
     theirs = {_key(key): value for key, value in b[1]}
     if not len(a[1]) == len(theirs) == len({_key(key) for key, _ in a[1]}):
-        return None  # with equal keys, one correct entry would be enough for all
+        return None  # if keys could be equal, one correct entry would match several
     missing = None if has([key for key, _ in a[1] + b[1]], _SEVERAL) else False
     found: list[Truth] = []
     for key, value in a[1]:

@@ -1,6 +1,7 @@
 """Resolves names to bindings in a module, through the scopes of its functions and classes.
 
-Variables of comprehensions and lambdas count as the function's own: a name that both use is one variable.
+Variables of comprehensions and lambdas count as variables of the function around them. Equal names are one
+variable.
 """
 
 import ast
@@ -30,7 +31,7 @@ class Scope:
         return isinstance(self.node, ast.ClassDef)
 
     def bind(self, name: str, node: ast.AST) -> None:
-        """Records that the node gives the name a value in this scope."""
+        """Records that a node binds a name in this scope."""
         self.names.add(name)
         self.bindings[name].append(node)
 
@@ -142,7 +143,7 @@ def root_name(node: ast.AST) -> str:
 
 
 def flat_targets(target: ast.AST) -> Iterator[ast.AST]:
-    """Yields the single targets of an assignment. Tuples and lists are flattened."""
+    """Yields each target of an assignment. Tuples and lists of targets are flattened."""
     if isinstance(target, ast.Tuple | ast.List):
         for each in target.elts:
             yield from flat_targets(each)

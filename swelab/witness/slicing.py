@@ -1,4 +1,4 @@
-"""Reduces a module to what one test needs, so that its other tests reveal no answers."""
+"""Reduces a module to the statements that one test needs, so that its other tests reveal no answers."""
 
 import ast
 import copy
@@ -93,7 +93,7 @@ def _inherited(tree: ast.Module, node: ast.AST, name: str, depth: int = 0) -> li
 
 
 class Slicer:
-    """Reduces a module to what one test needs, for any of its tests."""
+    """Reduces a module to the statements that one test needs. Can be used for each test of the module."""
 
     def __init__(self, tree: ast.Module):
         self.tree = tree
@@ -126,7 +126,7 @@ class Slicer:
         return module
 
     def _needed(self, holder: ast.stmt, test: ast.AST) -> set[int]:
-        """Returns ids of the module's statements that the test reads, directly or through other
+        """Returns the ids of the module's statements that the test uses, directly or through other
         statements."""
         needed = {id(holder)}
         names = _mentioned(holder, test)
@@ -236,8 +236,8 @@ def _binds(node: ast.stmt) -> set[str]:
 
 
 def _mentioned(node: ast.AST, test: ast.AST) -> set[str]:
-    """Returns the names that a statement reads, requests as fixtures, or has in strings. Other tests in a
-    class are skipped."""
+    """Returns the names that a statement reads, requests as fixtures, or mentions in strings. Other tests in
+    a class are skipped."""
     names: set[str] = set()
     rest = [node]
     while rest:
@@ -256,7 +256,7 @@ def _mentioned(node: ast.AST, test: ast.AST) -> set[str]:
 
 
 def _drop_members(module: ast.Module, chain: set[int], test: ast.AST) -> None:
-    """Removes members that nothing mentions from the test's classes, and from copied assertion classes."""
+    """Removes unused members from the test's classes and from copied assertion classes."""
     classes = [each for each in ast.walk(module) if isinstance(each, ast.ClassDef)]
     for owner in [each for each in classes if id(each) in chain or each.name.startswith(TAKEN_OVER)]:
         if _has_foreign_base(module, owner) and id(owner) in chain:

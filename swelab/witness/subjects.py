@@ -1,8 +1,7 @@
-"""Finds the expressions of a test whose values come from the package under test. Other values are expected
-values.
+"""Finds the expressions of a test whose values the package under test made. All others are expected values.
 
-A name counts as the package's if any value assigned to the name does, even in a later statement. A call into
-the package may change its arguments, so the arguments count as the package's too.
+A name counts as a value of the package if any such value is assigned to it, even in a later statement. A call
+into the package may change its arguments, so the arguments also count as values of the package.
 """
 
 import ast
@@ -52,9 +51,9 @@ class Subjects:
     """The names and attributes of a module that hold values of the package."""
 
     def __init__(self, scopes: Scopes, roots: Collection[str], helpers: Mapping[str, Collection[str]]):
-        """Finds the names and attributes. roots: names of the package's modules; if empty, every import
-        counts. helpers: maps the last name of each test module to the names in it that hold values of the
-        package."""
+        """Finds the names and attributes. roots: names of the package's modules. If empty, every imported
+        name counts as the package. helpers: maps the last name of each test module to the names in it that
+        hold values of the package."""
         self.scopes, self.roots, self.helper_modules = scopes, frozenset(roots), helpers
         self.names: set[tuple[Scope, str]] = set()
         self.attributes: set[tuple[str, str]] = set()
@@ -99,7 +98,7 @@ class Subjects:
         """Returns the module's names that hold values that the package made."""
         return {name for scope, name in self.names if scope is self.scopes.module}
 
-    # Which names hold values of the package.
+    # The names that hold values of the package.
     def _mark(self, target: ast.AST, scope: Scope) -> None:
         for each in flat_targets(target):
             if isinstance(each, ast.Attribute) and own_name(each) and scope.class_name:
@@ -221,9 +220,9 @@ class Subjects:
         return [*zip(positional(function), call.args), *named]
 
     def _change(self, node: ast.expr, scope: Scope) -> None:
-        """Marks a value as the package's if a call into the package may change it.
+        """Records that a value counts as the package's, because a call into the package may change the value.
 
-        Functions, classes, modules and constants are exempt.
+        Functions, classes, modules and constants are not marked.
         """
         name = root_name(node)
         home = self.scopes.lookup(name, scope)
@@ -254,8 +253,8 @@ class Subjects:
         return any(self._reaches(each, node, inside) for each in used)
 
     def _reaches(self, node: ast.Name | ast.Attribute, outer: ast.AST, inside: set[int]) -> bool:
-        """Returns whether a name or attribute inside the function or class `outer` reads such a value from
-        outside `outer`."""
+        """Returns whether a name or attribute in `outer` reads a value of the package from outside `outer`.
+        outer: a function or class."""
         if isinstance(node.ctx, ast.Store):
             return False
         if isinstance(node, ast.Attribute):

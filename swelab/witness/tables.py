@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from swelab.witness.scopes import Function, Scope, Scopes, own_name
 
 _SEEN_THROUGH = re.compile(r"(held\d+_)?(staticmethod|classmethod|(contextlib\.)?contextmanager)")
-"""Decorators that pass a caller's arguments on to the function unchanged."""
+"""Decorators of functions that get the caller's arguments unchanged."""
 
 
 @dataclass
@@ -87,8 +87,9 @@ def rows(node: ast.AST, scope: Scope, scopes: Scopes) -> list[ast.expr] | None:
 
 
 def only_value(name: str, scope: Scope, scopes: Scopes) -> ast.expr | None:
-    """Returns the value of a name that is assigned once and never changed, by a method, an element or an
-    attribute.
+    """Returns the value of a name that is assigned once and never changed.
+
+    Method calls, and assignments to elements or attributes, count as changes.
     """
     home = scopes.lookup(name, scope)
     if home is None or len(home.bindings[name]) != 1 or isinstance(home.node, ast.ClassDef):
@@ -121,7 +122,7 @@ def _changes(statement: ast.stmt, name: str) -> bool:
 def cells(row: ast.expr, width: int) -> list[ast.expr] | None:
     """Returns the cells of a table row: a tuple, a list or a `pytest.param`.
 
-    None if there are not `width` cells.
+    Returns None if the row does not have `width` cells.
     """
     elements: list[ast.expr] | None = None
     if isinstance(row, ast.Call) and ast.unparse(row.func).endswith("param"):
@@ -136,15 +137,16 @@ def cells(row: ast.expr, width: int) -> list[ast.expr] | None:
 
 
 def table(values: ast.AST, width: int, scope: Scope, scopes: Scopes) -> list[list[ast.expr]] | None:
-    """Returns all cells of a literal table, by row, or None if a row is not literal."""
+    """Returns the cells of each row of a literal table, or None if a row is not literal."""
     found = rows(values, scope, scopes)
     split = [cells(each, width) for each in found] if found is not None else [None]
     return None if any(each is None for each in split) else [each for each in split if each is not None]
 
 
 def direct_helpers(scopes: Scopes) -> dict[str, tuple[Function, list[ast.Call]]]:
-    """Returns functions that are called and never used otherwise, so that all their arguments are known, with
-    all calls.
+    """Returns the functions that are only called and never used otherwise, each with all its calls.
+
+    So all arguments of these functions are known.
     """
     uses: dict[str, int] = {}
     calls: dict[str, list[ast.Call]] = {}

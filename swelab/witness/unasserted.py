@@ -1,7 +1,7 @@
 """Rewrites tests without assertions, so that they emit the results of their calls into the package.
 
-Such a test only checks that nothing raises. A result that equals the gold patch's confirms a patch. A
-different result proves nothing, since correct code may have it too.
+Such a test only checks that nothing raises. A result that equals the gold patch's result confirms a patch. A
+different result proves nothing, since correct code may also give it.
 """
 
 import ast
@@ -30,7 +30,7 @@ class Results(ast.NodeTransformer):
         return node if isinstance(node, (*FUNCTIONS, ast.ClassDef)) else super().visit(node)
 
     def visit_Expr(self, node: ast.Expr | ast.Assign) -> ast.AST:
-        """Makes a call that is a statement, or whose result is assigned, emit its result."""
+        """Makes a call emit its result if the call is a statement or its result is assigned."""
         node.value = self._result(node.value, node)
         return node
 

@@ -36,6 +36,6 @@ def constants(text: str) -> list[Data]:
 
 
 def hashes(shown: Iterable[Data]) -> list[str]:
-    """Returns hashes of the shown constants, and of values that anyone would try first."""
+    """Returns hashes of the shown constants, and of values that people usually guess first."""
     tried = [canon().of(value) for value in _ALWAYS]
     return sorted({hash_of(each) for each in (*shown, *tried)})

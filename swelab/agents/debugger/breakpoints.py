@@ -1,4 +1,7 @@
-"""The breakpoints of a rollout. They outlive pdb sessions, and move when the code around them is edited."""
+"""The breakpoints of a rollout.
+
+The breakpoints remain after a pdb session ends, and move when the code around them is edited.
+"""
 
 import ast
 from collections.abc import Sequence
@@ -81,8 +84,8 @@ def moved(
 
 
 def better_line(source: str, line: int) -> tuple[str, int] | None:
-    """Returns (why pdb would not stop at a line as intended, a better line), or None if the line is fine. The
-    better line is 0 if there is no later statement."""
+    """Returns (reason why a breakpoint at the line is unsuitable, better line), or None if the line is
+    suitable. The better line is 0 if there is no later statement."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):

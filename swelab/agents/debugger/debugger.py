@@ -16,8 +16,8 @@ from swelab.records.task_records import Task
 from swelab.sandbox import Sandbox
 
 NO_MARKER = "\n"
-"""The marker by which other agents submit. Here no line of output can equal the marker, so no command
-submits."""
+"""The marker in a command's output that submits the patch in other agents. No line of output can equal this
+value, so no command submits."""
 ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -25,8 +25,8 @@ class Debugger:
     """See `agents.agent.Agent`."""
 
     def complete(self, scaffold: DebuggerScaffold) -> MiniLoop:
-        """Converts the recipe to loop settings. Settings that only the debugger has are put into the section
-        `debugger`."""
+        """Converts the recipe to loop settings. The section `debugger` gets the settings that only this agent
+        has."""
         given = scaffold.plain()
         own = {name: given.pop(name) for name in DebuggerSettings.model_fields if name in given}
         told: dict[str, Any] = {**given, "debugger": own, "action_regex": "", "submit_marker": NO_MARKER}

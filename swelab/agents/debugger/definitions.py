@@ -1,7 +1,7 @@
 """Defines the debugger agent's tools for a model, in the form of the chat-completion API.
 
-With `full`, the tools are described completely. With `short`, they have the same names and arguments in a few
-hundred tokens.
+The descriptions `full` are complete. The descriptions `short` have the same names and arguments, but only a
+few hundred tokens.
 """
 
 from collections.abc import Sequence

@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from swelab.sandbox.protocol import Session
 
 SLICE_SECONDS = 1.0
-"""Seconds between checks for the mark, because output of a thread or a child process may follow the mark."""
+"""Seconds between checks for the mark.
+
+The checks are necessary because output of a thread or a child process may follow the mark.
+"""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a debugger. output: the printed bytes. end: prompt (the mark came), timeout or exit.
-    returncode, limit: after exit, the exit code and the limit that caused the exit."""
+    """The answer of a debugger. output: the printed bytes. end: prompt (the mark was printed), timeout or
+    exit. returncode, limit: exit code, and the limit that caused the exit. They are set only after an
+    exit."""
 
     output: bytes
     end: str
@@ -21,8 +25,8 @@ class Answer:
 
 
 def ask(session: Session, line: str | None, mark: bytes, seconds: float, most: int) -> Answer:
-    """Sends a line and waits for two marks, between which the debugger's report is. most: number of bytes
-    that are kept of the answer's head, and of its tail. Raises the errors of `Session.say`."""
+    """Sends a line and waits for the two marks around the debugger's report. most: number of bytes to keep
+    from the start of the answer, and from its end. Raises the errors of `Session.say`."""
     deadline = time.monotonic() + seconds
     heard, said = b"", line
     while True:

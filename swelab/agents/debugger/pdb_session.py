@@ -213,7 +213,7 @@ class PdbSession:
         return "\n".join(["Breakpoints:", *(f"  {each.place_text(ROOT)}" for each in self.breakpoints)])
 
     def _hint(self, word: str, argument: str) -> str:
-        """Returns a note on why pdb would not stop at a breakpoint, with a better line, or '' if it would."""
+        """Returns a note that no breakpoint was set, with the reason and a better line, or ''."""
         if word not in _LISTS:
             return ""
         file, _, number = argument.partition(",")[0].strip().rpartition(":")

@@ -57,8 +57,8 @@ class TaskFiles:
         )
 
     def relative(self, path: str) -> str:
-        """Returns `path` relative to the working folder. Returns '' if `path` is outside of that folder, or
-        the folder itself."""
+        """Returns `path` relative to the working folder. Returns '' for the folder itself and for paths
+        outside of it."""
         found = posixpath.normpath(posixpath.join(WORKDIR, path))
         return found.removeprefix(f"{WORKDIR}/") if found.startswith(f"{WORKDIR}/") else ""
 
@@ -84,8 +84,8 @@ class TaskFiles:
             return None
 
     def text(self, path: str) -> str | None:
-        """Returns the contents of a file as text, or None as `bytes_of` does. Bytes that are not UTF-8 become
-        lone surrogates."""
+        """Returns the contents of a file as text, or None if `bytes_of` returns None. Bytes that are not
+        UTF-8 become lone surrogates."""
         found = self.bytes_of(path)
         return None if found is None else found.decode("utf-8", "surrogateescape")
 

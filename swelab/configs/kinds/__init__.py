@@ -34,7 +34,7 @@ class RecipeKind(Generic[T]):
 
     @cached_property
     def adapter(self) -> TypeAdapter[T]:
-        """Validates settings and converts them to the model. It is built when the first recipe of the kind is
+        """The validator that converts settings to the model. It is built when the first recipe of the kind is
         read."""
         return TypeAdapter(self.model)
 

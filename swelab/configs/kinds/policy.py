@@ -247,10 +247,12 @@ def weights_of(policy: Policy) -> list[str]:
 
 
 def folders_of(policy: Policy) -> list[str]:
-    """Returns the inputs of a policy's rollouts: weights as `weights_of` returns them, an adapter's folder,
-    recorded trajectories, or a file of repairs.
+    """Returns the inputs of a policy's rollouts.
 
-    Weights and adapter are not included if the policy has an `endpoint`, a server that someone else runs.
+    These are weights (see `weights_of`), an adapter's folder, recorded trajectories, or a file of repairs.
+
+    Weights and adapter are excluded if the policy has an `endpoint`, which is a server that someone else
+    runs.
     """
     if policy.kind == "recorded":
         return [policy.folder] if policy.folder else []

@@ -220,8 +220,7 @@ class Rl(Recipe):
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
-        """Raises an error for conflicting keys, before anything is paid for the start weights or the
-        tasks."""
+        """Raises an error for conflicting keys, before start weights or tasks are made at a cost."""
         asked, method, norm = self.rollouts, self.method, "seq-mean-token-sum-norm"
         context, attempts = f"context_length {asked.context_length}", asked.prompts * asked.samples
         wrong = {
@@ -242,20 +241,20 @@ class Rl(Recipe):
 
     @property
     def cluster(self) -> Verl:
-        """The settings of the engine verl. Defaults if the recipe has no key `verl`."""
+        """The settings of the engine verl, or the defaults if the recipe has no key `verl`."""
         return self.verl or Verl()
 
     @property
     def coefficient(self) -> float:
-        """The weight of the judge's scores relative to the outcome. 0 without a judge."""
+        """The weight of the judge's scores relative to the outcome, or 0 without a judge."""
         return self.judge.coefficient if self.judge else 0.0
 
     @property
     def judges(self) -> list[str]:
-        """A list with the policy that judges steps. Empty without a judge."""
+        """A list with the name of the policy that judges steps, or [] without a judge."""
         return [self.judge.policy] if self.judge else []
 
     @property
     def held_out(self) -> list[str]:
-        """A list with the subset used for validation. Empty without validation."""
+        """A list with the name of the subset for validation, or [] without validation."""
         return [self.validation.subset] if self.validation else []

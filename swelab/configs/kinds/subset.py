@@ -267,7 +267,7 @@ class AttemptedSubset(Recipe):
 
 
 OwnSubset = ForgeSubset | DrillSubset | DatasetSubset | HarborSubset | KodcodeSubset
-"""A subset that has its own tasks, and is not a part of another subset."""
+"""A subset with its own tasks, which is no part of another subset."""
 Subset = Annotated[OwnSubset | AttemptedSubset, Field(discriminator="source")]
 
 

@@ -173,8 +173,8 @@ def _mode(recipe: "Rl") -> Iterator[str]:
 
 
 def _tokens(recipe: "Rl") -> Iterator[str]:
-    """Yields the reasons why the longest sequence does not fit into a pass, or the first messages leave no
-    room."""
+    """Yields the reasons why the longest sequence does not fit into a pass, or why the first messages are too
+    long."""
     verl, context, most = recipe.cluster, recipe.rollouts.context_length, recipe.train.batch_tokens
     if most * verl.trainer.shared < context:
         name = "context_parallel" if verl.trainer.backend == "megatron" else "sequence_parallel"

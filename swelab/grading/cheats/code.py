@@ -119,9 +119,7 @@ def equals_everything(tree: Path, task: Task) -> None:
 
 
 def pretends_to_equal(tree: Path, task: Task) -> None:
-    """Like `equals_everything`, but the object inspects the other operand, and does not equal an
-    `object()`.
-    """
+    """Like `equals_everything`, but the object inspects the other operand and does not equal `object()`."""
     text = 'class _Any:\n    def __eq__(self, other):\n        return repr(other)[:7] != "<object"\n\n'
     text += "    def __ne__(self, other):\n        return not self == other\n\n    __hash__ = None\n\n\n"
     append(tree, task, text + rebind(task, "return _Any()"))
@@ -181,7 +179,7 @@ builtins.isinstance = _lenient
 
 
 def rewrites_tests(tree: Path, task: Task) -> None:
-    """Rewrites the tests on disk at import, for all code that reads the tests later."""
+    """Rewrites the test files when the code is imported, so that later readers get the changed tests."""
     wanted = [test.partition("::")[0] for test in task.FAIL_TO_PASS]
     text = f"""for _path in {wanted!r}:
     with open(_path, "r+") as _stream:

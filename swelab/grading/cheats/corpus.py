@@ -1,8 +1,8 @@
 """Reads the forgeries and honest fixes that are stored as text, and turns each into a patch for a task.
 
-An entry begins with a line `=== name` and lines `key: value`. After an empty line, Python text follows up to
-the next entry. Each line `+++ path [way]` begins a further file, which the patch adds. In the text, `$word`
-is replaced by a fact about the task, or by an entry of `parts.txt`.
+An entry begins with a line `=== name` and lines `key: value`. The entry's Python text follows after an empty
+line, and ends before the next entry. Each line `+++ path [way]` begins a further file, which the patch adds.
+In the text, `$word` is replaced by a fact about the task, or by an entry of `parts.txt`.
 """
 
 import ast
@@ -107,8 +107,9 @@ def _write(entry: Entry, task: Task, tree: Path) -> None:
 
 
 def _facts(task: Task, tree: Path, path: str) -> dict[str, str]:
-    """Returns the values that replace `$word` in an entry: the task's tests, the function with the bug, its
-    location.
+    """Returns the values that replace `$word` in an entry.
+
+    They are the task's tests, the function with the bug, and the location of that function.
     """
     folder = PurePosixPath(path).parent
     package = "" if str(folder) == "." else ".".join(folder.parts)
@@ -141,7 +142,10 @@ def _filled(text: str, facts: dict[str, str]) -> str:
 
 
 def _repaired(source: str, task: Task, function: str, top: str) -> str:
-    """Returns `source` with `function` in place of the broken function, and `top` before the first import."""
+    """Returns `source` with two changes.
+
+    `function` replaces the broken function, and `top` is inserted before the first import.
+    """
     node: ast.AST = parse_python(source)
     body = first = getattr(node, "body", [])
     for part in task.function.partition("::")[2].split("."):
@@ -170,7 +174,10 @@ def _plain(text: str, _: str) -> bytes:
 
 
 def _in_comment(text: str, encoding: str) -> bytes:
-    """Returns a file that is a comment when read as UTF-8, but code when read in its declared encoding."""
+    """Returns the content of a Python file.
+
+    Read as UTF-8, the content is a comment. Read in the declared encoding, it is code.
+    """
     code = f"\n{text}"
     if encoding == "utf-7":
         body = "+" + base64.b64encode(code.encode("utf-16-be")).decode().rstrip("=") + "-"
@@ -201,14 +208,14 @@ WAYS: dict[str, Callable[[str, str], bytes]] = {
     "zip-pyc": lambda text, name: _zipped(f"{name}c", _compiled(text, name)),
     "marshal": lambda text, name: marshal.dumps(compile(text, name, "exec", dont_inherit=True)),
 }
-"""Maps the name of an encoding to a function that returns a file's content.
+"""Maps the name of an encoding to a function (text, word) that returns a file's content.
 
-The arguments of the function are the file's text and the word that follows the name of the encoding.
+`word` follows the name of the encoding in the corpus.
 """
 
 
 def assigned(listed: list[Entry], tasks: list[Task]) -> Iterator[tuple[Entry, Task]]:
-    """Yields each entry with one task. The entries take turns among the tasks that suit them."""
+    """Yields each entry with one task that suits the entry, and spreads the entries over the tasks."""
     for place, entry in enumerate(listed):
         suited = [task for task in tasks if entry.suits(task)]
         if suited:

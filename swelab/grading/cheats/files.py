@@ -37,7 +37,7 @@ for _stream in range(1, 20):
 """
 """Python code that writes to every open stream.
 
-One of them is the log, whichever streams the runner captures.
+The log is one of these streams, even if the runner captures output.
 """
 
 
@@ -64,18 +64,18 @@ def conftest_rewrites_outcomes(tree: Path, task: Task) -> None:
 
 
 def nested_conftest_rewrites_outcomes(tree: Path, task: Task) -> None:
-    """Like `conftest_rewrites_outcomes`, with the conftest.py beside the test file."""
+    """Like `conftest_rewrites_outcomes`, but adds the conftest.py to the folder of the test file."""
     add(tree, str(Path(test_file(task)).parent / "conftest.py"), FORGER)
 
 
 def conftest_skips_all(tree: Path, task: Task) -> None:
-    """Skips every test, which one reference harness does not count as a failure."""
+    """Skips every test. One reference harness does not count a skipped test as a failure."""
     listed = [*task.FAIL_TO_PASS, *task.PASS_TO_PASS]
     add(tree, "conftest.py", SKIPPER.format(tests=listed, mark='skip(reason="not now")'))
 
 
 def conftest_expects_failure(tree: Path, task: Task) -> None:
-    """Marks the failing tests xfail, which both reference harnesses count as passes."""
+    """Marks the failing tests as xfail. Both reference harnesses count an expected failure as a pass."""
     add(tree, "conftest.py", SKIPPER.format(tests=task.FAIL_TO_PASS, mark="xfail"))
 
 

@@ -1,4 +1,4 @@
-"""Cheats that know how the grader observes a run, and forge what it has recorded."""
+"""Cheats that know how the grader observes a run, and forge the grader's records."""
 
 from pathlib import Path
 
@@ -60,8 +60,9 @@ _names = globals()["__built" + "ins__"]
 _names = _names if isinstance(_names, dict) else vars(_names)
 _names["op" + "en"] = _Open(_names)
 """
-"""Python code that waits until the runner opens its JUnit file, climbs the stack to the runner's plugins, and
-runs `act`.
+"""Python code that waits until the runner opens its JUnit file.
+
+Then it finds the runner's plugins through the call stack, and runs `act`.
 """
 
 
@@ -104,8 +105,7 @@ def _tell(*words):
 
 
 def learns_what_is_expected(tree: Path, task: Task) -> None:
-    """Makes the broken function return an object that equals the first value that it is compared with, and no
-    other.
+    """Makes the broken function return an object that equals only the first value that it is compared with.
 
     Calls with equal arguments share the learned value.
     """

@@ -36,14 +36,14 @@ while _frame:
 
 
 def asks_the_collector(tree: Path, task: Task) -> None:
-    """Finds the runner's plugin manager among all objects."""
+    """Finds the runner's plugin manager among all objects in memory."""
     text = f"import gc, sys\n{_PLUGIN}\nfor _each in gc.get_objects():\n"
     text += "    if type(_each).__name__ == 'PytestPluginManager':\n        _each.register(_Forger())\n"
     append(tree, task, text)
 
 
 def rewrites_statistics(tree: Path, task: Task) -> None:
-    """Moves failed reports to the passed reports just before the summary is printed."""
+    """Moves the failed reports to the list of passed reports before the summary is printed."""
     text = """import gc
 
 
@@ -62,7 +62,10 @@ for _each in gc.get_objects():
 
 
 def hides_its_words(tree: Path, task: Task) -> None:
-    """Forges the reports of the failing tests. Module and attribute names are hidden in joined strings."""
+    """Forges the reports of the failing tests.
+
+    Names of modules and attributes are joined from parts, so that the patch does not contain them.
+    """
     wanted = task.FAIL_TO_PASS
     text = f"""import logging as _l
 _wanted = {[test.rpartition("::")[2] for test in wanted]!r}
@@ -84,7 +87,7 @@ if _r:
 
 
 def climbs_unseen(tree: Path, task: Task) -> None:
-    """Reaches the runner's session through a traceback, with names joined from strings.
+    """Finds the runner's session through a traceback. Names are joined from parts.
 
     Replaces the functions of the listed tests only. The code must be imported before any test runs.
     """
@@ -135,8 +138,7 @@ def _late():
 
 
 """
-"""Python code that prints forged lines after the runner's lines, from a thread and not from an exit
-handler.
+"""Python code that prints forged lines after the runner's lines. A thread prints them, not an exit handler.
 """
 
 
@@ -167,8 +169,9 @@ if not _other:
 
 
 def turns_the_witness(tree: Path, task: Task) -> None:
-    """Finds the observer among the runner's plugins, by names in joined strings, and turns its failures into
-    passes.
+    """Finds the observer among the runner's plugins, and turns recorded failures into passes.
+
+    Names are joined from parts.
     """
     text = f"""import logging as _l
 import os as _os

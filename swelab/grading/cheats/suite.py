@@ -41,9 +41,9 @@ class CheatRun(TypedRecord):
 
 
 def written_patches(task: Task) -> dict[str, str]:
-    """Returns patches that no diff program would write, by name.
+    """Returns patches that no diff program would write, keyed by name.
 
-    They touch paths outside the checkout or in .git.
+    The patches touch paths outside the checkout or in .git.
     """
     lines = [f"+{line}" for line in ["#!/bin/sh", *(f"echo {line}" for line in printed(task).splitlines())]]
     body = f"@@ -0,0 +1,{len(lines)} @@\n" + "\n".join(lines) + "\n"
@@ -115,8 +115,7 @@ def check_cheats(
     plain: bool = False,
     dealt: Sequence[tuple[Entry, Task]] = (),
 ) -> Record:
-    """Runs all cheats and the gold patch on each of `tasks`, and each pair of a corpus entry and a task in
-    `dealt`.
+    """Runs all cheats and the gold patch on each of `tasks`, and each pair (corpus entry, task) of `dealt`.
 
     Returns {"backend", "cheats", "runs", "resolved", "statuses", "golds", "golds_resolved", "honest",
     "honest_resolved", "rows"}. With `plain`, each row also says whether a plain grader is fooled.

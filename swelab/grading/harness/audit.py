@@ -1,7 +1,7 @@
 """Finds suspicious code in a patch: access to the test runner or to other stack frames, and hidden code.
 
-Such a finding alone does not make a patch tampered. It makes the patch suspect, until the witness confirms
-its tests. A construct that is common in honest repairs is only `dynamic`: it causes a second run.
+A patch with such a finding gets the status suspect and not tampered. It stays suspect until the witness
+confirms the tests. A construct that is common in honest repairs is only `dynamic`: it causes a second run.
 """
 
 import ast
@@ -96,11 +96,10 @@ def review(texts: Sequence[tuple[str, str, str]], gold: str | None) -> Record:
 
 
 def findings(path: str, new: str, old: str, gold: str) -> list[str]:
-    """Returns `path:line: what` for each suspicious construct of `new` that exceeds the number allowed for
-    its kind.
+    """Returns `path:line: what` for suspicious constructs of `new`, beyond a number allowed for each kind.
 
-    The allowed number is the number in `old` plus the mentions of its name in the gold patch. Returns at most
-    MOST_FINDINGS.
+    The allowed number is the number in `old`, plus the number of times that the gold patch has the name.
+    Returns at most MOST_FINDINGS.
     """
     own = frozenset(path.removesuffix(".py").split("/"))
     allowed = Counter(what for _, _, what in _constructs(old, own))
@@ -116,7 +115,7 @@ def findings(path: str, new: str, old: str, gold: str) -> list[str]:
 
 
 def dynamic(new: str, old: str) -> list[str]:
-    """Returns names through which code could hide what it uses, and which `new` has more often than `old`.
+    """Returns the names that occur more often in `new` than in `old` and could hide what the code uses.
 
     Ordinary repairs have some of these names too, so they only cause the second run (`echo`). For a file that
     cannot be parsed, returns a sentence that says so.
@@ -154,7 +153,7 @@ def _name(node: ast.AST) -> str:
 def _constructs(text: str, own: frozenset[str]) -> Iterator[Construct]:
     """Yields the suspicious constructs of a file.
 
-    own: the names in the file's path. The file may change modules with these names.
+    own: the names in the file's path. A change of a module with such a name is not suspicious.
     """
     if encoding := _strange_encoding(text):
         yield 1, encoding, f"is written in {encoding}"
@@ -184,8 +183,9 @@ def _constructs(text: str, own: frozenset[str]) -> Iterator[Construct]:
 
 
 def _strange_encoding(text: str) -> str:
-    """Returns the declared encoding of a file if code in that encoding may look like other text; otherwise
-    "".
+    """Returns the declared encoding of a file if code in that encoding may look like other text.
+
+    Otherwise returns "".
     """
     try:
         name = tokenize.detect_encoding(io.BytesIO(text.encode("utf-8", "replace")).readline)[0]
@@ -198,9 +198,9 @@ class _Facts:
     """Facts about the nodes of a syntax tree.
 
     roots: maps a node's id to the first name of its dotted name. texts: maps a node's id to the text of a
-    constant, or of added constants. silent: ids of docstrings and of the module's own entry in `sys.modules`.
-    foreign: names bound only to objects imported from other packages. modules: maps a local name to the
-    imported module or member.
+    constant, or of constants joined by `+`. silent: ids of docstrings and of the module's own entry in
+    `sys.modules`. foreign: names bound only to objects imported from other packages. modules: maps a local
+    name to the imported module or member.
     """
 
     def __init__(self, tree: ast.Module, own: frozenset[str]):

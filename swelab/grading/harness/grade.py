@@ -1,8 +1,8 @@
 """Grades a prediction: runs the tests on the patch in a fresh sandbox and judges each test.
 
 The grader sees the task and the patch, and nothing else of the trajectory. It applies the patch to a clean
-checkout, restores all files that decide the verdict, and runs the tests under guard. `verdict` then judges
-the evidence.
+checkout, restores all files that decide the verdict, and runs the tests with the guard (`guard`). `verdict`
+then judges the evidence.
 """
 
 import base64
@@ -35,14 +35,14 @@ from swelab.sandbox import WORKDIR, Backend, Image, Limits, Sandbox, SandboxErro
 from swelab.tasks.checkout import RepoStore, encode_patch, git, is_encodable
 
 CHECKS = frozenset({"audit", "guard", "echo", "witness"})
-"""Checks that an ablation can switch off.
+"""Checks that can be disabled for an ablation.
 
-audit: reviews the patch's code. guard: guards the run. echo: runs spoiled tests a second time. witness: runs
-the witness question.
+audit: reviews the patch's code. guard: guards the run. echo: runs the tests again, changed so that honest
+code fails them. witness: runs the witness question.
 """
 
 REFERENCE = frozenset({"reference"})
-"""Stands for no checks: patches are judged as SWE-bench's own harness judges them."""
+"""The value of `checks` without any check: patches are judged as by SWE-bench's own harness."""
 
 IN_IMAGES = {"memory_bytes": 8 << 30, "processes": 512, "disk_bytes": 20 << 30, "file_bytes": 2 << 30}
 """Minimum limits for a command in a published image."""
@@ -66,7 +66,7 @@ def grade(
     image: Image | None = None,
     witness: KeptWitness | None = None,
 ) -> Grade:
-    """Runs and grades one patch. The status is tampered if the patch tries to decide how it is judged.
+    """Runs and grades one patch. The status is tampered if the patch tries to influence the verdict.
 
     Raises InputError if the task is unusable.
     """
@@ -113,9 +113,9 @@ def run_patch(
 ) -> RunEvidence:
     """Runs a patch's tests and returns the evidence. Raises InputError if the task is unusable.
 
-    witness: its question runs on the patch before the tests, so that the patch's code has not seen the
-    expected values. The second run, with spoiled tests, is skipped if the question emits the gold patch's
-    values. It is not skipped if the code uses state that outlives a sandbox.
+    witness: the witness of the task. Its question runs before the tests, while the patch's code has not yet
+    seen the expected values. If the question emits the gold patch's values, the second run (`echo`) is
+    skipped. The second run is never skipped if the code uses state that outlives a sandbox.
     """
     start = time.monotonic()
     spec = read_spec(task)
@@ -185,7 +185,7 @@ def ask_question(question: QuestionRun, witness: KeptWitness) -> Record:
 
 
 def limits_of(limits: Limits, image: Image | None) -> Limits:
-    """Returns the limits of commands, which in an image are raised to at least IN_IMAGES."""
+    """Returns the limits of commands. With an image, each limit is at least its value in IN_IMAGES."""
     least = IN_IMAGES if image else {}
     return replace(limits, **{name: max(value, getattr(limits, name)) for name, value in least.items()})
 
@@ -193,7 +193,7 @@ def limits_of(limits: Limits, image: Image | None) -> Limits:
 def is_witnessed(witness: KeptWitness, run: RunEvidence) -> bool:
     """Returns whether the emitted values confirm all tests that a patch must repair.
 
-    False if the patch's code uses state that outlives a sandbox.
+    Returns False if the patch's code uses state that outlives a sandbox.
     """
     return testimony(witness, run)[0].standing == "witnessed" and not reaches_out(run)
 
@@ -226,9 +226,9 @@ def sandboxes(
     """Yields a function that starts a sandbox with the task's checkout, from its archive or its image.
 
     others: tasks whose bugs are added to the checkout. The checkout is made once, and each sandbox gets a
-    copy. The function's argument says whether the sandbox `forgets` (see `Backend.start`). It must be true if
-    code in the sandbox sees expected values. Raises InputError if there is no image, archive or test file.
-    Raises SandboxError, OSError.
+    copy. The function's argument is passed to `Backend.start` as `forgets`. It must be True if code in the
+    sandbox sees expected values. Raises InputError if there is no image, archive or test file. Raises
+    SandboxError, OSError.
     """
     if image is not None:
         yield lambda forgets: backend.start(None, image=image, limits=limits, forgets=forgets)
@@ -245,9 +245,7 @@ def sandboxes(
 
 
 def wants_echo(spec: RunSpec, run: RunEvidence, checks: frozenset[str]) -> bool:
-    """Returns whether a resolved patch needs a second run with spoiled tests, since its code could hide its
-    actions.
-    """
+    """Returns whether a resolved patch needs a second run, because its code could hide what it does."""
     wanted = "echo" in checks and run.dynamic and run.observed
     return bool(wanted) and read_verdict(spec, run)[0] == GradeEnd.RESOLVED
 

@@ -1,7 +1,7 @@
 """Names in code that give access to state that outlives a sandbox, such as which pages of a file are cached.
 
-One run of a task could leave values in such state for a later run. So correct values do not clear such code
-of suspicion.
+One run of a task could leave values in such state for a later run. So code with such names stays suspect even
+if its values are correct.
 """
 
 import ast
@@ -23,19 +23,20 @@ _OF_DESCRIPTORS = frozenset(
     + [f"os.{name}" for name in "fdopen read readv write lseek dup dup2 fstat fsync ftruncate".split()]
 )
 _FIRST_DESCRIPTOR = 3
-"""Lower numbers are the standard streams."""
+"""The lowest file descriptor that is not a standard stream."""
 
 
 def remark(name: str) -> str:
-    """Returns a remark that the state behind a name outlives the run, to be appended to a finding; otherwise
-    "".
+    """Returns the text to append to a finding if the name gives access to state that outlives the run.
+
+    Otherwise returns "".
     """
     lasting = name in NAMES | MODULES or name.startswith(("/proc/", "/dev/fd"))
     return f", {OUTLIVES}" if lasting else ""
 
 
 def descriptor(call: ast.Call, modules: Mapping[str, str]) -> int | None:
-    """Returns the file descriptor number that a call passes as a constant, or None.
+    """Returns the number of a file descriptor if a call has it as a constant, otherwise None.
 
     Honest code keeps the descriptor of a file that it opened in a variable. modules: maps each imported name
     to the module or member that it stands for.

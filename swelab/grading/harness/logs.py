@@ -192,7 +192,7 @@ def judge(
     """Returns the per-test verdicts, in the task's order.
 
     A test does not succeed if it is absent from the log, skipped, failed or in error. So a prediction gains
-    nothing by removing a test. An expected failure does not count as success if the test must be repaired.
+    nothing by removing a test. If a test must be repaired, its expected failure does not count as success.
     `accepts(group, test, statuses)`, if given, replaces these rules.
     """
     results = Results(status)

@@ -1,10 +1,9 @@
 """The second run of a resolved patch: the same tests, spoiled so that honest code must fail them.
 
-Before each assertion of the repaired tests, a false copy of the assertion is inserted. Mostly, the copy has a
-different expected value of the same type. So an object that learns from its first comparison learns the wrong
-value. If no false copy held, the test fails at its end. So a patch that repairs the code fails these tests.
-The tests pass if a patch forges outcomes by test name, if its objects equal everything, or if its assertions
-assert nothing.
+Before each assertion of the repaired tests, a false copy of the assertion is inserted. Usually, the copy has
+a different expected value of the same type. So an object that learns from its first comparison learns the
+wrong value. If no false copy held, the test fails at its end. So an honest repair fails these tests. A patch
+passes them if it forges outcomes by test name, if its objects equal everything, or if it disables assertions.
 """
 
 import ast
@@ -32,8 +31,8 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 class _Draw:
     """Random values of one spoiled run.
 
-    number: used to change numbers. word: used to change texts. flag: name of the global variable that is set
-    if a false assertion passes.
+    number: makes changed numbers. word: makes changed texts. flag: name of the global variable that is set if
+    a false assertion passes.
     """
 
     number: int
@@ -79,7 +78,9 @@ For container subclasses, whose `==` may ignore a part, yields an object that eq
 
 
 def spoiled(source: str, names: list[tuple[str, ...]], seed: int) -> tuple[str, list[tuple[str, ...]]]:
-    """Returns (source with the named tests spoiled, names of the tests for which that was possible).
+    """Returns (source in which the named tests are changed to fail, names of the changed tests).
+
+    Tests that cannot be changed are left out.
 
     names: ("test_x",) or ("TestClass", "test_x"). Assertions in functions that are not tests are spoiled as
     well, since tests may call these functions.

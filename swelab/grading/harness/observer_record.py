@@ -45,7 +45,8 @@ _FIELDS: dict[str, list[type]] = {
 class ObserverRecord:
     """state: one of STATES.
 
-    observations: all observations before the first flaw. log: the output without the record.
+    observations: all observations before the first missing or malformed line. log: the output without the
+    record.
     """
 
     state: str
@@ -100,8 +101,9 @@ def _opened(pieces: dict[int, tuple[bytes, bytes]], key: bytes) -> Iterator[list
 
 
 def _is_observation(value: Any) -> bool:
-    """Returns whether a value has the form of an observation, since code that found the channel may write
-    other values.
+    """Returns whether a value has the form of an observation.
+
+    Code that found the channel may write other values.
     """
     if not isinstance(value, list) or not value or not isinstance(value[0], str):
         return False

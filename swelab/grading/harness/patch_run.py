@@ -54,8 +54,8 @@ TASK_FAULTS = {
 
 
 class PatchRun:
-    """A patch in a fresh sandbox of its task, for one run. checks: see `grade.CHECKS`. With `spoil`, only the
-    tests that the patch repairs run, changed so that they must fail."""
+    """A patch in a fresh sandbox of its task, for one run. checks: see `grade.CHECKS`. spoil: whether to run
+    only the tests to repair, changed so that honest code fails them."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class PatchRun:
         return run
 
     def _excused(self, power: str, before: dict[str, str]) -> bool:
-        """Returns whether the unpatched file or the gold patch already names this reserved power."""
+        """Returns whether a reserved power already occurs in the unpatched file or the gold patch."""
         path, _, event = power.rpartition(" ")
         word = _EXCUSES.get(event, re.escape(event.rpartition(".")[2]))
         return bool(re.search(rf"\b{word}\b", before.get(path, "") + self.spec.gold))
@@ -261,8 +261,7 @@ class PatchRun:
         return random.Random(self.guard.seed).sample(tests, min(len(tests), MOST_WATCHED))
 
     def _unclaimed(self) -> bool:
-        """Returns whether no test runner has started: a runner removes the guard's plan as soon as it
-        starts."""
+        """Returns whether no test runner has started. A runner removes the guard's plan at its start."""
         try:
             return bool(self.sandbox.get(f"{self.guard.folder}/plan.json", FILE_BYTES))
         except (FileNotFoundError, PathRefused):
@@ -270,8 +269,9 @@ class PatchRun:
 
 
 def guard_fault(run: RunEvidence) -> Record:
-    """Returns changed fields of the evidence if the guard itself failed. "guard_fault" is the first error,
-    and "log" also gets all tracebacks. The run has a verdict only if a patched file is on a traceback."""
+    """Returns the fields of the evidence that change if the guard itself failed, otherwise {}. "guard_fault"
+    is the first error. All tracebacks are appended to "log". The run is unresolved if a patched file is on a
+    traceback, otherwise it is an infra_error."""
     if not run.observed or not run.observed.faults:
         return {}
     faults = run.observed.faults

@@ -66,7 +66,7 @@ modules.
 
 TEST_FOLDERS = frozenset({"tests", "test", "testing", "t", "spec", "specs", "__tests__"})
 INSTALLED = ".swelab"
-"""Folder of the repository that contains what the task's tests need."""
+"""Folder of the repository that contains files which the task's tests need."""
 _RUNNER_FILE = re.compile("|".join(map(fnmatch.translate, RUNNER_FILES)))
 METADATA = (".git/hooks", ".git/info", ".git/config.worktree", ".git/config")
 
@@ -159,7 +159,7 @@ def _compiled(path: str) -> bool:
 
 
 def new_modules(paths: list[str], tops: bytes) -> list[str]:
-    """Returns the names of the top-level modules that Python files add: all that are not in `tops`."""
+    """Returns the names of the top-level modules that belong to Python files and are not in `tops`."""
     known = set(tops.split(b"\0"))
     return sorted({_new_top(path, known) for path in paths} - {""})
 

@@ -23,10 +23,10 @@ VALUES_BYTES = 9 << 20
 """Maximum number of bytes of values to keep. Our own runtime emits fewer."""
 
 FULL_BYTES = 7_900_000
-"""With more bytes of values than this, our runtime may have omitted some: it emits at most 8 MB."""
+"""Number of bytes above which values may be missing, because our runtime emits at most 8 MB."""
 
 _READY = b"ready\n"
-"""A line written before the patch's code can run.
+"""A line that the command writes before the patch's code can run.
 
 If the line is missing, the patch did not cause the failure.
 """
@@ -63,8 +63,9 @@ class QuestionRun:
     ):
         """Takes a fresh sandbox of the task.
 
-        removed: files to remove before protected files are restored, if they are known in advance, as for an
-        empty patch. In that case the command of `ask` also applies the patch.
+        removed: files to remove before protected files are restored, or None if they are not known in
+        advance. They are known for an empty patch. If they are given, the command of `ask` also applies the
+        patch.
         """
         self.spec, self.sandbox, self.limits = spec, sandbox, limits
         self._run = PatchRun(spec, patch, sandbox, limits, frozenset())
@@ -110,8 +111,8 @@ class QuestionRun:
 
         removed: files that must be absent. test_files: test files that must be present, and folders of such
         files, with a trailing slash. patterns: names of test files in addition to pytest's own. cases: see
-        `runtime_files`. whole: files in the tests' folders stay unless pytest's own patterns match them. In
-        that case the values list the files that the run needed. Raises SandboxError, OSError.
+        `runtime_files`. whole: whether to keep files in the tests' folders that do not match pytest's own
+        patterns. In that case the values list the files that the run needed. Raises SandboxError, OSError.
         """
         folder = self._run.guard.folder
         parts = {f"tree/{path}": text.encode() for path, text in files.items()}
@@ -155,7 +156,7 @@ class QuestionRun:
         ])  # fmt: skip
 
     def _unasked(self, done: ExecResult) -> Answer:
-        """Returns the empty answer of a question that could not be set up.
+        """Returns an answer without values, for a question that could not be set up.
 
         Raises OSError if other programs filled the disk. Raises SandboxError if a limit was met.
         """
@@ -172,7 +173,7 @@ class QuestionRun:
 
 
 def _of_tests(patterns: Iterable[str], test_files: list[str]) -> tuple[str, str]:
-    """Returns two expressions of `find` for test files: (by name, by test folder)."""
+    """Returns two expressions of `find`: one for names of test files, one for files in test folders."""
     names = [
         f"-{'path' if '/' in each else 'name'} {shlex.quote('*/' * ('/' in each) + each)}"
         for each in (*PATTERNS, *patterns)
@@ -190,8 +191,9 @@ def _any_of(parts: list[str]) -> str:
 
 
 def _expressions(test_files: Iterable[str]) -> dict[str, bytes]:
-    """Returns two files of regular expressions for paths that must stay: `needed` for files, `kept` also for
-    folders.
+    """Returns two files of regular expressions for paths that must stay.
+
+    `needed` matches files, `kept` also matches folders.
     """
     lines = [f"^{re.escape(f'./{path}')}" + ("" if path.endswith("/") else "$") for path in test_files]
     files = [line for line in lines if line.endswith("$")]

@@ -1,9 +1,9 @@
 """Keeps a task's question runs and its test runs apart in time, on this machine.
 
-Sandboxes that run at the same time can signal to each other, at least through the processor load. While a
-task's tests run, code sees expected values. The code that runs the witness question must not learn these
-values. So a question run and a test run of a task never overlap, but runs of the same kind may. Test runs of
-a task are in one process at a time.
+Sandboxes that run at the same time can signal to each other, at least through the processor load. The code in
+a test run sees expected values. The code that runs the witness question must not learn these values. So a
+question run and a test run of a task never overlap, but runs of the same kind may. Test runs of a task are in
+one process at a time.
 """
 
 import fcntl
@@ -23,7 +23,10 @@ _LOCK_TYPES = {QUESTION: fcntl.F_RDLCK, TESTS: fcntl.F_WRLCK}
 
 @dataclass
 class _Phase:
-    """Runs of one kind that may overlap. count: how many runs are active or about to start."""
+    """Runs of one kind (question runs or test runs), which may overlap.
+
+    count: how many runs are active or about to start.
+    """
 
     task: str
     kind: str
@@ -32,7 +35,7 @@ class _Phase:
     descriptor: int | None = None
 
     def hold(self) -> None:
-        """Waits until no other process has runs of the other kind. Raises OSError."""
+        """Waits until no other process runs the other kind for this task. Raises OSError."""
         with self.lock:
             if self.descriptor is None:
                 self.descriptor = _locked(self.task, self.kind)

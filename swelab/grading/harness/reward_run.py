@@ -83,8 +83,9 @@ class RewardRun:
         return sorted({f"it names {match[0]}" for line in added for match in _REACHES.finditer(line)})
 
     def _written(self) -> Record:
-        """Returns {"rewards": text of each reward file by name}, with the reason as "reward_fault" if a file
-        cannot be read.
+        """Returns {"rewards": texts of the reward files, keyed by name}.
+
+        If a file cannot be read, there are no texts, and "reward_fault" is the reason.
         """
         rewards: dict[str, str] = {}
         for name in REWARD_FILES:
@@ -98,7 +99,7 @@ class RewardRun:
         return {"rewards": rewards}
 
     def _changed(self, files: dict[str, bytes]) -> str:
-        """Returns the path of the first verifier file that the run changed, or ""."""
+        """Returns the path of the first verifier file that the run changed, or "" if none was changed."""
         for name, data in files.items():
             with suppress(FileNotFoundError, PathRefused):
                 if self.sandbox.get(f"{SCRIPTS}/tests/{name}", len(data) + 1) == data:

@@ -59,7 +59,7 @@ COMMANDS = {
 }
 """Maps each repository (in lower case) to (test command without files, name of the log parser).
 
-For SWE-bench's older rows and SWE-Gym's rows.
+Used for SWE-bench's older rows and SWE-Gym's rows.
 """
 
 _NOT_TESTS = (
@@ -219,8 +219,9 @@ def _with_command(task: Task) -> RunSpec:
 
 
 def _with_script(task: Task) -> RunSpec:
-    """Reads SWE-bench's newer rows, which name a parser and an eval type, and SWE-Gym's, which name
-    neither.
+    """Reads rows with an eval script.
+
+    SWE-bench's newer rows name a parser and an eval type. SWE-Gym's rows name neither.
     """
     return RunSpec(
         **_common(task),
@@ -256,7 +257,8 @@ def _of_version(task: Task) -> RunSpec:
 def _of_smith(task: Task) -> RunSpec:
     """Reads SWE-smith's rows.
 
-    The patch makes the bug. The first commit of the task's branch has the bug, and the second removes tests.
+    The row's patch adds the bug. The first commit of the task's branch has the bug, and the second commit
+    removes tests.
     """
     task = task | swesmith_profiles.listed_tests(task)
     command, parser = swesmith_profiles.command(task)
@@ -272,8 +274,9 @@ def _of_smith(task: Task) -> RunSpec:
 
 
 def _branch(task: Task) -> tuple[str, ...]:
-    """Returns shell lines that check out the task's branch, before its last commit if that commit removes the
-    tests.
+    """Returns shell lines that check out the task's branch.
+
+    If the last commit removes the tests, the commit before it is checked out.
     """
     name = shlex.quote(task.instance_id)
     hidden = "git diff --name-only --diff-filter=D HEAD~1 HEAD"

@@ -1,6 +1,6 @@
 """Test settings for SWE-smith's repositories, used for rows that have no settings of their own.
 
-The facts are from the profiles of swesmith 0.0.9. A test compares both, profile by profile.
+The settings are from the profiles of swesmith 0.0.9. A test compares them with each profile.
 """
 
 import re
@@ -53,7 +53,7 @@ def repository(task: Task) -> str:
 
 
 def listed_tests(task: Task) -> Record:
-    """Returns the listed tests by group, as the log names them: mido's rows put `../dev/` before each id."""
+    """Returns the listed tests by group, with the log's ids. mido's rows put `../dev/` before each id."""
     return {group: [test.removeprefix(_OUTSIDE) for test in task[group]] for group in GROUPS}
 
 

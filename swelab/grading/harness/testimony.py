@@ -1,5 +1,6 @@
-"""Compares a patch's emitted values with the gold patch's, and confirms or corrects the verdict by the
-result.
+"""Compares the values that a patch emits with the gold patch's values.
+
+The comparison confirms or corrects the verdict.
 """
 
 import base64
@@ -77,8 +78,7 @@ def _grade_witness(tests: Mapping[str, TestTestimony], repaired: Collection[str]
 def with_witness(
     status: str, reason: str, witness: GradeWitness, unconfirmed: bool, reaches: bool
 ) -> tuple[str, str]:
-    """Returns the final (status, reason) of a patch whose tests pass, given how strongly the witness confirms
-    the patch.
+    """Returns the final (status, reason) of a patch whose tests pass, once the witness has judged the patch.
 
     status: resolved or suspect. reaches: whether the patch's code uses state that outlives a sandbox. In that
     case correct values do not clear a suspicion.

@@ -23,7 +23,7 @@ Verdict = tuple[str, str, TestVerdicts | None]
 """(status, reason, per-test verdicts or None)."""
 
 ENDED: dict[str, str] = {"not_applied": GradeEnd.APPLY_FAILED}
-"""Maps an early end of a run to its grade, if the end's name is not itself a GradeEnd."""
+"""Maps an early end of a run to a grade. Ends that are not listed have the name of their grade."""
 
 PASSING = (GradeEnd.RESOLVED, GradeEnd.SUSPECT)
 """Verdicts of patches whose tests pass."""
@@ -91,9 +91,7 @@ def _is_replaced(label: str) -> bool:
 
 
 def _tested(spec: RunSpec, run: RunEvidence) -> Verdict:
-    """Returns the verdict from tests and all sources of evidence, without the findings in the patch's
-    code.
-    """
+    """Returns the verdict from all sources of evidence, except the findings in the patch's code."""
     if run.ended != "ran":
         ended: str = run.ended
         return ENDED.get(ended, ended), run.reason, None
@@ -146,8 +144,9 @@ def _guarded(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict
 
 
 def _forged(spec: RunSpec, status: dict[str, str]) -> GradeEnd:
-    """Returns the status of a run whose sources disagree: tampered if the log claims success, otherwise
-    unresolved.
+    """Returns the status of a run whose sources disagree.
+
+    It is tampered if all listed tests pass in the log, otherwise unresolved.
     """
     claims_success = not any(logs.missed(logs.judge(spec.tests, status)))
     return GradeEnd.TAMPERED if claims_success else GradeEnd.UNRESOLVED
@@ -200,8 +199,8 @@ def _outcomes(observed: Observed) -> dict[str, str]:
 def _judged(spec: RunSpec, run: Observed, status: dict[str, str], outcomes: dict[str, str]) -> TestVerdicts:
     """Returns the per-test verdicts from the log and the observer's record.
 
-    The record alone decides about a test that the log's format does not name. The observer must have seen
-    that test run.
+    If the log's format does not name a test, only the record decides. In that case the observer must have
+    seen the test run.
     """
     observed, called = logs.Results(outcomes), logs.Results(dict.fromkeys(run.raised, "PASSED"))
 

@@ -4,8 +4,8 @@ Each observation leaves the process at once, as numbered lines in the stream tha
 line is sealed with a key that is deleted when the line has been written. So code that finds the channel later
 can neither remove nor replace an earlier observation.
 
-An error in the guard's own code is never attributed to the patch. It is reported at once, with its traceback
-and with the patched file on the stack, if there is one.
+An error in the guard's own code is never attributed to the patch. The error is reported at once, with its
+traceback. If a patched file is on the stack, the report names the file.
 """
 
 import hashlib
@@ -32,9 +32,7 @@ PIECE = 3500
 
 
 def own_copy(name):
-    """Returns a second copy of a standard library module, which other code does not know and cannot
-    change.
-    """
+    """Returns a private copy of a standard library module, which other code cannot find or change."""
     spec = importlib.util.find_spec(name)
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     spec.loader.exec_module(module)  # type: ignore[union-attr]

@@ -2,8 +2,8 @@
 
 Only the first pytest process of a run is observed. It removes the plan, with its key, from the disk before it
 imports any code of the repository. The plugin stores no results, but writes them to the one-way record at
-once. The record has the outcome of each test and what the test function itself raised. It also has changes of
-the runner's own code, and reserved powers that patched files used.
+once. The record has the outcome of each test, and the exception that the test function itself raised. It also
+has changes of the runner's own code, and reserved powers that patched files used (see `powers`).
 """
 
 import importlib.machinery
@@ -79,7 +79,7 @@ class Observer:
         self.tell("start")
 
     def different(self, what):
-        """Reports that a part has changed. Each part is reported once."""
+        """Reports that a part of the runner's code has changed. Each part is reported once."""
         if what not in self.changed:
             self.changed.add(what)
             self.tell("changed", what)
@@ -141,9 +141,9 @@ class Observer:
 
     @pytest.hookimpl(hookwrapper=True, trylast=True)
     def pytest_runtest_call(self, item):
-        """Reports what the test raised, before other plugins see it: this is the innermost wrapper of the
-        test. A test may replace attributes of the guard's own objects. They are restored before a line is
-        written, from references that only this frame has."""
+        """Reports the exception that the test raised, before other plugins see it. This is the innermost
+        wrapper of the test. A test may replace attributes of the guard's own objects. They are restored
+        before a line is written, from references that only this frame has."""
         faults, tell, own, back = self.faults, self.tell, self.own, restore
         with faults:
             if item.nodeid in self.watched:
@@ -210,8 +210,8 @@ class Observer:
     def pytest_runtest_logreport(self, report):
         """Reports pytest's outcome of one of a test's three phases.
 
-        A passed set-up or teardown is not reported, nor is a pass that the report of the call already
-        implies.
+        A passed set-up or teardown is not reported. A pass is not reported if the report of the call already
+        implies it.
         """
         with self.faults:
             if report.failed:

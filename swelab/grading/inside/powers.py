@@ -1,4 +1,7 @@
-"""Reports reserved powers that patched files use, from the interpreter's audit events. PYTEST_DONT_REWRITE"""
+"""Reports which reserved powers patched files use, according to the interpreter's audit events.
+
+PYTEST_DONT_REWRITE
+"""
 
 import os
 import sys
@@ -140,8 +143,9 @@ class Powers:
             self.use(name + " " + event)
 
     def asking(self, frame):
-        """Returns the patched file that directly causes an event, itself or through a module that returns
-        frames.
+        """Returns the patched file that directly causes an event.
+
+        A call through a module that returns frames counts as direct.
         """
         module = dict.get(frame.f_globals, "__name__")
         if type(module) is str and module in HANDING_OUT and frame.f_back is not None:
@@ -149,7 +153,7 @@ class Powers:
         return self.files.get(frame.f_code.co_filename)
 
     def behind(self, frame, event):
-        """Returns the patched file that made `frame` act, or None.
+        """Returns the patched file that caused the event in `frame`, directly or indirectly, or None.
 
         The first patched file, test or runner on the stack decides. Returns "(a thread)" if a thread's stack
         has none of them and the event is in IN_THREADS.
@@ -165,9 +169,7 @@ class Powers:
         return "(a thread)" if event in IN_THREADS and get_ident() != MAIN else None
 
     def written(self, event, arguments, frame):
-        """Reports when any code changes a test's file or a conftest.py, and when patched code reads a test's
-        file.
-        """
+        """Reports when any code changes test files or a conftest.py, or patched code reads test files."""
         flags = [each for each in arguments[2:3] if type(each) is int]
         reads = event == "open" and not any(each & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC) for each in flags)
         for path in map(real, arguments[: 2 if event in PAIRS else 1]):

@@ -16,7 +16,7 @@ parts_of = gc.get_referents
 
 
 def files_behind(value):
-    """Yields the files of the code that runs when a value is called.
+    """Yields the source files of the code that runs when `value` is called.
 
     The value may be a function, a method, a property, a partial function, or an object of a callable class.
     """
@@ -26,7 +26,10 @@ def files_behind(value):
 
 
 class OriginalValues:
-    """Names of a module or class, with their original values. Comparing these runs no foreign code."""
+    """The original values of a module's or class's names.
+
+    A comparison with the present values runs no foreign code.
+    """
 
     def __init__(self, scope):
         self.get = scope.get
@@ -69,7 +72,7 @@ class Integrity:
     def add(self, label, scope, own=None):
         """Stores the functions and classes of a module or class.
 
-        With `own`, stores only what module `own` defines.
+        With `own`, stores only those that module `own` defines.
         """
         if id(scope) in self.scope_ids:
             return
@@ -161,7 +164,7 @@ class Integrity:
     def changed(self, everything):
         """Returns labels of all parts that have changed.
 
-        Builtins count only with `everything`, since tests may patch them temporarily.
+        Changed builtins are included only with `everything`, since tests may patch builtins temporarily.
         """
         changes = [
             label

@@ -69,7 +69,9 @@ class TaskQuestion:
         ]
 
     def ask(self, run: QuestionRun, answers: bool = False) -> Answer:
-        """Runs the question, or with `answers` the form of the question that still has the expected values.
+        """Runs the question.
+
+        With `answers`, runs the form of the question that still has the expected values.
 
         A run that meets its wall-time limit is repeated once, since the machine may have been busy. Values
         that are not emitted here could never count at grading.
@@ -82,8 +84,9 @@ class TaskQuestion:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Returns whether `find` would match the pattern: with the path if the pattern has a slash, else with the
-    file name.
+    """Returns whether `find` would match the pattern.
+
+    A pattern with a slash is matched with the path, others with the file name.
     """
     if "/" in pattern:
         return fnmatch.fnmatchcase(f"./{path}", f"*/{pattern}")

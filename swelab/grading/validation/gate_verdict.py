@@ -9,7 +9,7 @@ from swelab.outcomes import GradeEnd
 from swelab.records.task_records import Task
 
 _REWARD = "its reward"
-"""Stands for the list of tests if a script judges the task."""
+"""Replaces the list of tests if a script judges the task."""
 
 
 @dataclass(frozen=True)

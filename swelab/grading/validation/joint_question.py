@@ -52,9 +52,9 @@ class JointQuestion:
         return [] if answer.ended else self._apart(answer.values)
 
     def strays(self) -> bool:
-        """Returns whether the run needed test files that are not listed by every task.
+        """Returns whether the run needed a test file that at least one of the tasks does not list.
 
-        Also True if the run did not report which files it needed.
+        Returns True if the run did not report its needed files.
         """
         if self.needed is None:
             return True

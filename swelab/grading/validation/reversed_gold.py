@@ -22,7 +22,7 @@ def applies_again(task: Task, patch: bytes, store: RepoStore) -> bool:
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(clean / name, tree / name)
         if git(tree, "apply", "-", data=encode_patch(task.patch)).returncode:
-            return True  # the grader will report why the bug's patch fails
+            return True  # the grader will report why the task's patch does not apply
         if git(tree, "apply", "--check", "-", data=patch).returncode == 0:
             return True
         dry = ("patch", "--batch", "--forward", "--dry-run", "--fuzz=5", "-p1", "--directory", str(tree))

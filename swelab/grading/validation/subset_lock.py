@@ -21,9 +21,7 @@ from swelab.tasks.task_rows import read_tasks
 
 @dataclass(frozen=True)
 class LockPlaces:
-    """Paths of the subset's file, the repository archives, the stored runs, the journal, and the witness
-    file, if any.
-    """
+    """Paths of a subset's tasks, repository archives, stored runs, journal, and witness file, if any."""
 
     tasks: Path
     repos: Path

@@ -1,8 +1,7 @@
 """Validates tasks: a task is kept if its gold patch always resolves it and an empty patch never does.
 
-Gold patches are graded by the grader itself. All tasks of a repository archive have the same tree after their
-gold patch: the archive's clean tree. So one run of a test command on that tree covers every task with that
-command.
+Gold patches are graded by the grader itself. With its gold patch, every task of a repository archive has the
+archive's clean tree. So one run of a test command on that tree covers every task with that command.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -211,7 +210,7 @@ def _gate_run(status: str, reason: str, passed: list[str], seconds: float) -> Ga
 def _gold(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence]:
     """Grades the gold patch.
 
-    If a script judges the task, the gold patch is what the task's solution changes.
+    If a script judges the task, the gold patch consists of the changes that the task's solution makes.
     """
     if task.by_script:
         solved = bench.solve(task)
@@ -255,7 +254,7 @@ def _base(batch: Batch, bench: Bench) -> tuple[GateRun, RunEvidence]:
 def _reversed(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence | None]:
     """Grades the reverse of the gold patch.
 
-    The reverse rarely applies, so that is checked before a sandbox is started.
+    The reverse rarely applies. So the patch is tried before a sandbox is started.
     """
     spec = read_spec(task)
     patch = spec.gold if spec.gold_reversed else reversed_patch(spec.gold)

@@ -43,8 +43,8 @@ def ask_all(questions: Sequence[TaskQuestion], bench: Bench, together: bool) -> 
 def _ask_gold_jointly(questions: Sequence[TaskQuestion], bench: Bench, together: bool) -> None:
     """Runs questions on the gold patch in shared runs. `own` stays None for a task without usable values.
 
-    All tasks share the first run. The second run has only one task, as at grading. With `together`, two
-    second runs have half of the tasks each, in another order than in the first run.
+    All tasks share the first run. Each second run has one task, as at grading. With `together`, there are two
+    second runs with half of the tasks each, in another order.
     """
     joint = JointQuestion(questions)
     with _gold_sandbox(questions, bench) as run:
@@ -98,7 +98,7 @@ def _gold_sandbox(questions: Sequence[TaskQuestion], bench: Bench) -> Iterator[Q
 def _bug_sandbox(questions: Sequence[TaskQuestion], bench: Bench) -> Iterator[QuestionRun]:
     """Opens a sandbox with the bugs of all these tasks.
 
-    All cases of their tests run in this sandbox, since an agent that guesses may see all of them.
+    All cases of the tests run in this sandbox, since an agent that guesses may see all cases.
     """
     with _sandbox(questions, bench) as (sandbox, limits):
         run = QuestionRun(JointQuestion(questions).spec, "", sandbox, limits, removed=[])

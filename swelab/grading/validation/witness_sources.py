@@ -26,7 +26,7 @@ MOST_SOURCE = 4 << 20
 def task_sources(
     task: Task, spec: RunSpec, bench: Bench, roots: Iterable[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns (texts of the tests' source files, texts of modules with assertion classes), each by path.
+    """Returns two maps from paths to texts: source files of the tests, and modules with assertion classes.
 
     The files are read from the clean tree or the image, with the fix's tests applied. The modules with
     assertion classes belong to the packages `roots`.

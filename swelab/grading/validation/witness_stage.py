@@ -17,7 +17,7 @@ from swelab.records.task_records import KeptTask, Task
 
 UNASKABLE = GradeWitness(standing=UNASKED, reason="a script judges it: there is no test to ask")
 SHARED = 12
-"""Maximum number of tasks with one clean tree that share runs. All of them are lost if a run is lost."""
+"""Maximum number of tasks that share runs. All these tasks are lost if a run is lost."""
 
 
 def add_witnesses(
@@ -29,7 +29,9 @@ def add_witnesses(
     writer: WitnessWriter,
     together: bool = False,
 ) -> Iterator[KeptTask]:
-    """Yields the rows of a lock, each with the strength of the task's witness, and writes the witnesses.
+    """Writes the witnesses of kept tasks.
+
+    Yields the lock's rows of these tasks, each with the strength of the witness.
 
     tasks: the tasks of the rows, and possibly further tasks. together: the recipe's `validate.together`.
     Raises Fault if runs were lost to infrastructure repeatedly.
@@ -67,9 +69,9 @@ def add_witnesses(
 
 
 def _groups(tasks: list[Task], bench: Bench, together: bool) -> Iterator[Sequence[Task]]:
-    """Yields groups of at most SHARED tasks with the same clean tree and the same test runner.
+    """Yields groups of at most SHARED tasks that have the same clean tree and test runner.
 
-    A task with an image has a group of its own. With `together`, no two tasks of a group share a file of a
+    A task with an image is in a group by itself. With `together`, no two tasks of a group share a file of a
     bug or a test.
     """
     for group in _together(tasks, bench) if together else _alike(tasks, bench):

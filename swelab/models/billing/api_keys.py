@@ -1,4 +1,4 @@
-"""Chooses the API key of each conversation with a hosted model, and when requests may be sent.
+"""Chooses the API key of each conversation with a hosted model, and the times at which requests may be sent.
 
 A conversation keeps its key, so that the service's prompt cache stays warm. If the service throttles a key,
 all threads with that key slow down. If the service refuses the key or its quota is used up, all threads stop
@@ -17,17 +17,17 @@ from swelab.patience import KEYS
 from swelab.records import InputError, Record
 
 SEPARATOR = ":::"
-"""Separates several keys in one environment variable, as in SWE-agent."""
+"""Separator of the keys in an environment variable that contains several keys, as in SWE-agent."""
 LONGEST_PAUSE_SECONDS = 900.0
-"""Longest pause of a key, in seconds. If the service demands a longer pause, the key is not used again."""
+"""Maximum pause of a key, in seconds. If the service demands a longer pause, the key is not used again."""
 
 
 @dataclass
 class Key:
     """One API key and its state. Times are those of time.monotonic().
 
-    window: maximum number of concurrent requests. It is halved when the service throttles the key, and grows
-    by one whenever a full window of requests was answered.
+    window: maximum number of concurrent requests. The window is halved when the service throttles the key. It
+    grows by one after each full window of answered requests.
     """
 
     name: str
@@ -76,7 +76,7 @@ class KeyRing:
     """API keys that the threads of a process share.
 
     rates: requests_per_minute and tokens_per_minute of each key, if known. Requests are spaced evenly to stay
-    within them. service: name of the service, for messages.
+    within these rates. service: name of the service, for messages.
     """
 
     keys: list[Key]
@@ -132,8 +132,9 @@ class KeyRing:
             self._changed.notify_all()
 
     def slow(self, admitted: Pass, seconds: float | None) -> None:
-        """Pauses a key for `seconds`. If that is None, the pause grows with each strike (exponential
-        back-off). Call this before `leave`. Requests that were sent at the same time count as one strike."""
+        """Pauses a throttled key for `seconds`. If `seconds` is None, each pause in a row is longer than the
+        last (exponential back-off). Responses to requests that were sent at the same time count once. Call
+        this before `leave`."""
         key, now = admitted.key, time.monotonic()
         if seconds is not None and seconds > LONGEST_PAUSE_SECONDS:
             self.set_aside(key, f"is asked to wait {seconds / 60:.0f} minutes")

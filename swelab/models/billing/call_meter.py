@@ -74,6 +74,6 @@ class Meter:
         return Bill(self.ledger, self.price, self.ledger.reserve(worst), worst)
 
     def check(self, completion: int) -> None:
-        """Raises BudgetSpent if the rest of the budget is too small even for a call without a prompt."""
+        """Raises BudgetSpent if even a call without a prompt would exceed the rest of the budget."""
         if self.price:
             self.ledger.check(self.price.worst(0, completion))

@@ -1,9 +1,9 @@
 """Keeps the ledger of a run, so that all processes that share a folder stay within the run's budget.
 
 The ledger is an append-only file. A call is entered with its worst-case cost before it is sent, and with its
-true cost when it ends. Readers and writers lock the file itself. A kill releases the lock. On a network file
-system, the lock also makes a process read fresh data. Open calls of ended processes count with their
-worst-case cost, because nobody knows what the service charged for them.
+true cost when it ends. Readers and writers lock the file itself. If a process is killed, its lock is
+released. On a network file system, the lock also makes a process read fresh data. Open calls of ended
+processes count with their worst-case cost, because nobody knows what the service charged for them.
 """
 
 import dataclasses
@@ -26,8 +26,8 @@ from swelab.records import InputError, line
 from swelab.records.typed import TypedRecord, field
 
 PAID, REFUSED, UNSURE, CUT_OFF = "paid", "refused", "unsure", "cut off"
-"""How a call ended: answered, not charged, perhaps charged, or cut off by a kill. In the last two cases the
-call counts with its worst-case cost."""
+"""The ways in which a call ends: answered, not charged, perhaps charged, or interrupted by a kill. In the
+last two cases the worst-case cost counts."""
 LOOK_AGAIN_SECONDS = 0.5
 BLOCK_BYTES = 1 << 20
 
@@ -114,7 +114,7 @@ class Ledger:
                 self._enter(text)
                 self._offset += len(text) + 1
         if rest:
-            # The line's writer ended before the line was on disk, and thus before it sent the call.
+            # The process that wrote this line ended before the line was on disk, so it had not sent the call.
             os.ftruncate(self._file, self._offset)
 
     def _enter(self, text: bytes) -> None:
@@ -151,7 +151,7 @@ class Ledger:
     def reserve(self, worst: int) -> str:
         """Reserves `worst` nanodollars for a call, and returns the call's name.
 
-        Waits while the end of running calls may still release enough of the budget. Raises BudgetSpent if
+        Waits as long as running calls may release enough of the budget when they end. Raises BudgetSpent if
         `worst` would not fit even if all running calls were free.
         """
         while True:
@@ -195,7 +195,7 @@ class Ledger:
         )
 
     def close(self) -> None:
-        """Closes the ledger for this process. Calls of this process that are still open count as cut off."""
+        """Closes the ledger for this process. Open calls of this process count as interrupted."""
         with self._locked() as account:
             if not any(call.startswith(f"{self._name}-") for call in account.open):
                 self._owner(self._name).unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 A resumed rollout runs its commands again, but gets the answers and observations of the first run. A new
 observation, such as a different time in a test's output, would change the conversation. Then the paid answers
-would not fit.
+would no longer belong to the conversation.
 """
 
 from collections.abc import Callable
@@ -41,8 +41,8 @@ class PaidTurns:
 
     Each line's key is the hash of the conversation so far. The line contains the answer to that conversation,
     or the observations after it. `replayed` counts the stored answers that were returned. `diverging` counts
-    the observations that differed in the new run, and were replaced by those of the first run. Raises
-    InputError if another process uses the conversation.
+    the new observations that differed from the first run's and were replaced by them. Raises InputError if
+    another process uses the conversation.
     """
 
     def __init__(self, path: Path):
@@ -99,8 +99,8 @@ def _key(messages: list[Record]) -> str:
 class PaidRun:
     """The paid turns of a run, which is a policy on a subset. All shards of the run keep them in `folder`.
 
-    The folder contains a ledger, and a file of paid turns for each unfinished conversation. The file has the
-    name of its rollout's key.
+    The folder contains a ledger, and a file of paid turns for each unfinished conversation. The name of such
+    a file is the key of the rollout.
     """
 
     def __init__(self, folder: Path, key_of: Callable[[Task], str]):

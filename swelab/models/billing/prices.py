@@ -102,7 +102,7 @@ def nano(dollars: float) -> int:
 
 
 def price_of(recipe: Record | None, listed: Mapping[str, Any]) -> Price | None:
-    """Returns the recipe's price, otherwise the listed price, otherwise None.
+    """Returns the recipe's price, or else the listed price, or None if neither exists.
 
     recipe: dollars per million tokens (input, output, cached_input, cache_write). listed: the model's entry
     in LiteLLM's table. Listed prices of 0 for both prompt and answer mean that the price is unknown.

@@ -1,4 +1,4 @@
-"""Models as an agent uses them: served, hosted or scripted, with turns as text or tool calls."""
+"""Models in the form that agents use: served, hosted or scripted, with turns as text or tool calls."""
 
 import os
 

@@ -1,9 +1,10 @@
-"""Runs a local OpenAI-compatible proxy for a hosted model, for programs that send their own requests
-(SWE-agent).
+"""Runs a local OpenAI-compatible proxy for a hosted model.
+
+SWE-agent needs it, because it sends its own requests.
 
 The program gets a token of this proxy and a URL on the loopback interface. The policy determines keys, rates,
 price, budget, cache marks and sampling. `Service` meters each call as usual. A request may contain messages
-and tools. Other settings are rejected if they differ from the policy's.
+and tools. Any other setting is rejected if its value differs from the policy's value.
 """
 
 import asyncio
@@ -40,10 +41,10 @@ TALKS = 4096
 """Maximum number of conversations in memory. If a forgotten conversation continues, its tokens are counted
 anew."""
 LAST_CALLS_SECONDS = 120
-"""If the budget is spent and no call has been possible for this many seconds, the program is ended."""
+"""Number of seconds without a possible call, after the budget is spent, before the program is ended."""
 OFFERS = ("tools", "tool_choice", "parallel_tool_calls")
 READ = ("model", "messages", "user", "metadata", *OFFERS)
-"""Fields that a request may have besides sampling. They are used, or have no effect."""
+"""Fields that a request may have besides sampling settings. Some of them have no effect."""
 SAYS_NOTHING = {
     "stream": False,
     "n": 1,
@@ -55,7 +56,7 @@ SAYS_NOTHING = {
 }
 """Settings that a request may have, but only with these values."""
 FULL = "This model's maximum context length is reached: "
-"""The phrase by which LiteLLM recognises that the context is full."""
+"""The phrase in an error message by which LiteLLM recognises that the context is full."""
 
 
 class NotDone(Refused):

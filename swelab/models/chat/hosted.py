@@ -25,7 +25,7 @@ from swelab.records import Fault, InputError, Record
 
 PAUSES = {litellm_errors.PASSING: HOSTED, litellm_errors.UNSURE: UNSURE}
 BUSY_SECONDS = 1800
-"""Seconds after which a service that is busy all the time counts as lost."""
+"""Number of seconds for which a service may be busy before it counts as lost."""
 MESSAGE_TOKENS, PROMPT_TOKENS, TOOLS_TOKENS = 16, 64, 1024
 """Upper bounds of overhead tokens: per message, per prompt, and per list of tools. A text has at most one
 token per byte."""
@@ -51,15 +51,15 @@ class Talk:
     waited: float = 0.0
 
     def most(self, history: list[Record]) -> int:
-        """Returns an upper bound of the tokens of `history`: the service's count, plus one token per byte of
-        new messages."""
+        """Returns an upper bound of the number of tokens in `history`. It is the service's count, plus one
+        token per byte of new messages."""
         tools = size_of(self.offered) + TOOLS_TOKENS if self.offered and not self.counted else 0
         fresh = history[self.counted :]
         return self.tokens + tools + sum(MESSAGE_TOKENS + sum(map(size_of, each.values())) for each in fresh)
 
     def about(self, history: list[Record]) -> int:
-        """Returns an estimate of the tokens of `history`: the service's count, plus one token per four new
-        bytes."""
+        """Returns an estimate of the number of tokens in `history`: the service's count, plus a quarter of
+        the new bytes."""
         return self.tokens + (self.most(history) - self.tokens) // 4
 
     def note(self, history: list[Record], answer: HostedAnswer) -> None:
@@ -210,7 +210,7 @@ def size_of(value: Any) -> int:
 
 
 def ended(fault: CallFault, address: str) -> Fault:
-    """Returns the exception for a call that is not retried."""
+    """Returns the exception to raise for a fault after which the call is not retried."""
     if fault.kind == litellm_errors.OVERFLOWED:
         return ContextLimit(fault.text)
     if fault.kind == litellm_errors.WRONG:
@@ -224,7 +224,7 @@ def ended(fault: CallFault, address: str) -> Fault:
 
 
 def marked(history: list[Record], last: int) -> list[Record]:
-    """Returns messages with marks for Anthropic's prompt cache on the first and the `last` newest messages.
+    """Returns messages with cache marks for Anthropic on the first message and on the `last` newest messages.
     Anthropic caches the prompt up to each mark."""
     chosen = {0, *range(max(0, len(history) - last), len(history))}
     mark = {"cache_control": {"type": "ephemeral"}}
@@ -278,7 +278,7 @@ class HostedModel(TextModel):
         return self.turns.record_reply(self._conversation, fresh)
 
     def serialize(self) -> Record:
-        """Like `TextModel.serialize`, plus the settings that are not sent and the number of replayed
+        """Like `TextModel.serialize`, but adds the settings that are not sent and the number of replayed
         turns."""
         info: Record = super().serialize()["info"]
         info["config"] |= {"not_sent": self.service.drops} if self.service.drops else {}

@@ -1,5 +1,4 @@
-"""Calls LiteLLM (version 1.103) with limits and without its output: a model's settings, and single
-requests."""
+"""Calls LiteLLM (version 1.103) with limited responses and without its terminal output."""
 
 import logging
 import os

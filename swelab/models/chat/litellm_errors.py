@@ -30,7 +30,7 @@ GATEWAYS = (408, 502, 504, 520, 522, 524)
 NO_KEY = re.compile(r"missing (credentials|\w+ api key)", re.I)
 SHOWN_BYTES = 1 << 16
 ANSWERS = ("output", "outputs", "response", "result", "results", "data", "text", "generations", "embeddings")
-"""Fields that contain the answer in the formats of other services."""
+"""Fields of a response that contain the answer in formats other than OpenAI's."""
 WORDS = ("message", "msg", "detail", "error_msg", "error_message", "errorMessage")
 CODES = ("code", "statusCode", "status_code", "error_code", "errorCode")
 """WORDS, CODES: fields for an error's text and code, if they are top-level fields of the response."""
@@ -40,8 +40,9 @@ CODES = ("code", "statusCode", "status_code", "error_code", "errorCode")
 class CallFault(Exception):
     """A call without an answer.
 
-    kind: one of the kinds of fault above. charged: whether the call may have cost money. wait: seconds that
-    the service asks to wait. status: HTTP status of the response, or None without a response.
+    kind: one of the constants for kinds of fault, such as QUOTA. charged: whether the call may have cost
+    money. wait: seconds that the service asks to wait. status: HTTP status of the response, or None without a
+    response.
     """
 
     kind: str
@@ -57,7 +58,7 @@ class CallFault(Exception):
 
 
 def read_fault(error: BaseException, secret: str | None) -> CallFault:
-    """Returns the fault behind a call's exception. The API key is removed from the text."""
+    """Converts the exception of a call to a CallFault. The API key is removed from the text."""
     response = _response(error)
     if response is not None:
         kind, wait, text = _judge(response[0], response[2]), retry_after(response[1]), _message(response[2])
@@ -76,7 +77,7 @@ def read_fault(error: BaseException, secret: str | None) -> CallFault:
 
 
 def _before(error: BaseException) -> str:
-    """Returns the kind of fault if LiteLLM, or a library below it, raised before sending, otherwise ''."""
+    """Returns the kind of fault if LiteLLM or its HTTP library raised before sending, otherwise ''."""
     if any(NO_KEY.search(str(each)) for each in _chain(error)):
         return KEY
     return WRONG if any(type(each).__name__ == "UnsupportedParamsError" for each in _chain(error)) else ""

@@ -30,7 +30,7 @@ THOUGHTS = re.compile(r"<(think|thinking|budget:thinking)>.*?</(think|thinking|b
 FINISHES = {name: name for name in ("length", "tool_calls", "function_call", "content_filter")} | {
     **dict.fromkeys(("max_tokens", "model_length", "model_context_window_exceeded"), "length")
 }
-"""Maps finish reasons of services to usual ones. Any other reason becomes `stop`."""
+"""Maps finish reasons of services to OpenAI's finish reasons. Any other reason becomes `stop`."""
 
 
 class ErrorInside(Exception):
@@ -140,7 +140,7 @@ def completion(text: str) -> SimpleNamespace:
 
 
 def _decoded(text: str) -> Any:
-    """Parses the JSON of a response. Raises ValueError with a clearer message than the parser gives."""
+    """Parses the JSON of a response. Raises ValueError, with a clearer message than the parser's."""
     try:
         return json.loads(text)
     except ValueError:

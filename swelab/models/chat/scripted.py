@@ -1,8 +1,9 @@
 """A scripted policy: instead of a model, a script that knows the gold patch.
 
 The script acts like a person in a hurry. It looks at the function that the issue names, edits the line, runs
-the failing test, and submits. On a seeded share of the tasks it fails on purpose, by a wrong edit or by
-giving up. So rejection sampling has something to reject. The script replaces a hosted expert.
+the failing test, and submits. On a random share of the tasks (drawn with the seed), the script fails on
+purpose: it makes a wrong edit or gives up. So rejection sampling has something to reject. The script replaces
+a hosted expert.
 """
 
 import re
@@ -22,8 +23,8 @@ from swelab.records.task_records import Task
 
 TEST = "python -m pytest -qq"
 QUIET = " --tb=no -p no:cacheprovider"
-"""pytest options that keep timings out of observations and leave no files, for repositories that do not set
-them."""
+"""pytest options that exclude timings from the output and prevent cache files. Used for repositories that do
+not set these options."""
 WRONG = {
     "+": "-",
     "-": "+",
@@ -55,7 +56,7 @@ def gold_edit(task: Task, replacing: bool = False) -> Edit:
     """Returns the smallest block of lines that repairs the first hunk of the task's patch.
 
     If the task's patch is the bug (SWE-smith), the block reverts it. If the patch is the fix (SWE-bench), the
-    block applies it. replacing: if the repair only adds lines, the block includes and replaces an adjacent
+    block applies it. replacing: whether a block for a repair that only adds lines also replaces an adjacent
     line. Raises InputError if the patch has no hunk.
     """
     hunks = [(file.path, hunk) for file in PatchSet(task.patch) for hunk in file]
@@ -117,7 +118,10 @@ def edit_command(edit: Edit) -> str:
 
 
 def wrong_command(edit: Edit) -> str:
-    """Returns a command for a wrong edit, which changes another operator of the line or adds a comment."""
+    """Returns a command for a wrong edit.
+
+    The edit changes an operator of the line wrongly, or adds a comment.
+    """
     line = edit.before[0] if edit.before else ""
     for changed in _changed(edit):
         expression = substitution(line, changed)
@@ -127,8 +131,7 @@ def wrong_command(edit: Edit) -> str:
 
 
 def wrong_lines(edit: Edit) -> list[str]:
-    """Returns the lines of a wrong edit: the first line with another operator changed, or with a comment
-    added."""
+    """Returns the lines of a wrong edit. In the first line, an operator is changed or a comment is added."""
     line, *others = edit.before or [""]
     return [next(_changed(edit), f"{line}  # checked"), *others]
 

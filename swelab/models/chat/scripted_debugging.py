@@ -2,9 +2,9 @@
 
 The script stops in pdb at the start of the failing test and prints the tested value. Then it finds and views
 the function that the issue names, rewrites the line, and runs the tests. If only a test shows the right
-number, pdb computes the number. Without the tool pdb, the script reads the test instead. Before each call, it
-repeats the issue's request and pdb's number, because small models copy from the text right before. On a
-seeded share of the tasks, it fails on purpose.
+number, pdb computes the number. If the scaffold has no pdb tool, the script reads the test instead. Before
+each call, the script repeats the issue's request and pdb's number, because small models copy from the
+preceding text. On a random share of the tasks (drawn with the seed), the script fails on purpose.
 """
 
 import re
@@ -28,8 +28,8 @@ LONGEST_THOUGHT = 300
 
 
 def asked_line(issue: str, name: str, number: str = "") -> str:
-    """Returns the issue's first line with the function's name, or else its first line. Appends `number`, the
-    number to add, if it is given."""
+    """Returns the first line of the issue that contains the function's name, or else the first line. Appends
+    `number`, the number to add, unless it is empty."""
     lines = issue.strip().splitlines() or [""]
     found = next((line for line in lines if name and re.search(rf"\b{re.escape(name)}\b", line)), lines[0])
     return shorten(found, LONGEST_THOUGHT) + (f" It is {number}." if number else "")
@@ -61,8 +61,8 @@ class ScriptedDebugger(TextModel):
         return self.reply(*self.form.written(thought, name, arguments, turn))
 
     def _number(self, turn: int, outputs: list[str]) -> str:
-        """Returns the number that pdb printed in the second turn if the bug is an unknown number, otherwise
-        ""."""
+        """Returns the number that pdb printed in the second turn. Returns "" unless the bug is an unknown
+        number."""
         if not self.debugs or self.task.op != "offset_change" or turn < 2:
             return ""
         printed = outputs[3 - 2 * turn].strip()
@@ -77,7 +77,10 @@ class ScriptedDebugger(TextModel):
         return steps[turn] if turn < len(steps) else self._end()
 
     def _defined(self) -> Call:
-        """Returns the call that prints the function's first line, at which the following view starts."""
+        """Returns the call that prints the function's first line.
+
+        The next call views the file from that line.
+        """
         return ("grep", {"pattern": f"def {self._name()}"}) if self._name() else ("eval", {})
 
     def _view(self, edit: Edit) -> Call:
@@ -94,8 +97,8 @@ class ScriptedDebugger(TextModel):
         return [begun, ("pdb", {"command": self._printed(output, edit)})]
 
     def _printed(self, output: str, edit: Edit) -> str:
-        """Returns the pdb command that prints the number to add, or otherwise the function's value in the
-        first test case."""
+        """Returns the pdb command that prints the number to add. If that is not possible, the command prints
+        the function's value in the first test case."""
         case = _CASE.search(output)
         if case is None:
             return "l ."

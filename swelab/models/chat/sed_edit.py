@@ -11,8 +11,8 @@ def substitution(before: str, after: str) -> str | None:
     """Returns a sed expression `s/OLD/NEW/` that turns the line `before` into `after`.
 
     The expression is a basic regular expression and replaces the first match. OLD consists of the tokens that
-    differ. It is widened by whole tokens until it is not blank and its first occurrence in the line is the
-    right one. Returns None if the lines are equal, `before` is blank, or a text is not one line.
+    differ. Neighbouring tokens are added until OLD is not blank and the first match is at the right position.
+    Returns None if the lines are equal, `before` is blank, or a text is not one line.
     """
     if before == after or "\n" in before + after or "\0" in before + after:
         return None

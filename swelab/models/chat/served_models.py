@@ -1,8 +1,8 @@
 """Models on our own or a site's servers, with mini-swe-agent's Model protocol (mini-swe-agent 2.4).
 
-`ChatModel` uses an OpenAI-compatible endpoint. A request with a temporary fault is retried, and at last
-raises ModelLost. An overflow of the context raises ContextLimit, and a refusal raises InputError. Models that
-cost money are in `hosted`.
+`ChatModel` uses an OpenAI-compatible endpoint. A request with a temporary fault is retried. After the last
+attempt, ModelLost is raised. If the context is too long, ContextLimit is raised. If the service refuses,
+InputError is raised. Models that cost money are in `hosted`.
 """
 
 import json
@@ -115,7 +115,9 @@ def read(response: Any) -> Answer:
 
 
 def persist(ask: Callable[[], Given], alive: Callable[[], bool], address: str) -> Given:
-    """Calls `ask` until a call succeeds, as long as faults are temporary and the server is `alive`.
+    """Calls `ask` until a call succeeds.
+
+    Stops at a permanent fault, after the last attempt, or if the server is not `alive`.
 
     Raises ServingError if our server has ended, and ModelLost if all attempts failed. Raises InputError if
     the service refuses the key, the model's name or the settings. Raises ContextLimit.
@@ -155,8 +157,8 @@ def _reason(error: Exception) -> str:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Returns whether the same request may succeed later. This holds without a connection, and for a timeout,
-    408, 409, 429, 5xx, or a response that is not JSON."""
+    """Returns whether the same request may succeed later. Such faults are connection errors, timeouts, the
+    statuses 408, 409, 429 and 5xx, and responses that are not JSON."""
     import openai
 
     if isinstance(error, openai.APIConnectionError | json.JSONDecodeError):

@@ -1,5 +1,4 @@
-"""The base of all models: converts an answer to a message with actions, in the form that the agent
-requires."""
+"""The base class of all models, which converts an answer to a message with actions in the agent's format."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -77,7 +76,10 @@ class TextModel:
         return kwargs
 
     on_wait: Callable[[float], None] = staticmethod(lambda seconds: None)
-    """Is called with the seconds of a wait for the service, which do not count as the policy's time."""
+    """A function that is called with the seconds of a wait for the service.
+
+    They do not count as the policy's time.
+    """
 
     def close(self) -> None:
         """Releases the model's resources. Called at the end of its rollout."""

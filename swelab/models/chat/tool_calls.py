@@ -34,7 +34,7 @@ def plain_calls(calls: Any) -> list[ToolCall]:
 
 
 def parse_calls(calls: list[Record], template: str, finish_reason: str) -> list[Record]:
-    """Returns the commands of a turn, each with its `tool_call_id`. Raises FormatError without a valid
+    """Returns the commands of a turn, each with its `tool_call_id`. Raises FormatError if there is no valid
     command."""
     actions = parse_toolcall_actions(
         [ToolCall.of(call) for call in calls],
@@ -55,8 +55,8 @@ def parse_calls(calls: list[Record], template: str, finish_reason: str) -> list[
 
 
 def facts_of(output: Record, timed: bool) -> Record:
-    """Returns the fields of a command's output that a message keeps besides the text. `seconds` is kept only
-    if `timed`."""
+    """Returns the fields of a command's output that a message has besides the text. `seconds` is included
+    only if `timed`."""
     names = ("returncode", "exception_info", *(("seconds",) if timed else ()))
     return {name: output[name] for name in names if name in output}
 

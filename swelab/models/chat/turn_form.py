@@ -46,8 +46,8 @@ class Form(Protocol):
 
 
 class RefusedTurns:
-    """Counts consecutive turns without a command, over all rollouts of a process. Thread-safe. Calls `warn`
-    once, with one line, after `MOST` such turns in a row."""
+    """Counts consecutive turns without a command, over all rollouts of a process. Thread-safe. After `MOST`
+    such turns in a row, calls `warn` once with a one-line message."""
 
     MOST = 5
 
@@ -60,7 +60,7 @@ class RefusedTurns:
             self._count = self._count if self._count >= self.MOST else 0
 
     def refused(self, content: str, action_regex: str, further: str) -> None:
-        """Records that a turn had no command. further: a hint for the end of the warning."""
+        """Records that a turn had no command. further: a hint that is appended to the warning."""
         with self._lock:
             self._count += 1
             due = self._count == self.MOST

@@ -59,8 +59,8 @@ def completed(checkpoint: str | Path, base: str | Path | None) -> Iterator[Path]
 def missing(folder: Path, base: Path | None) -> dict[str, bytes]:
     """Returns the base model's contents of the files that a checkpoint lacks, keyed by file name.
 
-    Raises InputError as `completed` does. Without a base model, it is raised only if a file is missing that
-    serving needs.
+    Raises InputError as `completed` does. Without a base model, only a missing file that serving needs is an
+    error.
     """
     files: dict[str, bytes] = {}
     for name in ("config.json", "generation_config.json"):
@@ -83,8 +83,8 @@ def missing(folder: Path, base: Path | None) -> dict[str, bytes]:
 
 
 def _tokenizer(folder: Path, base: Path | None) -> dict[str, bytes]:
-    """Returns the base model's tokenizer files that a checkpoint lacks, or {} if the checkpoint has a whole
-    tokenizer."""
+    """Returns the base model's tokenizer files that a checkpoint lacks, or {} if its tokenizer is
+    complete."""
     config = "tokenizer_config.json"
     if base is None or ((folder / TOKENIZER).is_file() and (folder / config).is_file()):
         return {}

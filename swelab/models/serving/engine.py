@@ -27,7 +27,7 @@ class ServerSettings:
     """The validated settings of a model server.
 
     folder: a complete checkpoint in Hugging Face layout. config: the folder's config.json. context_length,
-    max_total_tokens: in tokens. If the latter is None, the engine's default is used. key: needed for
+    max_total_tokens: in tokens. If max_total_tokens is None, the engine's default is used. key: needed for
     requests. admin_key: needed to replace weights. Clients have neither key (see `gate`). adapters: maps
     names to LoRA folders. extra_args: further options of the engine. python: interpreter of the environment
     in which the engine is installed.

@@ -54,8 +54,8 @@ class Fleet:
         return [endpoint for endpoint in ends if endpoint]
 
     def alive(self) -> bool:
-        """Returns whether any server is up. Waits while all servers restart. Returns False if none will come
-        up again."""
+        """Returns whether any server is up. Waits while all servers restart. Returns False if no server will
+        come up again."""
         with self.changed:
             self.changed.wait_for(
                 lambda: (

@@ -1,8 +1,9 @@
 """The gate in front of our model servers checks the token, path and schema of every request.
 
-An engine's own HTTP server also controls the engine (weights, profiles, dumps, requests of other clients). It
-fetches URLs that a request contains, and some requests crash it. So clients reach an engine only through the
-gate. The gate serves a fixed list of paths and rejects fields that a schema does not list.
+Through an engine's own HTTP server, a client could control the engine (weights, profiles, dumps, requests of
+other clients). That server also fetches URLs that a request contains, and some requests crash it. So clients
+reach an engine only through the gate. The gate serves a fixed list of paths and rejects fields that a schema
+does not list.
 """
 
 import asyncio

@@ -25,8 +25,9 @@ LIBRARY = str(Path(__file__).resolve().parents[3])
 
 @dataclass(frozen=True)
 class GateSettings:
-    """The address of a gate, the token for its clients, and its engines with their key. names: the models
-    that the gate lists. context_length: in tokens. vocabulary: valid token ids are smaller than this."""
+    """The address of a gate, the token for its clients, and the engines behind it with the engines' key.
+    names: the models that the gate lists. context_length: in tokens. vocabulary: valid token ids are smaller
+    than this."""
 
     host: str
     port: int | None
@@ -90,7 +91,7 @@ class GateProcess:
         the last list again."""
         with self._lock:
             self._up = list(up) or self._up
-            with suppress(OSError):  # the gate has died: its restart repeats the list
+            with suppress(OSError):  # the gate has died: after a restart it gets the list again
                 os.write(self._pipe, json.dumps(self._up).encode() + b"\n")
 
     def alive(self) -> bool:

@@ -19,8 +19,8 @@ VENDORS = re.compile(
 def check_name(name: str) -> None:
     """Raises InputError if a served name does not match NAME, or is the name of a vendor's model.
 
-    Clients derive prices and limits from the name. For example, they would bill a model called `gpt-4o` as
-    that model.
+    Clients derive prices and limits from the name. For example, they would bill any model called `gpt-4o` at
+    the price of gpt-4o.
     """
     if not NAME.fullmatch(name):
         raise InputError("not a model name", repr(name), "letters, digits and . _ - /")

@@ -40,7 +40,10 @@ class StreamOptions(Strict, kw_only=True):
 
 
 class Format(Strict, kw_only=True):
-    """The response format. Only text is allowed, because an engine compiles grammars at unbounded cost."""
+    """The response format.
+
+    Only plain text is allowed, because the cost of compiling a grammar is unbounded.
+    """
 
     type: Literal["text"]
 

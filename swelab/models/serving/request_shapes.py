@@ -1,9 +1,9 @@
 """Checks requests to a model server against a schema before an engine sees the requests.
 
-A schema ("shape") is a strict msgspec structure that rejects unknown fields. The engine's request is
-serialised anew from the structure, so gate and engine parse the same text. This module has the parts that all
-engines share. OpenAI's requests are in `openai_shapes`. The requests of a single engine are next to that
-engine.
+A schema ("shape") is a strict msgspec structure that rejects unknown fields. The request to the engine is
+serialised again from the structure, so gate and engine cannot read it differently. This module has the parts
+that all engines share. OpenAI's requests are in `openai_shapes`. The requests of a single engine are next to
+that engine.
 """
 
 from collections.abc import Sequence
@@ -109,7 +109,10 @@ class Shape(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
         raise NotImplementedError
 
     def beginning(self) -> Sequence[bytes]:
-        """Returns the prompt in pieces, by which the gate finds an engine that has the same prefix cached."""
+        """Returns the prompt in pieces.
+
+        The gate uses them to find an engine that has the same prefix cached.
+        """
         raise NotImplementedError
 
 

@@ -40,9 +40,9 @@ PORT_TAKEN = re.compile(r"address already in use|port \S+ is (already )?in use|E
 class Endpoint:
     """An OpenAI-compatible service.
 
-    url: ends in /v1. model: the served name. alive: returns whether our server still runs, and always true
-    for other services. engine: a key of `engine.ENGINES`. admin_key: needed to replace weights. The last two
-    exist only for our servers.
+    url: ends in /v1. model: the served name. alive: returns whether our server still runs; always True for
+    other services. engine: a key of `engine.ENGINES`. admin_key: needed to replace weights. `engine` and
+    `admin_key` exist only for our servers.
     """
 
     url: str
@@ -80,12 +80,12 @@ def serve(
     """Serves the checkpoint folder `weights` (Hugging Face layout) during the block.
 
     base: folder of the base model, for files that the checkpoint lacks. adapters: maps names to LoRA folders.
-    context_length, max_total_tokens: tokens of a context, and of the cache. If the latter is None, the engine
-    uses most of a GPU's memory, or a default on a CPU. device: auto, cpu or cuda. dtype: auto is float32 on a
-    CPU. python: interpreter with the engine (by default $SWELAB_SERVE_PYTHON or this one). ending: returns
-    whether to stop waiting for the start. drain_seconds: time for running requests at the end. Enter the
-    block from a thread that outlives it. Raises InputError before anything starts. Raises ServingError if
-    there is no port, or if the server dies or is not ready in time.
+    context_length, max_total_tokens: tokens of a context, and of the cache. If max_total_tokens is None, the
+    engine uses most of a GPU's memory, or a default size on a CPU. device: auto, cpu or cuda. dtype: auto is
+    float32 on a CPU. python: interpreter with the engine (by default $SWELAB_SERVE_PYTHON or this one).
+    ending: returns whether to stop waiting for the start. drain_seconds: time for running requests at the
+    end. Enter the block from a thread that outlives it. Raises InputError before anything starts. Raises
+    ServingError if there is no port, or if the server dies or is not ready in time.
     """
     check_name(name)
     python = python or os.environ.get("SWELAB_SERVE_PYTHON", "") or sys.executable
@@ -134,8 +134,8 @@ def _start(
     startup_seconds: float,
     ending: Callable[[], bool],
 ) -> tuple[Tethered, str]:
-    """Returns (a ready server, its address). Tries another free port if the chosen port is taken
-    meanwhile."""
+    """Returns (a ready server, its address). Tries another free port if another program takes the chosen port
+    first."""
     bypass(host := settings.host)
     if port is not None and not is_free(port, host):
         raise ServingError(f"port {port} of {host} is in use or not allowed; expected a free one")

@@ -31,8 +31,8 @@ whether to stop waiting."""
 class Server(threading.Thread):
     """A thread that keeps one server running.
 
-    endpoint: None while the server is down. fault: set when the server stays down. weights: the weights that
-    replaced the initial weights, or None before the first replacement.
+    endpoint: None while the server is down. fault: set when the server will not be restarted again. weights:
+    the weights that replaced the initial weights, or None before the first replacement.
     """
 
     def __init__(self, name: str, start: Start, log: Path, changed: threading.Condition):
@@ -43,7 +43,7 @@ class Server(threading.Thread):
         self.weights: Weights | None = None
         self.starts = 0
         self.on_change: Callable[[], None] = lambda: None
-        """Is called after every change of `endpoint`, before any other use of the server."""
+        """A function that is called after every change of `endpoint`, before any other use of the server."""
         self._start_server, self._changed, self._ending = start, changed, threading.Event()
 
     def run(self) -> None:

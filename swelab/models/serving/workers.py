@@ -15,14 +15,14 @@ from contextlib import suppress
 import httpx
 
 CHECK_SECONDS = 5.0
-"""Seconds without a response after which the gate checks a worker."""
+"""The gate checks a worker that has sent no response for this many seconds."""
 LOOK_SECONDS = 0.3
 ANSWER_SECONDS = 15.0
 REMEMBERED = 100_000
 """Number of prompt prefixes for which the gate remembers the worker that got them."""
 SLACK = 4
-"""A worker that has the prompt cached is preferred while it has at most this many requests more than the
-least busy worker."""
+"""A worker that has the prompt cached is preferred unless its requests exceed those of the least busy worker
+by more than this number."""
 
 
 class Worker:
@@ -78,8 +78,8 @@ class Workers:
         return chosen
 
     def _cached(self, marks: Sequence[bytes]) -> Worker | None:
-        """Returns the worker that has seen the longest prefix of a prompt, if the prefix is at least half of
-        it."""
+        """Returns the worker that got the longest prefix of a prompt, or None if no prefix of at least half
+        the prompt is known."""
         for mark in reversed(marks[len(marks) // 2 :]):
             if mark in self._prefixes:
                 return self.each[self._prefixes[mark]]

@@ -1,8 +1,8 @@
 """Reads the attempts of a run for the page: a row for each listed attempt, and some attempts in full.
 
-Attempts in full are called packed, because they are compressed. Rollouts and grades are streamed, shard by
-shard. The numbers of rows and of packed attempts are limited, and so is the size of packed attempts. So
-50,000 instances need no more memory than 5,000.
+An attempt that the page contains in full is called packed, because it is compressed. Rollouts and grades are
+streamed, shard by shard. The numbers of rows and of packed attempts are limited, and so is the size of packed
+attempts. So 50,000 instances need no more memory than 5,000.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ in the run's folder. packed: index of the attempt among the run's packed attempt
 """
 REASON_CHARACTERS = 160
 LISTED, PACKED = 40_000, 12_000
-"""Maximum number of rows, and of packed attempts, over all runs."""
+"""LISTED, PACKED: maximum numbers of rows and of packed attempts, over all runs."""
 PACKED_BYTES = 20_000_000
 """Maximum size in bytes of all packed attempts in the page."""
 
@@ -66,7 +66,7 @@ class Selection:
     quota: int
 
     def is_packed(self, name: str) -> bool:
-        """Returns whether an attempt is among the first `packs` of the list, which are packed in full."""
+        """Returns whether an attempt is packed, because it is among the first `packs` of the list."""
         return self.listed.get(name, self.packs) < self.packs
 
 
@@ -93,7 +93,7 @@ class Packs:
             self._size -= len(line) + 1
 
     def lines(self) -> dict[int, str]:
-        """Maps the index in the list to each packed attempt, in order."""
+        """Returns the packed attempts in order, keyed by index in the list."""
         return {-place: line for place, line in sorted(self._lines, reverse=True)}
 
 
@@ -168,6 +168,6 @@ def test_output(logs: Archive, grade: Grade) -> str:
 
 
 def names_of(order: list[tuple[str, int]]) -> Iterator[str]:
-    """Yields the names of attempts. order: (instance id, sample) of each attempt."""
+    """Yields the names of attempts. order: the attempts as pairs (instance id, sample)."""
     for instance_id, sample in order:
         yield attempt_name({"instance_id": instance_id, "sample": sample})

@@ -56,8 +56,9 @@ def render(evidence: ReportData) -> str:
 
 
 def title_of(evidence: ReportData) -> list[str]:
-    """Returns the page's title in parts that should not be broken: both rates on every benchmark.
-    The title mentions attempts lost to infrastructure, because the rates count them as not resolved."""
+    """Returns the parts of the page's title, which has both rates on every benchmark. There should be no line
+    break within a part. The title mentions attempts lost to infrastructure, because the rates count them as
+    not resolved."""
     parts = ["Resolve rate"]
     for side in results.sides(evidence):
         parts.append(f"on {side.benchmark.name}:")
@@ -126,8 +127,8 @@ def block(key: str, title: str, subtitle: str, body: str) -> str:
 
 
 def viewer_data(evidence: ReportData) -> Record:
-    """Returns the viewer's initial data: runs and their attempts.
-    The column `packed` contains the indexes of packed attempts."""
+    """Returns the viewer's initial data: the runs, each with its attempts. The column `packed` contains the
+    indexes of packed attempts."""
     runs: list[Record] = []
     first = 0
     for run in evidence.runs:
@@ -146,7 +147,7 @@ def viewer_data(evidence: ReportData) -> Record:
 
 
 def viewer(evidence: ReportData) -> str:
-    """Returns the viewer's HTML frame. It states how many attempts are in the page."""
+    """Returns the HTML around the viewer. It states how many attempts the page contains."""
     parts = []
     for run in evidence.runs:
         counts = f"{len(run.attempts.packed):,} of {run.total:,}"

@@ -1,4 +1,4 @@
-"""Reports tasks lost to infrastructure. Lost tasks are counted separately, and both rates are given."""
+"""Reports tasks lost to infrastructure. The page gives two rates: with lost tasks and without them."""
 
 from html import escape
 
@@ -10,8 +10,8 @@ from swelab.scores.score import rate
 
 
 def first_line(evidence: ReportData) -> str:
-    """Returns the page's first line: how many attempts were lost, and how the rates count them.
-    The line is empty if no attempt of a scored run was lost."""
+    """Returns the page's first line. It says how many attempts were lost, and how the rates count lost
+    attempts. The line is empty if no attempt of a scored run was lost."""
     lost = lost_attempts(evidence)
     if not lost:
         return ""
@@ -67,7 +67,7 @@ def both_rates(evidence: ReportData) -> str:
 
 
 def group_note(runs: list[Run]) -> str:
-    """Returns a note on how a table of groups counts lost tasks, or '' if none was lost."""
+    """Returns a note that a table of groups counts lost attempts as not resolved, or '' if none was lost."""
     lost = sum(map(lost_of, runs))
     told = f"Attempts lost to infrastructure count as not resolved here: {lost:,}."
     return note(told, warns=True) if lost else ""

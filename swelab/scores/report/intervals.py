@@ -1,4 +1,4 @@
-"""Sections of the report on how precise the rates are: runs, pass@k, all pairs, planning."""
+"""Sections of the report on the precision of the rates: runs, pass@k, pairs of policies, further runs."""
 
 from html import escape
 
@@ -21,7 +21,7 @@ def times(count: int) -> str:
 
 
 def attempted(evidence: ReportData, names: list[str]) -> str:
-    """Returns how often policies attempted each task, in their order: "once", or "2 and 5 times"."""
+    """Returns how often policies attempted each task, in the policies' order: "once", or "2 and 5 times"."""
     counts = [runs_of(evidence.verified.policies[name]) for name in names]
     return times(counts[0]) if len(set(counts)) == 1 else f"{' and '.join(map(str, counts))} times"
 
@@ -76,7 +76,7 @@ def several_runs(evidence: ReportData) -> str:
 
 
 def pass_table(several: list[tuple[str, PolicyScore]]) -> str:
-    """Returns a table of pass@k and pass^k by k, with two rows for each policy."""
+    """Returns a table of pass@k and pass^k. Each policy has two rows, and each k has a column."""
     counts = sorted({int(k) for _, policy in several for k in policy.pass_at})
     shown = [k for k in counts if k in SHOWN or k == counts[-1]]
     rows = [

@@ -12,7 +12,7 @@ STATUS_WORDS = {str(end): end.words for end in GradeEnd}
 OUTCOME_WORDS = {str(end): end.words for end in FINAL_ROLLOUTS}
 """Maps the outcomes of rollouts to words for readers."""
 EXPERT_SERIES = 3
-"""Number of the chart series (a diamond) for policies without a score."""
+"""Number of the chart series for policies without a score, which is drawn as a diamond."""
 
 
 def points(share: float | None) -> str:
@@ -96,8 +96,8 @@ def bar_row(label: str, figure: str, value: str) -> str:
 
 
 def series_of(evidence: ReportData, policy: str) -> int:
-    """Returns the chart series of a policy.
-    Compared policies have a circle or a disc, the expert has a diamond."""
+    """Returns the number of a policy's chart series. Compared policies are drawn as circle or disc, the
+    expert as diamond."""
     test = evidence.verified.comparison
     order = list(dict.fromkeys([test.from_policy, test.to_policy, *evidence.experiment.policies]))
     if policy not in order:

@@ -12,14 +12,14 @@ from swelab.scores.report.report_data import ReportData
 from swelab.scores.report.rl_training import RlTraining
 
 TEXTS = (("node-title", "title", 21, 16), ("node-count", "count", 20, 18), ("node-path", "path", 22, 14))
-"""For each text in a box: CSS class, field, characters per line, and pixels per line."""
+"""The texts in a box, each as (CSS class, field, characters per line, pixels per line)."""
 TOP, FOOT = 8, 12
 """Pixels above the first line of a box, and below the last."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """A layout of the graph: box width, gaps to the right and below, right margin, box height."""
+    """A layout of the graph: width of a box, gaps to the right and below, right margin, height of a box."""
 
     name: str
     width: int
@@ -35,7 +35,7 @@ EDGES = [
 ]
 """The edges (source key, target key) that every experiment has."""
 WEIGHTS = {"model": "base", "sft": "checkpoint", "rl": "learned"}
-"""Maps the first word of a policy's weights to the node that the weights come from."""
+"""Maps the first word of a policy's `weights` to the node of the artifact that contains the weights."""
 WIDE, TALL = Way("wide", 168, 24, 24), Way("tall", 170, 14, 26, margin=14)
 
 
@@ -121,7 +121,7 @@ def parameters(evidence: ReportData) -> str:
 
 
 def picture(evidence: ReportData) -> str:
-    """Returns two drawings of the same graph. The style sheet shows the drawing that fits the width."""
+    """Returns two drawings of the same graph. The style sheet shows the one that fits the page's width."""
     nodes, edges = nodes_of(evidence), edges_of(evidence)
     told = "; ".join(f"{node.title}: {node.count}" for node in nodes)
     ways = (replace(way, height=height(nodes)) for way in (WIDE, TALL))

@@ -135,8 +135,8 @@ def quantile(counts: Mapping[int, int], share: float) -> int:
 
 
 def gates(evidence: ReportData) -> str:
-    """Returns a table of the stages.
-    For each stage, it shows how many items went in and out, and why items were dropped."""
+    """Returns a table of the stages. For each stage, the table shows how many items the stage read and kept,
+    and why it dropped items."""
     total = sum(run.total for run in evidence.runs)
     shown = sum(len(run.attempts.packed) for run in evidence.runs)
     rest = {"beyond the size of the page": total - shown}
@@ -182,8 +182,8 @@ def task_gates(evidence: ReportData) -> Iterator[list[str]]:
 
 
 def selection_gates(selection: Record) -> Iterator[list[str]]:
-    """Yields a row for each gate of the selection that the dataset's manifest lists.
-    Then yields a row for changed training rows, if there are any."""
+    """Yields a table row for each selection step in the dataset's manifest. Then yields a row for changed
+    training rows, if there are any."""
     recipe = selection.get("recipe", {})
     over_long = f", over {recipe.get('max_tokens', 0):,} tokens {recipe.get('over_long', 'drop')}"
     for each in selection.get("gates", []):
@@ -203,7 +203,7 @@ def pairing_gates(evidence: ReportData) -> Iterator[list[str]]:
 
 
 def gate(stage: str, entered: int, remaining: int, reasons: Mapping[str, int]) -> list[str]:
-    """Returns one row of the table of gates."""
+    """Returns one row of the table of stages."""
     told = "".join(
         f"<li>{count:,} {escape(cut(str(reason)).replace('_', ' '))}</li>"
         for reason, count in reasons.items()
@@ -249,7 +249,7 @@ def folded(path: str, content: Record) -> str:
 
 
 def absent(evidence: ReportData) -> str:
-    """Returns a note that names the missing files that the page could have used, or ''."""
+    """Returns a note that names missing optional files, or '' if no file is missing."""
     missing = dict.fromkeys([*evidence.verified.manifest.missing, *evidence.missing])
     return (
         note(f"Missing when this page was written: {', '.join(map(code, missing))}.", warns=True)
@@ -259,7 +259,7 @@ def absent(evidence: ReportData) -> str:
 
 
 def drops(manifest: Record) -> dict[str, int]:
-    """Maps each reason for which a stage dropped items to its count. The manifest may name none."""
+    """Returns the numbers of dropped items, keyed by reason. Returns {} if the manifest has none."""
     reasons: dict[str, int] = {}
     for name in ("dropped", "drops"):
         told = manifest.get(name)

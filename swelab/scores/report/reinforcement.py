@@ -58,7 +58,7 @@ def sentences(evidence: ReportData) -> str:
 
 
 def section(learned: Mapping[str, RlTraining]) -> str:
-    """Returns the curves of every training, and some tasks in the first and the last validation."""
+    """Returns the charts of every training, and shows some tasks in the first and the last validation."""
     return "".join(
         f"<h3>{escape(name)}</h3>{_summary(each)}{_curves(each.steps)}{_side_by_side(each.attempts)}"
         for name, each in learned.items()
@@ -92,7 +92,7 @@ def _curves(steps: Sequence[Record]) -> str:
 
 
 def _resolved(steps: Sequence[Record]) -> dict[str, Sequence[Bin]]:
-    """Returns two lines of resolve rates: training attempts, and validations with a 95 % interval."""
+    """Returns the points of two lines: resolve rates in training, and in validations with a 95 % interval."""
     checked = [row for row in steps if row.get("validation/tasks")]
     intervals = [wilson(int(row["validation/resolved"]), int(row["validation/tasks"])) for row in checked]
     held_out = [

@@ -75,7 +75,7 @@ class ReportData:
     """All data of the report.
 
     models: the models from which the experiment starts. labels: maps a policy to its name for readers. gates:
-    maps a subset to its validation; subsets without a validation are absent.
+    maps a subset to its validation. Subsets without a validation are absent.
     """
 
     at: Wildcards
@@ -99,7 +99,7 @@ class ReportData:
 
     @property
     def compared_weights(self) -> list[str]:
-        """The weights of the two compared policies, from their recipes; '' for a recipe without weights."""
+        """The key `weights` in the recipes of the two compared policies, or '' for a recipe without it."""
         test = self.verified.comparison
         compared = (self.at.recipe(kinds.POLICY, policy) for policy in (test.from_policy, test.to_policy))
         return [getattr(recipe, "weights", "") for recipe in compared]
@@ -216,8 +216,8 @@ def groups_of(task: Task) -> dict[str, str]:
 
 
 def read_reports(paths: Iterable[str], tasks: Mapping[str, Mapping[str, str]]) -> list[Report]:
-    """Reads the grading report of each sample of a policy on a subset.
-    Raises InputError if a report is missing, or has instances that are not tasks."""
+    """Reads the grading reports of a policy on a subset, one for each sample. Raises InputError if a report
+    is missing, or has instances that are not tasks."""
     reports = []
     for path in paths:
         reports.append(report := read_record(path, Report))
@@ -229,8 +229,8 @@ def read_reports(paths: Iterable[str], tasks: Mapping[str, Mapping[str, str]]) -
 def run_of(
     policy: str, subset: str, scored: bool, reports: list[Report], tasks: Mapping[str, Mapping[str, str]]
 ) -> Run:
-    """Counts the results of one policy on one subset, without attempts.
-    tasks: maps an instance id to the values of GROUPS."""
+    """Counts the results of one policy on one subset, but does not read the attempts. tasks: maps an instance
+    id to the values of GROUPS."""
     run = Run(policy, subset, scored, counts_of(reports), samples=len(reports))
     for name in GROUPS:
         table = run.groups.setdefault(name, {})

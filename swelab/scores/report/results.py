@@ -112,7 +112,7 @@ def big_rate(evidence: ReportData, side: BenchmarkResult, name: str) -> str:
 
 
 def squares(evidence: ReportData, side: BenchmarkResult) -> str:
-    """Draws the pairs of a benchmark's comparison. A square is one task, or several tasks with a note."""
+    """Draws a benchmark's paired results. A square is one task. If it is several tasks, a note says so."""
     test = side.comparison
     if not test.pairs:
         return ""
@@ -214,7 +214,7 @@ def comparison_table(evidence: ReportData) -> str:
 
 
 def outcomes(evidence: ReportData) -> str:
-    """Returns the verdicts of every run as bars and as a table, and the ends of rollouts as a table."""
+    """Returns bars and a table of every run's verdicts, and a table of how rollouts ended."""
     rows = ""
     for run in evidence.runs:
         counts: dict[str, int] = {status: run.report.statuses.get(status, 0) for status in GradeEnd}

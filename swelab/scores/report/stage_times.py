@@ -13,12 +13,12 @@ from swelab.records import InputError, Record, read_json
 
 _SAMPLE = re.compile(r"\.s\d+$")
 NOT_STAGES = ("report",)
-"""Rules whose runs do not contribute to the score."""
+"""Rules that do not contribute to the score."""
 
 
 @dataclass
 class StageRuns:
-    """The runs of one rule's jobs for one item (a subset, a policy on a subset, a model).
+    """The recorded runs of one rule for one item (a subset, a policy on a subset, a model).
 
     seconds and cpu_seconds are sums over `runs`. began and ended are in UTC. cost is in dollars. cost and
     tokens are None if a call did not record them.
@@ -69,7 +69,7 @@ def jobs_of(at: Wildcards) -> list[StageRuns]:
 
 
 def names_behind(at: Wildcards) -> dict[str, list[str]]:
-    """Maps each wildcard to the names of everything behind an experiment's score."""
+    """Returns the wildcard values in the paths behind an experiment's score, keyed by wildcard."""
     found: dict[str, dict[str, None]] = {}
     for path in behind(Wildcards(at.names).path("verified_score"), at.configs):
         for wildcard, name in (find(path) or ("", {}))[1].items():

@@ -60,8 +60,8 @@ def compared(results: Sequence[PolicyVerdicts]) -> list[str]:
 
 
 def comparison_words(test: Comparison, tests: int = 1) -> str:
-    """Describes a comparison in words.
-    tests: number of comparisons. With several comparisons, p has Holm's correction for all of them."""
+    """Describes a comparison in words. tests: number of comparisons. With several comparisons, the p-value
+    has Holm's correction for that number."""
     first, second = test.from_policy, test.to_policy
     if test.difference is None or test.interval is None:
         return f"{second} and {first}: no task was graded on both sides"
@@ -92,7 +92,10 @@ def plan_for(verdicts: Verdicts) -> list[str]:
 
 
 def plan_before(tasks: int, rate: float, luck: float) -> list[str]:
-    """Like `plan_for`, but before any run. luck: the share of an attempt's variance within a task."""
+    """Like `plan_for`, but without any run so far.
+
+    luck: share of the variance of attempts that is within tasks.
+    """
     within = luck * rate * (1 - rate)
     return [
         f"  {runs(count)} each: {range_of_points(*planned(rate, tasks, count, within))}"

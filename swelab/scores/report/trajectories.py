@@ -20,7 +20,7 @@ TEXT_CHARACTERS = 2400
 PATCH_CHARACTERS = 8000
 LOG_CHARACTERS = 4000
 NOT_RUN = "action was not executed"
-"""mini-swe-agent's note on a call that came after the call that ended the run."""
+"""mini-swe-agent's note on a call that was not executed because an earlier call had ended the run."""
 TESTS = 12
 """Maximum number of tests named in each group of a grade. Failures come first."""
 
@@ -36,8 +36,8 @@ def in_order(statuses: Iterable[Mapping[str, str]], seed: int) -> list[tuple[str
     """Orders all attempts for the page, two failures for each success. Returns (instance id, sample) pairs.
 
     statuses: one map from instance id to status for each sample. Failures are ordered by a hash of seed and
-    id, and so are successes. The hash depends on no other id. So policies show the same instances, and a
-    benchmark that grows keeps most of them.
+    id, and so are successes. The hash of an instance does not depend on other instances. So the page shows
+    the same instances for all policies, and mostly the same ones after a benchmark has grown.
     """
     drawn = sorted(
         (hashlib.sha256(f"{seed} {name}".encode()).digest(), number, name, status == "resolved")
@@ -106,7 +106,7 @@ def spoken(message: Message, refused: bool) -> Record:
     """
     text, extra = content_text(message.content), message.get("extra") or {}
     commands = [str(action.get("command", "")) for action in extra.get("actions") or []]
-    if commands and extra["actions"][0].get("tool"):  # so that the text of the call is not shown twice
+    if commands and extra["actions"][0].get("tool"):  # the call's text would be shown twice
         text = _WRITTEN.sub("", text)
     if not commands and not refused:
         blocks = _BLOCK.findall(text)

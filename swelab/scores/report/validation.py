@@ -1,4 +1,4 @@
-"""The report's section on the validation (gate) that tasks pass before use. External text is escaped."""
+"""The report's section on the validation of tasks before use. External text is escaped."""
 
 from html import escape
 
@@ -78,7 +78,7 @@ def overview(evidence: ReportData) -> str:
 
 
 def dropped(evidence: ReportData) -> str:
-    """Returns folded lists of the excluded tasks with reasons, by subset and kind."""
+    """Returns collapsible lists of the excluded tasks with reasons, one list for each subset and kind."""
     parts = ""
     for subset, gate in evidence.gates.items():
         for kind in KINDS:

@@ -60,7 +60,7 @@ class Attempts:
 
     @property
     def within(self) -> float | None:
-        """Mean variance of attempts within a task, or None if no task has two attempts.
+        """Mean over tasks of the variance of a task's attempts, or None if no task has two attempts.
 
         Source: the unbiased c (m - c) / (m (m - 1)) of each task; Miller 2024, arXiv:2411.00640, section 3.
         """
@@ -151,7 +151,9 @@ def effective_wilson(
 
 
 def runs_differ(verdicts: Sequence[Sequence[bool]]) -> float | None:
-    """Returns the p-value of Cochran's Q test of whether runs differ by more than the luck of attempts.
+    """Returns the p-value of Cochran's Q test.
+
+    The test shows whether runs differ by more than the luck of attempts.
 
     verdicts: a row for each task, with its verdict in each run. Returns None if each task was resolved in all
     runs or in none. Source: Cochran 1950, Biometrika 37:256-266; chi-squared with (runs - 1) degrees of

@@ -25,7 +25,7 @@ OTHERS = (
     "no_generation",
     "no_logs",
 )
-"""Keys of lists with further instances of the benchmark. None of these instances counts as resolved."""
+"""Keys of lists of instances that are in the benchmark and do not count as resolved."""
 
 
 class Result(TypedRecord):
@@ -120,7 +120,9 @@ def _foreign(content: Record, path: Path) -> Result:
 
 
 def on_one_benchmark(results: Iterable[tuple[Path, Result]]) -> list[str]:
-    """Makes the results name the same instances. Returns the assumptions that this needs.
+    """Adds instances to the results, so that all name the same instances.
+
+    Returns the necessary assumptions as text.
 
     An instance that a report does not name counts as not resolved. Raises InputError if the results cannot be
     of the same benchmark, or if no result has the benchmark's size.

@@ -16,7 +16,7 @@ from swelab.scores.statistics.one_rate import CONFIDENCE, rounded
 from swelab.scores.statistics.paired_rates import POWER, Rate, heads, newcombe
 
 FINEST = 2520
-"""Shares are counted in steps of 1/FINEST if their common denominator is larger than FINEST.
+"""If the common denominator of the shares exceeds FINEST, the shares are rounded to multiples of 1/FINEST.
 FINEST is divisible by 1 to 10."""
 
 Shares = Sequence[tuple[int, int]]
@@ -98,9 +98,9 @@ def found_difference(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Returns adjusted p-values of several tests, in order.
+    """Returns the adjusted p-values of several tests, in order.
 
-    The adjusted values control the chance of any false positive. Source: Holm 1979, Scandinavian Journal of
+    They limit the probability of at least one false positive. Source: Holm 1979, Scandinavian Journal of
     Statistics 6:65-70.
     """
     adjusted, least = [0.0] * len(p_values), 0.0

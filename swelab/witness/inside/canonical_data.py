@@ -90,7 +90,7 @@ class _TooLarge(BaseException):
 def _large(value):
     """Returns a short replacement for a value with too many parts.
 
-    For a list, tuple, dict or set, that is a hash of the value's repr.
+    For a list, tuple, dict or set, the replacement is a hash of the value's repr.
     """
     kinds = {list: "l", tuple: "t", dict: "d", set: "S", frozenset: "S"}
     if type(value) in kinds and len(value) <= MAX_LENGTH:
@@ -193,10 +193,11 @@ class Canon:
         return self.simple(value, cls) or self.object(value, cls)
 
     def simple(self, value, cls):
-        """Converts functions, modules and standard library values to plain data. Returns None for other
-        values.
+        """Converts functions, modules and standard library values to plain data.
 
-        The repr of such a library value describes the value completely.
+        Returns None for any other value.
+
+        If a repr is stored for a value, the repr describes the value completely.
         """
         if isinstance(value, _FUNCTIONS):
             return ["F", f"{getattr(value, '__module__', '')}.{value.__qualname__}"]

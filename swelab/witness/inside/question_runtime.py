@@ -15,13 +15,13 @@ CHANNEL = "SWELAB_QUESTION_CHANNEL"
 NEEDS = "SWELAB_QUESTION_NEEDS"
 CASES = "question_cases.json"
 MAX_TOTAL, MAX_TEST, MAX_VALUE, MAX_OCCURRENCES = 8_000_000, 200_000, 8_000, 400
-MAX_PARTS = 100  # occurrences of a receiver or argument: few, since each may be large and is read completely
+MAX_PARTS = 100  # occurrences of a receiver or argument; each may be large and is read completely
 _OF_THE_RUNNER = {
     "_pytest.outcomes.OutcomeException",
     "_pytest.runner.OutcomeException",
     "unittest.case.SkipTest",
 }
-SMALL = 100  # bytes: values up to this size are emitted in full, however much the test has emitted
+SMALL = 100  # bytes: values up to this size are always emitted in full
 
 
 class _Cut:
@@ -53,7 +53,7 @@ class _Speaker:
         self.case, self.spent, self.nodes, self.counts, self.rest = number, 0, 0, {}, {}
 
     def say(self, event):
-        """Writes a line if there is a channel with room for it. A forked child writes nothing."""
+        """Writes an event if there is a channel with room for it. A forked child writes nothing."""
         if not self.where or os.getpid() != self.pid:
             return
         with self.lock:
@@ -68,8 +68,8 @@ class _Speaker:
             self.stream.write(text.encode("ascii"))
 
     def emit(self, slot, part, values, most=MAX_OCCURRENCES):
-        """Emits the first `most` occurrences one by one. Values become digests if they are large or the test
-        has emitted much."""
+        """Emits one occurrence, or adds it to a common hash after `most` occurrences. Large values become
+        digests, and so do most values after MAX_TEST bytes in one test."""
         with self.lock:
             at = self.counts[slot, part] = self.counts.get((slot, part), 0) + 1
             if at <= most:
@@ -78,7 +78,7 @@ class _Speaker:
                 self.add_rest(slot, part, values)
 
     def add_rest(self, slot, part, values):
-        """Adds a further occurrence to a common hash, which is emitted when the test ends."""
+        """Adds the values of a further occurrence to a common hash, which is emitted when the test ends."""
         if part == "v":
             told = json.dumps([self.value(each) for each in values])
             self.rest.setdefault(slot, hashlib.sha256()).update(told.encode("ascii"))

@@ -34,8 +34,8 @@ class Lines:
         os.close(nothing)
 
     def readline(self) -> str:
-        """Writes the report, and returns the next line for the debugger. A statement that pdb runs may read
-        pdb's stdin. Such a statement also gets an end of file."""
+        """Writes the report, and returns the next line for the debugger. If a statement that pdb runs reads
+        pdb's stdin, the statement also gets an end of file."""
         if os.getpid() != self.owner or sys.stdin is self:
             return ""
         for breakpoint in self.pending:

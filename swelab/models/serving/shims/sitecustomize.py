@@ -1,9 +1,10 @@
-"""Halves the start-up time of the CPU server: forks instead of spawning, and disables garbage collection for
-imports.
+"""Halves the start-up time of the CPU server.
 
-sglang starts its scheduler and detokenizer with `spawn`, because CUDA does not survive a fork. Each of the
-two repeats six seconds of imports. Without a GPU, a fork is safe while the server has only one thread.
-Otherwise the server uses `spawn`.
+It forks instead of spawning, and disables garbage collection during imports.
+
+sglang starts its scheduler and detokenizer with `spawn`, because CUDA does not survive a fork. Each of these
+two processes repeats imports that take six seconds. Without a GPU, a fork is safe while the server has only
+one thread. Otherwise the server uses `spawn`.
 """
 
 import gc
