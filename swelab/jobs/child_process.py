@@ -62,6 +62,7 @@ def torch_environment(threads: int) -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")])),
         "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),  # Snakemake sets both to the cores of the job
         "GOMP_SPINCOUNT": "3000",  # longer spins, the default, are ten times slower on shared cores
         "TOKENIZERS_PARALLELISM": "false",
     }

@@ -159,6 +159,7 @@ def environment(on_cpu: bool, config: ModelConfig, python: str) -> dict[str, str
         variables |= {
             "SGLANG_USE_CPU_ENGINE": "1",
             "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",  # a second thread spins, and takes its core from the sandboxes
             "PYTHONPATH": os.pathsep.join(path),
         }
     if skipped := other_architectures(config, python):

@@ -53,7 +53,8 @@ def surroundings(recipe: Rl) -> dict[str, str]:
     path = [str(ROOT)]
     if recipe.train.device == "cpu":
         threads = str(recipe.train.threads)
-        variables |= {"VERL_PLATFORM": "cpu", "SGLANG_USE_CPU_ENGINE": "1", "OMP_NUM_THREADS": threads}
+        variables |= {"VERL_PLATFORM": "cpu", "SGLANG_USE_CPU_ENGINE": "1"}
+        variables |= {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
         path.append(str(SHIMS))  # stand-ins for packages that sglang imports and that exist for GPUs only
     variables["PYTHONPATH"] = os.pathsep.join(path)
     return variables

@@ -62,7 +62,6 @@ def _environment(work: Path, train: Train) -> dict[str, str]:
         **torch_environment(train.threads),
         **(HEAP if device_of(train) == "cpu" else {}),
         "PYTHONHASHSEED": "0",
-        "MKL_NUM_THREADS": str(train.threads),
         "TQDM_DISABLE": "1",
         "HF_HOME": str((work / "cache").resolve()),
         "HF_HUB_OFFLINE": "1",

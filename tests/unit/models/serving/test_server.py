@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from swelab.files.model_config import ModelConfig
+from swelab.jobs.child_process import torch_environment
 from swelab.models import ServingError
 from swelab.models.serving import server
 from swelab.models.serving.server import Endpoint, serve
@@ -181,6 +182,14 @@ def test_other_programs_start_as_ever():
         "print(multiprocessing.get_start_method(), gc.isenabled())\n"
     )
     assert in_shims(code).stdout.split() == ["spawn", "True"]
+
+
+def test_a_server_on_a_cpu_computes_in_one_thread_however_many_cores_its_job_has(monkeypatch):
+    config = ModelConfig(architectures=["Qwen2ForCausalLM"])
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "2")  # as Snakemake does
+        assert environment(True, config, sys.executable)[name] == "1"
+        assert torch_environment(3)[name] == "3"
 
 
 def test_stand_ins_are_only_for_machines_without_a_gpu():
