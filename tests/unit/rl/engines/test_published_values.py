@@ -34,7 +34,7 @@ def test_a_changed_value_is_told_with_its_reason(configs):
     path.write_text(text.replace("  steps: 250\n", "  steps: 99  # no time\n"))
     told = {each.key: str(each) for each in differences("swerl-32b-4nodes", configs)}
     assert told["train.steps"] == "train.steps 99, published 250: no time"
-    assert told["validation"].endswith("published none: there none")
+    assert told["validation"].endswith("published none: the original has none")
     path.write_text(text.replace("  steps: 250\n", "  steps: 99\n"))
     (bare,) = [each for each in differences("swerl-32b-4nodes", configs) if not each.reason]
     assert bare.key == "train.steps" and str(bare).endswith("no reason given")
