@@ -94,7 +94,7 @@ def test_page_says_what_was_found(page, experiment):
     assert "length, over 1,024 tokens split" in text and "2 split rows" in text
     assert verified["benchmark"]["hash"][:12] in text
     assert "compare_swap" in text and "webcolors" in text
-    assert "Not there when this was written" not in text
+    assert "Missing when this page was written" not in text
 
 
 def sentences(page: str) -> str:
