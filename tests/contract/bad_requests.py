@@ -56,7 +56,7 @@ def without_access(path, token):
 
 
 def without_sense(path, token):
-    """Returns requests that are wrong for this path, whatever their body contains."""
+    """Returns requests with a method, path, query, content type or encoding that the server refuses."""
     who = ("Authorization", f"Bearer {token}")
     kind = ("Content-Type", "application/json")
     body = json.dumps({"container_id": ID, "lease_id": ID, "command": "true"}).encode()

@@ -32,7 +32,7 @@ WEIGHTS = "model.safetensors"
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    """A real checkpoint, with other files beside it that are not downloaded."""
+    """A folder with a real checkpoint, and with other files that a download must skip."""
     folder = make_checkpoint(tmp_path_factory.mktemp("hub") / "toy")
     (folder / "original.pth").write_bytes(b"x" * 5000)
     return folder

@@ -35,7 +35,7 @@ def history(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["folder", "docker", "remote"])
 def make_image(request, backend):
-    """Makes (backend, image) with a repository at a path and only programs beside it."""
+    """Returns a function that makes (backend, image). The image has a repository at a path, and programs."""
 
     def make(tree, path):
         layers = [programs_layer(), folder_layer(tree, path.strip("/"))]

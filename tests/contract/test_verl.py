@@ -35,7 +35,7 @@ train: {steps: 1, lr: 1.0e-3, threads: 1, batch_tokens: 16384}
 
 
 def in_verl(*words, **options):
-    """Runs a program in verl's environment, with our code beside it."""
+    """Runs a program in verl's environment. The program can import swelab."""
     env = os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     command = [str(python_of_verl()), *map(str, words)]
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, **options)

@@ -1,4 +1,4 @@
-"""Files are complete or missing, whatever other processes write."""
+"""A file that several processes write at once is either complete or missing."""
 
 import os
 import subprocess

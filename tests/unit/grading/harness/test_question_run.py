@@ -1,4 +1,4 @@
-"""Failures before a witness question starts are told apart from the effects of the patch's code."""
+"""A failure before a witness question starts is not blamed on the patch."""
 
 import errno
 import io

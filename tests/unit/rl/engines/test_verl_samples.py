@@ -220,7 +220,7 @@ def divisor(mode, rows, tokens, row, horizon):
 )
 @pytest.mark.parametrize("weigh", ["rollout", "sequence"])
 def test_a_trained_token_counts_as_in_the_embedded_engine_under_every_switch(rows_of, mode, weigh):
-    """Advantage x factor / verl's divisor equals advantage x our weight, whatever was masked or dropped."""
+    """A token has the same weight in verl (factor / divisor) as in the embedded engine."""
     for switches in SETS:
         used = recipe(aggregation=mode, weigh=weigh, horizon=7, failures=switches)
         groups = [[rollout(n, end, 1 + n % 4) for n, end in enumerate(ends)] for ends in GROUPS]
