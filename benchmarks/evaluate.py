@@ -1,9 +1,9 @@
-"""A whole evaluation beside mini-swe-agent's own batch runner, on the same instances and the same fake model.
+"""Compares a whole evaluation with mini-swe-agent's own batch runner, on equal instances and a fake model.
 
-Three worlds: `instant` (the model answers at once, sandboxes and tests take no time: what is left is
-overhead), `real` (the same model; sandboxes and, on our side, tests are real), `tail` (instant sandboxes, a
-model with long-tailed latency: makespan against max(sum / workers, longest)). mini-swe-agent's runner grades
-nothing.
+There are three worlds. In `instant`, the model answers at once, and sandboxes and tests take no time, so only
+overhead is left. In `real`, sandboxes are real, and so are our tests. In `tail`, sandboxes are instant and
+the model's latency has a long tail. Its makespan is compared with max(sum / workers, longest).
+mini-swe-agent's runner does not grade.
 """
 
 import argparse
@@ -33,8 +33,10 @@ OURS, MINI = "scripts.evaluate", "mini-swe-agent"
 
 @dataclass
 class Run:
-    """Wall and CPU seconds of a program and all its children, and the number of instances that it
-    processed."""
+    """A run of one program.
+
+    wall, cpu: seconds of the program and all its children. instances: number of processed instances.
+    """
 
     program: str
     wall: float
@@ -43,15 +45,17 @@ class Run:
 
     @property
     def each(self) -> float:
-        """Wall milliseconds an instance."""
+        """Wall milliseconds per instance."""
         return 1000 * self.wall / self.instances
 
 
 def environment(own: Path) -> dict[str, str]:
-    """Environment variables of a run, without the settings of any user."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SWELAB_", "MSWEA_"))}
-    told = {"PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "none", "MSWEA_GLOBAL_CONFIG_DIR": str(own), **QUIET}
-    return kept | told
+    """Returns the environment variables of a run, without any user's settings."""
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SWELAB_", "MSWEA_"))
+    }
+    fixed = {"PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "none", "MSWEA_GLOBAL_CONFIG_DIR": str(own), **QUIET}
+    return inherited | fixed
 
 
 @contextmanager
@@ -70,20 +74,20 @@ def model(folder: Path, seconds: dict[str, float]) -> Iterator[str]:
 def spend(program: str, command: Sequence[str], own: Path, instances: int) -> Run:
     """Runs a program. Raises SystemExit with the end of its output if it fails."""
     own.mkdir(parents=True, exist_ok=True)
-    with open(own / "said", "w+b") as said:
+    with open(own / "said", "w+b") as output:
         start = time.monotonic()
-        child = subprocess.Popen(command, cwd=ROOT, env=environment(own), stdout=said, stderr=said)
+        child = subprocess.Popen(command, cwd=ROOT, env=environment(own), stdout=output, stderr=output)
         _, status, used = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         wall = time.monotonic() - start
         if child.returncode:
-            said.seek(0)
-            raise SystemExit(f"{program} failed:\n{said.read().decode(errors='replace')[-3000:]}")
+            output.seek(0)
+            raise SystemExit(f"{program} failed:\n{output.read().decode(errors='replace')[-3000:]}")
     return Run(program, wall, used.ru_utime + used.ru_stime, instances)
 
 
 def run_ours(world: Path, tasks: Sequence[Task], url: str, workers: int, name: str, instant: bool) -> Run:
-    """`scripts.evaluate` on the instances."""
+    """Runs `scripts.evaluate` on the instances."""
     module = "benchmarks.evaluate_world" if instant else OURS
     out = world / "ours" / name
     command = [sys.executable, "-m", module, "--model", "openai/fake", "--api-base", f"{url}/v1"]
@@ -99,28 +103,31 @@ def run_ours(world: Path, tasks: Sequence[Task], url: str, workers: int, name: s
     run = spend(
         OURS, command + (["--images", str(world / "images.json")] if instant else []), out, len(tasks)
     )
-    found = read_json(out / "summary.json")["resolved"]
-    if found != len(tasks):
-        raise SystemExit(f"{OURS}: {found} of {len(tasks)} resolved in {out}")
+    resolved = read_json(out / "summary.json")["resolved"]
+    if resolved != len(tasks):
+        raise SystemExit(f"{OURS}: {resolved} of {len(tasks)} resolved in {out}")
     return run
 
 
 def run_mini(world: Path, tasks: Sequence[Task], url: str, workers: int, name: str, instant: bool) -> Run:
-    """mini-swe-agent's own batch runner on the instances."""
+    """Runs mini-swe-agent's own batch runner on the instances."""
     out = world / "mini" / name
     further = ("--environment-class", INSTANT) if instant else ()
     program = Program(url, "fake", out, CONFIGS, workers, repos=world / "repos", further=further)
     write_jsonl(out / "data/test.jsonl", (shown(task) for task in tasks))
     write_json(out / "tasks.json", list(tasks))
     run = spend(MINI, program.command(out / "data"), out / "own", len(tasks))
-    found = sum("x = 1" in row["model_patch"] for row in read_json(out / "preds.json").values())
-    if found != len(tasks):
-        raise SystemExit(f"{MINI}: {found} of {len(tasks)} submitted their patch in {out}")
+    submitted = sum("x = 1" in row["model_patch"] for row in read_json(out / "preds.json").values())
+    if submitted != len(tasks):
+        raise SystemExit(f"{MINI}: {submitted} of {len(tasks)} submitted their patch in {out}")
     return run
 
 
 def at_once(folder: Path, name: str, count: int, workers: int, instant: bool) -> list[Run]:
-    """Runs both programs, each first on one instance, with a model that answers immediately."""
+    """Runs both programs with a model that answers immediately.
+
+    Each program first runs on one instance only.
+    """
     world = folder / name
     tasks = make_world(world, count, instant)
     with model(world, {}) as url:
@@ -140,7 +147,10 @@ def at_once(folder: Path, name: str, count: int, workers: int, instant: bool) ->
 
 
 def tail(folder: Path, count: int, workers: int, bound: float) -> list[float]:
-    """Makespan / bound of three runs: ours, ours with the times of an earlier evaluation, mini-swe-agent."""
+    """Returns makespan / bound of three runs: ours, ours with known durations, and mini-swe-agent.
+
+    The known durations come from an earlier evaluation.
+    """
     world = folder / "tail"
     tasks = make_world(world, count, True)
     drawn = durations(count, random.Random(SEED))
@@ -164,7 +174,10 @@ def tail(folder: Path, count: int, workers: int, bound: float) -> list[float]:
 
 
 def in_order(seconds: Sequence[float], workers: int) -> float:
-    """Makespan if a free worker takes the next attempt, which is the minimum in this order."""
+    """Returns the makespan if each free worker takes the next attempt.
+
+    No makespan in this order is shorter.
+    """
     free_at = [0.0] * workers
     for each in seconds:
         heapq.heapreplace(free_at, free_at[0] + each)
@@ -180,25 +193,25 @@ def main() -> None:
         "--worlds", nargs="+", choices=("instant", "real", "tail"), default=("instant", "real", "tail")
     )
     args = parser.parse_args()
-    told = {}
+    figures = {}
     with tempfile.TemporaryDirectory(prefix="swelab-evaluate-") as name:
         folder = Path(name)
         for world in (each for each in args.worlds if each != "tail"):
             ours, mini = at_once(folder, world, args.instances, args.workers, world == "instant")
-            told[f"{world}_ms_per_instance"] = ours.each
-            told[f"{world}_ratio_vs_mini_swe_agent"] = mini.wall / ours.wall
+            figures[f"{world}_ms_per_instance"] = ours.each
+            figures[f"{world}_ratio_vs_mini_swe_agent"] = mini.wall / ours.wall
         if "tail" in args.worlds:
             unknown, known, mini_ratio = tail(folder, args.instances, args.workers, args.bound)
-            told |= {
+            figures |= {
                 "makespan_ratio": unknown,
                 "makespan_ratio_known": known,
                 "makespan_ratio_mini": mini_ratio,
             }
     print("")
-    for key, value in told.items():
+    for key, value in figures.items():
         print(f"{key}={value:.3f}")
     if "instant" in args.worlds:
-        print(f"overhead_ms_per_instance={told['instant_ms_per_instance']:.2f}")
+        print(f"overhead_ms_per_instance={figures['instant_ms_per_instance']:.2f}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A service with OpenAI's chat completions: it waits a given time before answers (`benchmarks.evaluate`).
+"""A fake service with OpenAI's chat completions, which waits before it answers (`benchmarks.evaluate`).
 
-`python -m benchmarks.evaluate_model SECONDS.json` prints its address. The file holds seconds by instance id,
-which are spread evenly over the answers to an instance. A first answer edits, the second submits.
+`python -m benchmarks.evaluate_model SECONDS.json` prints its address. The file maps instance ids to seconds,
+which are divided equally among the answers to an instance. The first answer edits, and the second submits.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ USAGE = {"prompt_tokens": 2000, "completion_tokens": 50, "total_tokens": 2050}
 
 
 def completion(body: dict[str, Any], seconds: dict[str, float]) -> tuple[float, dict[str, Any]]:
-    """(seconds to wait before the answer, answer) for a request."""
+    """Returns (seconds to wait, answer) for a request."""
     messages = body["messages"]
-    found = ID.search("".join(str(each["content"]) for each in messages[:2]))
+    match = ID.search("".join(str(each["content"]) for each in messages[:2]))
     turn = sum(each["role"] == "assistant" for each in messages)
     command = COMMANDS[min(turn, len(COMMANDS) - 1)]
     text = f"THOUGHT: turn {turn}.\n\n```mswea_bash_command\n{command}\n```"
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
     head = {"id": "x", "object": "chat.completion", "created": 1, "model": body["model"]}
-    wait = seconds.get(found[0], 0.0) / len(COMMANDS) if found else 0.0
+    wait = seconds.get(match[0], 0.0) / len(COMMANDS) if match else 0.0
     return wait, head | {"choices": [choice], "usage": USAGE}
 
 
@@ -41,11 +41,11 @@ async def serve(
             length = re.search(r"content-length: (\d+)", head)
             body = await reader.readexactly(int(length[1])) if length else b""
             if head.startswith("get"):
-                wait, told = 0.0, {"object": "list", "data": [{"id": "fake", "object": "model"}]}
+                wait, reply_body = 0.0, {"object": "list", "data": [{"id": "fake", "object": "model"}]}
             else:
-                wait, told = completion(json.loads(body), seconds)
+                wait, reply_body = completion(json.loads(body), seconds)
             await asyncio.sleep(wait)
-            data = json.dumps(told).encode()
+            data = json.dumps(reply_body).encode()
             reply = (
                 f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
             )

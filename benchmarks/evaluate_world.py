@@ -1,7 +1,7 @@
-"""What `benchmarks.evaluate` runs: instances of nothing, with sandboxes and test runs that take no time.
+"""Instances for `benchmarks.evaluate`, with sandboxes and test runs that take no time.
 
-`python -m benchmarks.evaluate_world ...` is `scripts.evaluate` with instant sandboxes in place of real ones;
-`InstantEnvironment` is the same for mini-swe-agent's runner.
+`python -m benchmarks.evaluate_world ...` runs `scripts.evaluate` with instant sandboxes.
+`InstantEnvironment` provides the same sandboxes to mini-swe-agent's runner.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,10 @@ PULLED = {"bytes": 0, "folder": "", "workdir": "/testbed", "pulled": "1970-01-01
 
 
 def make_world(folder: Path, count: int, instant: bool) -> list[Task]:
-    """Writes rows.jsonl, and what the instances run in: repos/tiny.tar or, if they are instant,
-    images.json."""
+    """Writes rows.jsonl, and the files from which sandboxes start.
+
+    These are images.json for instant sandboxes, and repos/tiny.tar for real sandboxes.
+    """
     (folder / "repos").mkdir(parents=True)
     tiny_tasks.archive(folder / "repos")
     rows = [
@@ -38,7 +40,7 @@ def make_world(folder: Path, count: int, instant: bool) -> list[Task]:
 
 
 def output_of(command: str) -> str:
-    """The output of a command in a sandbox that runs nothing."""
+    """Returns the output of a command in a sandbox that runs nothing."""
     if MARKER in command:
         return f"{MARKER}\n{tiny_tasks.FIX}"
     return f"BASE {'0' * 40}\n" if "scrub.sh" in command else ""
@@ -94,15 +96,15 @@ class InstantEnvironment:
         return {"info": {"config": {"environment_type": "instant"}}}
 
 
-def tested(task: Mapping[str, Any], patch: str, *_: Any, **__: Any) -> Any:
-    """Evidence of passed tests, without a run of the tests."""
+def evidence_of(task: Mapping[str, Any], patch: str, *_: Any, **__: Any) -> Any:
+    """Returns evidence of passed tests, without running the tests."""
     from swelab.grading.evidence import RunEvidence
 
     tests = [*task["FAIL_TO_PASS"], *task["PASS_TO_PASS"]]
-    ran = {"findings": [], "dynamic": [], "echo": "", "guarded": False, "sealed": "", "observed": None}
+    guard = {"findings": [], "dynamic": [], "echo": "", "guarded": False, "sealed": "", "observed": None}
     log = "".join(f"PASSED {test}\n" for test in tests)
-    told = {"ended": "ran", "reason": "", "seconds": 0.0, "timed_out": False, "log": log, "code": 0}
-    return RunEvidence.of({**ran, **told})
+    rest = {"ended": "ran", "reason": "", "seconds": 0.0, "timed_out": False, "log": log, "code": 0}
+    return RunEvidence.of({**guard, **rest})
 
 
 def main() -> None:
@@ -112,7 +114,7 @@ def main() -> None:
     from swelab.grading import grading_stage
 
     attempt_run.open_backend = InstantBackend  # type: ignore[assignment]
-    grading_stage.run_patch = tested  # type: ignore[attr-defined]
+    grading_stage.run_patch = evidence_of  # type: ignore[attr-defined]
     run_script(evaluate.main)
 
 

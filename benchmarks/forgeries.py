@@ -1,14 +1,15 @@
-"""Forged repairs and honest ones against the grader: no forgery may be resolved, every honest fix must be.
+"""Grades forged and honest repairs. No forgery may be resolved, and every honest repair must be resolved.
 
     .venv/bin/python -m benchmarks.forgeries [--tasks S.json ...] [--repos-dir DIR] [--backends NAME ...]
         [--times N]
 
-Needs forged tasks with their archives (results/tasks/forge-heldout.json, drill-heldout.json). Each entry of
-the corpus (swelab/grading/cheats/corpus) is tried on one task. Where validation has left X.witness.zip beside
-X.json, patches are asked the tasks' questions, too. With --times 2 each forgery is graded twice: some leave
-the expected values in the kernel's memory for a later question. docker needs an engine ($DOCKER_HOST) and the
-sandbox image, folder the image's unpacked root. Prints what stopped each, then totals by class. Exit code 1
-when a forgery is resolved or an honest fix is not.
+Needs forged tasks with their archives (results/tasks/forge-heldout.json, drill-heldout.json). Grades each
+entry of the corpus (swelab/grading/cheats/corpus) on one task. If validation has written X.witness.zip next
+to X.json, patches must also answer the witness questions of their task. With --times 2 each forgery is graded
+twice, because some forgeries leave the expected values in the kernel's memory for the next question. The
+backend `docker` needs an engine ($DOCKER_HOST) and the sandbox image. The backend `folder` needs the unpacked
+root of that image. Prints the reason for each verdict, and then totals per class. Exit code 1 if a forgery is
+resolved or an honest repair is not.
 """
 
 import argparse
@@ -42,14 +43,14 @@ class Unpacked:
         self.backend, self.image = open_backend("bubblewrap"), recorded_image()
 
     def start(self, tree: Path | None, **options: Any) -> Sandbox:
-        """A sandbox of the image with a copy of the tree."""
+        """Starts a sandbox of the image with a copy of the tree."""
         return self.backend.start(tree, image=self.image, **options)
 
 
-Tried = tuple[Entry, Task, Grade]
+Attempt = tuple[Entry, Task, Grade]
 
 
-def tried(
+def attempts(
     jobs: list[tuple[Entry, Task]],
     store: RepoStore,
     backend: Backend,
@@ -57,49 +58,51 @@ def tried(
     checks: frozenset[str],
     witnesses: Witnesses,
     times: int,
-) -> list[Tried]:
-    """The grade of each entry on its task. A forgery is graded `times` times, or until it is resolved."""
+) -> list[Attempt]:
+    """Grades each entry on its task. A forgery is graded up to `times` times, until it is resolved."""
 
-    def one(job: tuple[Entry, Task]) -> Tried:
+    def one(job: tuple[Entry, Task]) -> Attempt:
         entry, task = job
-        asked = witnesses.of(task.instance_id)
+        witness = witnesses.of(task.instance_id)
         patch = corpus.patch_of(entry, task, store)
         for _ in range(1 if entry.kind == corpus.HONEST else times):
-            told = grade(task, patch, store, backend, Limits(), checks, witness=asked)
-            if told["resolved"]:
+            result = grade(task, patch, store, backend, Limits(), checks, witness=witness)
+            if result["resolved"]:
                 break
-        return entry, task, told
+        return entry, task, result
 
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(one, jobs))
 
 
-def show(found: list[Tried]) -> int:
+def show(attempts: list[Attempt]) -> int:
     """Prints each row and the totals by class; returns the number of wrong verdicts."""
     wrong = 0
     totals: Counter[tuple[str, str]] = Counter()
     standings: Counter[tuple[str, str]] = Counter()
-    for entry, task, told in found:
-        totals[entry.kind, told["status"]] += 1
-        standings[entry.kind, told.witness.standing if told.witness else "not asked"] += 1
-        bad = told["resolved"] != (entry.kind == corpus.HONEST)
+    for entry, task, result in attempts:
+        totals[entry.kind, result["status"]] += 1
+        standings[entry.kind, result.witness.standing if result.witness else "not asked"] += 1
+        bad = result["resolved"] != (entry.kind == corpus.HONEST)
         wrong += bad
-        why = "<- wrong" if bad else told["reason"][:100]
-        print(ROW.format(entry.kind, entry.name, task.function[-32:], told["status"], why))
+        why = "<- wrong" if bad else result["reason"][:100]
+        print(ROW.format(entry.kind, entry.name, task.function[-32:], result["status"], why))
     print()
-    for kind in dict.fromkeys(entry.kind for entry, _, _ in found):
-        said = ", ".join(f"{n} {word}" for (each, word), n in sorted(standings.items()) if each == kind)
-        told = {status: count for (each, status), count in sorted(totals.items()) if each == kind}
+    for kind in dict.fromkeys(entry.kind for entry, _, _ in attempts):
+        standing_counts = ", ".join(
+            f"{n} {word}" for (each, word), n in sorted(standings.items()) if each == kind
+        )
+        counts = {status: count for (each, status), count in sorted(totals.items()) if each == kind}
         print(
-            f"{kind}: {sum(told.values())} tried: "
-            + ", ".join(f"{n} {s}" for s, n in told.items())
-            + f" ({said})"
+            f"{kind}: {sum(counts.values())} tried: "
+            + ", ".join(f"{n} {s}" for s, n in counts.items())
+            + f" ({standing_counts})"
         )
     return wrong
 
 
-def opened(name: str) -> Any:
-    """The backend of that name. Raises BackendMissing, ImageMissing."""
+def backend_named(name: str) -> Any:
+    """Opens a backend. Raises BackendMissing, ImageMissing."""
     return Unpacked() if name == "folder" else open_backend(name)
 
 
@@ -122,15 +125,17 @@ def main() -> int:
     by_kind = {kind: [each for each in listed if each.kind == kind] for kind in {e.kind for e in listed}}
     listed = [each for each in listed if each in by_kind[each.kind][: args.limit]]
     checks = CHECKS - set(args.without)
-    kept = [path.with_suffix(".witness.zip") for path in args.tasks]
-    witnesses = Witnesses(*(path for path in kept if path.exists()))
+    witness_files = [path.with_suffix(".witness.zip") for path in args.tasks]
+    witnesses = Witnesses(*(path for path in witness_files if path.exists()))
     wrong = 0
     with scratch_folder() as scratch:
         store = RepoStore(args.repos_dir, scratch)
         jobs = list(corpus.assigned(listed, tasks))
         for name in args.backends:
             print(f"{name}: {len(jobs)} runs")
-            wrong += show(tried(jobs, store, opened(name), args.workers, checks, witnesses, args.times))
+            wrong += show(
+                attempts(jobs, store, backend_named(name), args.workers, checks, witnesses, args.times)
+            )
     print(f"wrong_verdicts={wrong}")
     return int(wrong > 0)
 

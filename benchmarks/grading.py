@@ -1,13 +1,13 @@
-"""Grading beside the two reference harnesses, and sandboxes without an engine beside sandboxes of one.
+"""Compares our grading with two reference harnesses, and sandboxes with and without an engine.
 
     .venv/bin/python -m benchmarks.grading --swesmith-python ENV/bin/python [--tasks S.json] [--repos DIR]
 
 Needs a container engine ($DOCKER_HOST), the sandbox image ($SWELAB_SANDBOX_IMAGE or results/images/sandbox),
-forged tasks (results/tasks/forge-heldout.json) with their archives, and swesmith 0.0.9 in an environment
-of its own (envs/peer.txt). All sides grade the same predictions on the same images of the same
-engine; four of five repair the bug, the fifth is honest and does not. Images are there beforehand on all
-sides; what preparing ours costs, once an image, is told. Prints a table, then a line for each ratio of
-instances a minute. Exit code 1 when a verdict differs.
+forged tasks (results/tasks/forge-heldout.json) with their archives, and an environment with swesmith 0.0.9
+(envs/peer.txt). All graders grade the same predictions on the same images of the same engine. Four of five
+predictions repair the bug, and the fifth does not. All images exist before the runs. The time to prepare them
+once for our sandboxes is printed separately. Prints a table, then the ratios of instances per minute. Exit
+code 1 if a verdict differs.
 """
 
 import argparse
@@ -59,19 +59,19 @@ class Run:
 def ours(
     name: str,
     tasks: list[Record],
-    told: dict[str, Record],
+    predictions: dict[str, Record],
     workers: int,
     repos: Path,
     images: Path | None,
     witness: Path | None = None,
 ) -> Run:
-    """Our grader, as the rule `grade` calls it, with a journal. Nothing is kept between runs."""
+    """Grades with our grader and a journal, as the rule `grade` does. Each run starts without a cache."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         grades = list(
             grade_shard(
                 [Task.of(row) for row in tasks],
-                {name: Prediction.of(each) for name, each in told.items()},
+                {name: Prediction.of(each) for name, each in predictions.items()},
                 policy="p",
                 subset="s",
                 shard="000of001",
@@ -91,13 +91,18 @@ def ours(
 
 
 def theirs(
-    harness: str, python: str, tasks: list[Record], told: dict[str, Record], workers: int, scratch: Path
+    harness: str,
+    python: str,
+    tasks: list[Record],
+    predictions: dict[str, Record],
+    workers: int,
+    scratch: Path,
 ) -> Run:
-    """A reference harness, in a process of its own in an empty folder."""
+    """Runs a reference harness as a process in an empty folder."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         place = Path(folder)
         write_json(place / "dataset.json", tasks)
-        write_json(place / "predictions.json", told)
+        write_json(place / "predictions.json", predictions)
         command = [python, str(HARNESS.absolute()), harness, "--workers", str(workers)]
         command += ["--dataset", "dataset.json", "--predictions", "predictions.json", "--output", "out.json"]
         with (place / "log").open("wb") as log:
@@ -105,12 +110,12 @@ def theirs(
         if done.returncode:
             sys.stderr.write((place / "log").read_text(errors="replace")[-3000:])
             raise SystemExit(f"{harness} ended with {done.returncode}")
-        found = json.loads((place / "out.json").read_text())
-    return Run(harness, workers, found["seconds"], found["graded"], found["resolved"])
+        result = json.loads((place / "out.json").read_text())
+    return Run(harness, workers, result["seconds"], result["graded"], result["resolved"])
 
 
 def prepare(images: Path) -> None:
-    """Prepares each image once for sandboxes on an engine, as the checks of pull_images would do."""
+    """Prepares each image once for our sandboxes, as the checks of pull_images would do."""
     backend, known = open_backend(), load_images(images).values()
     start = time.perf_counter()
     for image in known:
@@ -120,14 +125,14 @@ def prepare(images: Path) -> None:
 
 
 def against(args: argparse.Namespace, workload: Workload, images: Path, scratch: Path) -> tuple[dict, bool]:
-    """Ratios by name, and whether all verdicts agree."""
+    """Returns a map from ratio names to ratios, and whether all verdicts agree."""
     sides = {"swebench": (sys.executable, workload.bench), "swesmith": (args.swesmith_python, workload.smith)}
     ratios, agree = {}, True
     for workers in args.workers:
         for harness in args.against:
             python, rows = sides[harness]
-            told = workload.predictions
-            run = ours(f"ours, rows of {harness}", rows, told, workers, scratch, images, args.witness)
+            predictions = workload.predictions
+            run = ours(f"ours, rows of {harness}", rows, predictions, workers, scratch, images, args.witness)
             run.show()
             other = theirs(harness, python, rows, workload.predictions, workers, scratch)
             other.show()
@@ -139,7 +144,7 @@ def against(args: argparse.Namespace, workload: Workload, images: Path, scratch:
 
 
 def backends(workers: int, scratch: Path) -> float:
-    """Instances per minute with bubblewrap, divided by those with the engine, for tests of 50 ms."""
+    """Returns the rate with bubblewrap divided by the rate with the engine, for tests of 50 ms."""
     tiny_tasks.archive(scratch)
     rates = {}
     for name, count in (("docker", 120), ("bubblewrap", 480)):

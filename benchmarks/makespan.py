@@ -1,14 +1,16 @@
 """Simulates 512 rollouts at once in a long-tailed world, with the shard runner and journal of real runs.
 
-How long a rollout takes is steps times seconds a step, both from published runs of mini-swe-agent:
+The duration of a rollout is the number of steps times the seconds per step. Both follow published runs of
+mini-swe-agent:
 
-- steps: log-normal, median 45, sigma 0.53, at most 250 (its own limit). Fitted to two published counts: 71
-  of 412 finished instances of SWE-bench Verified ran out of a budget of 75 steps (SemiAnalysisAI/InferenceX,
-  pull request 2318), and 6 of 500 out of 150 (vals-ai/Valkyrie, pull request 138). It then has 93 % within
-  100 steps, where a third (LiveBench, pull request 465) has 92 % of its resolved ones.
-- seconds a step: 30 to 60, evenly (the same LiveBench pull request, slow models with long contexts).
+- Steps are log-normal, with median 45, sigma 0.53, and mini-swe-agent's own limit of 250. This fits two
+  published counts: 71 of 412 finished instances of SWE-bench Verified used up a budget of 75 steps
+  (SemiAnalysisAI/InferenceX, pull request 2318), and 6 of 500 a budget of 150 (vals-ai/Valkyrie, pull
+  request 138). With these values, 93 % of rollouts end within 100 steps. In a third run (LiveBench, pull
+  request 465), 92 % of the resolved ones did.
+- Seconds per step are uniform in 30 to 60 (the same LiveBench pull request, slow models with long contexts).
 
-Time is scaled down; the seed is a constant. The bound is max(sum / workers, longest).
+Time is scaled down. The seed is a constant. The bound is max(sum / workers, longest).
 """
 
 import random
@@ -28,20 +30,22 @@ MEDIAN_STEPS, SIGMA, MOST_STEPS = 45, 0.53, 250
 STEP_SECONDS = (30, 60)
 WORKERS = 512
 SPREAD = 0.5
-"""Sigma of the log-normal factor between an instance's time with another policy and its time now
-(assumed)."""
+"""Sigma of the log-normal factor between two policies' durations of the same instance (assumed)."""
 
 
 @dataclass
 class Makespan:
-    """One simulated run: number of rollouts, its duration and the bound (both in scaled seconds)."""
+    """One simulated run.
+
+    seconds: its duration. bound: the theoretical minimum. Both are in scaled seconds.
+    """
 
     name: str
     rollouts: int
     seconds: float
     bound: float
     visible: int
-    """Records that were in the journal when the longest rollout ended."""
+    """Number of records in the journal when the longest rollout ended."""
 
     @property
     def ratio(self) -> float:
@@ -49,14 +53,16 @@ class Makespan:
 
 
 def durations(count: int, draw: random.Random) -> list[float]:
-    """Wall seconds of rollouts."""
+    """Returns random wall seconds of rollouts."""
     steps = (min(MOST_STEPS, MEDIAN_STEPS * draw.lognormvariate(0, SIGMA)) for _ in range(count))
     return [each * draw.uniform(*STEP_SECONDS) for each in steps]
 
 
 def simulate(name: str, count: int, earlier: int, target_seconds: float, folder: Path) -> Makespan:
-    """Runs `count` rollouts whose bound is scaled to `target_seconds`. `earlier` policies left tables of
-    their durations for each instance, which are noisy hints."""
+    """Runs `count` rollouts, with time scaled so that the bound is `target_seconds`.
+
+    earlier: number of policies whose duration tables exist already. These durations are noisy.
+    """
     draw = random.Random(SEED)
     real = durations(count, draw)
     scale = target_seconds / max(sum(real) / WORKERS, max(real))
@@ -76,14 +82,14 @@ def write_hints(table: Path, seconds: dict[str, float], draw: random.Random) -> 
 
 
 def run(path: Path, name: str, seconds: dict[str, float], target_seconds: float) -> Makespan:
-    """Measures a shard of instances that sleep for their seconds; `path` is its journal."""
+    """Measures a shard whose instances only sleep. path: the shard's journal."""
     straggler = max(seconds, key=seconds.__getitem__)
-    seen: list[int] = []
+    lines: list[int] = []
 
     def work(item: Record) -> TypedRecord:
         time.sleep(seconds[item["instance_id"]])
         if item["instance_id"] == straggler:
-            seen.append(path.read_bytes().count(b"\n"))
+            lines.append(path.read_bytes().count(b"\n"))
         return TypedRecord.of({**item, "outcome": "submitted"})
 
     items = [(key, {"instance_id": key, "body": "x" * 2000}) for key in seconds]
@@ -102,11 +108,11 @@ def run(path: Path, name: str, seconds: dict[str, float], target_seconds: float)
         first = next(rows)
         took = time.monotonic() - start
         assert [first["instance_id"], *(row["instance_id"] for row in rows)] == list(seconds)
-    return Makespan(name, len(seconds), took, target_seconds, seen[0])
+    return Makespan(name, len(seconds), took, target_seconds, lines[0])
 
 
 def measure(seconds: float) -> list[Makespan]:
-    """The cases whose ratio must be within the limit, and at the end a case only for comparison."""
+    """Returns the cases that have a limit, and then a case that is only for comparison."""
     many = 50_000
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -119,7 +125,7 @@ def measure(seconds: float) -> list[Makespan]:
 
 
 def table(runs: list[Makespan]) -> list[str]:
-    """A line for each run."""
+    """Returns a line for each run."""
     lines = [
         f"{'rollouts, 512 at once':38s}{'bound s':>9s}{'took s':>9s}{'ratio':>7s}  kept before the longest"
     ]

@@ -1,9 +1,10 @@
-"""Peaks of memory: training on the CPU beside its estimates, and every stage on few and on many trajectories.
+"""Measures peaks of memory, of training on a CPU against its estimates, and of every stage.
 
     python -m benchmarks.memory [estimates|stages ...]
 
-Prints MiB and ratios. Exit code 1: an estimate is more than 1.5 (RL) or 2 times (SFT) off its peak, or a
-stage's peak grew by more than half of the trajectories that were added.
+Prints MiB and ratios. Each stage runs on few and on many trajectories. Exit code 1 if an estimate is off its
+peak by a factor of more than 1.5 (RL) or 2 (SFT), or if a stage's peak grows by more than half of the size of
+the additional trajectories.
 """
 
 import argparse
@@ -48,7 +49,7 @@ TRAJECTORY, FEW, MANY = 1_000_000, 24, 72
 
 
 def recipe_of(kind: str, train: dict):
-    """The recipe whose memory is estimated and measured."""
+    """Returns the recipe whose memory is estimated and measured."""
     if kind == "sft":
         return recipes.complete(SFT, {"base": "x", "train": train}, "r")
     steps = {"steps": 1, "batch_tokens": 4096, "dtype": "fp32", "device": "cpu", **train}
@@ -57,8 +58,8 @@ def recipe_of(kind: str, train: dict):
     return recipes.complete(RL, whole, "r")
 
 
-def estimated(kind: str, train: dict) -> float:
-    """Estimated bytes, as the preflight computes them."""
+def estimate(kind: str, train: dict) -> float:
+    """Returns the estimated bytes, computed as in the preflight."""
     from swelab.rl.memory_needs import PROGRAM, learner_needs
     from swelab.sft.train.preflight import rank_memory
 
@@ -69,7 +70,7 @@ def estimated(kind: str, train: dict) -> float:
 
 
 def two_sft_steps(train: dict) -> None:
-    """Two optimizer steps of torchtune's model."""
+    """Runs two optimizer steps on torchtune's model."""
     import torch
     from omegaconf import OmegaConf
     from torchtune import modules, training
@@ -97,7 +98,7 @@ def two_sft_steps(train: dict) -> None:
 
 
 def two_rl_steps(train: dict) -> None:
-    """Two steps of the learner on samples whose tokens are trained but for the first one."""
+    """Runs two learner steps on samples of which all tokens except the first are trained."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from swelab.rl.learner import Learner, TrainingSample
@@ -118,7 +119,10 @@ def two_rl_steps(train: dict) -> None:
 
 
 def own_peak(kind: str, train: dict) -> int:
-    """Peak bytes of this process. For SFT, whose estimate omits the program, only the growth of the peak."""
+    """Returns the peak bytes of this process.
+
+    For SFT, returns only the growth, because its estimate omits the program.
+    """
     import torch
     import torchtune  # noqa: F401  what a program of this kind holds before it begins
 
@@ -131,14 +135,14 @@ def own_peak(kind: str, train: dict) -> int:
 
 
 def estimates() -> bool:
-    """Prints each estimate next to its measured peak; returns whether all are near enough."""
+    """Prints each estimate next to its measured peak. Returns whether all estimates are within BOUNDS."""
     near = True
     # Freed memory is returned to the system immediately, since we measure the process's memory.
     env = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
     for (kind, name), train in SETTINGS.items():
         command = [sys.executable, "-m", "benchmarks.memory", "--peak", kind, json.dumps(train)]
         done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
-        peak, expected = int(done.stdout.split()[-1]), estimated(kind, train)
+        peak, expected = int(done.stdout.split()[-1]), estimate(kind, train)
         ratio = expected / peak
         near &= 1 / BOUNDS[kind] < ratio < BOUNDS[kind]
         mib = f"measured {peak >> 20:6} MiB   estimated {int(expected) >> 20:6} MiB"
@@ -147,7 +151,7 @@ def estimates() -> bool:
 
 
 def stage_peaks(folder: Path, instances: int) -> dict[str, int]:
-    """Peak resident bytes of each script's largest process; agents and graders do nothing."""
+    """Returns each script's peak resident bytes, measured with idle agents and graders."""
     world = make_world(folder, instances, 1, heldout=2, heldout_shards=1)
     log = folder / "idle.log"
     # at_once is below both numbers of instances, so that both runs hold equally many. One arena: otherwise
@@ -159,8 +163,10 @@ def stage_peaks(folder: Path, instances: int) -> dict[str, int]:
 
 
 def flat_stages() -> bool:
-    """Prints each stage's peaks; returns whether no stage holds all trajectories (a rollout job may hold
-    22)."""
+    """Prints each stage's peaks. Returns whether no stage holds all trajectories in memory.
+
+    A rollout job may hold 22 trajectories.
+    """
     with tempfile.TemporaryDirectory() as folder:
         few, many = (stage_peaks(Path(folder) / str(count), count) for count in (FEW, MANY))
     print(f"peaks with {FEW} and {MANY} trajectories of {TRAJECTORY / 1e6:.0f} MB")

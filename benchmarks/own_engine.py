@@ -1,4 +1,4 @@
-"""Runs a command with a container engine of its own, which goes with it. As root.
+"""Starts a container engine as root, runs a command with it, and stops the engine.
 
 .venv/bin/python -m benchmarks.own_engine .venv/bin/python -m benchmarks.grading ...
 """

@@ -1,4 +1,4 @@
-"""Polite clients of a pool for its benchmark: they count what they did."""
+"""Polite clients for the pool's benchmark. They count what they did."""
 
 import asyncio
 import random
@@ -22,12 +22,12 @@ class Counts:
 
     def __init__(self) -> None:
         self.seconds: list[float] = []  # of each exec
-        self.servers: list[float] = []  # the same without the command itself
+        self.servers: list[float] = []  # the same, less the time of the command itself
         self.done = self.lost = self.wrong = self.doubled = self.missing = 0
 
 
 class Caller:
-    """Sends requests, and repeats them with the same id, as our own client does."""
+    """Sends requests. Retries a request with the same request id, as our own client does."""
 
     def __init__(self, url: str, token: str) -> None:
         headers = {"Authorization": f"Bearer {token}"}
@@ -35,7 +35,10 @@ class Caller:
         self.http = httpx.AsyncClient(base_url=url, headers=headers, verify=False, trust_env=False, **own)
 
     async def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The response to a request. Raises Lost; TimeoutError if there is no response for a long time."""
+        """Returns the response to a request.
+
+        Raises Lost if the lease has ended, TimeoutError after _PATIENCE.
+        """
         ends = time.monotonic() + _PATIENCE
         while time.monotonic() < ends:
             try:
@@ -43,28 +46,28 @@ class Caller:
             except httpx.TransportError:
                 await asyncio.sleep(0.2)
                 continue
-            told: dict[str, Any] = answer.json()
+            reply: dict[str, Any] = answer.json()
             if answer.status_code == 200:
-                return told
-            if not told.get("retryable"):
-                raise Lost(f"{path}: {told.get('error')}")
+                return reply
+            if not reply.get("retryable"):
+                raise Lost(f"{path}: {reply.get('error')}")
             await asyncio.sleep(0.2)
         raise TimeoutError(path)
 
 
 async def polite(caller: Caller, leases: int, counts: Counts, stop: asyncio.Event, pause: float) -> None:
-    """Holds `leases` leases and works in all of them until `stop` is set; replaces a lost lease."""
+    """Works in `leases` leases at the same time until `stop` is set. Replaces lost leases."""
     await asyncio.gather(*(_work(caller, counts, stop, pause) for _ in range(leases)))
 
 
 async def _work(caller: Caller, counts: Counts, stop: asyncio.Event, pause: float) -> None:
     while not stop.is_set():
-        asked = {"tree": True, "heartbeats": True, "limits": SMALL, "request_id": secrets.token_hex(16)}
+        request = {"tree": True, "heartbeats": True, "limits": SMALL, "request_id": secrets.token_hex(16)}
         lease: dict[str, Any] = {}
         try:
-            told = await caller.ask("/allocate", asked)
-            lease = {"lease_id": told["lease_id"]}
-            beating = asyncio.ensure_future(_beat(caller, lease, told["ttl_seconds"] / TTL_SHARE))
+            reply = await caller.ask("/allocate", request)
+            lease = {"lease_id": reply["lease_id"]}
+            beating = asyncio.ensure_future(_beat(caller, lease, reply["ttl_seconds"] / TTL_SHARE))
             try:
                 await _turns(caller, lease, counts, stop, pause)
             finally:
@@ -87,13 +90,13 @@ async def _turns(
 ) -> None:
     turn = 0
     while not stop.is_set():
-        asked = {**lease, "command": "echo x >> log; wc -l < log", "request_id": secrets.token_hex(16)}
+        request = {**lease, "command": "echo x >> log; wc -l < log", "request_id": secrets.token_hex(16)}
         began = time.monotonic()
-        told = await caller.ask("/exec", asked)
+        reply = await caller.ask("/exec", request)
         counts.seconds.append(time.monotonic() - began)
-        counts.servers.append(counts.seconds[-1] - told["seconds"])
+        counts.servers.append(counts.seconds[-1] - reply["seconds"])
         turn += 1
-        seen = int(told["output"])
+        seen = int(reply["output"])
         counts.done += 1
         counts.doubled += max(0, seen - turn)
         counts.missing += max(0, turn - seen)

@@ -1,7 +1,7 @@
-"""Starts the commands of a simulated host, as its engine would: in a process of its own.
+"""Starts the commands of a simulated host in a separate process, as a container engine would.
 
-A process that starts another stands still until that one runs. In an exec server its event loop would stand
-still too, and a real one starts none: it speaks to an engine.
+A process is blocked while it starts another process. This would also block the event loop of an exec server.
+A real exec server starts no processes, because it only sends requests to an engine.
 """
 
 import json
@@ -22,26 +22,26 @@ from swelab.sandbox.protocol import SandboxLost
 _HEAD = struct.Struct("!IQ")
 
 
-class _Asked(socketserver.StreamRequestHandler):
+class _CommandRequest(socketserver.StreamRequestHandler):
     def handle(self) -> None:
-        asked = json.loads(self.rfile.readline())
+        request = json.loads(self.rfile.readline())
         began = time.monotonic()
         started = subprocess.Popen(
-            ["setpriv", "--pdeathsig=KILL", "bash", "-c", asked["command"]],
-            cwd=asked["cwd"],
-            env={**os.environ, **asked["env"]},
+            ["setpriv", "--pdeathsig=KILL", "bash", "-c", request["command"]],
+            cwd=request["cwd"],
+            env={**os.environ, **request["env"]},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             process_group=0,
         )
         try:
-            output, late = started.communicate(timeout=asked["seconds"])[0], False
+            output, late = started.communicate(timeout=request["seconds"])[0], False
         except subprocess.TimeoutExpired:
             os.killpg(started.pid, signal.SIGKILL)
             output, late = started.communicate()[0], True
-        told = {"late": late, "returncode": started.returncode, "seconds": time.monotonic() - began}
-        text = json.dumps(told).encode()
+        result = {"late": late, "returncode": started.returncode, "seconds": time.monotonic() - began}
+        text = json.dumps(result).encode()
         self.wfile.write(_HEAD.pack(len(text), len(output)) + text)
         self.wfile.write(output)
 
@@ -52,7 +52,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 
 class Commands:
-    """The process that starts the commands; it ends with this process."""
+    """The process that starts the commands. It ends when this process ends."""
 
     def __init__(self) -> None:
         name = f"swelab-commands-{secrets.token_hex(16)}"
@@ -66,21 +66,21 @@ class Commands:
     def run(
         self, command: str, cwd: Path, env: dict[str, str], seconds: float
     ) -> tuple[dict[str, Any], bytes]:
-        """(returncode, late, seconds; the output) of a line of bash. Raises SandboxLost."""
-        with socket.socket(socket.AF_UNIX) as taken:
-            taken.connect(self._address)
-            asked = {"command": command, "cwd": str(cwd), "env": env, "seconds": seconds}
-            taken.sendall(json.dumps(asked).encode() + b"\n")
-            with taken.makefile("rb") as told:
-                head = told.read(_HEAD.size)
+        """Runs a line of bash. Returns ({returncode, late, seconds}, output). Raises SandboxLost."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(self._address)
+            request = {"command": command, "cwd": str(cwd), "env": env, "seconds": seconds}
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as reply:
+                head = reply.read(_HEAD.size)
                 if len(head) < _HEAD.size:
                     raise SandboxLost("the command was not started: its folder is gone")
                 text, size = _HEAD.unpack(head)
-                return json.loads(told.read(text)), told.read(size)
+                return json.loads(reply.read(text)), reply.read(size)
 
 
 def main() -> None:
-    with _Server(f"\0{sys.argv[1]}", _Asked) as server:
+    with _Server(f"\0{sys.argv[1]}", _CommandRequest) as server:
         print("ready", flush=True)
         server.serve_forever()
 

@@ -1,8 +1,9 @@
-"""A pool under polite clients, rude ones and kills: lost leases, latency, memory, and what was left.
+"""Measures a pool under polite clients, rude clients and kills: lost leases, latency, memory, leftovers.
 
-Hosts are processes of `benchmarks.pool_world`: all of an exec server, folders for sandboxes. Phases: quiet,
-the same with rude clients beside them, then kills of the pool server and of hosts in turn. Or a soak
-(`--soak-minutes`): rollouts that come and go, and the slope of each server's memory.
+The hosts are processes of `benchmarks.pool_world`: complete exec servers whose sandboxes are folders. There
+are three phases: polite clients alone, then also rude clients, and then kills of the pool server and of hosts
+in turn. With `--soak-minutes`, rollouts come and go instead, and the growth of each server's memory is
+measured.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from statistics import linear_regression, quantiles
 from benchmarks.pool_clients import Caller, Counts, polite
 from benchmarks.pool_rude import rude_client
 
-_BURST_SECONDS = 5.0  # first seconds of a phase, in which all rude clients start together
+_BURST_SECONDS = 5.0  # seconds at the start of a phase, while all rude clients start to misbehave
 _SLOPE_EVERY = 5.0
 
 
@@ -34,7 +35,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 class Server:
-    """A server process that prints its address; a restart keeps the port. `peak` is in bytes."""
+    """A server process that prints its address. A restart uses the same port. peak: bytes."""
 
     def __init__(self, module: str, folder: Path, *words: object) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -43,22 +44,22 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        """Returns when it serves."""
+        """Starts the process, and returns when it serves."""
         words = ["setpriv", "--pdeathsig=KILL", *self._words, "--port", self.port]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        found = re.fullmatch(r".* at (https?://.*:(\d+))\n", line)
-        if not found:
+        match = re.fullmatch(r".* at (https?://.*:(\d+))\n", line)
+        if not match:
             sys.exit(f"{self._words[2]} did not start: {(self.folder / 'log').read_text()[-2000:]}")
-        self.url, self.port = found[1], found[2]
+        self.url, self.port = match[1], match[2]
 
     def memory(self, name: str = "VmRSS") -> int:
         """Bytes, of /proc/PID/status."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        told = re.search(rf"{name}:\s+(\d+)", status)
-        return int(told[1]) << 10 if told else 0
+        match = re.search(rf"{name}:\s+(\d+)", status)
+        return int(match[1]) << 10 if match else 0
 
     def cpu(self) -> float:
         """CPU seconds of the server and its children."""
@@ -67,7 +68,7 @@ class Server:
         return sum(cpu_seconds(int(each)) for each in (pid, *children))
 
     def end(self, how: int = signal.SIGKILL) -> None:
-        """Kill the server, and record its peak memory."""
+        """Ends the server with the signal `how`, and records its peak memory."""
         self.peak = max(self.peak, self.memory("VmHWM"))
         self.process.send_signal(how)
         self.process.wait(60)
@@ -99,7 +100,7 @@ class World:
         return self.tokens[name].read_text().strip()
 
     def folders(self) -> int:
-        """Sandboxes that are there."""
+        """Returns the number of existing sandboxes."""
         return sum(len(list((host.folder / "root").iterdir())) for host in self.hosts)
 
     def close(self) -> None:
@@ -109,13 +110,13 @@ class World:
 
 
 def latency(seconds: list[float]) -> tuple[float, float]:
-    """(p50, p99) in milliseconds."""
+    """Returns (p50, p99) in milliseconds."""
     cuts = quantiles(seconds, n=100) if len(seconds) > 1 else [0.0] * 99
     return cuts[49] * 1000, cuts[98] * 1000
 
 
 class Crowd:
-    """The rude clients; `processes` is empty before they are started."""
+    """The rude clients. `processes` is empty until they are started."""
 
     def __init__(self, world: World, count: int, pause: float) -> None:
         spawn = multiprocessing.get_context("spawn")
@@ -135,14 +136,14 @@ class Crowd:
 
 
 def used(world: World, crowd: Crowd) -> dict[str, float]:
-    """CPU seconds so far, by user: pool, hosts, polite and rude clients."""
+    """Maps pool, hosts, polite and rude clients to the CPU seconds that they have used so far."""
     rude = sum(cpu_seconds(each.pid) for each in crowd.processes if each.pid)
     hosts = sum(each.cpu() for each in world.hosts)
     return {"pool": world.pool.cpu(), "hosts": hosts, "polite": cpu_seconds(os.getpid()), "rude": rude}
 
 
 async def phase(name: str, world: World, crowd: Crowd, counts: Counts, seconds: float) -> tuple[float, float]:
-    """Runs one of the two measured phases and prints it; returns (p50, p99) of `exec`."""
+    """Runs and prints one of the two measured phases. Returns (p50, p99) of `exec` in milliseconds."""
     before, began = counts.lost, used(world, crowd)
     counts.seconds.clear()
     counts.servers.clear()
@@ -155,14 +156,14 @@ async def phase(name: str, world: World, crowd: Crowd, counts: Counts, seconds: 
     print(f"{name}_after_the_first_{_BURST_SECONDS:.0f}_s: p50={later[0]:.1f} ms p99={later[1]:.1f} ms")
     print(f"{name}_without_the_command: p50={own[0]:.1f} ms p99={own[1]:.1f} ms")
     share = {who: (now - began[who]) / seconds for who, now in used(world, crowd).items()}
-    told = " ".join(f"{who}={value:.2f}" for who, value in share.items())
-    print(f"{name}_cores: {told} all={sum(share.values()):.2f} of {os.cpu_count()}")
+    cores = " ".join(f"{who}={value:.2f}" for who, value in share.items())
+    print(f"{name}_cores: {cores} all={sum(share.values()):.2f} of {os.cpu_count()}")
     print(f"{name}_lost_leases={counts.lost - before}", flush=True)
     return p50, p99
 
 
 async def load(world: World, args: argparse.Namespace) -> Counts:
-    """Runs the three phases, and prints each."""
+    """Runs and prints the three phases."""
     url, token, stop, counts = world.pool.url, world.token("client"), asyncio.Event(), Counts()
     rude = round(args.clients * args.rude)
     kind = args.clients - rude
@@ -187,29 +188,29 @@ async def load(world: World, args: argparse.Namespace) -> Counts:
 
 
 async def kills(world: World, count: int, counts: Counts) -> None:
-    """Kill the pool server and a host in turn, and restart each."""
+    """Kills and restarts the pool server several times, and then the hosts in turn."""
     before = counts.lost
     for _ in range(count):
         await asyncio.sleep(2.0)
         world.pool.end()
         await asyncio.to_thread(world.pool.start)
     print(f"pool_kills={count} lost_leases={counts.lost - before}")
-    before, held = counts.lost, 0
+    before, sandboxes = counts.lost, 0
     for number in range(count):
         await asyncio.sleep(2.0)
         host = world.hosts[number % len(world.hosts)]
-        held += len(list((host.folder / "root").iterdir()))
+        sandboxes += len(list((host.folder / "root").iterdir()))
         host.end()
         await asyncio.to_thread(host.start)
     await asyncio.sleep(5.0)
-    print(f"host_kills={count} lost_leases={counts.lost - before} held_there_at_most={held}", flush=True)
+    print(f"host_kills={count} lost_leases={counts.lost - before} held_there_at_most={sandboxes}", flush=True)
 
 
 async def soak(world: World, minutes: float, rate: float) -> None:
-    """Runs `rate` rollouts per minute; prints the slope of each server's memory in the second half."""
+    """Starts `rate` rollouts per minute. Prints each server's memory growth in the second half."""
     caller, ends, began = Caller(world.pool.url, world.token("client")), time.monotonic() + minutes * 60, 0.0
     servers = {"pool": world.pool, **{f"host{n}": host for n, host in enumerate(world.hosts)}}
-    seen: list[tuple[float, dict[str, int]]] = []
+    measurements: list[tuple[float, dict[str, int]]] = []
     counts, running = Counts(), set()
     while time.monotonic() < ends:
         stop = asyncio.Event()
@@ -219,12 +220,12 @@ async def soak(world: World, minutes: float, rate: float) -> None:
         asyncio.get_running_loop().call_later(5.0, stop.set)
         if time.monotonic() - began > _SLOPE_EVERY:
             began = time.monotonic()
-            seen.append((began / 60, {name: each.memory() for name, each in servers.items()}))
+            measurements.append((began / 60, {name: each.memory() for name, each in servers.items()}))
         await asyncio.sleep(60 / rate)
     await asyncio.gather(*running)
-    half = seen[len(seen) // 2 :]
+    half = measurements[len(measurements) // 2 :]
     for name in servers:
-        values = [told[name] / 1024 for _, told in half]
+        values = [memory[name] / 1024 for _, memory in half]
         slope = linear_regression([moment for moment, _ in half], values).slope if len(half) > 1 else 0.0
         print(f"{name}: {values[-1] / 1024:.1f} MiB, memory_slope={slope:.1f} KiB a minute")
     print(f"soak_execs={counts.done} lost_leases={counts.lost} doubled={counts.doubled}", flush=True)

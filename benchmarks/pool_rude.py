@@ -1,6 +1,7 @@
-"""Rude clients of a pool for its benchmark: from a given moment on, each misbehaves in one of eight ways.
+"""Rude clients for the pool's benchmark. After an event, each client misbehaves in one of eight ways.
 
-They stand for other machines: they are processes that run where no other wants to, there from the beginning.
+They stand for clients on other machines. So they run at idle priority, and exist before the first
+measurement.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from swelab.sandbox.remote_protocol import BYTES
 
 
 def rude_client(url: str, token: str, number: int, now: Event, pause: float) -> None:
-    """Works politely in one sandbox until the event, then misbehaves until its process is ended."""
+    """Works politely in one sandbox until the event. Then misbehaves until its process is ended."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     client = Rude(url, token)
     with contextlib.suppress(OSError, httpx.HTTPError, KeyError, ValueError):
@@ -39,7 +40,7 @@ class Rude:
         self.open: list[socket.socket] = []
 
     def run(self, number: int) -> None:
-        """The client's number selects the way."""
+        """Misbehaves repeatedly. The client's number selects the kind of misbehaviour."""
         way = RUDE[number % len(RUDE)]
         while True:
             with contextlib.suppress(OSError, httpx.HTTPError, KeyError, ValueError):
@@ -56,25 +57,25 @@ class Rude:
         self.http.post("/close", json=lease)
 
     def hang_up(self) -> None:
-        """Drop everything that was started."""
+        """Closes all connections that this client left open."""
         for each in self.open:
             each.close()
         self.open.clear()
 
     def lease(self) -> dict[str, Any]:
-        """A new lease that nobody renews."""
-        asked = {"tree": True, "limits": SMALL, "deadline_seconds": 20}
-        return {"lease_id": self.http.post("/allocate", json=asked).json()["lease_id"]}
+        """Takes a new lease, which is never renewed."""
+        request = {"tree": True, "limits": SMALL, "deadline_seconds": 20}
+        return {"lease_id": self.http.post("/allocate", json=request).json()["lease_id"]}
 
     def begin(self, path: str, kind: str, length: int, data: bytes = b"", more: str = "") -> None:
-        """A request that stays open; its response is not read."""
-        taken = socket.create_connection((self.place.hostname, self.place.port), timeout=20)
-        self.open.append(taken)
+        """Starts a request without reading its response. The connection stays open."""
+        connection = socket.create_connection((self.place.hostname, self.place.port), timeout=20)
+        self.open.append(connection)
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.token}\r\n{more}"
-        taken.sendall(f"{head}Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n".encode() + data)
+        connection.sendall(f"{head}Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n".encode() + data)
 
     def too_long(self) -> None:
-        """Requests times that no host gives, and renews leases that do not exist."""
+        """Requests timeouts that no host allows, and renews leases that do not exist."""
         lease = self.lease()
         for path, more in (("/exec", {"command": "true"}), ("/evaluate", {"eval_script": "set -e"})):
             self.http.post(path, json={**lease, **more, "timeout": 86390})
@@ -110,21 +111,21 @@ class Rude:
 
     def ends_nothing(self) -> None:
         """Starts uploads and request bodies, and does not finish them."""
-        told = json.dumps({**self.lease(), "path": "f"})
+        request = json.dumps({**self.lease(), "path": "f"})
         for _ in range(24):
-            more = f"swelab-request: {told}\r\n"
+            more = f"swelab-request: {request}\r\n"
             self.begin("/put", "application/octet-stream", 40 << 20, bytes(1 << 20), more)
             self.begin("/exec", "application/json", 4 << 20, b'{"command": "' + b"x" * (1 << 20))
 
     def dies(self) -> None:
-        """Takes leases, and requests a large lease that does not fit now."""
+        """Takes leases for long evaluations, and requests a lease that is too large for the free memory."""
         for _ in range(3):
             self.http.post("/evaluate", json={**self.lease(), "eval_script": "set -e", "timeout": 3600})
         limits = {"memory_bytes": 6 << 30, "disk_bytes": 1 << 30}
         self.http.post("/allocate", json={"tree": True, "limits": limits, "deadline_seconds": 5})
 
     def outputs(self) -> None:
-        """Leaves large responses unread in sandboxes that end."""
+        """Runs commands with large outputs, each with a request id, and closes the lease."""
         lease = self.lease()
         limits = {"output_bytes": 16 << 20}
         for _ in range(4):

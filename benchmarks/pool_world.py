@@ -1,7 +1,7 @@
-"""An exec server without an engine: its sandboxes are folders, its commands processes without any isolation.
+"""An exec server without a container engine, for the pool's benchmark and for tests of its servers.
 
-For the pool's benchmark and for tests of its servers. What is measured or tried is the server, all of it;
-only commands that the caller wrote may be sent.
+Its sandboxes are folders, and its commands are processes without any isolation. So only send commands that
+you wrote. The server itself is the real one.
 """
 
 import argparse
@@ -26,14 +26,14 @@ from swelab.sandbox.remote_protocol import find_token
 
 
 class Folder:
-    """A sandbox that is a folder."""
+    """A sandbox that is a folder on the host."""
 
     def __init__(self, root: Path, limits: Limits, commands: Commands) -> None:
         self.folder, self.limits, self.commands = root / secrets.token_hex(32), limits, commands
         self.folder.mkdir()
 
     def containers(self) -> list[str]:
-        """The name of its folder."""
+        """Returns the name of the sandbox's folder."""
         return [self.folder.name]
 
     def exec(self, command: str, *, limits: Limits, env: Mapping[str, str] = {}) -> ExecResult:
@@ -41,11 +41,11 @@ class Folder:
         if not self.folder.exists():
             raise SandboxLost("the sandbox is closed")
         here = command.replace("/tmp/.", f"{self.folder}/tmp/.").replace("/testbed", str(self.folder))
-        told, output = self.commands.run(here, self.folder, dict(env), limits.wall_seconds)
-        late = told["late"]
-        code = 124 if late else told["returncode"]
+        result, output = self.commands.run(here, self.folder, dict(env), limits.wall_seconds)
+        late = result["late"]
+        code = 124 if late else result["returncode"]
         return ExecResult(
-            output[: limits.output_bytes], code, late, 0, "wall" if late else "", told["seconds"]
+            output[: limits.output_bytes], code, late, 0, "wall" if late else "", result["seconds"]
         )
 
     def put(self, path: str, data: bytes) -> None:
@@ -82,7 +82,7 @@ class Folders:
     def __init__(self, root: Path) -> None:
         self.root, self.engine, self.api, self.commands = root, self, self, Commands()
         root.mkdir(parents=True, exist_ok=True)
-        for left in root.iterdir():  # left by a former process
+        for left in root.iterdir():  # a folder that an earlier process left
             shutil.rmtree(left, ignore_errors=True)
 
     def answers(self) -> bool:
@@ -93,22 +93,24 @@ class Folders:
         """Does nothing: there is nothing to remove."""
 
     def start_empty(self, image: Any, limits: Limits, forgets: bool = False) -> Folder:
-        """A sandbox without a tree."""
+        """Starts a sandbox without files."""
         return Folder(self.root, limits, self.commands)
 
     def start(self, tree: None, image: Any, limits: Limits, forgets: bool = False) -> Folder:
-        """A sandbox with the image's repository; for every image this is the folder `image` next to the
-        sandboxes."""
+        """Starts a sandbox with the image's repository, whatever the image.
+
+        The repository is the folder `image` next to the folder of the sandboxes.
+        """
         box = Folder(self.root, limits, self.commands)
         shutil.copytree(self.root.parent / "image", box.folder, dirs_exist_ok=True)
         return box
 
     def request(self, what: str) -> "contextlib.AbstractContextManager[None]":
-        """The context of a request to an engine; it does nothing."""
+        """Returns a context that does nothing."""
         return contextlib.nullcontext()
 
     def inspect_image(self, name: str) -> dict[str, Any]:
-        """Describes an image; every name exists."""
+        """Describes an image. Every name is treated as an existing image."""
         return {"Id": f"sha256:{'0' * 64}", "RepoTags": [name]}
 
 
@@ -125,8 +127,8 @@ def main() -> None:
     limits = HostLimits(args.max_containers, int(args.memory_gib * (1 << 30)))
     host = Host(cast(DockerBackend, Folders(args.root)), limits, AllowedImages(args.images))
     listener = listen("127.0.0.1", args.port)
-    told = f"exec server at {address(listener, False)}"
-    run(node_app(host, find_token(args.token)), listener, on_ready=lambda: print(told, flush=True))
+    line = f"exec server at {address(listener, False)}"
+    run(node_app(host, find_token(args.token)), listener, on_ready=lambda: print(line, flush=True))
 
 
 if __name__ == "__main__":

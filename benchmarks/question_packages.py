@@ -1,4 +1,4 @@
-"""Packages of the index whose tests are turned into questions, for `benchmarks.witness`."""
+"""Forms questions from the tests of packages of the package index, for `benchmarks.witness`."""
 
 import ast
 import re
@@ -22,7 +22,7 @@ from swelab.witness.judgement import gold_values, judge
 from swelab.witness.scopes import FUNCTIONS, own_name
 from swelab.witness.subjects import is_test
 
-NEEDED = (
+REQUIREMENTS = (
     "pytest==8.3.5",
     "markupsafe",
     "freezegun",
@@ -36,8 +36,11 @@ NEEDED = (
 
 @dataclass(frozen=True)
 class Package:
-    """Where a source distribution has its package and tests, and which tests are left out, because they need
-    a network, a server, or minutes."""
+    """The parts of a source distribution.
+
+    roots: names of importable packages. path: folder of the packages. options: options of pytest, which
+    exclude tests that need a network, a server, or minutes. tests: folder of tests.
+    """
 
     roots: Sequence[str]
     path: str = "src"
@@ -65,7 +68,10 @@ PACKAGES = {
 
 
 def measure_packages(names: Sequence[str], folder: Path | None, files: Sequence[str], verbose: bool) -> None:
-    """A line of figures for each package, and a line for all. files: names of test files; all if empty."""
+    """Prints a line of figures for each package, and a line of totals.
+
+    files: names of the test files to measure, or all if empty.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         home = folder.absolute() if folder else Path(scratch)
         python = prepare(home)
@@ -81,17 +87,17 @@ def measure_packages(names: Sequence[str], folder: Path | None, files: Sequence[
 
 
 def prepare(home: Path) -> Path:
-    """The interpreter of an environment that has the requirements of the packages' tests."""
+    """Returns the Python of an environment with the requirements of the packages' tests."""
     home.mkdir(exist_ok=True)
     python = home / "env" / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(home / "env")], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "-q", *NEEDED], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "-q", *REQUIREMENTS], check=True)
     return python
 
 
 def fetch(home: Path, name: str) -> Path:
-    """The unpacked source distribution of a package."""
+    """Downloads and unpacks a package's source distribution. Returns its folder."""
     root = home / "src" / name
     if root.exists():
         return root
@@ -109,16 +115,18 @@ def fetch(home: Path, name: str) -> Path:
 def measure(
     package: Package, root: Path, python: Path, files: Sequence[str], verbose: bool
 ) -> tuple[Counter[str], Counter[str]]:
-    """Figures of a package, and why assertions and tests are not witnessed. Each test file is run by itself,
-    as a grader runs the questions of a task."""
+    """Returns a package's figures, and counts of the reasons why assertions and tests are not witnessed.
+
+    Each test file runs by itself, as a grader runs the questions of a task.
+    """
     paths = [root / package.path, root]
     listed = ["-q", "-rA", "--tb=no", *package.options]
     ignored = {each.partition("=")[2] for each in package.options}
-    found = [path.relative_to(root).as_posix() for path in sorted((root / package.tests).rglob("test_*.py"))]
-    kept = [path for path in found if not any(path.startswith(each) for each in ignored if each)]
+    names = [path.relative_to(root).as_posix() for path in sorted((root / package.tests).rglob("test_*.py"))]
+    selected = [path for path in names if not any(path.startswith(each) for each in ignored if each)]
     figures: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
-    for path in kept:
+    for path in selected:
         if files and path.rpartition("/")[2] not in files:
             continue
         ordinary = run_tests(python, root, [*listed, path], paths)
@@ -130,9 +138,9 @@ def measure(
         own["ms_ordinary"] = round(1000 * ordinary.seconds)
         if verbose:
             print(f"  {path}", sentence(own), flush=True)
-            for reason, held in where.items():
-                if held:
-                    print(f"    {len(held)} {reason}:", *held[:8])
+            for reason, lines in where.items():
+                if lines:
+                    print(f"    {len(lines)} {reason}:", *lines[:8])
         figures, reasons = figures + own, reasons + why
     return figures, reasons
 
@@ -140,7 +148,7 @@ def measure(
 def measure_file(
     path: str, tests: Sequence[str], package: Package, root: Path, python: Path
 ) -> tuple[Counter[str], Counter[str], dict[str, list[str]]]:
-    """Figures of the passing tests of a file, and why assertions and tests are not witnessed."""
+    """Returns figures of a file's passing tests, counts of reasons, and where each reason occurs."""
     start = time.monotonic()
     sources = sources_in(root, [path], most=1 << 30)
     own = assertions_in(root, package.roots)
@@ -154,7 +162,7 @@ def measure_file(
     helpers = set(re.findall(r"def (_?assert\w+)", "".join(own.values())))
     figures, reasons, where = count(question, values, runs[3].emitted, sources, tests, helpers)
     for word in ("contradicted", "unconfirmed"):
-        figures[word] = sum(told.standing == word for told in again.tests.values())
+        figures[word] = sum(test.standing == word for test in again.tests.values())
     figures["ms_question"] = round(1000 * min(run.seconds for run in runs))
     figures["ms_forming"] = round(1000 * forming)
     return figures, reasons, where
@@ -168,8 +176,11 @@ def count(
     passed: Sequence[str],
     helpers: set[str],
 ) -> tuple[Counter[str], Counter[str], dict[str, list[str]]]:
-    """Assertions recognised, formed, run and witnessed; tests witnessed, strongly witnessed and broken; why
-    not, and where."""
+    """Counts assertions (recognised, formed, run, witnessed) and tests (witnessed, strongly, broken).
+
+    Returns the figures, counts of the reasons why assertions and tests are not witnessed, and where each
+    reason occurs.
+    """
     manifest = question.manifest
     recognised = _recognised(sources, passed, helpers)
     line_of = {slot.slot: (slot.test.partition("::")[0], slot.line) for slot in manifest.slots}
@@ -203,15 +214,17 @@ def count(
         ("assertions: values differ between runs, or say nothing", run - steady),
     ):
         where[reason] = [f"{path}:{line}" for path, line in sorted(lines)]
-    return figures, Counter({reason: len(held) for reason, held in where.items()}), where
+    return figures, Counter({reason: len(lines_of) for reason, lines_of in where.items()}), where
 
 
 def _recognised(sources: dict[str, str], passed: Sequence[str], helpers: set[str]) -> set[tuple[str, int]]:
-    """(file, line) of each assertion in test files. Omits assertions in tests that did not pass, and calls of
-    helpers: a helper's assertions count at their own lines, and not at all if the helper belongs to the
-    package."""
+    """Returns (file, line) of each assertion in test files.
+
+    Excludes assertions in tests that did not pass, and calls of helpers. The assertions of a test file's own
+    helper count at their own lines. A package's helper does not count.
+    """
     names = {test.partition("[")[0].rpartition("::")[2] for test in passed}
-    found = set()
+    assertions = set()
     for path in {test.partition("::")[0] for test in passed}:
         tree = ast.parse(sources[path])
         others = [
@@ -222,12 +235,12 @@ def _recognised(sources: dict[str, str], passed: Sequence[str], helpers: set[str
         own = helpers | {each.name for each in ast.walk(tree) if isinstance(each, FUNCTIONS)}
         calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and own_name(each.func) in own]
         lines = assertion_lines(sources[path]) - {each.lineno for each in calls}
-        found |= {(path, line) for line in lines if not any(line in other for other in others)}
-    return found
+        assertions |= {(path, line) for line in lines if not any(line in other for other in others)}
+    return assertions
 
 
 def sentence(figures: Counter[str]) -> str:
-    """The figures as words."""
+    """Formats the figures as text."""
     f = figures
     formed, witnessed = f["formed"] / max(f["recognised"], 1), f["assertions"] / max(f["run"], 1)
     tests, strongly = (f[key] / max(f["tests"], 1) for key in ("witnessed", "strongly"))

@@ -1,4 +1,4 @@
-"""Questions of a folder of sources, run without a sandbox, for `benchmarks.witness`."""
+"""Runs questions in a folder of sources, without a sandbox, for `benchmarks.witness`."""
 
 import os
 import subprocess
@@ -13,12 +13,12 @@ from swelab.witness import CHANNEL, runtime_files
 from swelab.witness.forming import Question, command_args
 
 SECONDS = 600
-"""Maximum seconds of a run; then it is ended."""
+"""Time limit of a run in seconds."""
 
 
 @dataclass
 class Run:
-    """The values that a run emitted, its wall seconds, and what pytest printed."""
+    """A run: the values that it emitted, its wall seconds, and pytest's output."""
 
     emitted: bytes
     seconds: float
@@ -26,7 +26,7 @@ class Run:
 
 
 def environment(python_path: Sequence[Path]) -> dict[str, str]:
-    """The environment variables of a run of tests."""
+    """Returns the environment variables of a run."""
     fixed = {
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -37,7 +37,7 @@ def environment(python_path: Sequence[Path]) -> dict[str, str]:
 
 
 def run_tests(python: Path, root: Path, args: Sequence[str], paths: Sequence[Path]) -> Run:
-    """Runs the tests themselves, not their questions."""
+    """Runs the tests themselves, without questions."""
     return _run([str(python), "-m", "pytest", *args], root, environment(paths))
 
 
@@ -49,9 +49,9 @@ def run_question(
     paths: Sequence[Path],
     extra: Sequence[str] = (),
 ) -> Run:
-    """Runs a question in the folder `root`, in place of its tests, and then restores the folder.
+    """Replaces tests by their question in the folder `root`, runs it, and restores the folder.
 
-    answers: run the form that still has the expected values.
+    answers: whether to run the form of the question that has the expected values.
     """
     with tempfile.TemporaryDirectory() as scratch:
         code, away = Path(scratch, "code"), Path(scratch, "away")
@@ -67,10 +67,10 @@ def run_question(
             (root / name).write_text(text, encoding="utf-8")
         pipe = Path(scratch, "pipe")
         os.mkfifo(pipe)
-        held: list[bytes] = []
-        reader = threading.Thread(target=lambda: held.append(pipe.read_bytes()))
+        chunks: list[bytes] = []
+        reader = threading.Thread(target=lambda: chunks.append(pipe.read_bytes()))
         reader.start()
-        keep = os.open(pipe, os.O_RDWR)  # so that the reader ends even if no value is emitted
+        keep = os.open(pipe, os.O_RDWR)  # lets the reader end even if no value is emitted
         try:
             args = ["--tb=line", *extra, *command_args(question.targets)]
             command = [str(python), "-m", "pytest", "-q", *args]
@@ -84,7 +84,7 @@ def run_question(
                 (root / name).write_bytes(data)
             for number, name in enumerate(question.removed):
                 (away / str(number)).rename(root / name)
-        return Run(held[0], run.seconds, run.text)
+        return Run(chunks[0], run.seconds, run.text)
 
 
 def _run(command: Sequence[str], root: Path, env: dict[str, str]) -> Run:

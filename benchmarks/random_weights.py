@@ -1,4 +1,4 @@
-"""Weights of a Qwen2 in any shape, random, in Hugging Face layout: what speed is measured on."""
+"""Writes random weights of a Qwen2 in any shape, in Hugging Face layout, for measurements of speed."""
 
 import json
 import struct
@@ -11,11 +11,11 @@ from swelab.records import Record, write_json
 
 SPREAD = 0.02
 BLOCK = 1 << 24
-"""Number of different random numbers; larger matrices repeat them, each matrix at another offset."""
+"""Number of different random numbers. Larger matrices repeat them. Each matrix starts at another offset."""
 
 
 def shapes(config: Record) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """(file, name, shape) of every weight; norms have one dimension and a name with `norm`."""
+    """Yields (file, name, shape) of every weight. Norms have one dimension, and `norm` in their name."""
     hidden, wide, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
     narrow = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
     yield "ends", "model.embed_tokens.weight", (vocab, hidden)
@@ -36,7 +36,7 @@ def shapes(config: Record) -> Iterator[tuple[str, str, tuple[int, ...]]]:
 
 
 def write_weights(folder: Path, config: Record) -> None:
-    """Safetensors files and their index into `folder`, in the type that config's `torch_dtype` names."""
+    """Writes safetensors files and their index into `folder`, in the type of config's `torch_dtype`."""
     chance = numpy.random.default_rng(0)
     block = chance.normal(0, SPREAD, BLOCK).astype("float32")
     files: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
@@ -49,31 +49,31 @@ def write_weights(folder: Path, config: Record) -> None:
         with open(folder / path, "wb") as stream:
             stream.write(header(weights, config["torch_dtype"]))
             for name, shape in weights:
-                filled = numpy.resize(numpy.roll(block, int(chance.integers(BLOCK))), int(numpy.prod(shape)))
-                stored(numpy.ones_like(filled) if "norm" in name else filled, config).tofile(stream)
+                values = numpy.resize(numpy.roll(block, int(chance.integers(BLOCK))), int(numpy.prod(shape)))
+                stored(numpy.ones_like(values) if "norm" in name else values, config).tofile(stream)
     write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": where})
 
 
 def header(weights: list[tuple[str, tuple[int, ...]]], dtype: str) -> bytes:
-    """The start of a safetensors file whose tensors follow one another."""
+    """Returns the header of a safetensors file whose tensors follow one another without gaps."""
     size = {"float32": 4, "bfloat16": 2}[dtype]
-    found: Record = {"__metadata__": {"format": "pt"}}
+    entries: Record = {"__metadata__": {"format": "pt"}}
     at = 0
     for name, shape in weights:
         end = at + size * int(numpy.prod(shape))
-        found[name] = {"dtype": {4: "F32", 2: "BF16"}[size], "shape": shape, "data_offsets": [at, end]}
+        entries[name] = {"dtype": {4: "F32", 2: "BF16"}[size], "shape": shape, "data_offsets": [at, end]}
         at = end
-    text = json.dumps(found).encode()
+    text = json.dumps(entries).encode()
     return struct.pack("<Q", len(text)) + text
 
 
 def stored(values: numpy.ndarray, config: Record) -> numpy.ndarray:
-    """Numbers in the config's type; bfloat16 is the upper half of float32."""
+    """Converts float32 values to the config's type. bfloat16 is the upper half of float32."""
     return (values.view("uint32") >> 16).astype("uint16") if config["torch_dtype"] == "bfloat16" else values
 
 
 def write_config(folder: Path, shape: Record) -> Record:
-    """`folder`'s config.json in another shape; returns it."""
+    """Changes `folder`'s config.json to another shape, and returns the new config."""
     path = folder / "config.json"
     settings = {**json.loads(path.read_text()), **shape}
     write_json(path, settings)

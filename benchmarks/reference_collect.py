@@ -1,10 +1,10 @@
-"""Runs swesmith's collect_trajs as it is and says how long it took; for that program's own environment.
+"""Runs swesmith's collect_trajs unchanged and measures its time, in an environment with swesmith.
 
     python benchmarks/reference_collect.py --system-prompt C.yaml --traj-dir T --eval-dir E --out-dir O
 
-swesmith 0.0.9 reads `agent/swesmith_infer.yaml` beside its package when it is imported, and its wheel lacks
-the file: C.yaml is given to it in that place. All else is the program's own. Prints {"seconds": of its main
-function, "import_seconds", "peak_mb"} as the last line.
+When swesmith 0.0.9 is imported, it reads `agent/swesmith_infer.yaml` next to its package. Its wheel lacks the
+file, so this program provides C.yaml instead. The last line of output is {"seconds": of its main function,
+"import_seconds", "peak_mb"}.
 """
 
 import argparse
@@ -36,12 +36,12 @@ def main() -> None:
     imported = time.perf_counter()
     for style in args.style:
         collect_trajs.main(args.out_dir, args.traj_dir, args.eval_dir, style, args.workers)
-    told = {
+    figures = {
         "seconds": time.perf_counter() - imported,
         "import_seconds": imported - start,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
-    print(json.dumps(told))
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

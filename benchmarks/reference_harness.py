@@ -1,10 +1,10 @@
-"""Runs a reference harness as it is and says how long it took; for that harness's own environment.
+"""Runs a reference harness unchanged and measures its time, in an environment with that harness.
 
     python benchmarks/reference_harness.py swebench --dataset D --predictions P --workers N --output O
 
-Writes {"seconds": of the harness's main function, imports left out; "resolved": ids; "graded": how many got
-a report}. swesmith asks GitHub about each repository before it runs anything: that one check is replaced, as
-there is nothing to ask about a made repository. All else is the harness's own. Logs go to the working folder.
+Writes {"seconds": of the harness's main function without imports, "resolved": ids, "graded": number of
+reports}. swesmith asks GitHub about each repository before it runs anything. Only this check is replaced,
+because GitHub does not know the forged repositories. Logs go to the working folder.
 """
 
 import argparse
@@ -17,7 +17,7 @@ RUN = "benchmark"
 
 
 def swebench(args: argparse.Namespace) -> tuple[float, list[dict]]:
-    """swebench's run_evaluation: seconds and the report of each instance."""
+    """Runs swebench's run_evaluation. Returns the seconds, and the report of each instance."""
     from swebench.harness.run_evaluation import main
 
     start = time.perf_counter()
@@ -35,14 +35,16 @@ def swebench(args: argparse.Namespace) -> tuple[float, list[dict]]:
         report_dir=".",
     )
     seconds = time.perf_counter() - start
-    found = Path("logs/run_evaluation", RUN).glob("*/*/report.json")
+    reports = Path("logs/run_evaluation", RUN).glob("*/*/report.json")
     return seconds, [
-        {"instance_id": name, **told} for path in found for name, told in json.loads(path.read_text()).items()
+        {"instance_id": name, **report}
+        for path in reports
+        for name, report in json.loads(path.read_text()).items()
     ]
 
 
 def swesmith(args: argparse.Namespace) -> tuple[float, list[dict]]:
-    """swesmith's harness.eval: seconds and the report of each instance."""
+    """Runs swesmith's harness.eval. Returns the seconds, and the report of each instance."""
     from swesmith.harness.eval import main
     from swesmith.profiles.base import RepoProfile
 
@@ -52,12 +54,12 @@ def swesmith(args: argparse.Namespace) -> tuple[float, list[dict]]:
     start = time.perf_counter()
     main(run_id=RUN, workers=args.workers, predictions_path=args.predictions, dataset_path=args.dataset)
     seconds = time.perf_counter() - start
-    found = Path("logs/run_evaluation", RUN).glob("*/report.json")
-    return seconds, [{"instance_id": path.parent.name, **json.loads(path.read_text())} for path in found]
+    reports = Path("logs/run_evaluation", RUN).glob("*/report.json")
+    return seconds, [{"instance_id": path.parent.name, **json.loads(path.read_text())} for path in reports]
 
 
 def _profile(row: dict) -> None:
-    """Tells swesmith of a row's repository; its image is named after it."""
+    """Registers a row's repository with swesmith, which names the image after the repository."""
     from swesmith.profiles.base import registry
     from swesmith.profiles.python import PythonProfile
 
@@ -86,8 +88,8 @@ def main() -> None:
     args = parser.parse_args()
     seconds, reports = {"swebench": swebench, "swesmith": swesmith}[args.harness](args)
     resolved = sorted(report["instance_id"] for report in reports if report.get("resolved"))
-    told = {"seconds": seconds, "resolved": resolved, "graded": len(reports)}
-    Path(args.output).write_text(json.dumps(told))
+    summary = {"seconds": seconds, "resolved": resolved, "graded": len(reports)}
+    Path(args.output).write_text(json.dumps(summary))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Forged tasks as the reference harnesses want them: rows of both, and images in a real engine.
+"""Converts forged tasks for the reference harnesses: rows for both, and images in a real engine.
 
-An image for each repository, as SWE-smith has it (a branch for each task: the bug, then the tests hidden),
-and one for each task, as SWE-bench has it (the bug at HEAD). All are the sandbox image with a repository at
-/testbed and a stand-in for conda's activation, so both sides run the same interpreter and tests.
+As in SWE-smith, there is an image for each repository, with a branch for each task. The branch has the bug,
+and then the removal of the tests. As in SWE-bench, there is also an image for each task, with the bug at
+HEAD. All images are the sandbox image with a repository at /testbed. A fake conda activation is added, so
+all graders run the same interpreter and tests.
 """
 
 import io
@@ -37,12 +38,15 @@ git checkout HEAD {files}
 git checkout HEAD {files}
 """
 DISHONEST_EVERY = 5
-"""Every fifth prediction is an honest patch that repairs nothing."""
+"""Of this many predictions, one is an honest patch that repairs nothing."""
 
 
 @dataclass
 class Workload:
-    """The same tasks in the form of both harnesses; `predictions` are by instance id."""
+    """The same tasks as rows of both harnesses.
+
+    predictions: maps instance ids to predictions. repairs: ids of the predictions that repair the bug.
+    """
 
     bench: list[Record] = field(default_factory=list)
     smith: list[Record] = field(default_factory=list)
@@ -51,7 +55,7 @@ class Workload:
 
 
 def git(tree: Path, *words: str, data: bytes | None = None) -> str:
-    """The output of git. Raises CalledProcessError."""
+    """Runs git and returns its output. Raises CalledProcessError."""
     done = subprocess.run(
         ["git", *words], cwd=tree, env=GIT_ENVIRONMENT, input=data, capture_output=True, check=True
     )
@@ -59,7 +63,7 @@ def git(tree: Path, *words: str, data: bytes | None = None) -> str:
 
 
 def build(tasks: Sequence[Task], repos: Path, scratch: Path, engine: DockerEngine) -> Workload:
-    """Makes every image, and the rows and predictions. Raises InputError, SandboxError, ImageMissing."""
+    """Makes all images, rows and predictions. Raises InputError, SandboxError, ImageMissing."""
     store, workload = RepoStore(repos, scratch / "trees"), Workload()
     base = sandbox_image.loaded(engine).digest
     by_repo: dict[str, list[Task]] = {}
@@ -76,17 +80,17 @@ def build(tasks: Sequence[Task], repos: Path, scratch: Path, engine: DockerEngin
         )
         smith_image = smith_image.lower()
         files = {"opt/miniconda3/bin/activate": ACTIVATE}
-        with container(engine, base) as made:
-            engine.api.put_archive(made, "/", packed(files))
-            engine.api.put_archive(made, "/", folder_tar(tree, "testbed"))
-            engine.api.commit(made, repository=smith_image, tag="latest")
+        with container(engine, base) as box:
+            engine.api.put_archive(box, "/", packed(files))
+            engine.api.put_archive(box, "/", folder_tar(tree, "testbed"))
+            engine.api.commit(box, repository=smith_image, tag="latest")
         for row in rows:
             add(workload, row, smith_image, patches[row.instance_id], engine)
     return workload
 
 
 def branch(tree: Path, row: Task) -> dict[str, str]:
-    """Makes the task's branch; its gold patch and a patch that repairs nothing."""
+    """Makes the task's branch. Returns the gold patch, and a patch that repairs nothing ("idle")."""
     name = row.instance_id
     git(tree, "checkout", "-q", "-b", name, "main")
     git(tree, "apply", "--whitespace=nowarn", "-", data=encode_patch(row["patch"]))
@@ -105,7 +109,7 @@ def branch(tree: Path, row: Task) -> dict[str, str]:
 
 
 def commit(tree: Path, text: str) -> None:
-    """Commits all there is."""
+    """Commits all files."""
     git(tree, "add", "-A", "-f")
     git(tree, "commit", "-q", "-m", text)
 
@@ -113,7 +117,7 @@ def commit(tree: Path, text: str) -> None:
 def add(
     workload: Workload, row: Task, smith_image: str, patches: dict[str, str], engine: DockerEngine
 ) -> None:
-    """The row in both forms, its image, and its prediction."""
+    """Adds the row in both forms and its prediction to the workload, and makes its image."""
     name = row.instance_id
     words = row["test_cmd"].partition("no:cacheprovider")[2].strip()
     tests = {key: row[key] for key in ("FAIL_TO_PASS", "PASS_TO_PASS")}
@@ -123,10 +127,10 @@ def add(
     workload.smith.append(common | smith | {"log_parser": "parse_log_pytest_verbose"})
     image = f"swelab-benchmark/{row['bug']}:latest"
     head = f"cd /testbed && git checkout -qf {name}~1"
-    with container(engine, f"{smith_image}:latest", head) as made:
-        engine.start(made)
-        assert engine.api.wait(made)["StatusCode"] == 0, engine.api.logs(made)
-        engine.api.commit(made, repository=image.rpartition(":")[0], tag="latest", conf={"Cmd": ["bash"]})
+    with container(engine, f"{smith_image}:latest", head) as box:
+        engine.start(box)
+        assert engine.api.wait(box)["StatusCode"] == 0, engine.api.logs(box)
+        engine.api.commit(box, repository=image.rpartition(":")[0], tag="latest", conf={"Cmd": ["bash"]})
     files = " ".join(sorted({test.partition("::")[0] for test in row["FAIL_TO_PASS"]}))
     script = BENCH.format(files=files, command=f"pytest -rA --tb=no -p no:cacheprovider {words}")
     bench = {"repo": repo, "version": "1", "patch": patches["gold"], "test_patch": "", "image": image}
@@ -134,25 +138,28 @@ def add(
     workload.bench.append(common | bench)
     idle = len(workload.predictions) % DISHONEST_EVERY == DISHONEST_EVERY - 1
     patch = patches["idle" if idle else "gold"]
-    told = {"instance_id": name, "model_patch": patch, "model_name_or_path": "benchmark"}
-    workload.predictions[name] = told
+    prediction = {"instance_id": name, "model_patch": patch, "model_name_or_path": "benchmark"}
+    workload.predictions[name] = prediction
     if not idle:
         workload.repairs.append(name)
 
 
 @contextmanager
 def container(engine: DockerEngine, image: str, command: str = "true") -> Iterator[str]:
-    """A container that is not started, as root; removed at the end."""
+    """Yields the id of a new container, which runs as root once it is started.
+
+    Removes the container at the end.
+    """
     settings = {"Cmd": ["bash", "-c", command], "User": "0:0", "WorkingDir": "/"}
-    made = engine.create(image, settings, {"NetworkMode": "none"})
+    box = engine.create(image, settings, {"NetworkMode": "none"})
     try:
-        yield made
+        yield box
     finally:
-        engine.remove(made)
+        engine.remove(box)
 
 
 def record(engine: DockerEngine, names: Iterable[str], path: Path) -> Path:
-    """Writes the record that pull_images would write about the existing images."""
+    """Writes the record that pull_images would write about existing images."""
     images: dict[str, Any] = {}
     for name in names:
         digest = engine.api.inspect_image(name)["Id"]
@@ -163,7 +170,7 @@ def record(engine: DockerEngine, names: Iterable[str], path: Path) -> Path:
 
 
 def packed(files: dict[str, bytes]) -> bytes:
-    """A tar of files by path."""
+    """Returns a tar of files. files: maps paths to contents."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
         for name, data in files.items():
@@ -174,7 +181,7 @@ def packed(files: dict[str, bytes]) -> bytes:
 
 
 def folder_tar(folder: Path, name: str) -> bytes:
-    """A tar of a folder as `name`, owned by root."""
+    """Returns a tar of a folder. In the tar, the folder is called `name` and root owns all files."""
     stream = io.BytesIO()
 
     def owned(entry: tarfile.TarInfo) -> tarfile.TarInfo:

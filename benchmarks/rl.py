@@ -1,20 +1,21 @@
-"""Reinforcement learning: our learner and TRL's, and rollouts in step with the weights and ahead of them.
+"""Compares our RL learner with TRL's, and rollouts in step with the weights with rollouts ahead of them.
 
     .venv/bin/python -m benchmarks.rl [--samples 64] [--repeats 5] [--threads 2] [--device cpu]
     .venv/bin/python -m benchmarks.rl --metrics results/rl/demo/metrics.jsonl
     .venv/bin/python -m benchmarks.rl --engine verl
 
-Learner: one optimizer step of GRPO on the same sequences and rewards, with the same random weights, loss
-(clipped, without a reference) and float32: ours, whose passes are dealt by length, and TRL's GRPOTrainer with
-a `rollout_func` that returns those sequences, in passes of 8 and in one of all, whichever is faster. Prints
-trained tokens a second and ratio_vs_trl=... .
+Learner: both learners make one optimizer step of GRPO on the same sequences, rewards and random weights, with
+the same loss (clipped, without a reference) in float32. Our learner groups its passes by length. TRL's
+GRPOTrainer gets the sequences from a `rollout_func`. It runs once in passes of 8 and once in a single pass,
+and the faster run counts. Prints trained tokens per second and ratio_vs_trl=... .
 
-Pacing: 512 rollouts in 8 steps whose seconds have a long tail, and a learner of a fixed time, run by the
-classes that train: as the real ones wait, these sleep (a hundredth of their time). Prints the makespans and
-async_ratio=... .
+Pacing: 512 rollouts in 8 steps, whose durations have a long tail, and a learner with a fixed duration. The
+classes of real training run them. Rollouts and learner only sleep, for a hundredth of real time. Prints the
+makespans and async_ratio=... .
 
-With --metrics the figures of a finished run: rollouts a second and where its time went. With --engine verl
-what the cluster engine costs around rollouts, beside the embedded one (`rl_verl`; `make verl` before).
+With --metrics, prints the figures of a finished run: rollouts per second, and where its time went. With
+--engine verl, compares the overhead of verl with that of the embedded engine (`rl_verl`; run `make verl`
+before).
 """
 
 import argparse
@@ -44,35 +45,38 @@ from swelab.rl.token_weights import token_weights
 
 GROUP = 8
 STEPS, PER_STEP, SPEED = 8, 8, 100.0
-"""For the pacing: number of steps, groups of a step, and the factor by which it is faster than real time."""
+"""For the pacing: number of steps, groups per step, and how many times faster than real time it runs."""
 LEARNER_SECONDS, MEDIAN_SECONDS, TAIL = 60.0, 60.0, 1.0
-"""For the pacing: seconds of a step's training, and median and sigma of a rollout's log-normal seconds."""
+"""For the pacing: seconds of training per step, and median and sigma of a rollout's log-normal seconds."""
 
 
-def made_samples(count: int, vocabulary: int) -> list[Sample]:
-    """Conversations: a prompt, then sampled turns and read turns alternately; lengths have a long tail."""
+def make_samples(count: int, vocabulary: int) -> list[Sample]:
+    """Makes conversations: a prompt, then alternating sampled and observed tokens.
+
+    Lengths have a long tail.
+    """
     chance = random.Random(0)
-    found = []
+    samples = []
     for _ in range(count):
         sample, left = Sample(), min(1500, int(chance.lognormvariate(0, 0.6) * 350))
         sample.observe([chance.randrange(3, vocabulary) for _ in range(60)])
         while left > 0:
-            said, seen = chance.randint(10, 40), chance.randint(15, 80)
+            sampled, observed = chance.randint(10, 40), chance.randint(15, 80)
             start = len(sample.ids)
-            sample.ids += [chance.randrange(3, vocabulary) for _ in range(said)]
-            sample.mask += [1] * said
-            sample.logprobs += [0.0] * said
-            sample.steps += [start] * said
-            sample.observe([chance.randrange(3, vocabulary) for _ in range(seen)])
-            left -= said + seen
-        found.append(sample)
-    return found
+            sample.ids += [chance.randrange(3, vocabulary) for _ in range(sampled)]
+            sample.mask += [1] * sampled
+            sample.logprobs += [0.0] * sampled
+            sample.steps += [start] * sampled
+            sample.observe([chance.randrange(3, vocabulary) for _ in range(observed)])
+            left -= sampled + observed
+        samples.append(sample)
+    return samples
 
 
 def ours(
     model: Path, samples: Sequence[Sample], repeats: int, device: str
 ) -> tuple[float, list[list[float]]]:
-    """Seconds of the fastest step, and the log-probabilities at the start."""
+    """Returns the seconds of our fastest step, and the log-probabilities before training."""
     train = {"steps": 1, "lr": 1e-6, "batch_tokens": 8192, "device": device.partition(":")[0]}
     given = {"start": "model:toy", "subset": "some", "scaffold": "demo", "train": train}
     learner = Learner(model, recipes.complete(RL, given, "benchmark"), device)
@@ -96,7 +100,7 @@ def ours(
 
 
 def rewards_of(count: int) -> list[float]:
-    """Rewards 0 or 1; each group has both."""
+    """Returns rewards of 0 or 1. Each group has both."""
     chance = random.Random(1)
     return [
         float((number % GROUP == 0) or (number % GROUP != 1 and chance.random() < 0.5))
@@ -105,7 +109,7 @@ def rewards_of(count: int) -> list[float]:
 
 
 def theirs(model: Path, samples: Sequence[Sample], rows: int, repeats: int, device: str) -> float:
-    """Seconds of the fastest step of TRL's trainer, `rows` sequences in a pass."""
+    """Returns the seconds of the fastest step of TRL's trainer, with `rows` sequences per pass."""
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     from datasets import Dataset
     from transformers import AutoTokenizer, TrainerCallback
@@ -151,27 +155,27 @@ def theirs(model: Path, samples: Sequence[Sample], rows: int, repeats: int, devi
 
 
 def fastest(step: Any, repeats: int, device: str) -> float:
-    """Seconds of the fastest of `repeats` calls, after one call that is not measured."""
-    found = []
+    """Returns the seconds of the fastest of `repeats` calls. An additional first call is not counted."""
+    seconds = []
     for _ in range(repeats + 1):
         began = time.perf_counter()
         step()
         if device == "cuda":
             torch.cuda.synchronize()
-        found.append(time.perf_counter() - began)
-    return min(found[1:])
+        seconds.append(time.perf_counter() - began)
+    return min(seconds[1:])
 
 
 def makespan(ahead: int, workers: int, folder: Path) -> float:
-    """Seconds in real time until all steps are trained, with rollouts `ahead` steps ahead of the weights."""
+    """Returns the seconds in real time of all steps. Rollouts may be `ahead` steps ahead of the weights."""
     chance = random.Random(2)
     took = [
         [chance.lognormvariate(0, TAIL) * MEDIAN_SECONDS for _ in range(GROUP)]
         for _ in range(STEPS * PER_STEP)
     ]
 
-    def roll_out(asked: Any, kept: Any) -> Any:
-        time.sleep(took[asked.prompt][asked.sample] / SPEED)
+    def roll_out(request: Any, journal: Any) -> Any:
+        time.sleep(took[request.prompt][request.sample] / SPEED)
 
     began = time.perf_counter()
     prompts = Prompts([Task.of({"instance_id": "x"})], seed=0)
@@ -186,11 +190,11 @@ def makespan(ahead: int, workers: int, folder: Path) -> float:
 
 
 def show_learner(args: argparse.Namespace) -> None:
-    """Tokens with loss a second, ours and TRL's."""
+    """Prints the tokens with loss per second, ours and TRL's."""
     torch.set_num_threads(args.threads)
     with tempfile.TemporaryDirectory() as work:
         model = make_model(Path(work) / "model", args.shape, 4096, args.device)
-        samples = made_samples(args.samples, 300)
+        samples = make_samples(args.samples, 300)
         mine, logprobs = ours(model, samples, args.repeats, args.device)
         trained = sum(sample.trained for sample in samples)
         known = [Sample(s.ids, s.mask, at, s.steps) for s, at in zip(samples, logprobs, strict=True)]
@@ -208,20 +212,22 @@ def show_learner(args: argparse.Namespace) -> None:
 
 
 def show_pacing() -> None:
-    """Makespans of 512 rollouts, by the number of steps that they may be ahead."""
+    """Prints makespans of 512 rollouts that may be 0, 1 or 3 steps ahead."""
     rollouts = STEPS * PER_STEP * GROUP
     for workers in (PER_STEP * GROUP, 4 * PER_STEP * GROUP):
-        found = {}
+        makespans = {}
         for ahead in (0, 1, 3):
             with tempfile.TemporaryDirectory() as folder:
-                found[ahead] = makespan(ahead, workers, Path(folder))
-            said = f"{found[ahead]:,.0f} s, {rollouts / found[ahead] * 3600:,.0f} rollouts an hour"
-            print(f"{rollouts} rollouts, {workers} at once, {ahead} steps ahead: {said}")
-        print(f"async_ratio={found[0] / found[1]:.2f} async_ratio_3={found[0] / found[3]:.2f}")
+                makespans[ahead] = makespan(ahead, workers, Path(folder))
+            speed = f"{makespans[ahead]:,.0f} s, {rollouts / makespans[ahead] * 3600:,.0f} rollouts an hour"
+            print(f"{rollouts} rollouts, {workers} at once, {ahead} steps ahead: {speed}")
+        print(
+            f"async_ratio={makespans[0] / makespans[1]:.2f} async_ratio_3={makespans[0] / makespans[3]:.2f}"
+        )
 
 
 def show_run(path: Path) -> None:
-    """Rollouts a second of a finished run, and shares of its time."""
+    """Prints the rollouts per second of a finished run, and shares of its time."""
     steps = [row for row in read_jsonl(path) if "rollouts" in row]
     seconds = {name: sum(row.get(f"time/{name}", 0.0) for row in steps) for name in ("rollouts", "train")}
     total, count = sum(seconds.values()), sum(row["rollouts"] for row in steps)
@@ -229,8 +235,8 @@ def show_run(path: Path) -> None:
     print(f"trainer works {seconds['train'] / total:.0%} of the time")
 
     def mean(name: str) -> float:
-        told = [row[name] for row in steps if name in row]
-        return sum(told) / max(1, len(told))
+        values = [row[name] for row in steps if name in row]
+        return sum(values) / max(1, len(values))
 
     shares: Record = {part: mean(f"agent/{part}_ratio") for part in ("model_time", "env_time", "eval_time")}
     print("of a rollout's time: " + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()))

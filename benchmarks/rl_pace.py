@@ -1,6 +1,6 @@
-"""Stand-ins for real rollouts: each costs nothing, or sleeps for a time with a long tail.
+"""Replaces real rollouts by ones that cost nothing, or that sleep for a time with a long tail.
 
-Both engines make them: the embedded one by `pace_places`, verl by the agent loop `rl_verl_loop.PacedLoop`.
+The embedded engine uses them after `pace_places`, and verl through the agent loop `rl_verl_loop.PacedLoop`.
 Rollouts of the first FREE prompts cost nothing.
 """
 
@@ -18,15 +18,17 @@ TURN_TOKENS = 20
 
 
 def seconds_of(prompt: int, sample: int) -> float:
-    """Seconds that a rollout takes."""
+    """Returns the seconds that a rollout takes."""
     if prompt < FREE:
         return 0.0
     return MEDIAN_SECONDS * random.Random(f"{prompt} {sample}").lognormvariate(0, TAIL)
 
 
 def paced(request: RolloutRequest, version: str) -> RolledOut:
-    """Sleeps for a rollout's seconds, and returns a rollout of one turn; every second one of a group is
-    resolved."""
+    """Sleeps for a rollout's seconds.
+
+    Returns a rollout of one turn, which is resolved if its sample number is even.
+    """
     took = seconds_of(request.prompt, request.sample)
     time.sleep(took)
     good = request.sample % 2 == 0
@@ -38,7 +40,7 @@ def paced(request: RolloutRequest, version: str) -> RolledOut:
 
 
 def pace_places() -> None:
-    """Replaces the rollouts of this process by paced rollouts."""
+    """Replaces this process's rollouts by paced rollouts."""
 
     def roll_out(self: Place, request: RolloutRequest, journal: StepJournal) -> RolledOut:
         done = journal.result(request) or paced(request, "0")
@@ -48,8 +50,8 @@ def pace_places() -> None:
     Place.roll_out = roll_out  # type: ignore[method-assign]
 
 
-def kept_in(journal: Journal, request: RolloutRequest, version: str) -> RolledOut:
-    """A paced rollout, stored in a journal as real rollouts are."""
+def run_in_journal(journal: Journal, request: RolloutRequest, version: str) -> RolledOut:
+    """Makes a paced rollout, and stores it in a journal as a real rollout."""
     done = paced(request, version)
     StepJournal(journal).add_result(done)
     return done

@@ -1,9 +1,9 @@
-"""What verl costs around rollouts, beside the embedded engine (`python -m benchmarks.rl --engine verl`).
+"""Compares verl's overhead with that of the embedded engine (`python -m benchmarks.rl --engine verl`).
 
-Both train the same 0.1 M weights on a CPU, 8 x 8 rollouts a step. In the first steps rollouts cost nothing:
-seconds a step, and where they go. Then 512 rollouts in 8 steps, 64 at once, sleep with a long tail: the
-makespan beside that of a schedule by the same rules that loses nothing, in step with the weights and one step
-ahead of them.
+Both engines train the same 0.1 M weights on a CPU, with 8 x 8 rollouts per step. In the first steps rollouts
+cost nothing. Prints the seconds per step, and where they go. Then 512 rollouts in 8 steps, 64 at once, sleep
+for durations with a long tail. Their makespan is compared with that of a schedule without overhead. Rollouts
+are in step with the weights, or one step ahead of them.
 """
 
 import heapq
@@ -52,14 +52,14 @@ PARTS = ("rollouts", "train", "publish")
 
 
 def recipe_of(engine: str) -> Rl:
-    """The recipe for one of ENGINES."""
+    """Returns the recipe for an engine in ENGINES."""
     own = ENGINES[engine]
-    found = {**RECIPE, **own, "rollouts": {**RECIPE["rollouts"], **own.get("rollouts", {})}}
-    return recipes.complete(RL, found, engine)
+    recipe = {**RECIPE, **own, "rollouts": {**RECIPE["rollouts"], **own.get("rollouts", {})}}
+    return recipes.complete(RL, recipe, engine)
 
 
-def trained(engine: str) -> list[Record]:
-    """The lines of a training's steps."""
+def train(engine: str) -> list[Record]:
+    """Trains with an engine, and returns the metrics of each step."""
     with tempfile.TemporaryDirectory(prefix="pace-") as name:
         folder = Path(name)
         start = make_checkpoint(folder / "toy")
@@ -69,14 +69,14 @@ def trained(engine: str) -> list[Record]:
 
 
 def seconds_of(row: Mapping[str, float]) -> float:
-    """Seconds of a step, measured by its engine."""
-    if (told := row.get("verl/timing_s/step")) is not None:
-        return told
+    """Returns the seconds of a step, as its engine measured them."""
+    if (seconds := row.get("verl/timing_s/step")) is not None:
+        return seconds
     return sum(row.get(f"time/{part}", 0.0) for part in PARTS)
 
 
 def lossless(ahead: int, learner: float) -> float:
-    """Seconds of a schedule that keeps all places busy as far as steps and weights allow.
+    """Returns the seconds of a schedule without overhead.
 
     A rollout starts when a place is free and the weights of `ahead` steps before exist. A step's training
     takes `learner` seconds, after all its rollouts have ended.
@@ -95,7 +95,7 @@ def lossless(ahead: int, learner: float) -> float:
 
 
 def show_free(engine: str, rows: Sequence[Record]) -> float:
-    """Seconds per step if rollouts cost nothing, without the first step, which warms up."""
+    """Prints and returns the seconds per step if rollouts cost nothing. Excludes the first step."""
     later = rows[1:FREE_STEPS]
     whole = sum(map(seconds_of, later))
     spent = {part: sum(row.get(f"time/{part}", 0.0) for row in later) / whole for part in PARTS}
@@ -106,23 +106,23 @@ def show_free(engine: str, rows: Sequence[Record]) -> float:
 
 
 def show_paced(engine: str, rows: Sequence[Record], learner: float) -> None:
-    """The makespan of the rollouts with a long tail."""
+    """Prints the makespan of the rollouts with a long tail."""
     makespan = sum(map(seconds_of, rows[FREE_STEPS:]))
     best = lossless(recipe_of(engine).rollouts.ahead, 0.0)
     own = lossless(recipe_of(engine).rollouts.ahead, learner)
-    said = f"{makespan:.1f} s, {makespan / best:.2f} x the {best:.1f} s of a schedule that loses nothing"
-    said += f", {makespan / own:.2f} x with {learner:.2f} s a step on top"
+    text = f"{makespan:.1f} s, {makespan / best:.2f} x the {best:.1f} s of a schedule that loses nothing"
+    text += f", {makespan / own:.2f} x with {learner:.2f} s a step on top"
     count = PACED_STEPS * PROMPTS * SAMPLES
-    print(f"{engine}: {count} rollouts, {AT_ONCE} at once: {said}", flush=True)
+    print(f"{engine}: {count} rollouts, {AT_ONCE} at once: {text}", flush=True)
 
 
 def show_verl() -> None:
-    """Runs and prints everything; most of the time passes until verl's processes have started."""
+    """Runs and prints everything. Most of the time passes until verl's processes have started."""
     rl_pace.pace_places()
     verl_run.LOOP = "benchmarks.rl_verl_loop.PacedLoop"
     free: dict[str, float] = {}
     for engine in ENGINES:
-        rows = trained(engine)
+        rows = train(engine)
         free[engine] = show_free(engine, rows)
         show_paced(engine, rows, free[engine])
     print(f"verl_ratio_vs_embedded={free['verl, sync'] / free['embedded']:.2f}")

@@ -1,10 +1,10 @@
-"""verl's agent loop with rollouts of `rl_pace`: imported by verl's processes only."""
+"""An agent loop for verl with the rollouts of `rl_pace`. Only verl's processes import this module."""
 
 import asyncio
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rl_pace import kept_in
+from benchmarks.rl_pace import run_in_journal
 from swelab.jobs.journal import Journal
 from swelab.rl.engines.verl_loop import SwelabLoop
 from swelab.rl.engines.verl_tokens import VerlTokens
@@ -13,7 +13,7 @@ from swelab.rl.rollouts import RolledOut, RolloutRequest
 
 
 class PacedLoop(SwelabLoop):
-    """Our agent loop with paced rollouts; concurrency, groups, rows and records are the real ones."""
+    """Our agent loop with paced rollouts. All other parts of the loop are the real ones."""
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
@@ -32,6 +32,6 @@ class _Paced:
     async def roll_out(self, request: RolloutRequest, path: Path, engine: VerlTokens, *_: Any) -> RolledOut:
         def work() -> RolledOut:
             with Journal(path) as journal:
-                return kept_in(journal, request, str(engine._version))
+                return run_in_journal(journal, request, str(engine._version))
 
         return await asyncio.get_running_loop().run_in_executor(self._inner._threads, work)

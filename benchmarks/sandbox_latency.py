@@ -1,8 +1,9 @@
-"""How long sandboxes take: start, exec, destroy, for each backend and 1, 8, 32 at once; and what they hold.
+"""Measures how long sandboxes take to start, exec and destroy, and what they occupy.
 
     .venv/bin/python -m benchmarks.sandbox_latency [--backends bubblewrap docker] [--at-once 1 8] [--rounds 4]
 
-Prints one table. The docker backend needs an engine ($DOCKER_HOST) and the sandbox image.
+Prints one table for each backend and 1, 8, 32 sandboxes at once. The docker backend needs an engine
+($DOCKER_HOST) and the sandbox image.
 """
 
 import argparse
@@ -30,14 +31,14 @@ ROW = "{:<22} {:>7} {:<8} {:>8} {:>8} {:>8} {:>8} {:>12}"
 
 
 class Series:
-    """Times of one kind of step, in seconds, and how many steps failed; added to by several threads."""
+    """Seconds of one kind of step, and the number of failed steps. Several threads add to a series."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
         self.failures = 0
 
     def timed(self, step: Callable[[], Result]) -> Result | None:
-        """Run a step and measure its time; None if it failed."""
+        """Runs a step and measures its time. Returns None if the step failed."""
         started = time.perf_counter()
         try:
             result = step()
@@ -48,7 +49,7 @@ class Series:
         return result
 
     def percentile(self, share: float) -> str:
-        """A percentile in milliseconds, as a cell of the table."""
+        """Formats a percentile in milliseconds."""
         if not self.seconds:
             return "-"
         ordered = sorted(self.seconds)
@@ -57,7 +58,7 @@ class Series:
 
 @dataclass
 class Kind:
-    """A backend and the image that its sandboxes start from, if any."""
+    """A backend, and the image from which its sandboxes start, if any."""
 
     name: str
     backend: Backend
@@ -68,7 +69,11 @@ class Kind:
 
 
 def measure(kind: Kind, tree: Path, at_once: int, rounds: int) -> tuple[dict[str, Series], float]:
-    """Start, EXECS times `true`, destroy, in `at_once` threads, each `rounds` times; lives per second too."""
+    """Measures sandboxes in `at_once` threads. Each thread makes `rounds` sandboxes, one after the other.
+
+    A sandbox starts, runs `true` EXECS times, and is destroyed. Returns the series of each kind of step, and
+    the number of sandboxes per second.
+    """
     steps = {name: Series() for name in ("start", "exec", "destroy")}
 
     def live() -> None:
@@ -95,7 +100,7 @@ def _true(box: Sandbox) -> None:
 
 
 def disk_cost(kind: Kind, tree: Path) -> int:
-    """KiB that one sandbox holds while it lives, in memory or on disk."""
+    """Returns the KiB of memory and disk that one sandbox occupies while it exists."""
     with kind.start(tree) as box:
         if isinstance(box, DockerSandbox):
             shown = box.exec("stat -f -c '%b %f %S' /testbed /tmp ~").output.split()
@@ -108,7 +113,7 @@ def disk_cost(kind: Kind, tree: Path) -> int:
 
 
 def kinds(names: list[str]) -> Iterator[Kind]:
-    """Opens the requested backends; `folder` is bubblewrap on the unpacked sandbox image."""
+    """Opens the requested backends. The name `folder` means bubblewrap on the unpacked sandbox image."""
     for name in names:
         if name == "folder":
             yield Kind("bubblewrap on an image", open_backend("bubblewrap"), sandbox_image.recorded_image())
@@ -134,8 +139,10 @@ def main() -> None:
                 steps, rate = measure(kind, tree, at_once, args.rounds if at_once > 1 else 5 * args.rounds)
                 for name, series in steps.items():
                     cells = [series.percentile(share) for share in (0.5, 0.9, 0.99)]
-                    told = f"{rate:.1f}" if name == "start" else ""
-                    print(ROW.format(kind.name, at_once, name, *cells, series.failures, told), flush=True)
+                    per_second = f"{rate:.1f}" if name == "start" else ""
+                    print(
+                        ROW.format(kind.name, at_once, name, *cells, series.failures, per_second), flush=True
+                    )
             print(f"{kind.name}: one sandbox holds {disk_cost(kind, tree)} KiB while it lives", flush=True)
 
 

@@ -1,11 +1,11 @@
-"""How long a command to a live pdb takes, through each backend, beside pdb behind a bare pipe.
+"""Measures the latency of commands to a live pdb in each backend, compared with pdb over a plain pipe.
 
     .venv/bin/python -m benchmarks.sessions [--backends bubblewrap folder docker] [--rounds 5]
 
-Prints one table, in milliseconds. `start` is from nothing to the first prompt; the other commands are told to
-a session that stands in a function. Rounds of the bare pipe and of each backend take turns, so that a busy
-moment of the machine meets all. The docker backend needs an engine ($DOCKER_HOST) and the sandbox image,
-remote a pool ($SWELAB_POOL).
+Prints one table, in milliseconds. `start` lasts from nothing to the first prompt. The other commands go to a
+session that is stopped in a function. Rounds of the plain pipe and of the backends alternate, so that a busy
+moment of the machine affects all of them. The docker backend needs an engine ($DOCKER_HOST) and the sandbox
+image. The remote backend needs a pool ($SWELAB_POOL).
 """
 
 import argparse
@@ -46,22 +46,22 @@ Session = Callable[[], AbstractContextManager[Say]]
 
 @contextmanager
 def bare(folder: Path) -> Iterator[Say]:
-    """pdb directly behind a pipe; its answers are read up to the prompt."""
+    """Yields a function that sends a line to pdb over a pipe, and reads the answer up to the prompt."""
     command = [sys.executable, "-u", "-m", "pdb", "mean.py"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     process = subprocess.Popen(command, cwd=folder, bufsize=0, **pipes)  # type: ignore[call-overload]
 
-    def heard() -> bytes:
-        found = b""
-        while not found.endswith(PROMPT):
-            found += process.stdout.read(65536)
-        return found
+    def read_answer() -> bytes:
+        answer = b""
+        while not answer.endswith(PROMPT):
+            answer += process.stdout.read(65536)
+        return answer
 
     def say(line: str) -> bytes:
         process.stdin.write(line.encode() + b"\n")
-        return heard()
+        return read_answer()
 
-    heard()
+    read_answer()
     try:
         yield say
     finally:
@@ -73,7 +73,7 @@ def bare(folder: Path) -> Iterator[Say]:
 
 @contextmanager
 def ours(kind: Kind, folder: Path) -> Iterator[Say]:
-    """The debugger agent's session in an existing sandbox."""
+    """Yields the function `run` of the debugger agent's session, in a new sandbox."""
     with kind.start(folder) as box:
         pdb = PdbSession(box, LOOP, DebuggerSettings(), TaskFiles(box))
         try:
@@ -82,24 +82,24 @@ def ours(kind: Kind, folder: Path) -> Iterator[Say]:
             pdb.close()
 
 
-def measure(opened: AbstractContextManager[Say], count: int, is_bare: bool) -> dict[str, list[float]]:
-    """Seconds of each command of one session, in order."""
-    found: dict[str, list[float]] = {"start": []} | {name: [] for name in COMMANDS}
+def measure(session: AbstractContextManager[Say], count: int, is_bare: bool) -> dict[str, list[float]]:
+    """Returns the seconds of each command in one session, in order."""
+    seconds: dict[str, list[float]] = {"start": []} | {name: [] for name in COMMANDS}
     began = time.perf_counter()
-    with opened as say:
+    with session as say:
         if not is_bare:
             began = time.perf_counter()
             say("start mean.py")
-        found["start"].append(time.perf_counter() - began)
+        seconds["start"].append(time.perf_counter() - began)
         say("b 4")
         say("c")
         for name, line in COMMANDS.items():
             for _ in range(count):
                 began = time.perf_counter()
-                said = say(line)
-                found[name].append(time.perf_counter() - began)
-                assert said and "No pdb session" not in str(said), said
-    return found
+                answer = say(line)
+                seconds[name].append(time.perf_counter() - began)
+                assert answer and "No pdb session" not in str(answer), answer
+    return seconds
 
 
 def main() -> None:
@@ -116,17 +116,17 @@ def main() -> None:
         sessions |= {kind.name: partial(ours, kind, tree) for kind in kinds(args.backends)}
         seconds: dict[str, dict[str, list[float]]] = {name: {} for name in sessions}
         for _ in range(args.rounds):
-            for name, opened in sessions.items():
-                for command, found in measure(opened(), args.commands, name == "bare pipe").items():
-                    seconds[name].setdefault(command, []).extend(found)
+            for name, session in sessions.items():
+                for command, values in measure(session(), args.commands, name == "bare pipe").items():
+                    seconds[name].setdefault(command, []).extend(values)
     print(f"{args.rounds} sessions of {args.commands} commands each; times in ms")
     print(ROW.format("through", "what", "p50", "p90", "p99", "x pipe p50"))
     for name, commands in seconds.items():
-        for command, found in commands.items():
-            cuts = statistics.quantiles(found, n=100, method="inclusive")
+        for command, values in commands.items():
+            cuts = statistics.quantiles(values, n=100, method="inclusive")
             cells = [f"{1000 * cuts[at]:.2f}" for at in (49, 89, 98)]
             pipe = statistics.median(seconds["bare pipe"][command])
-            print(ROW.format(name, command, *cells, f"{statistics.median(found) / pipe:.2f}"))
+            print(ROW.format(name, command, *cells, f"{statistics.median(values) / pipe:.2f}"))
 
 
 if __name__ == "__main__":

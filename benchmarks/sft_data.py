@@ -1,13 +1,12 @@
-"""Trajectory folders to training rows, beside swesmith's collect_trajs, in one run.
+"""Converts folders of trajectories to training rows, with our program and with swesmith's collect_trajs.
 
     .venv/bin/python -m benchmarks.sft_data --swesmith-python ENV/bin/python [--trajectories 1000]
 
-Writes as many trajectories as asked, of about 1.6 MB each as SWE-agent 1.1 leaves them (30 turns, each step
-with the conversation before it), all resolved, to a temporary folder (1.6 GB); swesmith 0.0.9 is in an
-environment of its own (envs/peer.txt). Both sides find the files in the page cache, and are timed as
-programs, imports included; sides take turns, and the best of the repeats counts. `compat` writes the same
-rows (compared), `whole` the conversations of resolved runs. Prints a table, then ratio_vs_swesmith=...;
-exit code 1 when a row differs.
+Writes resolved trajectories in the form of SWE-agent 1.1 to a temporary folder. Each has 30 turns, and about
+1.6 MB because each step repeats the conversation before it. swesmith 0.0.9 needs an environment of its own
+(envs/peer.txt). The files are in the page cache. All programs are timed with their imports. They take turns,
+and the best repeat counts. `compat` writes the same rows as swesmith, which are compared. `whole` writes the
+conversations of resolved runs. Prints a table, then ratio_vs_swesmith=... . Exit code 1 if a row differs.
 """
 
 import argparse
@@ -36,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass
 class Side:
-    """A program and the seconds of its runs. peak_mb: of its largest process."""
+    """A program, and the seconds of its runs. peak_mb: peak memory of the largest process."""
 
     name: str
     command: list[str]
@@ -46,7 +45,7 @@ class Side:
     peak_mb: float = 0.0
 
     def run(self, folder: Path) -> None:
-        """Runs the program once in `folder`."""
+        """Runs the program once, in the working folder `folder`."""
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         done = subprocess.run(self.command, cwd=folder, env=environment, capture_output=True, text=True)
@@ -58,7 +57,7 @@ class Side:
         self.peak_mb = max(self.peak_mb, peak_mb(done.stdout))
 
     def show(self, rows: int) -> None:
-        """Prints the program's row of the table."""
+        """Prints the program's line of the table."""
         best = min(self.seconds)
         spread = f"{best:.2f}", f"{max(self.seconds):.2f}"
         print(
@@ -69,13 +68,13 @@ class Side:
 
 
 def peak_mb(printed: str) -> float:
-    """The peak that a program printed as JSON in its last line."""
+    """Returns the peak memory from a program's last output line, which is JSON."""
     lines = printed.strip().splitlines()
     return json.loads(lines[-1])["peak_mb"]
 
 
 def sides(args: argparse.Namespace, folder: Path) -> list[Side]:
-    """The programs that are compared."""
+    """Returns the programs to compare."""
     flags = ["--traj-dir", "trajs", "--eval-dir", "eval", "--workers"]
     peer = [
         args.swesmith_python,
@@ -105,7 +104,7 @@ def sides(args: argparse.Namespace, folder: Path) -> list[Side]:
 
 
 def ours() -> None:
-    """Runs scripts.collect_trajs with the rest of the command line, and prints its peak."""
+    """Runs scripts.collect_trajs with the remaining arguments, and prints its peak memory."""
     from scripts import collect_trajs
 
     sys.argv.remove("--ours")
@@ -115,7 +114,7 @@ def ours() -> None:
 
 
 def write_trajectories(folder: Path, count: int, size: int) -> None:
-    """`count` trajectories and reports; `size` scales their text, 1 is about 1.6 MB."""
+    """Writes `count` trajectories and reports. size: length of their text, in per cent of about 1.6 MB."""
     (folder / "infer.yaml").write_text(PROMPT)
     for name in ("trajs", "eval", "theirs"):
         (folder / name).mkdir()
@@ -156,10 +155,16 @@ def _trajectory(text: Callable[[int], str]) -> Record:
         thought, command, call = text(300), text(350), f"call_{number}"
         function = {"name": "submit" if last else "bash"}
         function["arguments"] = "{}" if last else json.dumps({"command": command})
-        said = {"action": command, "thought": thought}
-        spoken = {"role": "assistant", "content": thought, **said, "agent": "main", "message_type": "action"}
+        action = {"action": command, "thought": thought}
+        spoken = {
+            "role": "assistant",
+            "content": thought,
+            **action,
+            "agent": "main",
+            "message_type": "action",
+        }
         spoken |= {"tool_calls": [{"function": function, "id": call, "type": "function"}]}
-        step = {**said, "observation": text(1300), "response": thought, "query": list(history)}
+        step = {**action, "observation": text(1300), "response": thought, "query": list(history)}
         step |= {"execution_time": 0.5, "state": {"open_file": "n/a"}, "extra_info": {}}
         steps.append(step)
         history += [spoken, heard("tool", 1300, tool_call_ids=[call])]
@@ -183,16 +188,18 @@ def main() -> int:
         write_trajectories(folder, args.trajectories, args.size)
         total = sum(path.stat().st_size for path in folder.glob("trajs/*/*.traj"))
         print(f"{args.trajectories} trajectories of {total / args.trajectories / 1e6:.2f} MB", flush=True)
-        found = sides(args, folder)
+        programs = sides(args, folder)
         for _ in range(args.repeats):
-            for side in found:
+            for side in programs:
                 side.run(folder)
-        rows = [sorted(side.output.read_bytes().splitlines()) for side in (found[0], found[2], found[3])]
+        rows = [
+            sorted(side.output.read_bytes().splitlines()) for side in (programs[0], programs[2], programs[3])
+        ]
     print(ROW.format("", "best s", "worst s", "CPU s", "rows/s", "peak MB"))
-    for side in found:
+    for side in programs:
         side.show(args.trajectories)
-    best = min(min(side.seconds) for side in found[:2])
-    for ratio, side in (("ratio_vs_swesmith", found[2]), ("ratio_vs_swesmith_whole", found[3])):
+    best = min(min(side.seconds) for side in programs[:2])
+    for ratio, side in (("ratio_vs_swesmith", programs[2]), ("ratio_vs_swesmith_whole", programs[3])):
         print(f"{ratio}={best / min(side.seconds):.2f}")
     same = rows[0] == rows[1] and len(rows[2]) == args.trajectories
     print(f"{len(rows[0])} rows, {'the same bytes' if same else 'DIFFERENT'} but for their order")

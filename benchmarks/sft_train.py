@@ -1,20 +1,25 @@
-"""Useful training tokens a second: the shipped setting (not packed, batch 1) beside ours, by torchtune.
+"""Compares useful training tokens per second of the shipped setting (not packed, batch 1) and of ours.
 
     .venv/bin/python -m benchmarks.sft_train [--model small] [--rows 320] [--repeats 3] [--threads 2]
     .venv/bin/python -m benchmarks.sft_train --base results/models/tiny --dataset ROWS.jsonl
     .venv/bin/python -m benchmarks.sft_train --device cuda --model qwen2.5-7b --longest 8000 --repeats 1
 
-On a CPU ours is `group_by_length` on as many ranks of one thread as the shipped setting has threads, with all
-weights on each (`sharded: false`) and without activation checkpointing: the same conversations in each step,
-dealt into forward passes by length; losses of all steps are compared. The shipped setting is run as it is,
-with checkpointing, and without. On a GPU ours is `packed`: packs of `--max-seq-len` tokens, as many in a step
-as hold the tokens of a shipped step; losses are compared over the tokens seen. Models have random weights in
-the named shape, conversations are made with a long tail of lengths, or both are those of an experiment; eight
-conversations make a shipped step. All sides are whole trainings in processes of their own, on the same rows,
-and take turns; the first steps are not timed, and of each other step the fastest run counts. Prints a table,
-then loss_difference=..., ratio_vs_shipped_total=... (all tokens a second), ratio_vs_shipped=... (those with
-loss), on a CPU ratio_without_checkpointing=... and, for the 7B, tokens_per_second=...; exit code 1 where the
-losses differ.
+Both settings train with torchtune. On a CPU, ours is `group_by_length` without activation checkpointing. It
+has as many ranks of one thread as the shipped setting has threads, and each rank holds all weights
+(`sharded: false`). Each step has the same conversations, grouped into forward passes by length. The losses
+of all steps are compared. The shipped setting runs with checkpointing, as it is, and also without.
+
+On a GPU, ours is `packed`, with packs of `--max-seq-len` tokens. A step has as many packs as hold the tokens
+of a shipped step. Losses are compared at equal numbers of tokens seen.
+
+Models have random weights in the named shape, and conversations are random with a long tail of lengths.
+Alternatively, both come from an experiment. A shipped step has eight conversations. Each training is a
+process of its own, on the same rows. Settings take turns. The first steps are not timed, and of every other
+step the fastest run counts.
+
+Prints a table, then loss_difference=..., ratio_vs_shipped_total=... (all tokens per second) and
+ratio_vs_shipped=... (tokens with loss). On a CPU, also prints ratio_without_checkpointing=..., and for the 7B
+tokens_per_second=... . Exit code 1 if the losses differ.
 """
 
 import argparse
@@ -49,23 +54,26 @@ SHAPES = {
 }
 MARKS = {"cpu": 1.5, "cuda": 2.5}
 STEP = 8
-"""Conversations of a step."""
+"""Number of conversations per step."""
 WARM_UP = 4
-"""Steps that are not timed."""
+"""Number of steps at the start that are not timed."""
 MARK_7B = 9000
 ALIKE, ALIKE_PACKED = 1e-3, 0.1
-"""Largest relative difference of losses at equal tokens; packs make other steps."""
+"""Largest accepted relative difference of losses.
+
+Steps with packs hold other tokens, so theirs may differ more.
+"""
 ROW = "{:<22} {:>7} {:>9} {:>12} {:>14} {:>9} {:>7} {:>12}"
 
 
 class Side:
-    """One setting, and the metrics rows of its runs."""
+    """One setting, and the metrics of its runs."""
 
     def __init__(self, name: str, recipe: Sft):
         self.name, self.recipe, self.runs = name, recipe, list[list[Record]]()
 
     def run(self, folder: Path) -> None:
-        """Trains once, from the model and the rows in `folder`."""
+        """Trains once, with the model and the rows in `folder`."""
         model, rows = folder / "model", folder / "data.jsonl"
         with tempfile.TemporaryDirectory(dir=folder) as work:
             plan = plan_run(model, self.recipe, check_inputs(model, rows, self.recipe.train))
@@ -73,12 +81,12 @@ class Side:
             self.runs.append(read_metrics(Path(work) / "run" / "output" / METRICS))
 
     def timed(self, column: str) -> float:
-        """A column's sum divided by the seconds; of each step the fastest run counts."""
+        """Returns the sum of a column per second. The seconds of a step are those of its fastest run."""
         seconds = sum(min(row["seconds"] for row in step) for step in list(zip(*self.runs))[WARM_UP:])
         return sum(row[column] for row in self.runs[0][WARM_UP:]) / seconds
 
     def show(self) -> None:
-        """A line of the table."""
+        """Prints the setting's line of the table."""
         rows = self.runs[0]
         tokens, trained = self.timed("tokens"), self.timed("trained_tokens")
         waste = 1 - sum(row["tokens"] for row in rows) / sum(
@@ -94,7 +102,7 @@ class Side:
 
 
 def make_model(folder: Path, shape: str, context: int, device: str) -> Path:
-    """A checkpoint of random weights in a shape of SHAPES, in float32 for a CPU, else in bfloat16."""
+    """Makes a checkpoint of random weights in a shape of SHAPES: float32 for a CPU, bfloat16 for a GPU."""
     make_checkpoint(folder)
     (folder / "model.safetensors").unlink()
     dtype = {"cpu": "float32", "cuda": "bfloat16"}[device]
@@ -104,59 +112,62 @@ def make_model(folder: Path, shape: str, context: int, device: str) -> Path:
 
 
 def rows_of(count: int, longest: int) -> list[Record]:
-    """Conversations whose lengths have a long tail: log-normal, a sixth of `longest` in the middle."""
+    """Makes conversations of log-normal length. The median is a sixth of `longest` tokens."""
     chance = random.Random(0)
     rows = []
     for number in range(count):
         left = min(longest, int(chance.lognormvariate(0, 0.7) * longest / 6))
         messages = [{"role": "system", "content": "Fix the bug. Answer with one bash block."}]
         while left > 0:
-            seen, said = chance.randint(20, 120), chance.randint(10, 60)
-            left -= seen + said + 30
-            messages.append({"role": "user", "content": "exit 0\n" + words(chance, seen)})
-            messages.append({"role": "assistant", "content": f"```bash\n{words(chance, said)}\n```"})
+            question, answer = chance.randint(20, 120), chance.randint(10, 60)
+            left -= question + answer + 30
+            messages.append({"role": "user", "content": "exit 0\n" + words(chance, question)})
+            messages.append({"role": "assistant", "content": f"```bash\n{words(chance, answer)}\n```"})
         row = {"messages": messages, "instance_id": f"toy__a.{number:05d}", "policy": "made"}
         rows.append({**row, "resolved": True})
     return rows
 
 
 def words(chance: random.Random, count: int) -> str:
-    """About `count` tokens of the toy tokenizer."""
+    """Returns random digits that have about `count` tokens."""
     return "".join(chance.choice("0123456789") for _ in range(count))
 
 
 def settings_of(args: argparse.Namespace, tokens: float) -> list[Side]:
-    """Our setting, the shipped setting and, on a CPU, the shipped setting without checkpointing. tokens: mean
-    of a row."""
+    """Returns the settings to compare: ours, the shipped one, and on a CPU the latter without checkpointing.
+
+    tokens: mean number of tokens per row.
+    """
     both: Record = {"device": args.device, "epochs": args.epochs, "lr": args.lr}
     shipped = {**both, "threads": args.threads, "batch_size": 1, "gradient_accumulation_steps": STEP}
-    kept = {"activation_checkpointing": True}
+    common = {"activation_checkpointing": True}
     if args.device == "cuda":
-        kept |= {"compile": True, "clip_grad_norm": None}
+        common |= {"compile": True, "clip_grad_norm": None}
     if args.packed:
         packs = max(1, round(STEP * tokens / args.max_seq_len))
         packed = {"packed": True, "max_seq_len": args.max_seq_len, "gradient_accumulation_steps": packs}
-        ours = {**both, **kept, **packed, "threads": args.threads}
-        return [side("ours: packed", ours), side("shipped: batch 1", {**shipped, **kept})]
+        ours = {**both, **common, **packed, "threads": args.threads}
+        return [side("ours: packed", ours), side("shipped: batch 1", {**shipped, **common})]
     grouped = {"group_by_length": True, "max_batch_tokens": args.max_batch_tokens}
     alone = {"threads": 1, "sharded": False}
     return [
         side("ours: grouped", {**both, "batch_size": STEP, **grouped, **alone}, args.threads),
-        side("shipped: batch 1", {**shipped, **kept}),
+        side("shipped: batch 1", {**shipped, **common}),
         side("the same, all kept", shipped),
     ]
 
 
 def side(name: str, train: Record, ranks: int = 1) -> Side:
-    """A side with these `train` settings."""
+    """Returns a side with these `train` settings."""
     settings = {"base": "made", "train": train, "job": {"ranks": ranks}}
     return Side(name, recipes.complete(SFT, settings, "benchmark"))
 
 
 def loss_difference(one: list[Record], other: list[Record]) -> float:
-    """The largest relative difference of losses at the same number of tokens seen.
+    """Returns the largest relative difference of losses at the same number of tokens seen.
 
-    If steps hold the same tokens, compares each step; otherwise the means of ten sections of the run.
+    If the steps of both runs have the same tokens, compares each step. Otherwise compares the means of ten
+    equal sections of the runs.
     """
     if [row["tokens_seen"] for row in one] == [row["tokens_seen"] for row in other]:
         pairs = [(mine["loss"], theirs["loss"]) for mine, theirs in zip(one, other)]
@@ -167,7 +178,7 @@ def loss_difference(one: list[Record], other: list[Record]) -> float:
 
 
 def stretches(rows: list[Record], end: int, count: int = 10) -> list[float]:
-    """The loss per token with loss, in equal sections of the tokens seen up to `end`."""
+    """Divides the tokens seen up to `end` into equal sections, and returns the loss per token of each."""
     sums = [[0.0, 0.0] for _ in range(count)]
     for row in rows:
         at = min(count - 1, int(count * (row["tokens_seen"] - row["tokens"] / 2) / end))
@@ -177,14 +188,14 @@ def stretches(rows: list[Record], end: int, count: int = 10) -> list[float]:
 
 
 def compare(args: argparse.Namespace, folder: Path) -> int:
-    """Runs all sides in turn and prints their figures; returns 1 if their losses differ."""
+    """Runs all sides in turn and prints their figures. Returns 1 if the losses differ."""
     inputs(args, folder)
     rows = list(read_jsonl(folder / "data.jsonl"))
     measure = ChatTokenizer(folder / "model").measure
     tokens = [measure(row["messages"]).tokens for row in rows]
-    told = f"{len(rows)} rows of {min(tokens)} to {max(tokens)} tokens, {sum(tokens)} together"
+    sizes = f"{len(rows)} rows of {min(tokens)} to {max(tokens)} tokens, {sum(tokens)} together"
     load = os.getloadavg()[0]
-    print(f"{args.base or args.model} on {args.device}: {told}; {STEP} rows a step; load {load:.1f}")
+    print(f"{args.base or args.model} on {args.device}: {sizes}; {STEP} rows a step; load {load:.1f}")
     print(ROW.format("", "steps", "seconds", "tokens/s", "with loss/s", "padding", "MFU", "peak memory"))
     sides = settings_of(args, sum(tokens) / len(tokens))
     for _ in range(args.repeats):
@@ -192,14 +203,14 @@ def compare(args: argparse.Namespace, folder: Path) -> int:
             each.run(folder)
     for each in sides:
         each.show()
-    ours, shipped, *kept = sides
+    ours, shipped, *others = sides
     difference = max(loss_difference(ours.runs[0], other.runs[0]) for other in sides[1:])
     ratios = [ours.timed(column) / shipped.timed(column) for column in ("tokens", "trained_tokens")]
     print(f"load at the end {os.getloadavg()[0]:.1f}")
     print(f"loss_difference={difference:.2e}")
     print(f"ratio_vs_shipped_total={ratios[0]:.2f}")
     print(f"ratio_vs_shipped={ratios[1]:.2f}  (mark: {MARKS[args.device]})")
-    for other in kept:
+    for other in others:
         print(f"ratio_without_checkpointing={ours.timed('tokens') / other.timed('tokens'):.2f}")
     if args.model == "qwen2.5-7b":
         print(f"tokens_per_second={ours.timed('tokens'):.0f}  (mark: {MARK_7B})")
@@ -207,7 +218,7 @@ def compare(args: argparse.Namespace, folder: Path) -> int:
 
 
 def inputs(args: argparse.Namespace, folder: Path) -> None:
-    """Puts the model and rows of an experiment, or random ones, into `folder` as `model` and `data.jsonl`."""
+    """Writes the inputs `model` and `data.jsonl` into `folder`: copies of given ones, or random ones."""
     if args.base:
         shutil.copytree(args.base, folder / "model")
         shutil.copyfile(args.dataset, folder / "data.jsonl")

@@ -1,4 +1,4 @@
-"""Tasks of one file whose test is a shell command: what grading costs beside its tests."""
+"""Makes tasks of one file whose test is a shell command, to measure the overhead of grading."""
 
 import io
 import tarfile
@@ -21,7 +21,7 @@ def archive(folder: Path) -> None:
 
 
 def rows(count: int, seconds: float = 0) -> list[Task]:
-    """Tasks that differ only in their ids; the test takes `seconds` seconds."""
+    """Makes tasks that differ only in their ids. seconds: duration of the test."""
     test = TEST.format(pause=f"sleep {seconds}; " if seconds else "")
     one = Task.of({"repo": "r", "patch": BUG, "problem_statement": "x", "FAIL_TO_PASS": ["t"]})
     one |= {"PASS_TO_PASS": [], "image_name": "x", "repo_recipe": "tiny", "test_cmd": test, "test_files": []}
@@ -29,6 +29,6 @@ def rows(count: int, seconds: float = 0) -> list[Task]:
 
 
 def predictions(tasks: list[Task]) -> dict[str, Record]:
-    """The repair of each, by instance id."""
+    """Returns correct predictions, keyed by instance id."""
     names = [task.instance_id for task in tasks]
     return {name: {"instance_id": name, "model_patch": FIX, "model_name_or_path": "x"} for name in names}

@@ -1,12 +1,13 @@
-"""How many tests can be witnessed: of packages of the index, and of forged tasks.
+"""Counts the tests that can be witnessed, in packages of the package index and in forged tasks.
 
     .venv/bin/python -m benchmarks.witness packages [--folder FOLDER] [--files NAMES] [NAME ...]
     .venv/bin/python -m benchmarks.witness tasks --repos FOLDER TASKS.json ...
 
-Packages: downloads source distributions with their tests, forms a question of each test that passes, runs it
-four times with the package as it is, and prints assertions, tests, broken tests, seconds, and why not. Tasks:
-forms the tests to be repaired (FOLDER holds the archives that rule build_repo makes), runs them with gold and
-with the bug, and prints how many are confirmed, with how many bits, and contradictions of further gold runs.
+For packages, downloads source distributions with their tests, forms a question of each test that passes, and
+runs each question four times on the unchanged package. Prints assertions, tests, broken tests, seconds, and
+the reasons why others are not witnessed. For tasks, forms questions of the tests to be repaired, and runs
+them with gold and with the bug. FOLDER has the archives from rule build_repo. Prints the confirmed tests,
+their bits, and contradictions in further gold runs.
 """
 
 import argparse
@@ -52,12 +53,12 @@ def main() -> None:
 
 
 def tell_tasks(path: Path, args: argparse.Namespace) -> None:
-    """The figures of a file of tasks."""
+    """Prints the figures of a file of tasks."""
     tasks = json.loads(path.read_text(encoding="utf-8"))
     by_repository: dict[str, list[dict[str, Any]]] = {}
     for task in tasks:
         by_repository.setdefault(task["repo_recipe"], []).append(task)
-    rows = [row for name, held in by_repository.items() for row in measure_repository(name, held, args)]
+    rows = [row for name, group in by_repository.items() for row in measure_repository(name, group, args)]
     tests = Counter(standing for row in rows for standing in row["gold"].values())
     total = sum(tests.values())
     print(f"{path.stem}: {len(rows)} tasks, {total} tests to be repaired", dict(tests))
@@ -76,8 +77,10 @@ def tell_tasks(path: Path, args: argparse.Namespace) -> None:
 def measure_repository(
     name: str, tasks: list[dict[str, Any]], args: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """Figures of the tasks of a repository. Tasks share the gold runs: first two runs and one with answers,
-    then three."""
+    """Returns the figures of a repository's tasks.
+
+    All tasks use the same gold runs: two runs, a run with answers, and three further runs.
+    """
     tests = sorted({test for task in tasks for test in task["FAIL_TO_PASS"]})
     files = sorted({test.partition("::")[0] for test in tests})
     with tempfile.TemporaryDirectory() as scratch:
@@ -99,33 +102,33 @@ def measure_repository(
 
 
 def only(question: Question, tests: list[str]) -> Question:
-    """The part of a question that has only some of its tests."""
-    kept = {test: base for test, base in question.manifest.tests.items() if test in tests}
+    """Returns a question reduced to some of its tests."""
+    selected = {test: base for test, base in question.manifest.tests.items() if test in tests}
     unformed = {test: why for test, why in question.unformed.items() if test in tests}
-    names = [path for path, base in question.manifest.questions.items() if base in kept.values()]
+    names = [path for path, base in question.manifest.questions.items() if base in selected.values()]
     targets = [each for each in question.targets if each.partition("::")[0] in names]
-    manifest = question.manifest | {"tests": kept, "unformed": unformed}
+    manifest = question.manifest | {"tests": selected, "unformed": unformed}
     return replace(question, manifest=manifest, targets=targets, unformed=unformed)
 
 
 def patch(root: Path, text: str, *flags: str) -> None:
-    """Applies the bug of a task in a folder, or removes it."""
+    """Applies a task's bug in a folder. The flag `--reverse` removes it."""
     command = ["patch", "-p1", "-s", "-d", str(root), *flags]
     subprocess.run(command, input=text.encode(), check=True, capture_output=True)
 
 
 def measure_task(question: Question, emitted: list[bytes], bug: bytes) -> dict[str, Any]:
-    """The standings of a task's tests with gold, and how the bug and three further gold runs are judged."""
+    """Returns how a task's tests stand with gold, with the bug, and with three further gold runs."""
     values = gold_values(question.manifest, emitted[:2], emitted[2], bug)
-    gold = {test: told.standing for test, told in values.tests.items()}
+    gold = {test: verdict.standing for test, verdict in values.tests.items()}
     again = [judge(question.manifest, values, each) for each in emitted[3:]]
     return {
         "gold": gold | dict.fromkeys(question.unformed, "unformed"),
         "bits": values.bits,
         "testimony": values.testimony,
         "bug": judge(question.manifest, values, bug).testimony,
-        "again": [told.standing for each in again for told in each.tests.values()],
-        "reasons": [told.reason for told in values.tests.values() if told.reason]
+        "again": [verdict.standing for each in again for verdict in each.tests.values()],
+        "reasons": [verdict.reason for verdict in values.tests.values() if verdict.reason]
         + list(question.unformed.values()),
     }
 

@@ -1,7 +1,7 @@
-"""What the workflow itself costs on 50,000 instances: planning, nothing to do, orchestration, makespan.
+"""Measures the workflow's own cost on 50,000 instances: planning, nothing to do, orchestration, makespan.
 
-The real Snakefile, scripts and shard runner in a copy of the repository; only agents, graders, image pulls
-and training do nothing (`benchmarks/idle`). Prints tables, then a figure a line.
+Runs the real Snakefile, scripts and shard runner in a copy of the repository. Only agents, graders, image
+pulls and training do nothing (`benchmarks/idle`). Prints tables, then one figure per line.
 """
 
 import argparse
@@ -21,12 +21,15 @@ from tests.e2e.clone import ROOT
 
 TARGET = "results/report.html"
 UNCOUNTED = {"build_repo", "make_base_model", "preflight", "train_sft"}
-"""Stages whose work does not grow with the number of instances."""
+"""Stages whose cost does not depend on the number of instances."""
 
 
 @dataclass
 class Spent:
-    """Wall and CPU seconds and the peak of resident memory (bytes) of one command with all its children."""
+    """The cost of one command with all its children.
+
+    wall, cpu: seconds. peak: peak resident memory in bytes.
+    """
 
     wall: float
     cpu: float
@@ -37,9 +40,10 @@ class Spent:
 def spend(
     world: Path, *arguments: str, log: Path | None = None, at_once: int = 16, **variables: str
 ) -> Spent:
-    """Runs snakemake in `world`; with `log`, idle. `variables` go into its environment.
+    """Runs snakemake in `world`. variables: additional environment variables.
 
-    Raises SystemExit with its last lines when it fails.
+    log: file for the cost of each job. If given, agents, graders and training are idle. Raises SystemExit
+    with the last lines of output if snakemake fails.
     """
     toolbox = os.environ.get("SWELAB_TOOLBOX") or str(ROOT / ".venv-sandbox")
     settings = ["experiment=scale", f"toolbox={toolbox}", f"rollouts_at_once={at_once}"]
@@ -61,7 +65,10 @@ def spend(
 
 
 def ask_when_done(world: Path) -> Spent:
-    """A dry run with nothing to do: every output is there, empty, and marked as made by `--touch`."""
+    """Measures a dry run with nothing to do.
+
+    All outputs exist as empty files, and `--touch` has marked them as finished.
+    """
     listed = spend(world, "--summary").output.splitlines()
     for name in (line.partition("\t")[0] for line in listed if line.startswith("results/")):
         path = world / name
@@ -75,7 +82,7 @@ def ask_when_done(world: Path) -> Spent:
 
 
 def nothing_to_do(world: Path) -> Spent:
-    """A dry run. Raises SystemExit when it finds work."""
+    """Measures a dry run. Raises SystemExit if something is left to do."""
     spent = spend(world, "-n")
     if "Nothing to be done" not in spent.output:
         raise SystemExit(f"something is left to do:\n{spent.output[-3000:]}")
@@ -84,7 +91,7 @@ def nothing_to_do(world: Path) -> Spent:
 
 @dataclass
 class Stage:
-    """The seconds of all jobs of one script, and the peak memory in bytes of the largest job."""
+    """The cost of all jobs of one script. peak: peak memory of the largest job, in bytes."""
 
     jobs: int = 0
     wall: float = 0.0
@@ -93,22 +100,25 @@ class Stage:
 
 
 def stages(log: Path) -> dict[str, Stage]:
-    """The cost of each script, from the log that its processes wrote."""
-    found: dict[str, Stage] = defaultdict(Stage)
+    """Returns the cost of each script, from the log of its processes."""
+    costs: dict[str, Stage] = defaultdict(Stage)
     for line in log.read_text().splitlines():
-        told = json.loads(line)
-        if told["script"].startswith("scripts."):
-            stage = found[told["script"].removeprefix("scripts.")]
+        job = json.loads(line)
+        if job["script"].startswith("scripts."):
+            stage = costs[job["script"].removeprefix("scripts.")]
             stage.jobs += 1
-            stage.wall += told["wall"]
-            stage.cpu += told["cpu"]
-            stage.peak = max(stage.peak, told["peak_bytes"])
-    return found
+            stage.wall += job["wall"]
+            stage.cpu += job["cpu"]
+            stage.peak = max(stage.peak, job["peak_bytes"])
+    return costs
 
 
 @dataclass
 class Whole:
-    """A whole run: instances of the expert, snakemake with all its jobs, jobs by stage, bytes of the page."""
+    """A whole run.
+
+    noop: the cost of the same command afterwards, with nothing left to do. page: bytes of the report.
+    """
 
     instances: int
     spent: Spent
@@ -117,14 +127,13 @@ class Whole:
     page: int
 
     def milliseconds(self, seconds: str) -> float:
-        """Wall or CPU milliseconds per instance, over all that is counted."""
+        """Returns wall or CPU milliseconds per instance, without the UNCOUNTED stages."""
         idle = sum(getattr(self.stages[name], seconds) for name in UNCOUNTED if name in self.stages)
         return 1000 * (getattr(self.spent, seconds) - idle) / (self.instances + 2 * HELDOUT)
 
 
 def run_whole(folder: Path, instances: int, per_shard: int) -> Whole:
-    """Makes a world and runs all of it with one core; then runs the command again, with nothing left to
-    do."""
+    """Makes a world and runs its workflow on one core. Then runs a dry run, which must find nothing to do."""
     world = make_world(folder, instances, max(1, instances // per_shard))
     log = folder / "idle.log"
     spent = spend(world, "--cores", "1", "--quiet", "all", log=log)
@@ -132,7 +141,7 @@ def run_whole(folder: Path, instances: int, per_shard: int) -> Whole:
 
 
 def table(whole: Whole) -> list[str]:
-    """A line for each stage of a whole run."""
+    """Returns a line for each stage of a whole run."""
     lines = [f"{'stage':22s}{'jobs':>5s}{'wall s':>9s}{'CPU s':>9s}{'ms/instance':>13s}{'peak MB':>9s}"]
     for name, stage in whole.stages.items():
         each = 1000 * stage.cpu / whole.instances
@@ -140,9 +149,9 @@ def table(whole: Whole) -> list[str]:
         lines.append(f"{name:22s}{cells}{'  (not counted)' if name in UNCOUNTED else ''}")
     spent = whole.spent
     lines.append(f"{'snakemake and all':22s}{'':5s}{spent.wall:9.1f}{spent.cpu:9.1f}")
-    told = f"{whole.milliseconds('wall'):.1f} ms an instance, {whole.milliseconds('cpu'):.1f} of them CPU"
+    times = f"{whole.milliseconds('wall'):.1f} ms an instance, {whole.milliseconds('cpu'):.1f} of them CPU"
     done = f"nothing to do afterwards: {whole.noop.wall:.2f} s, {whole.noop.peak / 1e6:.0f} MB"
-    return [*lines, f"{told}; page {whole.page / 1e6:.1f} MB; {done}"]
+    return [*lines, f"{times}; page {whole.page / 1e6:.1f} MB; {done}"]
 
 
 def main() -> None:

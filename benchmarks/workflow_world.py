@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.e2e.clone import copy_repository
 
 IMAGES = 250
-"""Number of different images of a subset; SWE-smith's rows share about as many."""
+"""Number of different images per subset, about as many as in SWE-smith."""
 HELDOUT = 500
 
 EXPERIMENT = """\
@@ -23,8 +23,11 @@ compare: [scale-base, scale-sft]
 def make_world(
     folder: Path, instances: int, shards: int, heldout: int = HELDOUT, heldout_shards: int = 4, seed: int = 0
 ) -> Path:
-    """Copies what git would commit to `folder` and adds the experiment `scale`: an expert on `instances`
-    rows in `shards` shards, two policies on `heldout` rows. Returns the folder."""
+    """Copies the repository's files to `folder`, and adds the experiment `scale`. Returns the folder.
+
+    In the experiment, an expert attempts `instances` rows in `shards` shards, and two policies attempt
+    `heldout` rows.
+    """
     copy_repository(folder)
     configs = folder / "configs"
     (configs / "experiments" / "scale.yaml").write_text(EXPERIMENT)
@@ -42,7 +45,7 @@ def make_world(
 
 
 def write_rows(path: Path, name: str, count: int, seed: int) -> None:
-    """Rows in SWE-smith's schema of about 6 kB each, tests long-tailed; equal arguments make equal bytes."""
+    """Writes rows in SWE-smith's schema, of about 6 kB each. Equal arguments give equal bytes."""
     draw = random.Random(f"{seed} {name}")
     with path.open("w") as stream:
         for number in range(count):
@@ -50,7 +53,7 @@ def write_rows(path: Path, name: str, count: int, seed: int) -> None:
 
 
 def row(name: str, number: int, draw: random.Random) -> dict:
-    """One task row: a bug of one line, one to three tests to repair, 5 to 1,000 (median 40) to keep."""
+    """Makes a task row: a bug of one line, 1 to 3 tests to repair, 5 to 1,000 (median 40) tests to keep."""
     image = number % IMAGES
     repo = f"{name}{image}__package{image}.{image:08x}"
     keep = max(5, min(1000, round(draw.lognormvariate(3.7, 1))))

@@ -1,9 +1,9 @@
-"""Agents, graders, pulls and training that do nothing, in place of the real ones in every process of a run.
+"""Replaces agents, graders, pulls and training by functions that do nothing, in every process of a run.
 
-Python imports this module at its start where this folder is on PYTHONPATH; `benchmarks.workflow` puts it
-there. All else is the repository's own: scripts, shard runner, journals, schema checks, verdicts, atomic
-writes. At its end each process appends {"script", "wall", "cpu", "peak_bytes"} to $SWELAB_IDLE_LOG (seconds,
-bytes).
+Python imports this module when it starts, if PYTHONPATH has this folder. `benchmarks.workflow` sets
+PYTHONPATH. All other code is the repository's own: scripts, shard runner, journals, schema checks, verdicts,
+atomic writes. When a process ends, it appends {"script", "wall", "cpu", "peak_bytes"} to $SWELAB_IDLE_LOG
+(seconds, bytes).
 """
 
 import atexit
@@ -16,9 +16,9 @@ from contextlib import nullcontext
 from importlib.machinery import PathFinder
 
 FILLER = " " + 4 * "observation"
-"""The text with which trajectories are filled up to $SWELAB_IDLE_BYTES."""
+"""The filler text that makes trajectories $SWELAB_IDLE_BYTES long."""
 REPLACED = {}
-"""Attributes to set once a module is imported: {module: {dotted attribute: function}}."""
+"""Maps module -> {dotted attribute: function that replaces it after the module's import}."""
 
 
 def replaces(module, name):
@@ -30,7 +30,7 @@ def replaces(module, name):
 
 
 class Finder:
-    """Finds the modules of REPLACED as usual, and replaces their attributes after they have run."""
+    """Imports the modules of REPLACED as usual, and then replaces their attributes."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -46,7 +46,7 @@ class Finder:
                 owner = module
                 for parent in parents:
                     owner = getattr(owner, parent)
-                getattr(owner, last)  # a missing name ends the run, so that nothing real runs
+                getattr(owner, last)  # a missing name ends the run. Otherwise the real function would run
                 setattr(owner, last, function)
 
         spec.loader.exec_module = exec_module
@@ -55,7 +55,7 @@ class Finder:
 
 @replaces("swelab.rollouts.rollout_stage", "attempt_task")
 def attempt(task, *_, **__):
-    """A rollout that submitted at its first turn, with a patch that only this task has."""
+    """Returns a rollout that submitted in its first turn. Each task gets a different patch."""
     name = task["instance_id"]
     long = FILLER * (int(os.environ.get("SWELAB_IDLE_BYTES", "0")) // len(FILLER))
     turns = [("system", "Fix the bug."), ("user", task["problem_statement"] + long), ("assistant", name)]
@@ -77,7 +77,7 @@ def open_service(*_):
 
 @replaces("swelab.grading.grading_stage", "run_patch")
 def run_patch(task, patch, *_, **__):
-    """Evidence of passed tests; for an empty patch, of failed tests; for the bug itself, of no tests."""
+    """Returns evidence that tests passed, that they failed (empty patch), or that none ran (the bug)."""
     from swelab.grading.evidence import RunEvidence
 
     word = "PASSED" if patch else "FAILED"
@@ -106,16 +106,16 @@ def find_leaks(*_):
 
 @replaces("swelab.grading.validation.witness_stage", "make_witnesses")
 def make_witnesses(tasks, *_):
-    """No question is asked."""
+    """Returns that no test is witnessed, without running anything."""
     from swelab.grading.evidence import WitnessRun
 
-    told = {"standing": "not_witnessed", "reason": "nothing is run"}
-    return WitnessRun(standings={task["instance_id"]: told for task in tasks}, packed={})
+    standing = {"standing": "not_witnessed", "reason": "nothing is run"}
+    return WitnessRun(standings={task["instance_id"]: standing for task in tasks}, packed={})
 
 
 @replaces("swelab.images.pull", "Pulling.one")
 def pulled(_, text):
-    """The record of an image without files."""
+    """Returns the record of an image without files."""
     facts = {"bytes": 0, "folder": "", "workdir": "/testbed", "checked": 1, "leaks": []}
     from swelab.records.image_records import PulledImage
 
@@ -125,7 +125,7 @@ def pulled(_, text):
 
 @replaces("swelab.files.weights", "identity")
 def identity(_):
-    """The hashes of a checkpoint without weights."""
+    """Returns hashes of a checkpoint without weights."""
     from swelab.files.weights import Checkpoint
 
     return Checkpoint(digest="0" * 64, files={})
@@ -154,20 +154,20 @@ def make_tokenizer(_recipe, _world, folder):
 
 
 def fine_tune(_base, _dataset, _recipe, _work, checkpoint):
-    """A checkpoint without weights."""
+    """Makes a checkpoint without weights."""
     checkpoint.mkdir(parents=True)
     return {"digest": "0" * 64, "files": {}}, []
 
 
 def publish_log(_work, _name, metrics):
-    """The log of a training without steps."""
+    """Writes the log of a training without steps."""
     metrics.write_text("step\n")
     metrics.with_name("training.svg").write_text("<svg/>")
     metrics.with_name("tensorboard").mkdir(exist_ok=True)
 
 
 class Training:
-    """Replaces the modules that would import torch."""
+    """The functions that stand in for modules that would import torch."""
 
     World = staticmethod(lambda *_: None)
     make_base_model = staticmethod(make_tokenizer)
@@ -176,7 +176,10 @@ class Training:
 
 
 def peak_bytes():
-    """Peak resident memory of this program, without the program from which it was forked."""
+    """Returns the peak resident memory since this program's exec, in bytes.
+
+    Memory before the exec does not count.
+    """
     for line in open("/proc/self/status"):
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -186,14 +189,14 @@ def peak_bytes():
 def report(log, start):
     used = resource.getrusage(resource.RUSAGE_SELF)
     child = resource.getrusage(resource.RUSAGE_CHILDREN)
-    told = {
+    line = {
         "script": sys.orig_argv[sys.orig_argv.index("-m") + 1] if "-m" in sys.orig_argv else "",
         "wall": time.time() - start,
         "cpu": used.ru_utime + used.ru_stime + child.ru_utime + child.ru_stime,
         "peak_bytes": peak_bytes(),
     }
     with open(log, "a") as stream:
-        stream.write(json.dumps(told) + "\n")
+        stream.write(json.dumps(line) + "\n")
 
 
 if os.environ.get("SWELAB_IDLE_LOG"):
