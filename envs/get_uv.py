@@ -1,4 +1,4 @@
-"""The program uv: the machine's own, or from the package index into an environment of its own."""
+"""Finds the program uv on this machine, or installs it from the package index."""
 
 import contextlib
 import fcntl
@@ -18,19 +18,19 @@ INDEX = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
 
 
 class Failed(Exception):
-    """Why there is no environment, in one line."""
+    """An environment could not be made. The message is one line."""
 
 
 def get_uv() -> str:
-    """The uv that UV names, else the pinned one of the PATH or of .venv-uv. Raises Failed.
+    """Returns the path of uv: the value of UV, or else the pinned version in PATH or .venv-uv. Raises Failed.
 
-    The environment of this process then says where the user wants packages to come from, for pip and uv.
+    Sets environment variables, so that pip and uv use the package indexes of the user's pip settings.
     """
     python = str(HOME / "bin/python")
     pip = [python, "-Im", "pip"]
-    with held(HOME):
+    with locked(HOME):
         if not output([python, "-Ic", INDEX]):
-            with made_anew(HOME):
+            with replacing(HOME):
                 run([sys.executable, "-m", "venv", str(HOME)], f"no virtual environment at {HOME}")
         os.environ["PIP_QUIET"] = "0"  # otherwise pip lists nothing
         settings = read(run([*pip, "config", "list"], "pip does not start"))
@@ -48,23 +48,23 @@ def get_uv() -> str:
         if named := os.environ.get("UV"):
             run([named, "--version"], f"UV={named} does not start")
             return named
-        wanted = next(line.split()[0] for line in PINS.read_text().splitlines() if line.startswith("uv=="))
+        pin = next(line.split()[0] for line in PINS.read_text().splitlines() if line.startswith("uv=="))
         own = str(HOME / "bin/uv")
         for program in (shutil.which("uv"), own):
-            if program and wanted.removeprefix("uv==") in output([program, "--version"]).split():
+            if program and pin.removeprefix("uv==") in output([program, "--version"]).split():
                 return program
         advice = "set UV=/path/to/uv"
         run(
             [*pip, "install", "-q", "--no-deps", "--force-reinstall", "-r", str(PINS)],
-            f"the index gave no {wanted} ({advice})",
+            f"the index gave no {pin} ({advice})",
         )
-        run([own, "--version"], f"{wanted} does not start on this machine ({advice})")
+        run([own, "--version"], f"{pin} does not start on this machine ({advice})")
         return own
 
 
 @contextlib.contextmanager
-def made_anew(folder: Path) -> Iterator[None]:
-    """Removes what is there, and what was half made when the making fails: it heals no other way."""
+def replacing(folder: Path) -> Iterator[None]:
+    """Removes a folder before the block makes it again, and removes it also if the block fails."""
     shutil.rmtree(folder, ignore_errors=not folder.exists())
     try:
         yield
@@ -78,8 +78,8 @@ def made_anew(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Waits until no other process installs into a folder, and says who does."""
+def locked(folder: Path) -> Iterator[None]:
+    """Locks a folder during the block. Prints who holds the lock if it has to wait."""
     with open(f"{folder}.lock", "a+") as holder:
         try:
             fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,22 +96,22 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def run(command: list[str], fault: str) -> str:
-    """What a command prints. Raises Failed with what it says, in one line."""
+    """Runs a command and returns its output. Raises Failed with `fault` and the command's error."""
     try:
-        whole_lines = {**os.environ, "UV_NO_WRAP": "1"}  # or uv cuts what it says at the 80th column
+        whole_lines = {**os.environ, "UV_NO_WRAP": "1"}  # otherwise uv wraps at 80 columns
         done = subprocess.run(command, env=whole_lines, capture_output=True, text=True, errors="replace")
     except OSError as error:
         raise Failed(f"{fault}: {error}") from None
     if done.returncode:
         lines = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()
         named = [line for line in lines if line.strip().lower().startswith(("error:", "cause:"))]
-        said = "; ".join(line.partition(":")[2].strip() for line in named) or lines[-1]
-        raise Failed(f"{fault}: {said[:600]}")
+        message = "; ".join(line.partition(":")[2].strip() for line in named) or lines[-1]
+        raise Failed(f"{fault}: {message[:600]}")
     return done.stdout
 
 
 def output(command: list[str]) -> str:
-    """What a command prints; "" where it fails."""
+    """Runs a command and returns its output, or "" if it fails."""
     try:
         return run(command, "")
     except Failed:

@@ -1,7 +1,8 @@
-"""Makes a virtual environment whole by uv, or removes it: `install.py FOLDER [--torch auto|cpu|cuda] FILE...`
+"""Makes a virtual environment with uv: `install.py FOLDER [--torch auto|cpu|cuda] FILE...`
 
-Runs in the system's Python. FOLDER/.installed, written last of all, says what was installed; where that still
-holds, nothing is done. One process installs at a time: it holds FOLDER.lock. Exit code 2: it failed.
+Runs in the system's Python. FOLDER/.installed is written last and records what was installed. If it is up to
+date, nothing is done. FOLDER.lock lets one process install at a time. If uv fails, the folder is removed and
+the exit code is 2.
 """
 
 import argparse
@@ -15,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch_build
-from get_uv import Failed, get_uv, held, made_anew, output, run
+from get_uv import Failed, get_uv, locked, output, replacing, run
 
 
 def main() -> None:
-    """Exits with 0, or with 2 after a line that says what is wrong."""
+    """Exits with 0, or with 2 after an error line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("files", type=Path, nargs="+", help="pinned packages, including all dependencies")
@@ -44,34 +45,34 @@ def main() -> None:
 
 
 def install(args: argparse.Namespace) -> None:
-    """Makes the environment unless it is there. Raises Failed, OSError."""
+    """Makes the environment unless it exists and is up to date. Raises Failed, OSError."""
     if args.torch not in ("", "auto", "cpu", "cuda"):
         raise Failed(f"TORCH={args.torch}: expected auto, cpu or cuda")
     if is_whole(args):
         return
     if args.folder.is_symlink():
         raise Failed(f"{args.folder} is a link to what is not pinned here; remove the link")
-    with held(args.folder):
+    with locked(args.folder):
         if is_whole(args):
             return
-        text = wanted(args)
+        text = stamp_text(args)
         kind = json.loads(text)["torch"]
         if kind:
             torch_build.announce(args.folder, kind)
         uv = get_uv()
-        with made_anew(args.folder):
+        with replacing(args.folder):
             fill(args, uv, kind)
             (args.folder / ".installed").write_text(text)
 
 
 def is_whole(args: argparse.Namespace) -> bool:
-    """Whether what is wanted was installed, and the Python that it was made from is still there."""
+    """Returns whether the environment is up to date and its Python still exists."""
     stamp = args.folder / ".installed"
-    return stamp.is_file() and (args.folder / "bin/python").exists() and stamp.read_text() == wanted(args)
+    return stamp.is_file() and (args.folder / "bin/python").exists() and stamp.read_text() == stamp_text(args)
 
 
-def wanted(args: argparse.Namespace) -> str:
-    """What the stamp of this environment says."""
+def stamp_text(args: argparse.Namespace) -> str:
+    """Returns the text of FOLDER/.installed for these arguments."""
     files = [*([torch_build.PIN] if args.torch else []), *args.files]
     record = {
         "folder": str(args.folder.resolve()),
@@ -83,7 +84,7 @@ def wanted(args: argparse.Namespace) -> str:
 
 
 def fill(args: argparse.Namespace, uv: str, kind: str) -> None:
-    """All that goes into the environment. Raises Failed."""
+    """Creates the environment and installs everything into it. Raises Failed."""
     python, fault = str(args.folder / "bin/python"), f"{args.folder} was removed, since uv failed"
     run([uv, "venv", "-q", "--python", sys.executable, str(args.folder)], fault)
     install = [uv, "pip", "install", "-q", "--python", python]
@@ -102,11 +103,11 @@ def fill(args: argparse.Namespace, uv: str, kind: str) -> None:
         (site / "swelab_home.pth").write_text("import swelab_home\n")
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise its import waits for the network
     with ThreadPoolExecutor() as pool:
-        tried = [
+        imports = [
             pool.submit(run, [python, "-c", f"import {names}"], f"{args.folder} does not work")
             for names in args.imports
         ]
-    for one in tried:
+    for one in imports:
         one.result()
     if kind == "cuda" and not output([python, "-c", "import torch; print(torch.version.cuda or '')"]).strip():
         raise Failed("TORCH=cuda: the index gave a CPU build; set PIP_INDEX_URL to one with CUDA builds")

@@ -11,11 +11,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 ANSWER_SECONDS = 15
-KEYS = {  # the keys that reach pip, and uv's variable for each; others could change what the pins say
+KEYS = {  # keys that pip gets, and uv's variable for each. Other keys could override the pins
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",
-    "no-index": "",  # an option of uv's, and no variable
+    "no-index": "",  # uv has an option for this, but no variable
     "proxy": "ALL_PROXY",
     "cert": "SSL_CERT_FILE",
     "client-cert": "SSL_CLIENT_CERT",
@@ -26,36 +26,38 @@ KEYS = {  # the keys that reach pip, and uv's variable for each; others could ch
     "cache-dir": "UV_CACHE_DIR",
     "no-cache-dir": "UV_NO_CACHE",
 }
-OWN = tuple(  # how those variables of uv begin that the user may set; they win over pip's settings
+OWN = tuple(  # prefixes of uv's variables that the user may set. They take precedence over pip's
     "UV_DEFAULT_INDEX UV_INDEX UV_EXTRA_INDEX UV_FIND_LINKS UV_INSECURE UV_HTTP UV_KEYRING UV_CACHE "
     "UV_NO_CACHE UV_LINK_MODE UV_CONCURRENT UV_SYSTEM_CERTS UV_NATIVE_TLS UV_OFFLINE".split()
 )
 
 
 def read(listed: str) -> dict[str, str]:
-    """The settings that `pip config list` prints: `install`'s win over `global`'s, variables over both."""
-    found = {}
+    """Parses the output of `pip config list`. `install` overrides `global`, and variables override both."""
+    settings = {}
     rows = [line.partition("=") for line in listed.splitlines()]
-    for wanted in ("global", "install", ":env:"):
+    for part in ("global", "install", ":env:"):
         for name, _, text in rows:
             section, _, key = name.rpartition(".")
-            if section == wanted and key in KEYS:
-                found[key] = " ".join(str(ast.literal_eval(text)).split())
+            if section == part and key in KEYS:
+                settings[key] = " ".join(str(ast.literal_eval(text)).split())
     return {
-        key: value for key, value in found.items() if value.lower() not in ("0", "false", "no", "off", "")
+        key: value for key, value in settings.items() if value.lower() not in ("0", "false", "no", "off", "")
     }
 
 
 def surroundings(settings: dict[str, str], outside: dict[str, str]) -> dict[str, str]:
-    """The environment for pip and uv: that of outside, with these settings and no others."""
-    kept = {name: value for name, value in outside.items() if not name.startswith(("PIP_", "UV_", "PYTHON"))}
+    """Returns environment variables for pip and uv: those of `outside`, with only these settings of both."""
+    inherited = {
+        name: value for name, value in outside.items() if not name.startswith(("PIP_", "UV_", "PYTHON"))
+    }
     own = {name: value for name, value in outside.items() if name.startswith(OWN)}
     if index := own.get("UV_DEFAULT_INDEX") or own.get("UV_INDEX_URL"):
         settings = settings | {"index-url": index}
     pips = {f"PIP_{key.upper().replace('-', '_')}": value for key, value in settings.items()}
     uvs = {KEYS[key]: value for key, value in settings.items() if KEYS[key]}
-    uvs["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # as pip: all indexes are one
-    if links := settings.get("find-links"):  # a folder that is not there stops uv, but not pip
+    uvs["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # as in pip, all indexes are equal
+    if links := settings.get("find-links"):  # uv fails if a folder is missing, pip does not
         uvs["UV_FIND_LINKS"] = ",".join(
             link for link in links.split() if "://" in link or Path(link).exists()
         )
@@ -66,13 +68,13 @@ def surroundings(settings: dict[str, str], outside: dict[str, str]) -> dict[str,
         )
     if cache := settings.get("cache-dir"):
         uvs["UV_CACHE_DIR"] = f"{cache}/uv"
-    # uv.toml is not read: it, too, could change what the pins say.
+    # uv.toml is ignored, because it could override the pins, too.
     always = {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never"}
-    return {**kept, **uvs, **own, **pips, **always}
+    return {**inherited, **uvs, **own, **pips, **always}
 
 
 def index_fault(url: str) -> str:
-    """Why an index does not answer within seconds, the lookup of its name included; "" where it does."""
+    """Returns why an index does not respond within ANSWER_SECONDS, or "" if it does."""
     parts = urlsplit(without_password(url))
     if parts.scheme not in ("http", "https"):
         return "" if Path(urllib.request.url2pathname(parts.path)).exists() else "no such folder"
@@ -84,12 +86,12 @@ def index_fault(url: str) -> str:
     fault = [f"no answer within {ANSWER_SECONDS} seconds"]
 
     def ask() -> None:
-        for page in ("pip/", ""):  # not every index lists its packages, and not every one has pip
+        for page in ("pip/", ""):  # an index may lack a list of packages, or pip
             try:
                 address = f"{parts.geturl().rstrip('/')}/{page}"
                 urllib.request.urlopen(address, timeout=ANSWER_SECONDS, context=context).close()
                 fault[0] = ""
-            except urllib.error.HTTPError as error:  # an index that asks for a password answers, too
+            except urllib.error.HTTPError as error:  # a request for a password is a response, too
                 fault[0] = str(error) if error.code == 404 or error.code >= 500 else ""
             except (OSError, ValueError, http.client.HTTPException) as error:
                 fault[0] = str(getattr(error, "reason", error))
@@ -103,6 +105,6 @@ def index_fault(url: str) -> str:
 
 
 def without_password(url: str) -> str:
-    """An address to ask and to print."""
+    """Removes user name and password from an address."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

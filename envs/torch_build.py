@@ -1,4 +1,4 @@
-"""Which build of torch an environment gets: for CPU or for CUDA."""
+"""Chooses the build of torch for an environment: for CPU or for CUDA."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ PIN = Path(__file__).with_name("torch.txt")
 
 
 def kind(stamp: Path) -> str:
-    """The build that was chosen before, else the one for the machine's GPUs."""
+    """Returns the build that was chosen earlier, or else the one for this machine: "cuda" or "cpu"."""
     try:
         return json.loads(stamp.read_text())["torch"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -22,7 +22,7 @@ def kind(stamp: Path) -> str:
 
 
 def announce(folder: Path, build: str) -> None:
-    """Says what is about to be fetched. Raises Failed where there is no room for it."""
+    """Prints what will be downloaded. Raises Failed if the disk has too little space."""
     place, size = folder.absolute().parent, float(SIZES[build].split()[0])
     free = shutil.disk_usage(place).free / 1e9
     text = f"installing into {folder}: torch for {build.upper()} (make TORCH=cpu or TORCH=cuda chooses)"
@@ -32,7 +32,7 @@ def announce(folder: Path, build: str) -> None:
 
 
 def choose(args: argparse.Namespace, install: list[str], build: str, fault: str) -> list[str]:
-    """What to install together with the other packages; [] where torch had to come before them."""
+    """Returns the torch packages to install with the others, or [] if torch is installed already."""
     pinned = next(line for line in PIN.read_text().splitlines() if line.startswith("torch=="))
     exact = f"{pinned}+cpu"
     if build == "cpu":
@@ -52,7 +52,7 @@ def choose(args: argparse.Namespace, install: list[str], build: str, fault: str)
 
 
 def has(install: list[str], package: str, fault: str) -> bool:
-    """Whether an index has a package. Raises Failed where uv cannot tell."""
+    """Returns whether an index has a package. Raises Failed if uv cannot tell."""
     try:
         run([*install, "--no-deps", "--dry-run", package], fault)
     except Failed as error:

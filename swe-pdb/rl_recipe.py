@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Prints the name of the recipe that a training script's variables and KEY=VALUE words mean.
+"""Prints the name of the recipe for a training script's variables and KEY=VALUE words.
 
-The words are those that SWE-PDB's scripts pass to rLLM and verl. Without any it is the shipped recipe; what
-they change is written into configs/rl/ as a recipe of its own. `--keys` lists them.
+The words are those that SWE-PDB's scripts pass to rLLM and verl. `--keys` lists them. Without words this is
+the shipped recipe. Words that change the recipe make a new recipe in configs/rl/.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 sys.path.insert(1, str(ROOT / "swe-rl"))
-from rl_recipe import kept, number, put, weights, written  # noqa: E402
+from rl_recipe import add_recipe, number, save_recipe, set_key, weights  # noqa: E402
 
 from swelab.configs import recipes  # noqa: E402
 from swelab.console.terminal import run_script  # noqa: E402
@@ -49,7 +49,7 @@ KEYS = {
     "trainer.total_training_steps": "train.steps",
     "algorithm.adv_estimator": "method.advantage",
 }
-"""The key of our recipe for each of theirs."""
+"""Maps keys of rLLM and verl to keys of a recipe."""
 ESTIMATORS = {"grpo": "grpo", "rloo": "leave-one-out"}
 OWN = {
     "data.train_files": "subset: rows to learn on",
@@ -103,7 +103,7 @@ REASONS = {
     " rllm.env.env_args.data_path",
 }
 NONE = {word: why for why, words in REASONS.items() for word in words.split()}
-"""Words of their scripts that have no counterpart, and why."""
+"""Maps keys without a counterpart to the reason."""
 VARIABLES = {
     "SWE_PDB_MODEL_PATH": f"{MODEL}.model.path",
     "TRAIN_DATA_FILES": "data.train_files",
@@ -111,7 +111,7 @@ VARIABLES = {
     "N_PARALLEL": f"{MODEL}.rollout.n",
     "MAX_STEPS": "rllm.agent.max_steps",
 }
-"""What their scripts set at their beginning, and what it is passed on as."""
+"""Maps the variables of SWE-PDB's scripts to the keys that the scripts set from them."""
 MASKED = ["context_limit", "step_limit", "time_limit"]
 TOOLS = {"enable_grep": "grep", "enable_bash": "bash"}
 
@@ -139,13 +139,13 @@ def main():
     if args.gpus:
         print(base["verl"]["gpus"])
         return
-    made = changed(base, settings(args.words), args)
-    print(kept(base, made, args))
+    recipe = apply_values(base, settings(args.words), args)
+    print(save_recipe(base, recipe, args))
 
 
 def settings(words):
-    """The values by their keys, of variables and words; a word wins. Raises InputError."""
-    found = {key: os.environ[name] for name, key in VARIABLES.items() if os.environ.get(name)}
+    """Maps keys to values, from variables and words. Words take precedence. Raises InputError."""
+    values = {key: os.environ[name] for name, key in VARIABLES.items() if os.environ.get(name)}
     for name in ("N_PARALLEL", "MAX_STEPS"):
         if os.environ.get(name):
             number(name, os.environ[name])
@@ -157,12 +157,12 @@ def settings(words):
             unknown = f"{key}: no setting of these scripts, or one that changes nothing here"
             what = unknown if equals and key else f"{word!r}"
             raise InputError(what, expected="KEY=VALUE; swe-pdb/rl_recipe.py --keys lists them")
-        found[key] = value
-    return {key: parsed(value) for key, value in found.items()}
+        values[key] = value
+    return {key: parse(value) for key, value in values.items()}
 
 
-def parsed(text):
-    """A value as YAML and Hydra read it; 1e-6 is a number, too."""
+def parse(text):
+    """Parses a value as Hydra does, which also reads 1e-6 as a number. Raises InputError."""
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
@@ -173,52 +173,52 @@ def parsed(text):
         return value
 
 
-def changed(base, told, args):
-    """The recipe with what was told. Raises InputError."""
-    made = copy.deepcopy(base)
+def apply_values(base, values, args):
+    """Returns the recipe, changed by the given values. Raises InputError."""
+    recipe = copy.deepcopy(base)
     for theirs, ours in KEYS.items():
-        if theirs in told:
-            put(made, ours, told[theirs], theirs)
-    if f"{MODEL}.model.path" in told:
-        given = str(told[f"{MODEL}.model.path"] or "")
-        variable = os.environ.get("SWE_PDB_MODEL_PATH") == given
-        made["start"] = weights("SWE_PDB_MODEL_PATH" if variable else f"{MODEL}.model.path", given)
-    estimator = told.get("algorithm.adv_estimator")
+        if theirs in values:
+            set_key(recipe, ours, values[theirs], theirs)
+    if f"{MODEL}.model.path" in values:
+        path = str(values[f"{MODEL}.model.path"] or "")
+        variable = os.environ.get("SWE_PDB_MODEL_PATH") == path
+        recipe["start"] = weights("SWE_PDB_MODEL_PATH" if variable else f"{MODEL}.model.path", path)
+    estimator = values.get("algorithm.adv_estimator")
     if estimator is not None:
         if estimator not in list(ESTIMATORS):
             raise InputError(f"algorithm.adv_estimator={estimator}", expected=" or ".join(ESTIMATORS))
-        made["method"]["advantage"] = ESTIMATORS[estimator]
-    places(made, told, args)
-    lengths(made, base, told)
-    shares(made, told)
-    if "rllm.disable_thinking" in told:
-        made["rollouts"]["thinking"] = not truth(told, "rllm.disable_thinking")
-    if "rllm.agent.overlong_filter" in told:
-        made["method"]["failures"] = {"mask": MASKED if truth(told, "rllm.agent.overlong_filter") else []}
-    if truth(told, f"{MODEL}.actor.use_kl_loss"):
-        made["method"]["kl"] = told.get(f"{MODEL}.actor.kl_loss_coef", 0.001)
-    if (gpus := told.get("trainer.n_gpus_per_node")) is not None:
-        made["verl"]["gpus"] = made["job"]["gpus"] = gpus
-    if (nodes := told.get("trainer.nnodes", 1)) != 1:
-        made["job"]["nodes"] = nodes
-    made["scaffold"] = scaffold(made["scaffold"], told, args)
-    return made
+        recipe["method"]["advantage"] = ESTIMATORS[estimator]
+    set_subsets(recipe, values, args)
+    set_context(recipe, base, values)
+    set_batches(recipe, values)
+    if "rllm.disable_thinking" in values:
+        recipe["rollouts"]["thinking"] = not is_on(values, "rllm.disable_thinking")
+    if "rllm.agent.overlong_filter" in values:
+        recipe["method"]["failures"] = {"mask": MASKED if is_on(values, "rllm.agent.overlong_filter") else []}
+    if is_on(values, f"{MODEL}.actor.use_kl_loss"):
+        recipe["method"]["kl"] = values.get(f"{MODEL}.actor.kl_loss_coef", 0.001)
+    if (gpus := values.get("trainer.n_gpus_per_node")) is not None:
+        recipe["verl"]["gpus"] = recipe["job"]["gpus"] = gpus
+    if (nodes := values.get("trainer.nnodes", 1)) != 1:
+        recipe["job"]["nodes"] = nodes
+    recipe["scaffold"] = scaffold(recipe["scaffold"], values, args)
+    return recipe
 
 
-def places(made, told, args):
-    """Rows of the user's as subsets. Raises InputError."""
-    train, held_out = told.get("data.train_files"), told.get("data.val_files")
+def set_subsets(recipe, values, args):
+    """Uses the user's files of rows as subsets. Raises InputError."""
+    train, held_out = values.get("data.train_files"), values.get("data.val_files")
     if train:
-        made["subset"] = subset(train, made["subset"], "train" if not held_out else None, args)
+        recipe["subset"] = subset(train, recipe["subset"], "train" if not held_out else None, args)
     if held_out:
-        made["validation"]["subset"] = subset(held_out, made["validation"]["subset"], None, args)
-        made["validation"].pop("limit", None)
+        recipe["validation"]["subset"] = subset(held_out, recipe["validation"]["subset"], None, args)
+        recipe["validation"].pop("limit", None)
     elif train:
-        made["validation"]["subset"] = subset(train, made["validation"]["subset"], "heldout", args)
+        recipe["validation"]["subset"] = subset(train, recipe["validation"]["subset"], "heldout", args)
 
 
 def subset(path, shipped, side, args):
-    """The name of a subset of the rows at a path. side: of its split; None takes all of them."""
+    """Adds a subset of the rows at a path. Returns its name. side: a part of the rows, or None for all."""
     if not isinstance(path, str) or not Path(path).exists():
         raise InputError(f"{path}: no such file; expected KodCode rows or task folders")
     recipe = recipes.read_yaml(recipes.path_of("subset", shipped, args.configs))
@@ -229,68 +229,68 @@ def subset(path, shipped, side, args):
         }
     else:
         recipe["side"] = side
-    return written("subset", shipped, recipe, args)
+    return add_recipe("subset", shipped, recipe, args)
 
 
-def shares(made, told):
-    """Optimizer steps of a batch, and what lies in main memory. Raises InputError."""
-    each, prompts = told.get(f"{MODEL}.actor.ppo_mini_batch_size"), made["rollouts"]["prompts"]
+def set_batches(recipe, values):
+    """Sets the optimizer steps per batch, and what is offloaded to main memory. Raises InputError."""
+    each, prompts = values.get(f"{MODEL}.actor.ppo_mini_batch_size"), recipe["rollouts"]["prompts"]
     if each is not None:
         if not isinstance(each, int) or each < 1 or prompts % each:
             what = f"{MODEL}.actor.ppo_mini_batch_size={each} with {prompts} tasks a step"
             raise InputError(what, expected="a number that divides them")
-        made["train"]["minibatches"] = prompts // each
+        recipe["train"]["minibatches"] = prompts // each
     words = [f"{MODEL}.actor.fsdp_config.{part}_offload" for part in ("param", "optimizer")]
-    if not set(words) & set(told):
+    if not set(words) & set(values):
         return
-    offload = made["verl"]["trainer"].get("offload", "none")
+    offload = recipe["verl"]["trainer"].get("offload", "none")
     before = {words[0]: offload == "all", words[1]: offload != "none"}
-    weights_too, moments = (truth(before | told, word) for word in words)
+    weights_too, moments = (is_on(before | values, word) for word in words)
     if weights_too and not moments:
         raise InputError(f"{words[0]}=True without {words[1]}", expected="both, or the second alone")
-    made["verl"]["trainer"]["offload"] = "all" if weights_too else "optimizer" if moments else "none"
+    recipe["verl"]["trainer"]["offload"] = "all" if weights_too else "optimizer" if moments else "none"
 
 
-def lengths(made, base, told):
-    """The context: of the first messages, and of all that follows."""
+def set_context(recipe, base, values):
+    """Sets the context length: tokens of the first messages plus all later ones. Raises InputError."""
     prompt = base["verl"]["prompt_tokens"]
-    given = {"data.max_prompt_length": prompt}
-    given |= {"data.max_response_length": base["rollouts"]["context_length"] - prompt}
-    given |= {key: told[key] for key in given if key in told}
-    for key, tokens in given.items():
+    tokens_of = {"data.max_prompt_length": prompt}
+    tokens_of |= {"data.max_response_length": base["rollouts"]["context_length"] - prompt}
+    tokens_of |= {key: values[key] for key in tokens_of if key in values}
+    for key, tokens in tokens_of.items():
         if not isinstance(tokens, int) or tokens < 1:
             raise InputError(f"{key}={tokens}", expected="a whole number of tokens")
-    made["rollouts"]["context_length"] = sum(given.values())
+    recipe["rollouts"]["context_length"] = sum(tokens_of.values())
 
 
-def scaffold(shipped, told, args):
-    """The name of the scaffold: the shipped one, or one with other limits and tools. Raises InputError."""
+def scaffold(shipped, values, args):
+    """Returns the name of the shipped scaffold, or of one with other limits and tools. Raises InputError."""
     env = "rllm.env.env_args."
-    if f"{env}enable_pdb" in told:
-        shipped = "debugger" if truth(told, f"{env}enable_pdb") else "debugger-rewrite"
+    if f"{env}enable_pdb" in values:
+        shipped = "debugger" if is_on(values, f"{env}enable_pdb") else "debugger-rewrite"
     base = recipes.read_yaml(recipes.path_of("scaffold", shipped, args.configs))
-    made = copy.deepcopy(base)
+    settings = copy.deepcopy(base)
     for theirs, ours in (
         ("rllm.agent.max_steps", "step_limit"),
         ("rllm.agent.trajectory_timeout", "wall_seconds"),
     ):
-        if theirs in told:
-            made[ours] = told[theirs]
-    if f"{env}persistent_breakpoints" in told and not truth(told, f"{env}persistent_breakpoints"):
-        made["persistent_breakpoints"] = False
+        if theirs in values:
+            settings[ours] = values[theirs]
+    if f"{env}persistent_breakpoints" in values and not is_on(values, f"{env}persistent_breakpoints"):
+        settings["persistent_breakpoints"] = False
     for name, tool in TOOLS.items():
-        if f"{env}{name}" in told:
-            kept = [each for each in made["tools"] if each != tool]
-            made["tools"] = [*kept, tool] if truth(told, f"{env}{name}") else kept
-    same = made == base or (made | {"tools": sorted(made["tools"])}) == (
+        if f"{env}{name}" in values:
+            others = [each for each in settings["tools"] if each != tool]
+            settings["tools"] = [*others, tool] if is_on(values, f"{env}{name}") else others
+    same = settings == base or (settings | {"tools": sorted(settings["tools"])}) == (
         base | {"tools": sorted(base["tools"])}
     )
-    return shipped if same else written("scaffold", shipped, made, args)
+    return shipped if same else add_recipe("scaffold", shipped, settings, args)
 
 
-def truth(told, key):
-    """Whether a switch is on. Raises InputError."""
-    value = told.get(key, False)
+def is_on(values, key):
+    """Returns whether a switch is on. Raises InputError if its value is not True or False."""
+    value = values.get(key, False)
     if not isinstance(value, bool):
         raise InputError(f"{key}={value}", expected="True or False")
     return value

@@ -43,19 +43,19 @@ def main():
         fail(f"{args.parquet_path or repr('')}: no such file; expected --parquet_path with KodCode rows")
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", args.model_name).strip("-")
     output = args.output_dir or HERE / "output/run_kod_debug_gym" / f"{time.strftime('%Y%m%d_%H%M%S')}_{stem}"
-    told = ["--data", args.parquet_path, "--output-dir", output, "--max-concurrent", args.n_parallel]
-    told += ["--step-limit", args.max_steps, "--samples", args.n_samples]
-    told += ["--temperature", "1.0", "--no-thinking"]
+    words = ["--data", args.parquet_path, "--output-dir", output, "--max-concurrent", args.n_parallel]
+    words += ["--step-limit", args.max_steps, "--samples", args.n_samples]
+    words += ["--temperature", "1.0", "--no-thinking"]
     environment = {}
     if args.base_url:
-        told += ["--model", f"openai/{args.model_name}", "--api-base", args.base_url, "--api-key-env", KEY]
+        words += ["--model", f"openai/{args.model_name}", "--api-base", args.base_url, "--api-key-env", KEY]
         environment[KEY] = os.environ.get(KEY) or args.api_key
     else:
-        told += ["--model", args.model_name]
-    told += ["--max-instances", args.max_problems] if args.max_problems else []
-    told += [] if "--scaffold" in further else ["--scaffold", ROOT / "configs/scaffolds/debugger.yaml"]
+        words += ["--model", args.model_name]
+    words += ["--max-instances", args.max_problems] if args.max_problems else []
+    words += [] if "--scaffold" in further else ["--scaffold", ROOT / "configs/scaffolds/debugger.yaml"]
     print(f"results are in {output}", file=sys.stderr)
-    run("scripts.evaluate", *told, *further, **environment)
+    run("scripts.evaluate", *words, *further, **environment)
 
 
 if __name__ == "__main__":

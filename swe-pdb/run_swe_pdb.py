@@ -16,7 +16,7 @@ MODEL, DATA, URL = (
     "princeton-nlp/SWE-bench_Verified",
     "http://localhost:30000/v1",
 )
-"""What the original has in its code."""
+"""Values that are constants in the original."""
 
 
 def main():
@@ -30,11 +30,11 @@ def main():
     add("--output_dir", type=Path, help="folder of results; the same one goes on where a run stopped")
     args, further = parser.parse_known_args()
     output = args.output_dir or ROOT / "swe-pdb/output/run_swe_pdb" / time.strftime("%Y%m%d_%H%M%S")
-    told = ["--model", f"openai/{args.model_name}", "--api-base", args.base_url, "--api-key-env", KEY]
-    told += ["--data", args.data, "--output-dir", output, "--max-concurrent", args.n_parallel]
-    told += ["--temperature", "1.0"]
+    words = ["--model", f"openai/{args.model_name}", "--api-base", args.base_url, "--api-key-env", KEY]
+    words += ["--data", args.data, "--output-dir", output, "--max-concurrent", args.n_parallel]
+    words += ["--temperature", "1.0"]
     print(f"results are in {output}", file=sys.stderr)
-    run("scripts.evaluate", *told, *further, **{KEY: os.environ.get(KEY) or "None"})
+    run("scripts.evaluate", *words, *further, **{KEY: os.environ.get(KEY) or "None"})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The options and variables of SWE-RL's, slime's and Miles' training scripts, and what each is here.
+"""Maps the options and variables of SWE-RL's, slime's and Miles' training scripts to keys of a recipe.
 
 docs/coming-from-swe-rl.md and docs/coming-from-miles.md list all of them.
 """
@@ -45,7 +45,7 @@ NUMBERS = {
     "hf-checkpoint": ("start", str),
     "wandb-project": ("wandb", str),
 }
-"""Options that are a key of the recipe."""
+"""Maps options to a key of the recipe and a type."""
 
 ALONE = {
     "attention-backend": "flash",
@@ -66,7 +66,7 @@ ALONE = {
     "recompute-num-layers": "1",
     "reward-key": "score",
 }
-"""Options that have one value here, which is the scripts' own; any other value is refused."""
+"""Maps options to their only supported values, which the scripts use. Other values are refused."""
 
 ANYWAY = (
     "accumulate-allreduce-grads-in-fp32",
@@ -77,7 +77,7 @@ ANYWAY = (
     "use-kl-loss",
     "use-precision-aware-optimizer",
 )
-"""Options without a value that ask for what is done anyway."""
+"""Options without a value that request our default behaviour."""
 
 PLUGIN = "the agent's loop, its rewards, groups and records are those of this program"
 FORM = "rows are known by their fields"
@@ -101,12 +101,12 @@ NONE = {
     "swe-prm-max-history-steps": JUDGED,
     "swe-prm-max-output-len": JUDGED,
     "swe-prm-max-problem-len": JUDGED,
-    "swe-prm-skip-submit": "the step that submits is never judged",
+    "swe-prm-skip-submit": "the step that submits is never has_judge",
     "use-miles-router": "verl's own server shares requests out",
     "wandb-group": "a run is named by its recipe",
     "wandb-key": "other users of the machine see a command's options; WANDB_API_KEY holds it",
 }
-"""Options that have no counterpart, and why."""
+"""Maps options without a counterpart to the reason."""
 
 VARIABLES = {
     "PROMPT_DATA": "prompt-data",
@@ -120,34 +120,34 @@ VARIABLES = {
     "PRM_STEP_COEF": "prm-step-coef",
     "PRM_TEMPERATURE": "prm-temperature",
 }
-"""Variables that stand for an option. Those of the judge are read where the recipe has one."""
+"""Maps variables to equivalent options. PRM_ variables are read only if the recipe has a judge."""
 
 ESTIMATORS = {"grpo": "grpo", "step_wise": "step-wise"}
 
 
-class Refused(argparse.Action):
-    """An option without a counterpart, or with a value that there is none for. Raises InputError."""
+class Refusal(argparse.Action):
+    """Refuses an option that has no counterpart, or whose value has none. Raises InputError."""
 
     def __call__(self, parser, namespace, values, option_string=None):
         name = option_string.removeprefix("--")
         if name in NONE:
             raise InputError(f"{option_string} has no counterpart: {NONE[name]}", expected="it left out")
-        if not any(alike(values, each) for each in ALONE[name].split()):
-            known = ALONE[name].replace(" ", " or ")
-            raise InputError(f"{option_string} {values}", expected=f"{known}, the only value here")
+        if not any(is_equal(values, each) for each in ALONE[name].split()):
+            values_here = ALONE[name].replace(" ", " or ")
+            raise InputError(f"{option_string} {values}", expected=f"{values_here}, the only value here")
         setattr(namespace, self.dest, values)
 
 
-def alike(told, value):
-    """Whether two words are the same, or the same number."""
+def is_equal(one, other):
+    """Returns whether two words are equal, or are the same number."""
     try:
-        return float(told) == float(value)
+        return float(one) == float(other)
     except ValueError:
-        return told == value
+        return one == other
 
 
 def add_options(parser):
-    """All options to a parser; `--help` lists those that are taken."""
+    """Adds all options to a parser. `--help` lists the supported ones."""
     add = parser.add_argument
     for name, (key, kind) in NUMBERS.items():
         add(f"--{name}", type=kind, help=key)
@@ -173,64 +173,64 @@ def add_options(parser):
     add("--save", help="a link to the checkpoint, as SAVE_CKPT")
     add("--use-wandb", action="store_true", help="wandb, with --wandb-project")
     for name, value in ALONE.items():
-        add(f"--{name}", action=Refused, help=f"{value.replace(' ', ' or ')}, the only value here")
+        add(f"--{name}", action=Refusal, help=f"{value.replace(' ', ' or ')}, the only value here")
     for name in ANYWAY:
         add(f"--{name}", action="store_true", help="done anyway")
     for name in NONE:
-        add(f"--{name}", action=Refused, nargs="*", help=argparse.SUPPRESS)
+        add(f"--{name}", action=Refusal, nargs="*", help=argparse.SUPPRESS)
 
 
-def words_of(env, judged):
-    """The options that variables stand for, as words of a command line; options given after them win.
+def words_of(env, has_judge):
+    """Converts variables to options of a command line. Later options take precedence over them.
 
-    judged: whether the recipe has a judge. Raises InputError.
+    has_judge: whether the recipe has a judge. Raises InputError.
     """
     words = []
     for name, option in VARIABLES.items():
-        if (told := env.get(name)) and (judged or not name.startswith("PRM_")):
+        if (value := env.get(name)) and (has_judge or not name.startswith("PRM_")):
             kind = NUMBERS.get(option, ("", str))[1]
             kind = {"prm-num-gpus": whole, "prm-max-new-tokens": whole, "prm-temperature": real}.get(
                 option, kind
             )
             if kind is not str:
-                number(name, told, kind)
+                number(name, value, kind)
             if name == "PRM_MODEL_PATH":
-                weights(name, told)
+                weights(name, value)
             if name == "PROMPT_DATA":
-                rows(name, told)
-            words += [f"--{option}={told}"]
+                rows(name, value)
+            words += [f"--{option}={value}"]
     return words
 
 
 def number(name, text, kind=whole, least=0):
-    """A variable's number. Raises InputError."""
+    """Converts the value of the variable `name` to a number. Raises InputError."""
     try:
-        found = kind(text)
+        value = kind(text)
     except argparse.ArgumentTypeError:
-        found = None
-    if found is None or found < least:
-        wanted = "a whole number" if kind is whole else "a number"
-        raise InputError(f"{name}={text}", expected=f"{wanted} of at least {least}" if least else wanted)
-    return found
+        value = None
+    if value is None or value < least:
+        form = "a whole number" if kind is whole else "a number"
+        raise InputError(f"{name}={text}", expected=f"{form} of at least {least}" if least else form)
+    return value
 
 
-def rows(name, told):
-    """The path of a file of task rows. Raises InputError."""
-    if not Path(told).is_file():
-        raise InputError(f"{name}={told}: no such file", expected="task rows")
-    return str(Path(told).resolve())
+def rows(name, value):
+    """Returns the absolute path of a file of task rows. Raises InputError if there is no such file."""
+    if not Path(value).is_file():
+        raise InputError(f"{name}={value}: no such file", expected="task rows")
+    return str(Path(value).resolve())
 
 
-def weights(name, told):
-    """Weights as a recipe names them: sft: or model: and a recipe, or a folder. Raises InputError."""
-    if told.startswith(("sft:", "model:")):
-        return told
-    of_clone = (ROOT / told).is_dir()
-    folder = ROOT / told if of_clone else Path(told)
-    if not told or not folder.is_dir():
+def weights(name, value):
+    """Checks a value for weights: sft:<recipe>, model:<recipe> or a folder. Raises InputError."""
+    if value.startswith(("sft:", "model:")):
+        return value
+    of_clone = (ROOT / value).is_dir()
+    folder = ROOT / value if of_clone else Path(value)
+    if not value or not folder.is_dir():
         raise InputError(
-            f"{name}={told}: no such folder", expected="weights, or model:<recipe> or sft:<recipe>"
+            f"{name}={value}: no such folder", expected="weights, or model:<recipe> or sft:<recipe>"
         )
     if not (folder / "config.json").is_file():
-        raise InputError(f"{name}={told}: no config.json in it", expected="weights in Hugging Face layout")
-    return told if of_clone else str(folder.resolve())
+        raise InputError(f"{name}={value}: no config.json in it", expected="weights in Hugging Face layout")
+    return value if of_clone else str(folder.resolve())

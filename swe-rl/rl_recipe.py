@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Prints the name of the recipe that a training script's options and variables mean.
+"""Prints the name of the recipe for a training script's options and variables.
 
-Options are slime's and Miles'. Without any it is the shipped recipe; what they change is written into
-configs/rl/ as a recipe of its own.
+The options are those of slime and Miles. Without options this is the shipped recipe. Options that change the
+recipe make a new recipe in configs/rl/.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from rl_layout import colocated, laid_out, machines, put  # noqa: E402
+from rl_layout import colocate, set_key, set_layout, set_nodes  # noqa: E402
 from rl_names import ESTIMATORS, NUMBERS, add_options, number, rows, weights, words_of  # noqa: E402
 
 from swelab.configs import recipes  # noqa: E402
@@ -24,7 +24,7 @@ from swelab.records import InputError, digest, write_bytes  # noqa: E402
 
 JUDGE = "swe-rl-judge"
 DEBUG_STEPS = {"swerl-32b-8nodes": 40, "swerl-32b-8nodes-resume": 40}
-"""Of DEBUG_MODE=1; 80 in the other scripts of SWE-RL."""
+"""Number of steps with DEBUG_MODE=1. The other scripts of SWE-RL make 80."""
 
 
 def main():
@@ -37,96 +37,96 @@ def main():
     args = parser.parse_args()
     base = recipes.read_yaml(recipes.path_of("rl", args.recipe, args.configs))
     args = parser.parse_args(words_of(os.environ, "judge" in base) + sys.argv[1:])
-    made = changed(base, args)
+    recipe = apply_options(base, args)
     check_weights(base, args)
-    print(kept(base, made, args))
+    print(save_recipe(base, recipe, args))
 
 
-def changed(base, args):
-    """The recipe with what options and variables say. Raises InputError."""
-    made = copy.deepcopy(base)
-    by_variables(made, args)
-    laid_out(made, os.environ)
+def apply_options(base, args):
+    """Returns the recipe, apply_options by options and variables. Raises InputError."""
+    recipe = copy.deepcopy(base)
+    apply_variables(recipe, args)
+    set_layout(recipe, os.environ)
     if (gpus := args.actor_num_gpus_per_node) is not None:
         if gpus < 1:
             raise InputError(f"--actor-num-gpus-per-node {gpus}", expected="1 or more")
-        made["verl"]["gpus"] = made["job"]["gpus"] = gpus
+        recipe["verl"]["gpus"] = recipe["job"]["gpus"] = gpus
     if args.prompt_data is not None:
         data = {"source": "dataset", "path": rows("--prompt-data", args.prompt_data), "images": "swe-gym"}
-        made["subset"] = written("subset", "prompts", data | {"validate": {"gold_runs": 1}}, args)
-    asked = (args.prm_model_path, args.prm_num_gpus, args.prm_temperature, args.prm_max_new_tokens)
-    if args.prm_enable or any(each is not None for each in asked):
-        judged(made, args)
+        recipe["subset"] = add_recipe("subset", "prompts", data | {"validate": {"gold_runs": 1}}, args)
+    options = (args.prm_model_path, args.prm_num_gpus, args.prm_temperature, args.prm_max_new_tokens)
+    if args.prm_enable or any(each is not None for each in options):
+        add_judge(recipe, args)
     for name, (key, _) in NUMBERS.items():
         if (value := getattr(args, name.replace("-", "_"))) is not None:
-            put(made, key, value, name)
+            set_key(recipe, key, value, name)
     if args.hf_checkpoint is not None:
-        made["start"] = weights("--hf-checkpoint", args.hf_checkpoint)
+        recipe["start"] = weights("--hf-checkpoint", args.hf_checkpoint)
     if args.global_batch_size is not None:
-        minibatches(made, args.global_batch_size)
-    by_words(made, args)
+        minibatches(recipe, args.global_batch_size)
+    apply_flags(recipe, args)
     if args.colocate:
-        colocated(made)
-    machines(made, None if args.colocate else args.rollout_num_gpus)
-    return made
+        colocate(recipe)
+    set_nodes(recipe, None if args.colocate else args.rollout_num_gpus)
+    return recipe
 
 
 def check_weights(base, args):
-    """Raises InputError: the user names no weights, and those of the recipe are not there."""
+    """Raises InputError if the user names no weights and the recipe's weights do not exist."""
     if not os.environ.get("HF_CKPT") and args.hf_checkpoint is None:
-        there("HF_CKPT", f"configs/rl/{args.recipe}.yaml", base["start"])
+        require_weights("HF_CKPT", f"configs/rl/{args.recipe}.yaml", base["start"])
     judge = "judge" in base and os.environ.get("PRM_ENABLE") != "0"
     if (judge or args.prm_enable) and args.prm_model_path is None:
         policy = base.get("judge", {"policy": JUDGE})["policy"]
-        told = recipes.read_yaml(recipes.path_of("policy", policy, args.configs)).get("weights")
-        if told:
-            there("--prm-model-path", f"configs/policies/{policy}.yaml", told)
+        folder = recipes.read_yaml(recipes.path_of("policy", policy, args.configs)).get("weights")
+        if folder:
+            require_weights("--prm-model-path", f"configs/policies/{policy}.yaml", folder)
 
 
-def there(name, recipe, told):
-    """Raises InputError: the weights that a recipe names are not there."""
-    if ":" not in told and not (ROOT / told).is_dir():
-        what = f"{name} is not set, and {told}, the weights of {recipe}, is not there"
+def require_weights(name, file, folder):
+    """Raises InputError if a recipe's weights do not exist. name: the option that names other weights."""
+    if ":" not in folder and not (ROOT / folder).is_dir():
+        what = f"{name} is not set, and {folder}, the weights of {file}, is not there"
         raise InputError(what, expected=f"{name}=<folder of weights>, or model:<recipe> or sft:<recipe>")
 
 
-def by_variables(made, args):
-    """Variables that stand for no option. Raises InputError."""
+def apply_variables(recipe, args):
+    """Applies the variables that have no equivalent option. Raises InputError."""
     env = os.environ
     if env.get("HF_CKPT"):
-        made["start"] = weights("HF_CKPT", env["HF_CKPT"])
+        recipe["start"] = weights("HF_CKPT", env["HF_CKPT"])
     if env.get("SWE_MAX_CONCURRENT"):
-        made["rollouts"]["at_once"] = number("SWE_MAX_CONCURRENT", env["SWE_MAX_CONCURRENT"])
+        recipe["rollouts"]["at_once"] = number("SWE_MAX_CONCURRENT", env["SWE_MAX_CONCURRENT"])
     if env.get("DEBUG_MODE") == "1":
-        made["rollouts"]["samples"] = 2
+        recipe["rollouts"]["samples"] = 2
         if args.recipe.startswith("swerl-"):
-            made["train"]["steps"] = DEBUG_STEPS.get(args.recipe, 80)
-    if env.get("PRM_ENABLE") == "0" and "judge" in made:
-        del made["judge"], made["verl"]["judge"]
-    if env.get("SWE_PRM_MAX_CONCURRENCY") and "judge" in made:
+            recipe["train"]["steps"] = DEBUG_STEPS.get(args.recipe, 80)
+    if env.get("PRM_ENABLE") == "0" and "judge" in recipe:
+        del recipe["judge"], recipe["verl"]["judge"]
+    if env.get("SWE_PRM_MAX_CONCURRENCY") and "judge" in recipe:
         name = "SWE_PRM_MAX_CONCURRENCY"
-        made["judge"]["at_once"] = number(name, env[name], least=1)
+        recipe["judge"]["at_once"] = number(name, env[name], least=1)
     if seconds := env.get("SWE_ROLLOUT_TIMEOUT"):
-        scaffold = recipes.read_yaml(recipes.path_of("scaffold", made["scaffold"], args.configs))
+        scaffold = recipes.read_yaml(recipes.path_of("scaffold", recipe["scaffold"], args.configs))
         scaffold |= {"wall_seconds": number("SWE_ROLLOUT_TIMEOUT", seconds, least=1)}
-        made["scaffold"] = written("scaffold", made["scaffold"], scaffold, args)
+        recipe["scaffold"] = add_recipe("scaffold", recipe["scaffold"], scaffold, args)
     resumed = env.get("ENABLE_RESUME_LOAD") == "1" or args.recipe.endswith("-resume")
     if resumed and env.get("RESUME_LOAD"):
-        made["verl"]["resume_from"] = checkpoint("RESUME_LOAD", env["RESUME_LOAD"])
+        recipe["verl"]["resume_from"] = checkpoint("RESUME_LOAD", env["RESUME_LOAD"])
 
 
-def minibatches(made, rollouts):
-    """The optimizer's steps of a batch, of so many rollouts each. Raises InputError."""
-    batch = made["rollouts"]["prompts"] * made["rollouts"]["samples"]
+def minibatches(recipe, rollouts):
+    """Sets the optimizer steps per batch. rollouts: number per optimizer step. Raises InputError."""
+    batch = recipe["rollouts"]["prompts"] * recipe["rollouts"]["samples"]
     if rollouts < 1 or batch % rollouts:
         what = f"--global-batch-size {rollouts} with {batch} rollouts a step"
         raise InputError(what, expected="a number that divides them")
-    made["train"]["minibatches"] = batch // rollouts
+    recipe["train"]["minibatches"] = batch // rollouts
 
 
-def by_words(made, args):
-    """Options that are no single number. Raises InputError."""
-    method, train = made.setdefault("method", {}), made["train"]
+def apply_flags(recipe, args):
+    """Applies the options that do not set a single number. Raises InputError."""
+    method, train = recipe.setdefault("method", {}), recipe["train"]
     for place, beta in enumerate((args.adam_beta1, args.adam_beta2)):
         if beta is not None:
             train["betas"] = [*train.get("betas", [0.9, 0.98])]
@@ -138,31 +138,31 @@ def by_words(made, args):
     if args.calculate_per_token_loss:
         method["aggregation"] = "token-mean"
     if args.dynamic_history:
-        made["rollouts"]["history"], method["sequences"] = "managed", "step"
+        recipe["rollouts"]["history"], method["sequences"] = "managed", "step"
     if args.rollout_shuffle:
-        made["rollouts"]["shuffled"] = True
+        recipe["rollouts"]["shuffled"] = True
     if args.recompute_granularity:
         train["activation_checkpointing"] = True
-    if args.optimizer_cpu_offload and made["verl"]["trainer"].get("offload") != "all":
-        made["verl"]["trainer"]["offload"] = "optimizer"
+    if args.optimizer_cpu_offload and recipe["verl"]["trainer"].get("offload") != "all":
+        recipe["verl"]["trainer"]["offload"] = "optimizer"
     if args.load is not None:
-        made["verl"]["resume_from"] = checkpoint("--load", args.load)
-    if args.use_wandb and not made.get("wandb"):
+        recipe["verl"]["resume_from"] = checkpoint("--load", args.load)
+    if args.use_wandb and not recipe.get("wandb"):
         raise InputError("--use-wandb without a project", expected="--wandb-project, too")
 
 
-def checkpoint(name, told):
-    """A checkpoint of another run. Raises InputError."""
-    if not Path(told, "actor").is_dir():
-        raise InputError(f"{name}={told}: no folder actor in it", expected="verl's global_step_N")
-    return str(Path(told).resolve())
+def checkpoint(name, folder):
+    """Returns the absolute path of another run's checkpoint. Raises InputError if it is not one."""
+    if not Path(folder, "actor").is_dir():
+        raise InputError(f"{name}={folder}: no folder actor in it", expected="verl's global_step_N")
+    return str(Path(folder).resolve())
 
 
-def judged(made, args):
-    """A judge of single steps, its weights and its GPUs. Raises InputError."""
-    made.setdefault("judge", {"policy": JUDGE, "votes": 3, "coefficient": 1.0, "at_once": 32})
-    place = made["verl"].setdefault("judge", {"nodes": 1, "tensor_parallel": made["verl"]["gpus"]})
-    policy = recipes.read_yaml(recipes.path_of("policy", made["judge"]["policy"], args.configs))
+def add_judge(recipe, args):
+    """Adds a judge of single steps, with its weights and GPUs. Raises InputError."""
+    recipe.setdefault("judge", {"policy": JUDGE, "votes": 3, "coefficient": 1.0, "at_once": 32})
+    place = recipe["verl"].setdefault("judge", {"nodes": 1, "tensor_parallel": recipe["verl"]["gpus"]})
+    policy = recipes.read_yaml(recipes.path_of("policy", recipe["judge"]["policy"], args.configs))
     before = copy.deepcopy(policy)
     if args.prm_model_path is not None:
         policy["weights"] = weights("--prm-model-path", args.prm_model_path)
@@ -170,37 +170,37 @@ def judged(made, args):
         if value is not None:
             policy.setdefault("sampling", {})[key] = value
     if policy != before:
-        made["judge"]["policy"] = written("policy", "judge", policy, args)
-    if (asked := args.prm_num_gpus) is not None:
-        gpus = made["verl"]["gpus"]
-        if asked < 1 or (asked > gpus and asked % gpus):
-            what = f"--prm-num-gpus {asked} with {gpus} GPUs a node"
+        recipe["judge"]["policy"] = add_recipe("policy", "judge", policy, args)
+    if (total := args.prm_num_gpus) is not None:
+        gpus = recipe["verl"]["gpus"]
+        if total < 1 or (total > gpus and total % gpus):
+            what = f"--prm-num-gpus {total} with {gpus} GPUs a node"
             raise InputError(what, expected="a part of a node, or whole nodes")
-        place["nodes"], place["tensor_parallel"] = -(-asked // gpus), min(asked, gpus)
+        place["nodes"], place["tensor_parallel"] = -(-total // gpus), min(total, gpus)
 
 
-def kept(base, made, args):
-    """The name of the shipped recipe where nothing was changed, else a new one's. Writes new recipes."""
-    where = f"what {made_for()} was told, in configs/rl"
-    same = recipes.complete("rl", made, where) == recipes.complete("rl", base, where)
-    name = args.recipe if same else written("rl", args.recipe, made, args)
+def save_recipe(base, recipe, args):
+    """Writes new recipes. Returns the name of the new recipe, or of `base` if nothing was apply_options."""
+    where = f"the settings of {script_name()}, in configs/rl"
+    same = recipes.complete("rl", recipe, where) == recipes.complete("rl", base, where)
+    name = args.recipe if same else add_recipe("rl", args.recipe, recipe, args)
     for path, text in vars(args).pop("files", {}).items():
         write_bytes(path, text.encode())
     return name
 
 
-def written(kind, stem, settings, args):
-    """The name of a recipe with these settings, which is checked here and written by `kept`."""
+def add_recipe(kind, stem, settings, args):
+    """Checks a new recipe and returns its name. `save_recipe` writes the file later."""
     name = f"{stem}-{digest(settings)[:8]}"
     path = args.configs / recipes.FOLDERS[kind] / f"{name}.yaml"
-    recipes.complete(kind, settings, f"what {made_for()} was told, in configs/{recipes.FOLDERS[kind]}")
+    recipes.complete(kind, settings, f"the settings of {script_name()}, in configs/{recipes.FOLDERS[kind]}")
     body = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=120)
-    vars(args).setdefault("files", {})[path] = f"# Written for {made_for()}.\n{body}"
+    vars(args).setdefault("files", {})[path] = f"# Written for {script_name()}.\n{body}"
     return name
 
 
-def made_for():
-    """The script that the user called."""
+def script_name():
+    """Returns the name of the script that the user started."""
     return Path(os.environ.get("STANDS_FOR", sys.argv[0])).name
 
 

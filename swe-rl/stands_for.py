@@ -1,4 +1,4 @@
-"""Imported by the scripts that have SWE-RL's names: runs what they stand for, in the Python of this clone."""
+"""Helps the scripts with SWE-RL's names: runs their swelab command with this clone's Python."""
 
 import os
 import sys
@@ -10,17 +10,17 @@ from swelab.console.option_types import at_least as at_least  # noqa: E402
 
 
 def fail(text):
-    """Ends with one line that says what is wrong."""
+    """Prints an error line and exits with 2."""
     print(f"error: {text}", file=sys.stderr)
     sys.exit(2)
 
 
 def run(command, *arguments, **environment):
-    """Says which command this script stands for, and becomes it: `python -m <command> <arguments>`."""
+    """Prints the command that this script stands for, and replaces this process by it."""
     python = os.environ.get("PYTHON_BIN") or ROOT / ".venv/bin/python"
     if not Path(python).exists():
         fail(f"no such program: {python}; expected `make setup`, or PYTHON_BIN")
     print(f"{Path(sys.argv[0]).name} stands for `python -m {command}`", file=sys.stderr, flush=True)
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    told = os.environ | environment | {"PYTHONPATH": path}
-    os.execve(python, [str(python), "-m", command, *map(str, arguments)], told)
+    variables = os.environ | environment | {"PYTHONPATH": path}
+    os.execve(python, [str(python), "-m", command, *map(str, arguments)], variables)

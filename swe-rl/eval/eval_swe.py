@@ -37,20 +37,20 @@ def main():
     for name in ("data", "model", "output_dir"):
         if not getattr(args, name):
             fail(f"--{name.replace('_', '-')} is empty; expected a value")
-    told = ["--scaffold", args.swe_config]
+    words = ["--scaffold", args.swe_config]
     for name in ("data", "model", "output_dir", "max_concurrent", "step_limit", "max_tokens", "temperature"):
-        told += [f"--{name.replace('_', '-')}", getattr(args, name)]
-    told += ["--image-convention", "swe-bench" if "swe-bench" in args.data_source.lower() else "swe-gym"]
-    told += ["--api-base", args.api_base] if args.api_base else []
-    told += ["--max-instances", args.max_instances] if args.max_instances else []
-    told += ["--shuffle"] if args.shuffle else []
+        words += [f"--{name.replace('_', '-')}", getattr(args, name)]
+    words += ["--image-convention", "swe-bench" if "swe-bench" in args.data_source.lower() else "swe-gym"]
+    words += ["--api-base", args.api_base] if args.api_base else []
+    words += ["--max-instances", args.max_instances] if args.max_instances else []
+    words += ["--shuffle"] if args.shuffle else []
     environment = {}
     if args.api_key:
         environment[KEY] = args.api_key
-        told += ["--api-key-env", KEY]
+        words += ["--api-key-env", KEY]
     if args.env_server_url:
         environment |= {"SWELAB_BACKEND": "remote", "SWELAB_POOL": args.env_server_url}
-    run("scripts.evaluate", *told, *further, **environment)
+    run("scripts.evaluate", *words, *further, **environment)
 
 
 if __name__ == "__main__":

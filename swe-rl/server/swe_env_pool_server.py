@@ -38,20 +38,20 @@ def main():
 
 
 def setting(name, usual):
-    """A variable's value; empty is as good as not set."""
+    """Returns a variable's value, or `usual` if the variable is unset or empty."""
     return os.environ.get(name) or usual
 
 
-def addresses(told):
-    """The addresses of a list with commas."""
-    urls = [url.strip() for url in told.split(",") if url.strip()]
+def addresses(text):
+    """Splits a list of addresses at commas. Exits with an error if one is not an HTTP address."""
+    urls = [url.strip() for url in text.split(",") if url.strip()]
     if not urls or not all(url.startswith(("http://", "https://")) for url in urls):
-        fail(f"SWE_EXEC_SERVER_URLS={told}; expected http://host:5000, and more of them after commas")
+        fail(f"SWE_EXEC_SERVER_URLS={text}; expected http://host:5000, and more of them after commas")
     return urls
 
 
 def state_of(urls, port):
-    """The database of a pool over these hosts. A pool keeps its hosts: another list is another pool."""
+    """Returns the path of the database of a pool with these hosts. Each list of hosts has its own pool."""
     name = hashlib.sha256("\n".join([port, *sorted(urls)]).encode()).hexdigest()[:12]
     return Path(setting("EXPORT_ROOT", ROOT / "swe-rl/output")) / "pools" / f"{name}.sqlite"
 

@@ -113,7 +113,7 @@ def test_a_judge_has_the_nodes_that_its_gpus_fill(trainer):
         ("--prm-num-gpus 0", "--prm-num-gpus 0 with 4 GPUs a node; expected a part of a node, or whole"),
         ("--prm-num-gpus 6", "--prm-num-gpus 6 with 4 GPUs a node; expected a part of a node, or whole"),
         ("--lr abc", "argument --lr: 'abc'; expected a number"),
-        ("--lr -1", "run-qwen3-4b-instruct.sh was told, in configs/rl: field train.lr: -1.0"),
+        ("--lr -1", "the settings of run-qwen3-4b-instruct.sh, in configs/rl: field train.lr: -1.0"),
         ("--optimizer sgd", "--optimizer sgd; expected adam, the only value here"),
         ("--hidden-dropout 0.1", "--hidden-dropout 0.1; expected 0.0, the only value here"),
         ("--ref-load /x", "--ref-load has no counterpart: the weights that a run starts from are its"),

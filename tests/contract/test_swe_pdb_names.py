@@ -295,7 +295,7 @@ def test_words_and_variables_become_a_recipe_of_its_own(trainer):
         ("data.train_files=[a,b]", {}, "no such file; expected KodCode rows"),
         ("algorithm.adv_estimator=[1]", {}, "adv_estimator=[1]; expected grpo or rloo"),
         ("=5", {}, "'=5'; expected KEY=VALUE"),
-        ("rllm.agent.max_steps=x", {}, "train_swepdb_4b.sh was told, in configs/scaffolds: field step_limit"),
+        ("rllm.agent.max_steps=x", {}, "the settings of train_swepdb_4b.sh, in configs/scaffolds: field step_limit"),
         ("--lr 5", {}, "error: unrecognized arguments: --lr"),
         ("", {"SWE_PDB_MODEL_PATH": "/none"}, "SWE_PDB_MODEL_PATH=/none: no such folder; expected weights"),
         ("", {"CHECKPOINT_DIR": "/proc/q/x"}, "cannot be made; expected SWE_PDB_CHECKPOINT_BASE, ROLL"),
