@@ -45,7 +45,8 @@ from swelab.tasks.task_images import task_images
 from swelab.tasks.task_rows import read_tasks
 
 ENDED = frozenset({RolloutEnd.SUBMITTED})
-"""Ends of rollouts that slime calls completed. Every other end that is not a loss counts as truncated."""
+"""Ends of a rollout for which slime's status is COMPLETED. The status of a lost rollout is ABORTED, and that
+of any other rollout is TRUNCATED."""
 
 
 @dataclass(frozen=True)
@@ -212,8 +213,8 @@ async def generate(args: Namespace, sample: Any, sampling_params: Record) -> Any
 
 
 def told_reward(args: Namespace, done: RolledOut, place: Workplace) -> Any:
-    """Returns the reward in the form that `--reward-key` needs. This is a number without the flag, and {key:
-    reward, "acc": resolved} with the flag."""
+    """Returns the reward in the form that slime requires. This is {key: reward, "acc": resolved} if slime's
+    flag `--reward-key` gives a key, otherwise the reward alone."""
     reward = 0.0 if is_lost(done) else place.reward(done.grade)
     if not (key := getattr(args, "reward_key", None)):
         return reward

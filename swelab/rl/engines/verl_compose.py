@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 PARTS = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout")
-"""Sections that verl converts to typed settings, which check themselves. The model's section is excluded,
-because it needs the model's folder."""
+"""Sections of the configuration that verl converts to typed settings. The conversion validates a section. The
+model's section is excluded, because its conversion needs the model's folder."""
 OWN = ("weigh",)
 """Keys that only our estimator reads. verl does not define them."""
 

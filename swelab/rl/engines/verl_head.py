@@ -18,7 +18,7 @@ RAY_ENDED = 3
 
 
 def main() -> int:
-    """Runs until verl or Ray's head ends. The end of the job then stops the other process."""
+    """Runs until verl or Ray's head ends, and returns the exit code. The other process ends with the job."""
     nodes, address, seconds, *words = sys.argv[1:]
     ray_words, verl_words = map(json.loads, words)
     head = subprocess.Popen(ray_words)
