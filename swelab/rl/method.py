@@ -24,8 +24,8 @@ class Group:
 
 
 def group_of(rollouts: Sequence[RolledOut], recipe: Rl) -> Group:
-    """Returns the group of one prompt's rollouts, with rewards, and with the switches for failed rollouts
-    applied."""
+    """Returns the rollouts of one prompt as a group. Computes their rewards, and applies the recipe's
+    switches for failed rollouts."""
     method = recipe.method
     reward = reward_of(method.reward, method.evidence)
     attempts = [each.attempted(reward, recipe.coefficient) for each in rollouts]
