@@ -73,8 +73,8 @@ class TokenTemplate:
         return said
 
     def changes_history(self) -> str:
-        """Describes how the template changes an earlier turn. Returns "" if it shows the turn as it was
-        sampled.
+        """Returns a description of how the template changes earlier turns, or "" if it shows them as they
+        were sampled.
 
         For example, some templates strip `<think>` from earlier turns. Then a policy that is served through
         the template's text sees another history than a policy that is served through its sampled ids.
