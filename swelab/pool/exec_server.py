@@ -85,7 +85,8 @@ class _Node:
     # -- the host
 
     async def healthz(self, request: Request) -> Response:
-        """Responds with the number of sandboxes and the memory in use, and the maxima. Raises EngineDown."""
+        """Responds with the number of sandboxes, the memory in use, and the maximum of each. Raises
+        EngineDown."""
         if not await self.host.engine_answers():
             raise EngineDown(f"the engine at {self.host.backend.engine.address} does not answer")
         return json_answer(running_containers=str(len(self.host.sandboxes)), **self._place())
@@ -147,7 +148,7 @@ class _Node:
         return json_answer(found=await self.host.destroy(fields.container_id))
 
     def _limits(self, fields: PoolRequest) -> Limits:
-        """Returns the request's limits, by default the sandbox's. Raises Refused if the host forbids them."""
+        """Returns a request's limits, by default the sandbox's limits. Raises Refused if one is forbidden."""
         own = self.host.find(fields.container_id).limits
         return self.host.limits.check(request_schemas.limits_of(fields, own))
 

@@ -102,9 +102,10 @@ class Once:
         return key in self._running or key in self._verdicts or key in self._abandoned
 
     async def run(self, key: str, fingerprint: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Returns the result of `work` or raises its error. With an empty key, `work` runs at every call.
+        """Returns the result of `work`, or raises its error. key: the request id. If it is "", `work` runs at
+        every call.
 
-        Raises Conflict if another request has the id, SandboxLost if the stored response was dropped.
+        Raises Conflict if another request has the same id, SandboxLost if the stored response was dropped.
         """
         if not key:
             return await asyncio.shield(asyncio.ensure_future(work()))

@@ -73,7 +73,7 @@ def _forms(tag: str) -> set[str]:
 def _hub_names(name: str) -> list[str]:
     """Returns equivalent names of a Docker Hub image.
 
-    Lists write the prefix `docker.io/`, and engines omit it.
+    An allow-list may contain the prefix `docker.io/`, but engines omit it.
     """
     if name.startswith(_HUB):
         bare = name.removeprefix(_HUB)

@@ -21,8 +21,8 @@ def take_in(store: LeaseStore, urls: Iterable[str]) -> str:
     """Adds the nodes of the command line to the stored nodes.
 
     Returns a message about the nodes of an earlier start, or "" if there were none. A drained node stays
-    drained. A node that was removed by request is not added. Only a request to join adds such a node again.
-    Raises InputError, and OSError if the disk is full.
+    drained. A node that was removed by request is not added: only `join` can add it again. Raises InputError,
+    and OSError if the disk is full.
     """
     given = list(dict.fromkeys(url.rstrip("/") for url in urls))
     for url in given:

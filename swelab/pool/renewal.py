@@ -38,7 +38,7 @@ class Living:
 
     @contextlib.contextmanager
     def in_use(self, seconds: float) -> Iterator[None]:
-        """Keeps the lease or sandbox alive during the block, for at most `seconds`.
+        """Keeps the lease or sandbox alive while the block runs, for at most `seconds`.
 
         `ends` stays unchanged.
         """

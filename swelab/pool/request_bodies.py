@@ -36,7 +36,7 @@ async def read_json(request: Request, shape: type[Struct], most: int = SMALL_BYT
 
 
 def sender(request: Request) -> str:
-    """Returns the key under which a Budget counts a request: the hash of its token, and its address."""
+    """Returns the key of a request in a Budget: the hash of the client's token, and the client's address."""
     return f"{request.scope['token']} {request.client.host if request.client else ''}"
 
 
