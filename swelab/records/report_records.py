@@ -53,7 +53,7 @@ class ReportValidation(Validation):
 
 
 class ReportedInstance(TypedRecord):
-    """How the attempt at a task ended."""
+    """The verdict on one task, and how the attempt at it ended."""
 
     status: Verdict = field("the verdict")
     outcome: FinalEnd = field("how the rollout ended", default="submitted")
