@@ -141,8 +141,7 @@ class HubRepository:
             raise HubError(f"{self}: {room} in {folder}; expected room")
 
     def _download(self, entry: Entry, path: Path) -> None:
-        """Downloads one file completely. If its hash is wrong, deletes the file and downloads it once
-        more."""
+        """Downloads one file completely. If the hash is wrong, deletes the download and tries once more."""
         part = _part(path, entry)
         part.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(2):

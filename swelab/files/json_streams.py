@@ -197,8 +197,8 @@ def _write(path: str | Path, brackets: bytes, elements: Iterable[bytes]) -> int:
 
 
 def write_with_list(path: str | Path, facts: Record, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Writes a JSON object, as a stream and atomically. It has the fields of `facts`, then a field `name`
-    with the list `rows`, one row per line."""
+    """Writes a JSON object, as a stream and atomically. The object has the fields of `facts`, then a field
+    `name` with the list `rows`, one row per line."""
     with atomic(path) as stream:
         stream.write(json.dumps(facts, indent=2).removesuffix("\n}").encode())
         stream.write(f',\n  "{name}": ['.encode())
@@ -267,7 +267,7 @@ class Outline:
 
     @property
     def digest(self) -> str:
-        """The hash of all rows. It equals `records.digest` of the list of rows."""
+        """The hash of all rows, which equals `records.digest` of the list of rows."""
         whole = self._hash.copy()
         whole.update(b"]")
         return str(whole.hexdigest())

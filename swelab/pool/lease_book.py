@@ -134,7 +134,8 @@ class LeaseBook(ABC):
     def write(self, lease: Lease) -> bool:
         """Writes a lease to the store.
 
-        Returns False if this fails, for example on a full disk. Then the lease must not be placed.
+        Returns False if the write fails, for example on a full disk. A lease that could not be written must
+        not be placed.
         """
         try:
             self.store.set_lease(lease.stored())

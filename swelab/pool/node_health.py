@@ -1,6 +1,6 @@
 """Watches one exec server.
 
-Every few seconds the pool renews its sandboxes on that server and reads the server's state.
+Every few seconds the pool renews its sandboxes on the exec server and reads the server's state.
 """
 
 import asyncio

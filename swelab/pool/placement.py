@@ -116,7 +116,8 @@ def choose(
 def _node_to_reserve(lease: Lease, nodes: Sequence[NodeCapacity], used: Mapping[str, Use]) -> str:
     """Returns the node to reserve for a lease.
 
-    This is the node that was reserved before, otherwise the node with the most free memory.
+    If a node was reserved for the lease before, returns that node, otherwise the node with the most free
+    memory.
     """
     able = {node.url: node for node in nodes if node.most_memory and not node.never(lease)}
     if lease.keeps in able:

@@ -29,7 +29,7 @@ Kind = TypeVar("Kind", bound=TypedRecord)
 
 
 class Fault(Exception):
-    """An error that a user can fix. Its text is one line. Scripts print this line and exit with 2."""
+    """An error that a user can fix. The error's text is one line. Scripts print this line and exit with 2."""
 
 
 class InputError(Fault):

@@ -28,8 +28,8 @@ class Slot(ClosedRecord):
 
 
 class WitnessManifest(ClosedRecord):
-    """Describes a task's witness questions: tests, assertions and visible constants. It never enters a
-    sandbox."""
+    """Describes a task's witness questions: tests, assertions and visible constants. This manifest never
+    enters a sandbox."""
 
     tests: dict[str, str] = field(
         "node id of each test that has a question form -> node id of its function, without parameters"
@@ -48,8 +48,8 @@ class WitnessManifest(ClosedRecord):
 
 
 class GoldValue(ClosedRecord):
-    """The values that an assertion emits in one of its executions with the gold patch. They are equal in all
-    gold runs."""
+    """The values that an assertion emits in one of its executions with the gold patch. Only values that are
+    equal in all gold runs are recorded."""
 
     slot: Count = field("number of the assertion")
     at: Count = field("number of the occurrence in the test, from 1")
@@ -82,7 +82,8 @@ class GoldTest(ClosedRecord):
 
 
 class GoldValues(ClosedRecord):
-    """The values that a task's witness questions emit with the gold patch. They are kept on the host."""
+    """The values that a task's witness questions emit with the gold patch. These values are kept on the
+    host."""
 
     tests: dict[str, GoldTest] = field("results keyed by node id")
     bits: float = field("sum of bits over all tests", minimum=0)

@@ -66,9 +66,9 @@ def step_wise(
     population standard deviation of these values. The advantage is 0 if no other rollout reached step k, if
     all values are equal, or if the rollout's outcome is None.
 
-    Source: OpenClaw-RL's estimator `step_wise`, which has three faults that are corrected here. It reads
-    process scores at a different index than it writes them. It ignores the coefficient. If only one rollout
-    reached a step, it uses the raw score as the advantage.
+    Source: OpenClaw-RL's estimator `step_wise`, which has three faults that are corrected here. The original
+    reads process scores at a different index than it writes them, and ignores the coefficient. If only one
+    rollout reached a step, the original uses the raw score as the advantage.
     """
     advantages = [[0.0] * len(steps) for steps in process]
     for number in range(max(map(len, process), default=0)):

@@ -11,8 +11,8 @@ from swelab.sft.train.grouping import deal, padded_tokens
 class TrainingSample:
     """A sample with an advantage and a weight for each token.
 
-    Both are 0 for tokens that are not trained. A token's weight is its share in the loss of the whole batch
-    (see `token_weights`). name: name of the sample's rollout, for messages.
+    The advantage and the weight of a token that is not trained are 0. A token's weight is its share in the
+    loss of the whole batch (see `token_weights`). name: name of the sample's rollout, for messages.
     """
 
     sample: Sample

@@ -1,9 +1,9 @@
 """Shortens a long conversation for the policy: keeps the first and last turns, and one line for the rest.
 
-Only token counts are used, so this works on exactly the token ids that an engine saw. The idea and the shares
-(head 30 %, tail 70 %) are from OpenClaw-RL's context manager. There are three differences. The newest turn is
-always shown. The head may use budget that the tail does not need, and the tail may use budget of the head.
-The selected turns always fit into the budget.
+Turns are selected by their numbers of tokens only, so the shown turns keep exactly the token ids that an
+engine saw. The idea and the shares (head 30 %, tail 70 %) are from OpenClaw-RL's context manager. Three
+things are different here. The newest turn is always shown. The head may use budget that the tail does not
+need, and the tail may use budget of the head. The selected turns always fit into the budget.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,8 +29,8 @@ class TurnWindow:
 
 
 def placeholder(omitted: int) -> str:
-    """Returns the line that replaces `omitted` turns. It is appended to the user message before the omitted
-    turns."""
+    """Returns the line that replaces `omitted` turns. The caller appends this line to the user message before
+    the omitted turns."""
     return PLACEHOLDER.format(n=omitted)
 
 

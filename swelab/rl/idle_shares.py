@@ -24,8 +24,8 @@ class Busy:
             self._change(-1)
 
     def read(self) -> tuple[float, float]:
-        """Returns two numbers of seconds since this object was made: the time in which any work ran, and the
-        sum of the durations of all pieces of work."""
+        """Returns two durations in seconds, counted since this object was made: the time in which any work
+        ran, and the sum over all pieces of work."""
         with self._lock:
             self._count()
             return self._any, self._sum

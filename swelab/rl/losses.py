@@ -59,8 +59,8 @@ LOSSES = {"clipped": clipped, "gspo": gspo, "cispo": cispo}
 
 
 def kl_to_reference(logprobs: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
-    """Returns a low-variance estimate of KL(policy || reference) at each token. It is unbiased and never
-    negative.
+    """Returns an estimate of KL(policy || reference) at each token. The estimate is unbiased, never negative,
+    and has a low variance.
 
     The estimate is r - 1 - log r with r = reference / policy. Source: k3 of joschu.net/blog/kl-approx.html.
     """
@@ -69,7 +69,7 @@ def kl_to_reference(logprobs: Tensor, reference: Tensor, mask: Tensor) -> Tensor
 
 
 def mismatch_weights(old: Tensor, engine: Tensor, mask: Tensor, rule: Mismatch) -> Tensor:
-    """Returns a factor for each token's loss, without gradient. It is 0 for masked tokens.
+    """Returns a factor for each token's loss, without gradient. The factor of a masked token is 0.
 
     The ratio is old / engine, of each token or of its whole sequence (`rule.level`). With `rule.truncate`,
     the factor is the ratio, but at most `rule.truncate` (truncated importance sampling). Otherwise the factor

@@ -5,10 +5,10 @@ sequence longer than `batch_tokens` is a batch by itself. Each logit of a traine
 if entropy is rewarded. At most `LOGITS` logits are held at a time. The engine holds another copy of the
 weights, and a cache with the keys and values of each token in each layer.
 
-The learner's estimate for a CPU in fp32 was fitted to five measured peaks. It is 0.95 to 1.12 times the
-measured peak. The peaks are from passes of 512 and 4096 tokens, with and without activation checkpointing,
-divergence and entropy. `benchmarks.memory` requires a factor of at most 1.5. GPUs and the engine were not
-measured.
+The learner's estimate for a CPU in fp32 was fitted to five measured peaks. This estimate is 0.95 to 1.12
+times the measured peak. The peaks are from passes of 512 and 4096 tokens, with and without activation
+checkpointing, divergence and entropy. `benchmarks.memory` requires a factor of at most 1.5. GPUs and the
+engine were not measured.
 
 On verl, R GPUs train, and T of them share each matrix (megatron). A pass has `train.batch_tokens` / T tokens,
 in bf16. Bytes on each GPU, and of a checkpoint on disk:
@@ -43,7 +43,7 @@ WIDTHS = (12, 4, 4)
 
 
 def learner_needs(recipe: Rl, config: ModelConfig, dtype: str) -> Memory:
-    """Returns the memory that one rank needs, without that of Python and its libraries. dtype: "fp32" or
+    """Returns the memory that one rank needs, not counting Python and its libraries. dtype: "fp32" or
     "bf16"."""
     train = recipe.train
     tokens = max(train.batch_tokens, recipe.rollouts.context_length)

@@ -49,8 +49,8 @@ def advantages_of(group: Group, recipe: Rl) -> list[list[float]]:
 
 
 def measured(groups: Sequence[Group], version: str) -> dict[str, float]:
-    """Returns the figures of a step before its training. version: version of the weights when the step
-    starts."""
+    """Returns the figures of a step that are known before its training. version: version of the weights when
+    the step starts."""
     tally = Tally()
     for group in groups:
         tally.add(group.attempts, group.treated)

@@ -76,8 +76,8 @@ def of_agents(reports: Iterable[Reported]) -> dict[str, float]:
 
 
 def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
-    """Returns figures about rewards, and the share of rollouts that ended in each way. Each share is a share
-    of all rollouts. Only the resolve rate excludes rollouts that were lost to infrastructure."""
+    """Returns figures about rewards, and the share of rollouts that ended in each way. Each share is relative
+    to all rollouts. Only the resolve rate excludes rollouts that were lost to infrastructure."""
     rewards = [attempt.reward for attempt in attempts if attempt.reward is not None]
     played = [attempt for attempt in attempts if not attempt.lost]
     trained = tally.groups - tally.dropped.total()

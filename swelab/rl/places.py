@@ -54,8 +54,8 @@ def open_places(
 
 
 def judge_of(recipe: Rl, folder: Path) -> AbstractContextManager[Judge | None]:
-    """Returns a context manager that opens the judge of single steps. It yields None if the recipe has no
-    judge."""
+    """Returns a context manager that opens the judge of single steps. The context manager yields None if the
+    recipe has no judge."""
     if not (asked := recipe.judge):
         return nullcontext()
     policy = recipes.named(POLICY, asked.policy)

@@ -1,8 +1,8 @@
 """Scores single steps of a rollout by a judge: builds the judge's prompts and parses its answers.
 
-A judge is a model. It reads the issue, the latest steps and one step with its result, and answers +1 or -1 in
-a box. The judge answers several times, and a step's score is the mean of the readable answers. If no answer
-is readable, the score is None, and the step is treated like a step with the average score.
+A judge is a model that reads the issue, the latest steps, and one step with its result. The judge answers +1
+or -1 in a box. The judge answers several times, and a step's score is the mean of the readable answers. If no
+answer is readable, the score is None, and the step is treated like a step with the average score.
 """
 
 import re

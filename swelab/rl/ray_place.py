@@ -1,9 +1,9 @@
 """Makes a training run's rollouts on the hosts of a Ray cluster.
 
 The learner, the servers and the journals of the run do not move to the hosts. All hosts must have access to
-the run's folder. There, a host writes the turns and the result of each rollout to a temporary journal. So an
-unfinished rollout can be resumed after a kill. The training process deletes the temporary journal when it has
-received the result.
+the run's folder. A host writes the turns and the result of each rollout to a temporary journal in this
+folder. So an unfinished rollout can be resumed after a kill. The training process deletes the temporary
+journal when it has received the result.
 """
 
 import os

@@ -29,7 +29,7 @@ def share_of_tests(grade: Record) -> float:
 
 
 def witnessed_only(reward: Callable[[Record], float]) -> Callable[[Record], float]:
-    """Returns a function that computes `reward`, but grades a resolved task without witness evidence as
+    """Returns a reward function like `reward` that treats a resolved task without witness evidence as
     suspect."""
 
     def given(grade: Record) -> float:

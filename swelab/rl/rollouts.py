@@ -30,8 +30,8 @@ TRIES = 3
 """Maximum number of attempts at a rollout that is lost to infrastructure."""
 
 MakeModel = Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]
-"""A function that makes the model of one rollout. Its arguments are a callback for each new turn, and the
-turns that an interrupted attempt sampled."""
+"""A function that makes the model of one rollout. The function's arguments are a callback for each new turn,
+and the turns that an interrupted attempt sampled."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class RolledOut:
 
 
 class StepJournal:
-    """The journal of one step's rollouts. It has a line for each turn, and one for each finished rollout."""
+    """The journal of one step's rollouts, with a line for each turn and a line for each finished rollout."""
 
     def __init__(self, journal: Journal):
         self._journal, self._one = journal, threading.Lock()
@@ -96,7 +96,7 @@ class StepJournal:
             )
 
     def turns(self, request: RolloutRequest) -> list[TokenTurn]:
-        """Returns the turns of an unfinished rollout that the journal contains."""
+        """Returns those turns of an unfinished rollout that are in the journal."""
         found: list[TokenTurn] = []
         with self._one:
             while (key := f"{request.name} {len(found)}") in self._journal:

@@ -54,8 +54,8 @@ def samples(turns: Sequence[TokenTurn], per_step: bool = False) -> list[Sample]:
 
     Turns are joined to one sequence as long as each prompt begins with all ids of the sequence. A new
     sequence begins where a context manager or a template changed the history. With `per_step`, each turn is a
-    sequence of its own. In both cases, each sampled id is trained exactly once. A turn without sampled ids is
-    skipped.
+    sequence of its own. With and without `per_step`, each sampled id is trained exactly once. A turn without
+    sampled ids is skipped.
     """
     result: list[Sample] = []
     for step, turn in enumerate(turns):

@@ -20,7 +20,7 @@ is killed in between, the step has no such figures."""
 
 
 class Reports:
-    """Receives the events of a training run. This class ignores them."""
+    """Receives the events of a training run, and ignores all of them."""
 
     def begin(self, steps: int, done: int, rollouts: int, finished: int) -> None:
         """Is called when a run of `steps` steps and `rollouts` rollouts begins. done: number of finished

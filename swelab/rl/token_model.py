@@ -1,8 +1,8 @@
 """A policy model in token ids: sampled ids are stored as ids, and sent back to the engine as ids.
 
-All agents can use it like any other model. Only observations are tokenised. The text of a sampled turn is
-never tokenised again, because the result can differ from the sampled ids. The policy would then be trained on
-ids that it never sampled.
+All agents can use a `TokenModel` like any other model. Only observations are tokenised. The text of a sampled
+turn is never tokenised again, because the result can differ from the sampled ids. The policy would then be
+trained on ids that it never sampled.
 """
 
 import time

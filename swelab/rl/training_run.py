@@ -1,5 +1,5 @@
-"""Runs the training that a recipe describes. Its servers, sandboxes, grader and learner are opened and closed
-together."""
+"""Runs the training that a recipe describes. Opens the servers, sandboxes, grader and learner, and closes all
+of them at the end."""
 
 import os
 import shutil
@@ -53,7 +53,7 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
         return train_on_verl(recipe, start, reads, folder, reports)
     check_tasks(recipe, reads.tasks, reads.held_out)
     stop_unless_fit(recipe, start)
-    recipes.named(SCAFFOLD, recipe.scaffold)  # refuse a missing name before engines start
+    recipes.named(SCAFFOLD, recipe.scaffold)  # raises InputError for a missing recipe before engines start
     torch.set_num_threads(recipe.train.threads)
     with (
         open_servers(recipe, start, folder / "server.log") as (fleet, endpoint),
@@ -118,8 +118,8 @@ def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[t
 def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
     """Returns the name of a run's folder, a digest of everything that the weights depend on.
 
-    The numbers of steps and of ranks are excluded, so that they may change. The number of ranks affects only
-    the order of sums.
+    The numbers of steps and ranks are excluded, so that a resumed run can change them. The number of ranks
+    affects only the order in which values are summed.
     """
     used = {key: value for key, value in learning_slice(recipe).items() if key != "validation"}
     train = {key: value for key, value in used["train"].items() if key not in ("steps", "ranks")}

@@ -17,7 +17,7 @@ from swelab.rl.rollouts import Maker, RolledOut, RolloutRequest, StepJournal
 @dataclass(frozen=True)
 class Validation:
     """Held-out tasks, each attempted once at the start, every `every` steps and at the end. name: name of the
-    validation's folder. It depends on the tasks and the sampling."""
+    validation's folder, which depends on the tasks and the sampling."""
 
     name: str
     tasks: Sequence[Task]
@@ -26,8 +26,9 @@ class Validation:
 
 
 class Validations:
-    """The validations of a run of `steps` steps, in the run's folder. There are none if `validation` is None.
-    workers: maximum number of concurrent rollouts. on_rollout: is called with each finished rollout."""
+    """The validations of a run of `steps` steps, in the run's folder. If `validation` is None, the run has no
+    validations. workers: maximum number of concurrent rollouts. on_rollout: is called with each finished
+    rollout."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Corrects the row weights of a verl batch, so that each sequence has the same weight as in our trainer.
 
-When verl averages over a batch, its divisors differ from ours. Its means over sequences count every row, even
-padding rows. They count a rollout that was split into several rows once for each row. verl's losses are
-proportional to the advantages. So a factor on the advantages of a row corrects the row's weight.
+When verl averages over a batch, its divisors differ from ours. verl's means over sequences count every row,
+even padding rows. If a rollout was split into several rows, verl counts it once for each row. verl's losses
+are proportional to the advantages. So a factor on the advantages of a row corrects the row's weight.
 """
 
 from collections.abc import Callable, Hashable, Sequence

@@ -108,7 +108,7 @@ class ForgetfulJournal(StepJournal):
 
 
 class Stoppable:
-    """An engine for one rollout. It stops generating when slime stops the rollout."""
+    """An engine for one rollout, which stops generating when slime stops the rollout."""
 
     def __init__(self, engine: TokenEngine, stopped: threading.Event):
         self._engine, self._stopped = engine, stopped
@@ -124,7 +124,7 @@ class Stoppable:
 
 
 class Workplace:
-    """The tasks, sandboxes, grader and threads of a process. They stay open until the process ends."""
+    """The tasks, sandboxes, grader and threads of a process, which stay open until the process ends."""
 
     def __init__(self, settings: Settings, stack: ExitStack):
         """Opens the resources. Raises InputError, BackendMissing. stack: closes the resources when the
@@ -213,8 +213,8 @@ async def generate(args: Namespace, sample: Any, sampling_params: Record) -> Any
 
 
 def told_reward(args: Namespace, done: RolledOut, place: Workplace) -> Any:
-    """Returns the reward in the form that slime requires. This is {key: reward, "acc": resolved} if slime's
-    flag `--reward-key` gives a key, otherwise the reward alone."""
+    """Returns the reward in the form that slime requires: {key: reward, "acc": resolved} if slime's flag
+    `--reward-key` gives a key, otherwise the reward alone."""
     reward = 0.0 if is_lost(done) else place.reward(done.grade)
     if not (key := getattr(args, "reward_key", None)):
         return reward

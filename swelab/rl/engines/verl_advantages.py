@@ -1,12 +1,12 @@
 """Makes verl use our advantages and our sequence weights.
 
-Our agent loop computes the advantages of a whole group by the recipe's settings. It passes the advantage of
-each token to verl in the field for rewards. The estimator that we register with verl returns these values as
-advantages. So a masked rollout counts in a baseline only if the recipe allows it. The reward of a rollout's
-last sequence is not copied to its other sequences.
+Our agent loop computes the advantages of a whole group by the recipe's settings. The agent loop passes the
+advantage of each token to verl, in verl's field for rewards. The estimator that we register with verl returns
+these values as advantages. So a masked rollout counts in a baseline only if the recipe allows it. The reward
+of a rollout's last sequence is not copied to its other sequences.
 
 Some methods of verl's trainers are replaced. The new methods set each sequence's weight and the number of
-optimizer steps of a batch. They also save a checkpoint before the job ends (`verl_deadline`).
+optimizer steps of a batch. The new methods also save a checkpoint before the job ends (`verl_deadline`).
 """
 
 from collections.abc import Iterator

@@ -23,8 +23,8 @@ def cluster_findings(recipe: Rl, config: ModelConfig | None, machine: Machine) -
     """Checks a recipe for verl. Yields the findings, including those of checks that passed.
 
     config: config of the starting checkpoint, or None if the checkpoint is absent. machine: the machine that
-    runs this check. It may have no GPU although the cluster's nodes have GPUs. Sizes that contradict each
-    other are not checked here, because reading the recipe raises an error for them.
+    runs this check. This machine may have no GPU although the cluster's nodes have GPUs. Sizes that
+    contradict each other are not checked here, because reading the recipe raises an error for them.
     """
     yield from _machines(recipe, machine)
     context, shared = recipe.rollouts.context_length, recipe.cluster.trainer.shared

@@ -1,7 +1,7 @@
 """Composes verl's configuration from overrides and lets verl check it. Runs in verl's own environment.
 
-`python -m swelab.rl.engines.verl_compose` reads {name: [override, ...]} from standard input. It writes {name:
-fault} as the last line of output. The fault is "" if verl accepts the configuration.
+`python -m swelab.rl.engines.verl_compose` reads {name: [override, ...]} from standard input. The last line of
+its output is {name: fault}. A fault is "" if verl accepts the configuration.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Lets verl run without a GPU.
 
 Registers a platform whose devices are processes, and patches functions that do not work on a CPU. Without an
-accelerator, verl 0.9.1 assumes NVIDIA and counts Ray's GPUs. It has no engine for CPUs. It passes torch the
-backend gloo twice if this is also the device's backend. verl's files are not changed.
+accelerator, verl 0.9.1 assumes NVIDIA and counts Ray's GPUs. verl has no engine for CPUs. If gloo is the
+device's backend, verl passes the name gloo to torch twice. verl's files are not changed.
 """
 
 import functools

@@ -27,8 +27,9 @@ def seconds_left() -> float | None:
     """Returns the seconds until the current SLURM job ends. Returns None without a job, or if SLURM does not
     answer.
 
-    This is computed from the job's end time, which a preemption changes. SLURM's field for the remaining time
-    (%L) depends only on the time limit. For a job without a limit, SLURM reports an end in a year.
+    The result is computed from the job's end time, which a preemption changes. SLURM's field for the
+    remaining time (%L) depends only on the time limit. For a job without a limit, SLURM reports an end in a
+    year.
     """
     if not (job := os.environ.get("SLURM_JOB_ID")):
         return None

@@ -1,8 +1,8 @@
 """Translates an RL recipe to settings of verl 0.9.1, as hydra overrides of its `ppo_trainer` configuration.
 
 The overrides contain all settings for the learner and the servers. The remaining settings are read from the
-recipe. Our agent loop reads those of rollouts (turns, history, rewards, concurrency). Our estimator reads
-those of advantages.
+recipe. Our agent loop reads the settings of rollouts (turns, history, rewards, concurrency). Our estimator
+reads the settings of advantages.
 """
 
 import re
@@ -91,7 +91,7 @@ def too_few(recipe: Rl, places: int | None) -> str:
 
 
 def unheard(recipe: Rl) -> list[str]:
-    """Returns one line for each key of a recipe that its engine ignores."""
+    """Returns one line for each key of a recipe that the recipe's engine ignores."""
     if recipe.engine == "embedded":
         return ["verl: engine embedded does not look at it; engine: verl does"] if recipe.verl else []
     given = {*recipe.model_fields_set, *(f"job.{key}" for key in recipe.job.model_fields_set)}

@@ -9,8 +9,7 @@ ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 NAME = "swelab"
 """verl's name for our agent loop and for our advantage estimator."""
 NO_DUAL_CLIP = 1e6
-"""A bound on the loss of tokens with a negative advantage that is never reached. verl requires such a
-bound."""
+"""verl requires a bound on the loss of tokens with a negative advantage. No loss reaches this bound."""
 LOSSES = {"clipped": "vanilla", "gspo": "gspo", "cispo": "cispo"}
 FAR = 1e6
 """Replaces a missing upper bound of a ratio. The inverse replaces a missing lower bound. verl requires
@@ -132,9 +131,9 @@ def _algorithm(recipe: Rl) -> Keys:
 def _mismatch(recipe: Rl) -> Keys:
     """Returns settings that correct the mismatch between trainer and engine by weighing or masking tokens.
 
-    rollout_is weighs tokens. If it has one bound, verl truncates larger weights. If it has two bounds, verl
-    sets weights outside of them to 0 (IcePop). rollout_rs masks tokens, and its bounds apply to the ratio
-    engine / trainer. verl's means exclude masked tokens.
+    rollout_is weighs tokens. If rollout_is has one bound, verl truncates larger weights. If rollout_is has
+    two bounds, verl sets weights outside of the bounds to 0 (IcePop). rollout_rs masks tokens, and its bounds
+    apply to the ratio engine / trainer. verl's means exclude masked tokens.
     """
     rule, part = recipe.method.mismatch, "algorithm.rollout_correction.rollout"
     low, high, most = rule.mask_below, rule.mask_above, rule.truncate

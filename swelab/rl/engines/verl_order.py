@@ -60,8 +60,8 @@ class Order:
         return self.folder / "journals" / f"{step:05d}" / f"{request.name}.jsonl"
 
     def validation_folder(self, steps: int) -> Path:
-        """Returns the folder of the validation after `steps` steps. Its path contains a hash of the
-        validation tasks and their sampling temperature."""
+        """Returns the folder of the validation after `steps` steps. The path contains a hash of the
+        validation tasks and the sampling temperature."""
         asked = self.recipe.validation
         name = digest([asked.temperature if asked else 0, list(self.held_out)])[:16]
         return self.folder / f"validation-{name}" / f"{steps:05d}"

@@ -2,7 +2,7 @@
 
 On one machine, verl starts Ray itself. On several nodes of a SLURM job, this module starts Ray. Ray's head
 and verl run on the first node (`verl_head`). On each other node, a SLURM job step runs a Ray node
-(`verl_node`). When one of these processes ends, the training run ends. The same command resumes it.
+(`verl_node`). When one of these processes ends, the training run ends. The same command resumes the run.
 """
 
 import json
@@ -30,7 +30,7 @@ HEAD, NODE = "swelab.rl.engines.verl_head", "swelab.rl.engines.verl_node"
 
 
 class OwnRay:
-    """Ray that we do not start. Either verl starts it, or it already runs at $RAY_ADDRESS."""
+    """Ray that verl starts, or a Ray cluster that already runs at $RAY_ADDRESS."""
 
     def __init__(self, python: Path):
         self._python = python

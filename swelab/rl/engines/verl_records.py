@@ -1,4 +1,4 @@
-"""Records a training run on verl as the embedded engine records its runs.
+"""Records a training run on verl in the same files as a run of the embedded engine.
 
 Everything is computed from files in the run's folder: journals, and verl's own figures. No other state is
 kept, so a kill loses nothing.
@@ -18,8 +18,8 @@ from swelab.rl.method import Group, group_of, measured
 from swelab.rl.rollouts import RolledOut, RolloutRequest, read_result
 
 TRAINED, FIGURES = "trained", "figures"
-"""Folders below verl's own folder. TRAINED: rows of each step as verl wrote them. FIGURES: figures, one file
-for each start of verl."""
+"""Folders below verl's own folder. TRAINED: rows of each step as verl wrote them. FIGURES: verl's figures,
+one file for each start of verl."""
 ROLLOUTS = "rollouts"
 NAMES = {
     "actor/pg_loss": "train/loss",

@@ -161,8 +161,8 @@ class VerlRun:
                 verl.stop(GRACE_SECONDS if sys.exc_info()[0] is None else 0)
 
     def _validates_first(self) -> bool:
-        """Returns whether verl must validate before its first step. This is the case if a validation of the
-        newest checkpoint is due and does not exist yet."""
+        """Returns whether verl must validate before its first step. A validation is needed if one is due for
+        the newest checkpoint and does not exist yet."""
         asked, done = self.recipe.validation, newest_step(self.own)
         if not asked or done % asked.every:
             return False

@@ -16,7 +16,7 @@ ABORTED = ("abort", "aborted")
 
 
 class VerlTokens:
-    """The engine of one rollout. It is called from a thread while verl's event loop runs in another thread.
+    """The engine of one rollout. `generate` must not be called in the thread of verl's event loop.
 
     client: verl's `LLMServerClient`. All turns of a rollout have the same request id, so that they go to the
     server that has the rollout's earlier tokens. sampling: verl's sampling parameters. most: maximum number

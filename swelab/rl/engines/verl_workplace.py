@@ -1,5 +1,5 @@
-"""The resources of a verl process that makes rollouts. They open with the first rollout and close with the
-process."""
+"""The resources of a verl process that makes rollouts. The resources are opened for the first rollout and
+closed when the process ends."""
 
 import asyncio
 import atexit
@@ -21,8 +21,7 @@ from swelab.rl.token_model import TokenEngine
 from swelab.rl.token_template import TokenTemplate
 
 FAULT = "fault.txt"
-"""Name of a file in the run's folder. The file contains one fault, because of which every further rollout
-would fail too."""
+"""Name of a file in the run's folder for a fault that would make every further rollout fail too."""
 
 
 class Gathering:
@@ -112,6 +111,6 @@ def _opened(order: str) -> Callable[[], Workplace]:
 
 
 def workplace(order: str) -> Workplace:
-    """Returns the workplace of this process. The first call opens it, with the order in the file `order`.
-    Raises Fault, InputError."""
+    """Returns the workplace of this process. The first call opens the workplace, with the order in the file
+    `order`. Raises Fault, InputError."""
     return _opened(order)()
