@@ -2,8 +2,8 @@
 
 A file is downloaded to a `.part` file in the target folder. If the connection is lost or the process is
 killed, the next download continues this file. (After a kill, the hub's own client would start again from the
-beginning.) The `.part` file is renamed when it has the hash that the hub lists or the recipe requires.
-HF_ENDPOINT and HF_TOKEN are respected.
+beginning.) The `.part` file is renamed when it has the hash that the hub lists or the recipe requires. The
+environment variables HF_ENDPOINT and HF_TOKEN are used.
 """
 
 import errno

@@ -109,7 +109,7 @@ class _Text:
 
     def skip(self) -> bool:
         """Skips the next object without parsing it, if it certainly fills the rest of the line. Returns
-        whether it was skipped."""
+        whether the object was skipped."""
         body = self.rest_of_line().rstrip().removesuffix(",")
         plain = body.endswith("}") and not _SEVERAL.search(body) and body.count("{") == body.count("}")
         self.at += len(body) if plain else 0
@@ -117,8 +117,8 @@ class _Text:
 
 
 def _elements(text: _Text, brackets: str, kind: str) -> Iterator[int]:
-    """Yields the index of each element of a list or object. When it yields, `text` is at the start of that
-    element."""
+    """Yields the index of each element of a list or object. Whenever an index is yielded, `text` is at the
+    start of that element."""
     begin, end = brackets[0], brackets[1]
     if text.peek() != begin:
         found = f"a {type(text.value()).__name__}" if text.peek() else "an empty file"

@@ -10,8 +10,8 @@ from swelab.records.typed import TypedRecord, field
 
 @dataclass(frozen=True)
 class Family:
-    """Which parameters a model family's layers have besides matrices. bias: whether the query, key and value
-    projections have a bias. head_norms: whether queries and keys are normalised per head."""
+    """Describes the parameters of a model family's layers that are not matrices. bias: whether the query, key
+    and value projections have a bias. head_norms: whether queries and keys are normalised per head."""
 
     bias: bool
     head_norms: bool

@@ -227,8 +227,7 @@ def _curve(rows: Sequence[Bin], at: Callable[[float, float], str], name: str, se
 
 
 def axis_names(names: tuple[str, str]) -> str:
-    """Draws the names of the axes: below the right end of the horizontal axis, and above the top of the
-    vertical axis."""
+    """Draws the horizontal axis's name below its right end, and the vertical axis's name above its top."""
     across, up = map(escape, names)
     return (
         f'<text class="tick name" x="100%" y="100%" dy="33" text-anchor="end">{across}</text>'

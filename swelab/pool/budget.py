@@ -37,7 +37,7 @@ class Grant:
 
 
 class Budget:
-    """Grants at most `most` bytes at a time to requests in one event loop.
+    """Grants at most `most` bytes in total to the requests of one event loop.
 
     Each request belongs to a key, such as a client. The bytes of a key must not exceed the bytes that are
     still free, so one key gets at most half of all bytes. There is one exception: the only request of a key

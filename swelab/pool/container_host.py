@@ -160,11 +160,11 @@ class Host:
         return True
 
     def renew(self, owner: str, seconds: dict[str, Any]) -> Record:
-        """Sets how long the owner's sandboxes may still live. seconds: maps sandbox ids to seconds from now.
+        """Sets the remaining time to live of the owner's sandboxes. seconds: maps sandbox ids to seconds.
 
-        Returns three fields. "unknown" lists the ids that are no sandbox of the owner here. "extra" maps the
-        id of each other sandbox of the owner to its request id. "refused" lists the ids with an invalid
-        number of seconds, whose sandboxes are not changed.
+        Returns three fields. "unknown" lists the ids for which the owner has no sandbox on this host. "extra"
+        maps the id of each other sandbox of the owner to its request id. "refused" lists the ids with an
+        invalid number of seconds, whose sandboxes are not changed.
         """
         now = time.monotonic()
         unknown, refused = [], []
@@ -244,7 +244,7 @@ class Host:
             return await self.thread(lambda: place.box.exec(command, env=env, limits=limits))
 
     def command_memory(self, place: HostSandbox, limits: Limits) -> int:
-        """Returns the bytes of memory that a command may use. Raises Refused if they are not free."""
+        """Returns the bytes of memory that a command may use. Raises Refused if the host has fewer left."""
         more = command_bytes(self.limits.check(limits))
         if self.memory() - place.memory() + place.memory(more) > self.limits.memory_bytes:
             raise Refused(f"this host has less than {more} bytes of memory left")
@@ -291,7 +291,7 @@ class Host:
                 await stack.enter_async_context(place.large)
                 await grant.reach(most)
                 data = await self.thread(place.box.get, path, most)
-                self.find(place.id)  # raises if the sandbox has ended, since nothing would abort the response
+                self.find(place.id)  # otherwise nothing would abort the response of an ended sandbox
             grant.keep(len(data))
             yield data
 

@@ -1,6 +1,6 @@
 """Computes the diff of a sandbox's repository, and the verdict on a patch.
 
-The verdict is the exit code of a script, which the client sends.
+The client sends a script, whose exit code is the verdict.
 """
 
 import hashlib

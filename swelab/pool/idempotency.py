@@ -55,7 +55,7 @@ class Shelf:
         self._all[once] = None
 
     def leave(self, once: "Once") -> None:
-        """Drops all responses of `once`. Called when its sandbox has ended."""
+        """Drops all responses of `once`. Call this when the sandbox of `once` has ended."""
         self._all.pop(once, None)
         once.forget_before(time.monotonic())
 

@@ -70,7 +70,7 @@ def drain(pool: Pool, url: str) -> int:
 
 
 async def leave(pool: Pool, url: str, force: bool) -> None:
-    """Removes a node. With `force`, ends its leases first.
+    """Removes a node. With `force`, ends the node's leases first.
 
     Raises Refused if the pool has no such node, Conflict if the node still has leases.
     """

@@ -87,7 +87,7 @@ def _measure(book: LeaseBook, node: PoolNode, state: HostState) -> None:
 def _lose(book: LeaseBook, node: PoolNode) -> None:
     """Ends the leases of a node that has not responded for `ttl_seconds`.
 
-    By then the node has ended the sandboxes of these leases.
+    Such a node has ended the sandboxes of these leases by itself.
     """
     for lease in list(book.leases.values()):
         if lease.node == node.capacity.url and lease.state == ACTIVE:

@@ -58,14 +58,14 @@ class NodeCapacity:
 
 @dataclass
 class Use:
-    """The number of leases on a node, and their bytes of memory."""
+    """The number of leases on a node, and the bytes of memory of these leases."""
 
     places: int = 0
     memory: int = 0
 
 
 def uses(leases: Iterable[Lease]) -> dict[str, Use]:
-    """Maps each node to the number and the memory of its placed leases."""
+    """Returns the use of each node by placed leases, keyed by the node's URL."""
     by_node: dict[str, Use] = {}
     for lease in leases:
         if lease.state in PLACED:
@@ -80,7 +80,7 @@ def fair(
 ) -> list[Lease]:
     """Returns the waiting leases in the order in which they are placed.
 
-    Leases are taken in turn from the client token that then has the fewest leases. If tokens have equally
+    The next lease is always one of the client token that has the fewest leases so far. If tokens have equally
     many, the token that was served longest ago comes first, then the oldest request. leases: maps a token to
     its number of placed leases. served: maps a token to a number that grows with each placement.
     """

@@ -78,6 +78,6 @@ async def _reach(grant: Grant, size: int, most: int) -> None:
 
 
 def fingerprint(record: Record, *more: str) -> str:
-    """Returns the SHA-256 (hex) of a request without its request id, and of `more`."""
+    """Returns one SHA-256 (hex) of a request without its request id, and of the texts `more`."""
     text = json.dumps({**record, "request_id": None}, sort_keys=True)
     return hashlib.sha256("\0".join((text, *more)).encode()).hexdigest()

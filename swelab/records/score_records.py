@@ -75,7 +75,7 @@ class Estimate(ClosedRecord):
 
 
 class Differences(ClosedRecord):
-    """The smallest true differences between two policies that can be detected with one number of runs."""
+    """For one number of runs, the smallest true differences between two policies that the runs can detect."""
 
     same_tasks_hard: Rate | None = field(
         "if the same tasks are hard for the other policy; null if attempts at a task do not "
@@ -85,8 +85,8 @@ class Differences(ClosedRecord):
 
 
 class Detectable(ClosedRecord):
-    """The smallest true differences between two policies that can be detected, for several numbers of
-    runs."""
+    """For several numbers of runs, the smallest true differences between two policies that the runs can
+    detect."""
 
     power: Number = field("probability of finding the differences")
     runs: dict[str, Differences] = field("maps the number of runs of each policy to the differences")

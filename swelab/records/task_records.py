@@ -10,7 +10,8 @@ TestName = Annotated[str, Bounds(minLength=1)]
 
 
 NULL_ONLY: Literal["null only"] = "null only"
-"""Validation of a task without a known repair: only its unchanged code was run, and its tests failed."""
+"""Value of `validated` for a task without a known repair: only its unchanged code was run, and its tests
+failed."""
 
 
 NullEnd = Literal["ran", "too long", "broken off"]
@@ -47,8 +48,8 @@ class Compat(ClosedRecord):
 
 
 class Task(TypedRecord):
-    """A task, which is one row of a subset: a bug in a repository. The format is SWE-smith's, with additional
-    fields."""
+    """A task: one row of a subset, which describes a bug in a repository. The format is SWE-smith's, with
+    additional fields."""
 
     also = {
         "if": {"not": {"required": ["answers"]}},
@@ -182,7 +183,7 @@ class Difficulty(TypedRecord):
 
 
 class Gate(TypedRecord):
-    """The recipe's `validate` settings, with which a subset was validated."""
+    """The settings with which a subset was validated, from `validate` in the recipe."""
 
     gold_runs: Count = field("number of runs of each gold patch; 0 if tasks have no gold patch")
     null_runs: int = field(

@@ -13,7 +13,7 @@ Witnessed = Literal["witnessed", "weakly_witnessed", "not_witnessed", "contradic
 
 
 class Slot(ClosedRecord):
-    """One assertion of a witness question, and which of its operands were removed."""
+    """One assertion of a witness question. `cut` says which operands were removed."""
 
     slot: Count = field("number of the slot in the question")
     test: str = field("node id of the slot's test function, without parameters")

@@ -129,7 +129,7 @@ def check_recipe(recipe: Rl) -> list[Finding]:
 
 
 def _whole(start: Path) -> Iterator[Finding]:
-    """Yields the faults of a folder of weights that has a config.json."""
+    """Yields the faults of the weights in `start`, a folder that has a config.json."""
     with suppress(KeyError):  # `_against` reports the missing key of config.json
         yield from catch(partial(check_weights, start), label="start: ")
 

@@ -36,8 +36,8 @@ LOGITS = 1 << 27
 """Maximum number of logits that a learner holds at a time. For larger batches, the backward pass recomputes
 logits."""
 PROGRAM, ENGINE = 0.45 * GIB, 1.5 * GIB
-"""Bytes of memory. PROGRAM: Python with torch and transformers. ENGINE: a model server without weights and
-cache."""
+"""Memory of a program in bytes. PROGRAM: Python with torch and transformers. ENGINE: a model server without
+weights and cache."""
 WIDTHS = (12, 4, 4)
 """Widths of one layer's activations in transformers; see `swelab.checks.memory`."""
 

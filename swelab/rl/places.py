@@ -21,8 +21,8 @@ from swelab.rl.token_model import Watched
 from swelab.rl.token_template import TokenTemplate
 
 MakePlace = Callable[[float, bool], Maker]
-"""A function from (sampling temperature, whether the recipe's judge scores the steps) to the maker of
-rollouts."""
+"""A function that returns a maker of rollouts. Its arguments are the sampling temperature, and whether the
+recipe's judge scores the steps."""
 
 
 @contextmanager

@@ -115,8 +115,8 @@ class RayPlace:
 def ray_places(
     recipe: Rl, start: Path, reads: Reads, folder: Path, endpoint: Endpoint
 ) -> Iterator[Callable[[float], RayPlace]]:
-    """Yields a function from a sampling temperature to a maker of rollouts on the cluster at $RAY_ADDRESS.
-    Raises InputError, RayFailed, and Fault if a host cannot work."""
+    """Yields a function that takes a sampling temperature and returns a maker of rollouts. The rollouts are
+    made on the Ray cluster at $RAY_ADDRESS. Raises InputError, RayFailed, and Fault if a host cannot work."""
     if recipe.judge:
         raise InputError("executor ray with a judge", "judge", "executor: local, or no judge")
     start, folder = start.absolute(), folder.absolute()

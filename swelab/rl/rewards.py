@@ -1,4 +1,4 @@
-"""Rewards: functions from a grade to the number on which the policy is trained."""
+"""Rewards: functions that convert a grade to a number, on which the policy is trained."""
 
 from collections.abc import Callable
 

@@ -4,8 +4,8 @@
     --custom-rm-path swelab.rl.engines.slime.reward_func
     --dynamic-sampling-filter-path swelab.rl.engines.slime.whole_group
 
-Neither program is imported. A sample is recognised by its fields. `Settings` lists the environment variables
-of each process that makes rollouts.
+Neither program is imported: this module only reads and writes the fields of their samples. `Settings` lists
+the environment variables of each process that makes rollouts.
 """
 
 import asyncio

@@ -70,7 +70,7 @@ def sequence_of(key: str, weigh: str) -> str:
 
 class OurWeights:
     """Mixin for verl's trainer classes: weighs a batch and divides it into optimizer steps as our trainer
-    does. Among the bases it must stand before verl's class."""
+    does. In the list of bases, this mixin must come before verl's class."""
 
     config: Any
     parameter_sync_step: int

@@ -74,8 +74,8 @@ class Deadline:
 
 
 class SavesInTime:
-    """Mixin for verl's trainer classes: saves a checkpoint when the job will end soon. Among the bases it
-    must stand before verl's class."""
+    """Mixin for verl's trainer classes: saves a checkpoint when the job will end soon. In the list of bases,
+    this mixin must come before verl's class."""
 
     config: Any
     global_steps: int

@@ -47,7 +47,7 @@ class OwnRay:
 
 @dataclass
 class JobRay:
-    """Ray on the nodes of our SLURM job, the first of which runs this process. env: environment variables of
+    """Ray on the nodes of our SLURM job. This process runs on the first node. env: environment variables of
     verl's processes on every node. folder: folder for the logs of the nodes."""
 
     recipe: Rl
