@@ -1,8 +1,9 @@
 """Downloads files of a Hugging Face hub repository at a fixed commit. Downloads are resumed and checked.
 
-A file is downloaded to a `.part` file in the target folder. After a lost connection or a kill the download is
-resumed there (the hub's own client starts again after a kill). The `.part` file is renamed when it has the
-hash that the hub lists or the recipe names. HF_ENDPOINT and HF_TOKEN are respected.
+A file is downloaded to a `.part` file in the target folder. If the connection is lost or the process is
+killed, the next download continues this file. (After a kill, the hub's own client would start again from the
+beginning.) The `.part` file is renamed when it has the hash that the hub lists or the recipe requires. The
+environment variables HF_ENDPOINT and HF_TOKEN are used.
 """
 
 import errno
@@ -28,7 +29,7 @@ from swelab.records import Fault, InputError, Record, sha256_file, shorten
 T = TypeVar("T")
 ENDPOINT = "https://huggingface.co"
 PATIENCE_SECONDS = 600
-"""After this many seconds without progress a temporary error is final."""
+"""Seconds without progress after which a temporary error is not retried any more."""
 SPARE_BYTES = 1 << 30
 
 
@@ -46,7 +47,8 @@ class _Passing(Exception):
 
 @dataclass(frozen=True)
 class Entry:
-    """A file in the hub's list. blob: the file's hash in git. sha256: "" for small files."""
+    """A file in the hub's list of files. blob: the file's hash in git. sha256: "" if the hub lists none, as
+    for small files."""
 
     path: str
     size: int
@@ -118,8 +120,8 @@ class HubRepository:
     def _with_pins(
         self, entries: list[Entry], patterns: Sequence[str], sha256: Mapping[str, str]
     ) -> list[Entry]:
-        """Adds the recipe's hashes to the entries. Raises InputError if a hash differs from the hash in the
-        repository."""
+        """Returns the entries with the recipe's hashes added. Raises InputError if the hub lists another
+        hash, or no such file."""
         if not entries:
             raise InputError("no file matches", str(self), f"one of {', '.join(patterns)}")
         listed = {entry.path: entry for entry in entries}
@@ -139,8 +141,7 @@ class HubRepository:
             raise HubError(f"{self}: {room} in {folder}; expected room")
 
     def _download(self, entry: Entry, path: Path) -> None:
-        """Downloads one file completely. If its hash is wrong, deletes the file and downloads it once
-        more."""
+        """Downloads one file completely. If the hash is wrong, deletes the download and tries once more."""
         part = _part(path, entry)
         part.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(2):
@@ -209,8 +210,8 @@ class HubRepository:
         raise HubError(f"{self}: the hub has no {path} ({status})")
 
     def _patiently(self, what: str, once: Callable[[], T], progress: Callable[[], int]) -> T:
-        """Returns the result of `once()`. After a temporary error `once` is called again, until patience
-        ends. The patience starts again whenever `progress()` has increased. Raises HubError."""
+        """Returns the result of `once()`. Retries after temporary errors, for up to `self.patience` seconds
+        without progress. There is progress when the value of `progress()` has increased. Raises HubError."""
         patience, seen = Patience(DOWNLOADS), progress()
 
         def pause(fault: _Passing) -> float | None:
@@ -228,7 +229,7 @@ class HubRepository:
 
 
 def is_whole(path: Path, entry: Entry) -> bool:
-    """Returns whether the file exists with the size and hash of its entry."""
+    """Returns whether a file exists at `path` with the size and hash of `entry`."""
     if not path.is_file() or path.stat().st_size != entry.size:
         return False
     if entry.sha256:

@@ -23,7 +23,7 @@ CHUNK = 1 << 20
 """Number of characters to read at once. Longer elements are read in growing pieces."""
 
 KeyFilter = Callable[[str], bool]
-"""Returns whether to read the element with this key or instance id."""
+"""A function that returns whether to read the element with the given key or instance id."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NAMED = re.compile(r'\{"instance_id": ("(?:[^"\\]|\\.)*")[,}]')
@@ -108,8 +108,8 @@ class _Text:
         return self.text[self.at : end]
 
     def skip(self) -> bool:
-        """Skips an object, if the rest of the line certainly contains nothing else. Returns whether the
-        object was skipped."""
+        """Skips the next object without parsing it, if it certainly fills the rest of the line. Returns
+        whether the object was skipped."""
         body = self.rest_of_line().rstrip().removesuffix(",")
         plain = body.endswith("}") and not _SEVERAL.search(body) and body.count("{") == body.count("}")
         self.at += len(body) if plain else 0
@@ -117,7 +117,8 @@ class _Text:
 
 
 def _elements(text: _Text, brackets: str, kind: str) -> Iterator[int]:
-    """Yields the index of each element of a list or object. `text` is then at the start of the element."""
+    """Yields the index of each element of a list or object. Whenever an index is yielded, `text` is at the
+    start of that element."""
     begin, end = brackets[0], brackets[1]
     if text.peek() != begin:
         found = f"a {type(text.value()).__name__}" if text.peek() else "an empty file"
@@ -136,8 +137,9 @@ def _elements(text: _Text, brackets: str, kind: str) -> Iterator[int]:
 
 
 def list_items(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[tuple[int, Any]]:
-    """Yields (index, element) for each element of a JSON list. key_filter: objects whose `instance_id` it
-    rejects are skipped. Raises InputError with the line of an error, or if the document is not a list."""
+    """Yields (index, element) for each element of a JSON list. key_filter: returns whether to read the object
+    with the given `instance_id`. Raises InputError with the line of an error, or if the document is not a
+    list."""
     with _Text(path) as text:
         for number in _elements(text, "[]", "list"):
             if not (key_filter and _unwanted(text, key_filter) and text.skip()):
@@ -155,8 +157,8 @@ def _unwanted(text: _Text, key_filter: KeyFilter) -> bool:
 
 
 def object_items(path: str | Path, key_filter: KeyFilter | None = None) -> Iterator[tuple[str, Any]]:
-    """Yields (key, value) for each key of a JSON object. key_filter: keys that it rejects are skipped. Raises
-    InputError with the line of an error, or if the document is not an object."""
+    """Yields (key, value) for each key of a JSON object. key_filter: returns whether to read the given key.
+    Raises InputError with the line of an error, or if the document is not an object."""
     with _Text(path) as text:
         for _ in _elements(text, "{}", "object"):
             if text.peek() != '"':
@@ -171,14 +173,15 @@ def object_items(path: str | Path, key_filter: KeyFilter | None = None) -> Itera
 
 
 def write_list(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Streams `rows` to a JSON list, one row per line and atomically. The instance id is written first.
-    Returns the number of rows."""
+    """Writes `rows` to a JSON list, as a stream and atomically, one row per line. Each row begins with its
+    instance id. Returns the number of rows."""
     ordered = ({"instance_id": row["instance_id"], **row} if "instance_id" in row else row for row in rows)
     return _write(path, b"[]", (line(row).rstrip(b"\n") for row in ordered))
 
 
 def write_object(path: str | Path, items: Iterable[tuple[str, Any]]) -> int:
-    """Streams `items` to a JSON object, one key per line and atomically. Returns the number of keys."""
+    """Writes `items` to a JSON object, as a stream and atomically, one key per line. Returns the number of
+    keys."""
     return _write(path, b"{}", (line({key: value}).rstrip(b"\n")[1:-1] for key, value in items))
 
 
@@ -194,8 +197,8 @@ def _write(path: str | Path, brackets: bytes, elements: Iterable[bytes]) -> int:
 
 
 def write_with_list(path: str | Path, facts: Record, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Streams a JSON object: first `facts`, then the list `rows` under the key `name`, one row per line.
-    Writes atomically."""
+    """Writes a JSON object, as a stream and atomically. The object has the fields of `facts`, then a field
+    `name` with the list `rows`, one row per line."""
     with atomic(path) as stream:
         stream.write(json.dumps(facts, indent=2).removesuffix("\n}").encode())
         stream.write(f',\n  "{name}": ['.encode())
@@ -232,7 +235,8 @@ class Spool:
 
 
 class Picked(Sequence[Kind]):
-    """A sequence of some rows of a spool, in any order, as records of one kind."""
+    """The rows of a spool that have the given numbers, as a sequence of records. Each access reads from
+    disk."""
 
     def __init__(self, spool: Spool, numbers: Sequence[int], kind: type[Kind]):
         self._spool, self._numbers, self._kind = spool, numbers, kind
@@ -263,7 +267,7 @@ class Outline:
 
     @property
     def digest(self) -> str:
-        """The value of `records.digest` for the list of all rows."""
+        """The hash of all rows, which equals `records.digest` of the list of rows."""
         whole = self._hash.copy()
         whole.update(b"]")
         return str(whole.hexdigest())

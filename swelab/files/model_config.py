@@ -10,8 +10,8 @@ from swelab.records.typed import TypedRecord, field
 
 @dataclass(frozen=True)
 class Family:
-    """The parameters of a model family's layers other than the matrices. bias: the query, key and value
-    projections have a bias. head_norms: queries and keys are normalised per head."""
+    """Describes the parameters of a model family's layers that are not matrices. bias: whether the query, key
+    and value projections have a bias. head_norms: whether queries and keys are normalised per head."""
 
     bias: bool
     head_norms: bool
@@ -35,8 +35,8 @@ def family_of(config: "ModelConfig", where: Path) -> Family:
 
 
 class ModelConfig(TypedRecord):
-    """The size and architecture of a decoder model. Raises KeyError if an absent field without a default is
-    read."""
+    """The size and architecture of a decoder model. Reading a required field that is absent raises
+    KeyError."""
 
     architectures: list[str] = field("model classes of transformers", default=())
     vocab_size: int = field("number of rows of the embedding")

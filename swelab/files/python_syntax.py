@@ -30,7 +30,8 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 def walk(tree: ast.AST) -> list[ast.AST]:
-    """Returns the nodes that `ast.walk` yields, except nodes without fields, in two thirds of the time."""
+    """Returns the nodes that `ast.walk` yields, except nodes without fields. Takes two thirds of the time of
+    `ast.walk`."""
     found = [tree]
     for node in found:
         found += children(node)

@@ -19,7 +19,7 @@ CURVE_HEIGHT = 190
 
 Points = Sequence[tuple[float, float]]
 Bin = tuple[float, float, float, float]
-"""(step, mean, minimum, maximum) of a bin of neighbouring points."""
+"""(step, mean, minimum, maximum) of neighbouring points that are drawn as one point."""
 
 
 def svg(body: str, title: str, height: int, css: str = "plot") -> str:
@@ -37,7 +37,8 @@ def percent(share: float) -> str:
 
 
 def marker(series: int, x: float, y: str) -> str:
-    """Draws a series' marker at share `x` of the width: a circle, disc, square, diamond, triangle or bar."""
+    """Draws the marker of a series (a circle, disc, square, diamond, triangle or bar) at share `x` of the
+    width."""
     shapes = (
         '<circle r="5.5" class="hollow"/>',
         '<circle r="6"/>',
@@ -146,8 +147,8 @@ def histogram(
 
 
 def binned(values: Mapping[int, int], bins: int, mark: int | None = None) -> tuple[list[int], list[int]]:
-    """Returns (edges, counts). The edges are whole numbers with equal steps. counts[i] is the count between
-    edges[i] and edges[i + 1]."""
+    """Returns (edges, counts). The edges are whole numbers with equal steps. counts[i] counts the values v
+    with edges[i] <= v < edges[i + 1]."""
     low, high = min(values), max([*values, mark or 0])
     step = max(1, math.ceil((high + 1 - low) / bins))
     if step > 1:
@@ -160,7 +161,7 @@ def binned(values: Mapping[int, int], bins: int, mark: int | None = None) -> tup
 
 
 def curve(points: Points, title: str, axes: tuple[str, str], series: int = 1) -> str:
-    """Draws one curve like `curves`."""
+    """Draws one curve; see `curves`."""
     return curves({"": points}, title, axes, series)
 
 
@@ -173,13 +174,13 @@ def curves(
 ) -> str:
     """Draws several curves. lines: maps a name to its points or bins.
 
-    Points are averaged in equal bins, and each bin's range is drawn behind its mean. Bins, such as a rate
-    with its interval, are drawn unchanged.
+    Points are averaged in bins of equal size. The range of each bin is drawn behind its mean. Bins that the
+    caller gives, such as a rate with its interval, are not averaged again.
 
-    axes: the names of the horizontal and the vertical axis. The vertical axis is logarithmic if the values
-    span more than a factor of 30 and `linear` is false. Its label says so. series: number of the first curve.
-    The numbers of further curves follow. Points that are not finite are excluded, and the caller must report
-    this. Returns "" if no point is left.
+    axes: the names of the horizontal and the vertical axis. If the values span more than a factor of 30 and
+    `linear` is false, the vertical axis is logarithmic, and its label says so. series: number of the first
+    curve. The numbers of further curves follow. Points that are not finite are excluded, and the caller must
+    report this. Returns "" if no point is left.
     """
     thin = [_bins(line) for line in lines.values()]
     rows = [row for line in thin for row in line]
@@ -226,8 +227,7 @@ def _curve(rows: Sequence[Bin], at: Callable[[float, float], str], name: str, se
 
 
 def axis_names(names: tuple[str, str]) -> str:
-    """Draws the axis names: the horizontal name below the axis's right end, the vertical name above its
-    top."""
+    """Draws the horizontal axis's name below its right end, and the vertical axis's name above its top."""
     across, up = map(escape, names)
     return (
         f'<text class="tick name" x="100%" y="100%" dy="33" text-anchor="end">{across}</text>'

@@ -44,8 +44,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def weight_paths(folder: Path) -> tuple[list[Path], dict[str, str]]:
-    """Returns (sorted paths of the weight files, index). The index maps a tensor to the file that should
-    contain it.
+    """Returns (sorted paths of the weight files, index). The index maps each tensor to the name of its file.
 
     Without an index file, returns the existing weight files and {}. Raises InputError if there are no weight
     files.

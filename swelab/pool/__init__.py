@@ -1,1 +1,2 @@
-"""Sandboxes over a network: an exec server on every container host, and a pool server that leases them."""
+"""Provides sandboxes over a network: an exec server runs on every container host, and a pool server leases
+the sandboxes."""

@@ -84,8 +84,8 @@ def release_when_sent(
 ) -> Response:
     """Wraps `answer` so that it is sent piece by piece, as fast as the client reads it.
 
-    `resources` is closed when the response has been sent. Until then `unread` contains the sending task.
-    Cancelling that task aborts the response.
+    `resources` is closed when the response has been sent. Until the response has been sent, `unread` contains
+    the task that sends it. Cancelling that task aborts the response.
     """
     return _MeteredAnswer(answer, resources.pop_all(), unread)
 

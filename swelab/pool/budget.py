@@ -28,7 +28,7 @@ class Grant:
     async def reach(self, size: int) -> None:
         """Extends the grant to `size` bytes.
 
-        Raises Refused if one request can never get so many bytes, NotReached if they are not free in time.
+        Raises Refused if one request can never get `size` bytes, NotReached if they are not free in time.
         """
         if size > self.size:
             self._budget.check(size)
@@ -37,12 +37,13 @@ class Grant:
 
 
 class Budget:
-    """Grants at most `most` bytes at a time to requests in one event loop.
+    """Grants at most `most` bytes in total to the requests of one event loop.
 
-    Each request counts for a key. A key may hold at most as many bytes as stay free, so one key can hold at
-    most half of all bytes. The only request of a key may exceed this limit, but must leave one eighth of all
-    bytes free. So a small request of another key still fits. Waiting requests are served in order of arrival.
-    A request that fits may overtake requests that do not fit. patience: seconds that a request waits.
+    Each request belongs to a key, such as a client. The bytes of a key must not exceed the bytes that are
+    still free, so one key gets at most half of all bytes. There is one exception: the only request of a key
+    may use more, if it leaves one eighth of all bytes free. So a small request of another key still fits.
+    Waiting requests are served in the order of their arrival. A request that fits may overtake requests that
+    do not fit. patience: seconds that a request waits.
     """
 
     def __init__(self, name: str, most: int, patience: float = _PATIENCE) -> None:
@@ -54,9 +55,9 @@ class Budget:
 
     @contextlib.asynccontextmanager
     async def hold(self, key: str, size: int) -> AsyncIterator[Grant]:
-        """Holds `size` bytes during the block.
+        """Reserves `size` bytes while the block runs.
 
-        Raises Refused if one request can never get so many bytes, NotReached if they are not free in time.
+        Raises Refused if one request can never get `size` bytes, NotReached if they are not free in time.
         """
         self.check(size)
         await self.take(key, size, 0)

@@ -160,10 +160,11 @@ class Host:
         return True
 
     def renew(self, owner: str, seconds: dict[str, Any]) -> Record:
-        """Sets how long the owner's sandboxes may still live. seconds: maps sandbox ids to seconds from now.
+        """Sets the remaining time to live of the owner's sandboxes. seconds: maps sandbox ids to seconds.
 
-        Returns "unknown" (ids that do not exist here), "extra" (the owner's sandboxes that `seconds` lacks,
-        as id -> request id) and "refused" (ids with invalid seconds, which stay unchanged).
+        Returns three fields. "unknown" lists the ids for which the owner has no sandbox on this host. "extra"
+        maps the id of each other sandbox of the owner to its request id. "refused" lists the ids with an
+        invalid number of seconds, whose sandboxes are not changed.
         """
         now = time.monotonic()
         unknown, refused = [], []
@@ -184,7 +185,7 @@ class Host:
         return {"unknown": unknown, "extra": extra, "refused": refused}
 
     async def tend(self) -> None:
-        """Until cancelled, ends expired sandboxes and retries removals that failed in the engine."""
+        """Ends expired sandboxes, and retries removals that failed in the engine. Runs until cancelled."""
         clearing = asyncio.ensure_future(self.thread(self.backend.clear))
         while True:
             now = time.monotonic()
@@ -221,8 +222,8 @@ class Host:
     def using(self, request: PoolRequest, seconds: float = 0.0) -> Iterator[HostSandbox]:
         """Yields the sandbox of a request, and counts the request as running during the block.
 
-        `seconds`: maximum duration of the request. If the client sends no heartbeats, the sandbox lives at
-        least for that time plus its time to live. Raises SandboxLost, Refused (too many concurrent requests).
+        seconds: maximum duration of the request. If the client sends no heartbeats, the sandbox cannot expire
+        within `seconds` plus its time to live. Raises SandboxLost, Refused (too many concurrent requests).
         """
         sandbox = self.find(request.container_id)
         most = 2 * _COMMANDS if sandbox.once.knows(request.request_id) else _COMMANDS
@@ -243,7 +244,7 @@ class Host:
             return await self.thread(lambda: place.box.exec(command, env=env, limits=limits))
 
     def command_memory(self, place: HostSandbox, limits: Limits) -> int:
-        """Returns the bytes of memory that a command may use. Raises Refused if they are not free."""
+        """Returns the bytes of memory that a command may use. Raises Refused if the host has fewer left."""
         more = command_bytes(self.limits.check(limits))
         if self.memory() - place.memory() + place.memory(more) > self.limits.memory_bytes:
             raise Refused(f"this host has less than {more} bytes of memory left")
@@ -278,7 +279,8 @@ class Host:
 
     @contextlib.asynccontextmanager
     async def read(self, place: HostSandbox, path: str, most: int) -> AsyncIterator[bytes]:
-        """Reads a file, see protocol.Sandbox.get. `answers` counts its bytes. Large files take turns."""
+        """Yields the bytes of a file, see protocol.Sandbox.get. `self.answers` counts these bytes. A sandbox
+        reads one large file at a time."""
         async with contextlib.AsyncExitStack() as stack:
             grant = await stack.enter_async_context(self.answers.hold(place.id, min(most, SMALL_ANSWER)))
             try:
@@ -289,7 +291,7 @@ class Host:
                 await stack.enter_async_context(place.large)
                 await grant.reach(most)
                 data = await self.thread(place.box.get, path, most)
-                self.find(place.id)  # raises if the sandbox has ended, since nothing would abort the response
+                self.find(place.id)  # otherwise nothing would abort the response of an ended sandbox
             grant.keep(len(data))
             yield data
 

@@ -55,7 +55,8 @@ async def _make(book: LeaseBook, lease: Lease, node: PoolNode) -> Record:
 
 
 def _not_make(book: LeaseBook, lease: Lease, node: PoolNode | None, error: Exception) -> None:
-    """Queues the lease again. Fails it if its own request caused the error, or if no client waits for it."""
+    """Queues the lease again. If the request itself caused the error, or if no client waits, fails the lease
+    instead."""
     now = time.monotonic()
     again = isinstance(error, NotReached | NoPlace | EngineDown | ImageMissing | OSError)
     if node is not None and isinstance(error, ImageMissing):

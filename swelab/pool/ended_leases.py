@@ -27,7 +27,8 @@ class EndedLease:
 
 
 class EndedLeases:
-    """The leases that ended in the last 15 minutes (at most 10,000), found by lease id or request id."""
+    """The leases that ended in the last 15 minutes (at most 10,000), indexed by lease id and by request
+    id."""
 
     def __init__(self, most: int = _MOST, seconds: float = _SECONDS) -> None:
         self._most, self._seconds = most, seconds

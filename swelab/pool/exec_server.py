@@ -85,7 +85,8 @@ class _Node:
     # -- the host
 
     async def healthz(self, request: Request) -> Response:
-        """Responds with the number of sandboxes and the memory in use, and the maxima. Raises EngineDown."""
+        """Responds with the number of sandboxes, the memory in use, and the maximum of each. Raises
+        EngineDown."""
         if not await self.host.engine_answers():
             raise EngineDown(f"the engine at {self.host.backend.engine.address} does not answer")
         return json_answer(running_containers=str(len(self.host.sandboxes)), **self._place())
@@ -123,7 +124,7 @@ class _Node:
         return json_answer(images=names, count=len(names))
 
     async def renew(self, request: Request) -> Response:
-        """Sets how long a pool's sandboxes may still live. Responds with the result of Host.renew."""
+        """Sets the remaining time to live of a pool's sandboxes. Responds with the result of Host.renew."""
         fields = await read_json(request, request_schemas.RENEW, JSON_BYTES)
         healthy = await self.host.engine_answers()
         state = self.host.renew(fields.owner, fields.containers)
@@ -147,7 +148,7 @@ class _Node:
         return json_answer(found=await self.host.destroy(fields.container_id))
 
     def _limits(self, fields: PoolRequest) -> Limits:
-        """Returns the request's limits, by default the sandbox's. Raises Refused if the host forbids them."""
+        """Returns a request's limits, by default the sandbox's. Raises Refused if a limit is forbidden."""
         own = self.host.find(fields.container_id).limits
         return self.host.limits.check(request_schemas.limits_of(fields, own))
 
@@ -284,7 +285,7 @@ class _Node:
         return await self._once(fields, work, answer, 120)
 
     async def evaluate(self, request: Request) -> Response:
-        """Applies a patch and runs a script with `set -e`. `resolved` is true if both exit with 0."""
+        """Applies a patch and runs a `set -e` script. `resolved` is true if both commands exit with 0."""
         fields = await read_json(request, _ACTS["evaluate"], JSON_BYTES)
         check_script(fields.eval_script)
         start = self.host.find(fields.container_id).limits

@@ -1,6 +1,6 @@
-"""Computes diffs, and verdicts for clients that only have a script.
+"""Computes the diff of a sandbox's repository, and the verdict on a patch.
 
-The exit code of the script decides the verdict.
+The client sends a script, whose exit code is the verdict.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _SHOWN = 2000  # maximum number of characters of output that `evaluate` returns
 def check_script(script: str) -> None:
     """Raises Refused unless the script uses `set -e`.
 
-    Only then does its exit code show that a command failed.
+    Without `set -e`, the script's exit code does not show whether a command failed.
     """
     if not _STRICT.search(script):
         raise Refused(

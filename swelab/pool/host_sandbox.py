@@ -80,8 +80,9 @@ class HostSandbox(Living):
     def memory(self, more: int = 0) -> int:
         """Returns the bytes of the host's memory that the sandbox may use for files, commands and output.
 
-        One command at the sandbox's own limits is always included. Concurrent commands, sessions and higher
-        limits can need more memory. more: bytes of one additional command.
+        The result always includes memory for one command with the sandbox's own limits. If all running
+        commands and sessions together need more, the result includes that number instead. more: bytes of one
+        additional command.
         """
         sessions = sum(size for _, size in self.sessions.values())
         files = self.limits.disk_bytes + self.limits.shm_bytes
@@ -89,7 +90,7 @@ class HostSandbox(Living):
 
     @contextlib.contextmanager
     def command(self, size: int) -> Iterator[None]:
-        """Counts `size` bytes of memory for a command during the block."""
+        """Counts `size` bytes of memory for a command while the block runs."""
         self.commands.append(size)
         try:
             yield

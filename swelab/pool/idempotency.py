@@ -55,7 +55,7 @@ class Shelf:
         self._all[once] = None
 
     def leave(self, once: "Once") -> None:
-        """Drops all responses of `once`. Called when its sandbox has ended."""
+        """Drops all responses of `once`. Call this when the sandbox of `once` has ended."""
         self._all.pop(once, None)
         once.forget_before(time.monotonic())
 
@@ -102,9 +102,10 @@ class Once:
         return key in self._running or key in self._verdicts or key in self._abandoned
 
     async def run(self, key: str, fingerprint: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Returns the result of `work` or raises its error. With an empty key, `work` runs at every call.
+        """Returns the result of `work`, or raises its error. key: the request id. If it is "", `work` runs at
+        every call.
 
-        Raises Conflict if another request has the id, SandboxLost if the stored response was dropped.
+        Raises Conflict if another request has the same id, SandboxLost if the stored response was dropped.
         """
         if not key:
             return await asyncio.shield(asyncio.ensure_future(work()))

@@ -16,9 +16,9 @@ _HUB = "docker.io/"
 class AllowedImages:
     """The allow-list of a host: a file with one pattern per line, for example `swebench/*` or a digest.
 
-    The file is read at each use. The requested name or digest must match a pattern before the engine is
-    asked. Then a name or digest that the engine reports for the image must match, too. Without a file, only
-    the sandbox image is allowed.
+    The file is read at each use. If the requested name or digest matches no pattern, the engine is not asked.
+    A name or digest that the engine reports for the image must match a pattern too. Without a file, only the
+    sandbox image is allowed.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -73,7 +73,7 @@ def _forms(tag: str) -> set[str]:
 def _hub_names(name: str) -> list[str]:
     """Returns equivalent names of a Docker Hub image.
 
-    Lists write the prefix `docker.io/`, and engines omit it.
+    An allow-list may contain the prefix `docker.io/`, but engines omit it.
     """
     if name.startswith(_HUB):
         bare = name.removeprefix(_HUB)

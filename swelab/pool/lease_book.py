@@ -97,11 +97,11 @@ class LeaseBook(ABC):
     async def finish_ending(self, lease: Lease) -> None:
         """Asks the node to end the sandbox of a lease, again and again until a request succeeds.
 
-        Gives up if the node has not responded for the time to live, or is no longer in the pool.
+        Gives up if the node has not responded for `ttl_seconds`, or is no longer in the pool.
         """
         while lease.state == ENDING:
             node = self.nodes.get(lease.node)
-            # By then the node has ended the sandbox by itself, since nobody renewed the sandbox.
+            # A node that was silent for so long has ended the sandbox, since nobody renewed the sandbox.
             if node is None or node.silent_seconds() > self.limits.ttl_seconds:
                 break
             try:
@@ -134,7 +134,8 @@ class LeaseBook(ABC):
     def write(self, lease: Lease) -> bool:
         """Writes a lease to the store.
 
-        Returns False if this fails, for example on a full disk. Then the lease must not be placed.
+        Returns False if the write fails, for example on a full disk. A lease that could not be written must
+        not be placed.
         """
         try:
             self.store.set_lease(lease.stored())
@@ -157,7 +158,7 @@ class LeaseBook(ABC):
         return [each for each in self.leases.values() if each.node == url and each.state in PLACED]
 
     def pump(self) -> None:
-        """Schedules a placement of the waiting leases."""
+        """Schedules a call of `place`. Several calls of this method can lead to one call of `place`."""
         if not self._pumping:
             self._pumping = True
             asyncio.get_running_loop().call_soon(self._place)

@@ -75,7 +75,7 @@ class LeaseStore:
         return self._id
 
     def nodes(self) -> dict[str, bool]:
-        """Returns the nodes as a map from URL to whether the node is being drained."""
+        """Maps the URL of each node to whether the node is being drained."""
         nodes = {}
         for number, url, draining in self._base.execute("SELECT rowid, url, draining FROM nodes").fetchall():
             if fault := first_fault(NODE, {"url": url}):

@@ -22,8 +22,8 @@ PLACED = (MAKING, ACTIVE, ENDING)
 class Lease(Living):
     """The lease of one request (request_schemas.ALLOCATE).
 
-    ends: when an active lease expires, by time.monotonic(). passed, keeps: see placement.plan. unwanted:
-    whether no client waits for the lease any more. Such a lease is ended as soon as its sandbox exists.
+    ends: when an active lease expires, by time.monotonic(). passed, keeps: see placement.plan. unwanted: true
+    if no client waits for the lease any more. An unwanted lease is ended as soon as its sandbox exists.
     """
 
     request_id: str
@@ -74,7 +74,8 @@ class Lease(Living):
         return f"{self.id}.{self.attempt}"
 
     def stored(self) -> Record:
-        """Returns the fields that survive a restart of the server, with their names in the store."""
+        """Returns the fields to store, keyed by their names in the store. Only these fields survive a restart
+        of the server."""
         names = ("id", "request_id", "state", "node", "attempt", "container", "reason")
         return {"asked": self.request, **{name: getattr(self, name) for name in names}}
 

@@ -21,8 +21,8 @@ def take_in(store: LeaseStore, urls: Iterable[str]) -> str:
     """Adds the nodes of the command line to the stored nodes.
 
     Returns a message about the nodes of an earlier start, or "" if there were none. A drained node stays
-    drained. A node that was removed by request is not added. Only a request to join adds such a node again.
-    Raises InputError, and OSError if the disk is full.
+    drained. A node that was removed by request is not added: only `join` can add it again. Raises InputError,
+    and OSError if the disk is full.
     """
     given = list(dict.fromkeys(url.rstrip("/") for url in urls))
     for url in given:
@@ -70,7 +70,7 @@ def drain(pool: Pool, url: str) -> int:
 
 
 async def leave(pool: Pool, url: str, force: bool) -> None:
-    """Removes a node. With `force`, ends its leases first.
+    """Removes a node. With `force`, ends the node's leases first.
 
     Raises Refused if the pool has no such node, Conflict if the node still has leases.
     """

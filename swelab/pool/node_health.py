@@ -1,6 +1,6 @@
 """Watches one exec server.
 
-Every few seconds the pool renews its sandboxes there and reads the server's state.
+Every few seconds the pool renews its sandboxes on the exec server and reads the server's state.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ async def _look(book: LeaseBook, node: PoolNode, seconds: float) -> None:
 def _is_leased(book: LeaseBook, container: str, request_id: str) -> bool:
     """Returns whether a sandbox has a lease or is being created for a lease.
 
-    The sandbox exists on the node, but the last renewal did not name it.
+    container: a sandbox that exists on the node, but was not in the last renewal.
     """
     lease = book.leases.get(request_id.partition(".")[0])
     if lease is None or lease.attempt_id() != request_id:
@@ -85,9 +85,9 @@ def _measure(book: LeaseBook, node: PoolNode, state: HostState) -> None:
 
 
 def _lose(book: LeaseBook, node: PoolNode) -> None:
-    """Ends the leases of a node that was silent for longer than the time to live.
+    """Ends the leases of a node that has not responded for `ttl_seconds`.
 
-    By then the node has ended the sandboxes of these leases.
+    Such a node has ended the sandboxes of these leases by itself.
     """
     for lease in list(book.leases.values()):
         if lease.node == node.capacity.url and lease.state == ACTIVE:

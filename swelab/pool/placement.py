@@ -9,17 +9,17 @@ from swelab.sandbox.protocol import ImageMissing, SandboxError
 from swelab.sandbox.remote_protocol import Refused
 
 _WARM = 0.3
-"""Subtracted from the load of a node that already created sandboxes of the image.
+"""This number is subtracted from the load of a node that has already created sandboxes of the image.
 
-The load is the fraction of places in use.
+The load of a node is the fraction of its places that are in use.
 """
 
 
 NOBODY: Mapping[str, int] = {}
 PASSES = 32
-"""Number of later leases that may overtake a large waiting lease.
+"""Number of leases that may be placed before an earlier lease that fits on no node.
 
-Then a node is reserved for the large lease.
+After that, a node is reserved for the earlier lease.
 """
 
 
@@ -38,7 +38,7 @@ class NodeCapacity:
     paused_until: float = 0.0  # no placements until then, because a sandbox could not be created there
     absent: dict[str, tuple[float, str]] = field(
         default_factory=dict
-    )  # missing image -> (until when we assume that it is missing, error)
+    )  # maps a missing image to (time until which it counts as missing, error)
     warm: set[str] = field(default_factory=set)
 
     def lacks(self, image: str, now: float) -> bool:
@@ -46,7 +46,8 @@ class NodeCapacity:
         return self.absent.get(image, (0.0, ""))[0] > now
 
     def never(self, lease: Lease) -> str:
-        """Returns why the lease's sandbox cannot run even on the empty node, or "" if it can run there."""
+        """Returns why the lease's sandbox could not run even if this node were empty, or "" if it could
+        run."""
         if 0 < self.most_memory < lease.memory:
             return f"no host gives a sandbox {lease.memory} bytes of memory"
         asked = lease.request.limits
@@ -57,14 +58,14 @@ class NodeCapacity:
 
 @dataclass
 class Use:
-    """The number of leases on a node, and their bytes of memory."""
+    """The number of leases on a node, and the bytes of memory of these leases."""
 
     places: int = 0
     memory: int = 0
 
 
 def uses(leases: Iterable[Lease]) -> dict[str, Use]:
-    """Maps each node to the number and the memory of its placed leases."""
+    """Returns the use of each node by placed leases, keyed by the node's URL."""
     by_node: dict[str, Use] = {}
     for lease in leases:
         if lease.state in PLACED:
@@ -79,9 +80,9 @@ def fair(
 ) -> list[Lease]:
     """Returns the waiting leases in the order in which they are placed.
 
-    The client token with the fewest `leases` comes first. Among equal tokens, the token that was served
-    longest ago comes first, then the oldest request. served: maps a token to a number that grows with each
-    placement.
+    The next lease is always one of the client token that has the fewest leases so far. If tokens have equally
+    many, the token that was served longest ago comes first, then the oldest request. leases: maps a token to
+    its number of placed leases. served: maps a token to a number that grows with each placement.
     """
     before: Counter[str] = Counter(leases)
     ranked = []
@@ -115,7 +116,8 @@ def choose(
 def _node_to_reserve(lease: Lease, nodes: Sequence[NodeCapacity], used: Mapping[str, Use]) -> str:
     """Returns the node to reserve for a lease.
 
-    This is the node that was reserved before, otherwise the node with the most free memory.
+    If a node was reserved for the lease before, returns that node, otherwise the node with the most free
+    memory.
     """
     able = {node.url: node for node in nodes if node.most_memory and not node.never(lease)}
     if lease.keeps in able:
@@ -136,11 +138,11 @@ def plan(
     now: float,
     served: Mapping[str, int] = NOBODY,
 ) -> tuple[list[tuple[Lease, NodeCapacity]], dict[str, SandboxError]]:
-    """Returns (pairs of a lease and its node, map from lease id to error).
+    """Chooses nodes for waiting leases. Returns (pairs of a lease and its node, map from lease id to error).
 
-    The errors are those of leases that cannot fit on any node. most: maximum number of placed leases. PASSES
-    later leases may overtake a lease that fits on no node now. The lease counts them in `passed`. Then a node
-    is reserved for the lease, and its `keeps` names the node.
+    A lease gets an error if it could not run on any node even if the node were empty. most: maximum number of
+    placed leases. If a lease fits on no node now, PASSES later leases may be placed before it. `lease.passed`
+    counts these leases. After that, a node is reserved for the lease, and `lease.keeps` is the node's URL.
     """
     used, placed = uses(leases), [lease for lease in leases if lease.state in PLACED]
     free = most - len(placed)

@@ -1,8 +1,8 @@
 """Leases sandboxes on container hosts. Leases expire unless they are renewed.
 
-Requests wait in a fair queue. The pool runs in one event loop. It writes each change of a lease to disk
-before it reports the change, and its requests to nodes are idempotent. So a killed server can continue after
-a restart.
+Requests wait in a fair queue. The pool runs in one event loop. The pool writes each change of a lease to disk
+before it reports the change. The pool's requests to nodes are idempotent. So a killed server can continue
+after a restart.
 """
 
 import asyncio

@@ -41,7 +41,7 @@ _GRACE_SECONDS = 2.0
 def pool_app(pool: Pool, tokens: Sequence[str], node_token: str) -> FrontDoor:
     """Returns the pool server as an ASGI application.
 
-    Clients send one of `tokens`. /nodes/ needs `node_token`.
+    Clients must send one of `tokens`. Requests to paths below /nodes/ must send `node_token`.
     """
     server = _Server(pool)
     figures = server.figures = Figures("pool", server.gauges)

@@ -1,8 +1,8 @@
-"""Renews leases and sandboxes. Without renewal they end, but a running request can keep its sandbox alive.
+"""Renews leases and sandboxes, which end without renewal. A running request can also keep a sandbox alive.
 
 A client renews its leases by heartbeats (`renew_leases`). The pool renews the sandboxes of the leases on each
-host (`renew_on_host`). Both set the expiry of a `Living` object. A host ends a sandbox by itself if nobody
-renews the sandbox.
+host (`renew_on_host`). Both functions set the expiry of a `Living` object. A host ends a sandbox by itself if
+nobody renews the sandbox.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ class Living:
 
     @contextlib.contextmanager
     def in_use(self, seconds: float) -> Iterator[None]:
-        """Keeps the lease or sandbox alive during the block, for at most `seconds`.
+        """Keeps the lease or sandbox alive while the block runs, for at most `seconds`.
 
         `ends` stays unchanged.
         """

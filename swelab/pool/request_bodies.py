@@ -36,7 +36,7 @@ async def read_json(request: Request, shape: type[Struct], most: int = SMALL_BYT
 
 
 def sender(request: Request) -> str:
-    """Returns the key under which a Budget counts a request: the hash of its token, and its address."""
+    """Returns the key of a request in a Budget: the hash of the client's token, and the client's address."""
     return f"{request.scope['token']} {request.client.host if request.client else ''}"
 
 
@@ -78,6 +78,6 @@ async def _reach(grant: Grant, size: int, most: int) -> None:
 
 
 def fingerprint(record: Record, *more: str) -> str:
-    """Returns the SHA-256 (hex) of a request without its request id, and of `more`."""
+    """Returns one SHA-256 (hex) of a request without its request id, and of the texts `more`."""
     text = json.dumps({**record, "request_id": None}, sort_keys=True)
     return hashlib.sha256("\0".join((text, *more)).encode()).hexdigest()

@@ -31,7 +31,8 @@ FILE_BYTES = 256 << 20
 _TAR_BYTES = 64 << 20  # tar headers and padding for 40,000 files
 _FORM_BYTES = 512 << 10
 _MOST_BYTES = {"containers": 2 << 20}
-"""Maximum bytes of a field's value that is not a string. The limit of other fields is _FORM_BYTES.
+"""Maps a field to the maximum bytes of its value, unless the value is a string. For other fields the maximum
+is _FORM_BYTES.
 
 Longer values are not parsed.
 """
@@ -79,7 +80,7 @@ class PoolRequest(TypedRecord):
 
 
 class HostState(TypedRecord):
-    """The state of a host. The host sends this state to the pool that renews its sandboxes."""
+    """The state of a host. The host sends its state to each pool that renews sandboxes."""
 
     boot: str = field("id of the server process; its sandboxes end with it")
     healthy: bool = field("whether its engine responds")
@@ -158,8 +159,8 @@ def _outline(shape: type[Struct]) -> type[Struct]:
 def read_request(data: bytes, shape: type[Struct]) -> PoolRequest:
     """Parses a request and checks it against the schema `shape`. Raises Refused.
 
-    Strings may contain lone surrogates, which msgspec rejects. So msgspec checks only the size of each field,
-    and `json` parses the text.
+    Strings may contain lone surrogates, which msgspec's decoder rejects. So that decoder only measures the
+    size of each field, and `json` parses the text.
     """
     paired = data.replace(b"\\ud", b"\\u0").replace(b"\\uD", b"\\u0")
     values = msgspec.structs.asdict(decode(paired, _outline(shape)))

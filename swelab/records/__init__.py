@@ -1,8 +1,8 @@
-"""The records that stages exchange. Reads, checks and writes these records.
+"""Reads, checks and writes the records that stages exchange.
 
-Every record is a JSON object. `task_records` and the modules next to it declare the records and their fields,
-and each record is checked against its class. Readers stream, and report the file, line and field of an error.
-Writers (`whole_files`) are atomic, so that a reader never sees an incomplete file.
+Every record is a JSON object. `task_records` and the modules next to it contain a class for each kind of
+record, against which records are checked. Readers stream files. Their errors state the file, the line and the
+field. Writers (`whole_files`) are atomic, so that a reader never sees an incomplete file.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ Kind = TypeVar("Kind", bound=TypedRecord)
 
 
 class Fault(Exception):
-    """An error that a user can fix. Its text is one line. Scripts print this line and exit with 2."""
+    """An error that a user can fix. The error's text is one line. Scripts print this line and exit with 2."""
 
 
 class InputError(Fault):

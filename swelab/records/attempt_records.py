@@ -11,7 +11,7 @@ Verdict = Annotated[str, one_of("GradeEnd")]
 FinalEnd = Annotated[str, one_of("FINAL_ROLLOUTS")]
 UNASKED: Witnessed = "not_witnessed"
 RESOLVED_BY: tuple[Witnessed, ...] = ("witnessed", "weakly_witnessed", UNASKED)
-"""How strong the witness evidence for a resolved patch is, from strong to none."""
+"""Levels of witness evidence for a resolved patch, from strong to none (docs/grading.md)."""
 _SAMPLE = "which of the policy's attempts at the task; 0 when not there"
 
 
@@ -46,8 +46,8 @@ class Rollout(TypedRecord):
 
 
 class Trajectory(Rollout):
-    """One rollout with further fields of swelab, in mini-swe-agent's format. A recorded SWE-agent rollout is
-    in SWE-agent's format."""
+    """One rollout in mini-swe-agent's format, with additional fields. A recorded SWE-agent rollout has
+    SWE-agent's format."""
 
     policy: str = field("name of the policy")
     subset: str = field("name of the subset")
@@ -82,21 +82,21 @@ class Usage(ClosedRecord):
 
 
 class ListedTests(ClosedRecord):
-    """Which tests of a list passed, and which did not."""
+    """The tests of one list that passed, and those that did not pass."""
 
     success: list[str] = field("ids of the tests that passed")
     failure: list[str] = field("ids of the tests that did not pass")
 
 
 class TestVerdicts(ClosedRecord):
-    """Which tests of FAIL_TO_PASS and PASS_TO_PASS passed, and which did not."""
+    """The results of the tests in FAIL_TO_PASS and in PASS_TO_PASS."""
 
     FAIL_TO_PASS: ListedTests = field("tests that the fix must make pass", default=None)
     PASS_TO_PASS: ListedTests = field("tests that must still pass", default=None)
 
 
 class GradeWitness(ClosedRecord):
-    """Verdict of the witness questions (tests without their expected values) on a patch. See
+    """The witness evidence for a patch, from witness questions (tests without their expected values). See
     docs/grading.md."""
 
     standing: Witnessed = field("strength of the witness evidence for the patch")
@@ -142,6 +142,5 @@ class Grade(TypedRecord):
 
     @property
     def evidence(self) -> str:
-        """How strong the witness evidence for a resolved patch is. The value is not_witnessed if no witness
-        question ran."""
+        """The strength of the witness evidence for the patch, or not_witnessed if no witness question ran."""
         return self.witness.standing if self.witness else UNASKED

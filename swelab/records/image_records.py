@@ -25,7 +25,7 @@ class HeldImage(ClosedRecord):
 
 
 class PulledImage(HeldImage):
-    """An image that was pulled, with the leaks that were found inside."""
+    """An image that was pulled, and its files and history that reveal answers of tasks."""
 
     pulled: str = field("time of the pull, UTC")
     checked: Count = field(

@@ -6,7 +6,7 @@ from swelab.records.witness_records import Witnessed
 
 
 class Validation(ClosedRecord):
-    """How many tasks of the subset passed validation."""
+    """Counts of the subset's tasks by the result of their validation."""
 
     gold_runs: Count = field("number of runs of each gold patch; 0 if no task has a gold patch")
     gold_tasks: Count = field("number of tasks whose gold patch was run")
@@ -41,7 +41,7 @@ class Validation(ClosedRecord):
 
 
 class ReportValidation(Validation):
-    """How many tasks of the subset passed validation, and which tasks were excluded."""
+    """Counts of the subset's tasks by the result of their validation, and the ids of excluded tasks."""
 
     is_open = True
     gold_runs: Count = field("number of runs of each gold patch")
@@ -53,7 +53,7 @@ class ReportValidation(Validation):
 
 
 class ReportedInstance(TypedRecord):
-    """How the attempt at a task ended."""
+    """The verdict on one task, and how the attempt at it ended."""
 
     status: Verdict = field("the verdict")
     outcome: FinalEnd = field("how the rollout ended", default="submitted")
@@ -65,7 +65,7 @@ class ReportedInstance(TypedRecord):
 
 
 class Report(TypedRecord):
-    """A policy's grades on a subset, in SWE-bench's report schema 2, with further fields of swelab."""
+    """A policy's grades on a subset, in SWE-bench's report schema 2 with additional fields."""
 
     total_instances: Count = field("count")
     submitted_instances: Count = field("count")

@@ -75,7 +75,7 @@ class Estimate(ClosedRecord):
 
 
 class Differences(ClosedRecord):
-    """The smallest differences that a number of runs would detect."""
+    """For one number of runs, the smallest true differences between two policies that the runs can detect."""
 
     same_tasks_hard: Rate | None = field(
         "if the same tasks are hard for the other policy; null if attempts at a task do not "
@@ -85,7 +85,8 @@ class Differences(ClosedRecord):
 
 
 class Detectable(ClosedRecord):
-    """The smallest true differences that a given number of runs would detect."""
+    """For several numbers of runs, the smallest true differences between two policies that the runs can
+    detect."""
 
     power: Number = field("probability of finding the differences")
     runs: dict[str, Differences] = field("maps the number of runs of each policy to the differences")
@@ -169,7 +170,7 @@ class PolicyScore(ClosedRecord):
 
 
 class Score(PolicyScore):
-    """A policy's resolve rate on a benchmark, with every count behind the rate."""
+    """A policy's resolve rate on a benchmark, and the counts from which the rate is computed."""
 
     policy: str = field("name of the policy", minLength=1)
     subset: str = field("name of the benchmark", minLength=1)
@@ -185,7 +186,7 @@ class Score(PolicyScore):
 
 
 class Discordant(ClosedRecord):
-    """Pairs on which the two policies differ."""
+    """The numbers of tasks on which two policies have different results."""
 
     gained: Count = field("number of tasks resolved only by `to`; with several runs, more often by `to`")
     lost: Count = field("number of tasks resolved only by `from`; with several runs, more often by `from`")
@@ -257,7 +258,7 @@ class BenchmarkResult(ClosedRecord):
 
 
 class FileBehind(ClosedRecord):
-    """A file behind the score."""
+    """A file that the score depends on."""
 
     path: str = field("path from the root of the repository")
     sha256: Sha256 = field("hash of the file's bytes")
@@ -265,7 +266,8 @@ class FileBehind(ClosedRecord):
 
 
 class Evidence(TypedRecord):
-    """Everything behind the score. Two identical runs have scores that differ only in this record."""
+    """Everything that the score depends on, such as code, recipes and files. The scores of two identical runs
+    differ only in this record."""
 
     rule: str = field("rule that wrote the score")
     code: Code = field("version of the code")
@@ -280,8 +282,8 @@ class Evidence(TypedRecord):
 
 
 class VerifiedScore(BenchmarkResult):
-    """The scores of all policies on the first benchmark and on further benchmarks, with paired comparisons
-    and all evidence."""
+    """The scores of all policies on all benchmarks, with paired comparisons, and everything that the scores
+    depend on."""
 
     others: list[BenchmarkResult] = field("the same for further benchmarks")
     manifest: Evidence = field(

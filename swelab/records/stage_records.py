@@ -22,8 +22,8 @@ class UsedRecipe(ClosedRecord):
 
 
 class Manifest(TypedRecord):
-    """A stage's record of the code, inputs, recipes and packages behind its outputs. A stage may add further
-    fields."""
+    """Describes how a stage made its outputs: the code, inputs, recipes and packages that it used. A stage
+    may add further fields."""
 
     rule: str = field("the rule that made the outputs")
     code: Code = field("version of the code")

@@ -1,4 +1,5 @@
-"""Records about tasks: the rows of a subset, their difficulty, the lock of usable rows, and images."""
+"""Records about tasks: the rows of a subset, their difficulty, and the lock (the result of their
+validation)."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,7 +10,8 @@ TestName = Annotated[str, Bounds(minLength=1)]
 
 
 NULL_ONLY: Literal["null only"] = "null only"
-"""How a task without a known repair was validated: only its unchanged code was run, and its tests failed."""
+"""Value of `validated` for a task without a known repair: only its unchanged code was run, and its tests
+failed."""
 
 
 NullEnd = Literal["ran", "too long", "broken off"]
@@ -36,8 +38,8 @@ class NullRun(ClosedRecord):
 
 
 class Compat(ClosedRecord):
-    """Published ways of judging that differ from swelab's way. An absent field means that swelab's strict way
-    is used."""
+    """Rules by which a published data set judges its tasks, if these rules differ from swelab's. If a field
+    is absent, swelab's stricter rule is used."""
 
     final_eval: bool = field(
         "if false, a repair counts only if the agent's last call of its tool `eval` passed", default=True
@@ -46,7 +48,8 @@ class Compat(ClosedRecord):
 
 
 class Task(TypedRecord):
-    """One row of a subset: a bug in a repository, in SWE-smith's schema with further fields of swelab."""
+    """A task: one row of a subset, which describes a bug in a repository. The format is SWE-smith's, with
+    additional fields."""
 
     also = {
         "if": {"not": {"required": ["answers"]}},
@@ -152,14 +155,14 @@ class Task(TypedRecord):
 
     @property
     def failing_files(self) -> list[str]:
-        """The files that contain the tests to repair. Test ids that name no file inside the repository are
+        """The files that contain the tests in FAIL_TO_PASS. Test ids without a path inside the repository are
         ignored."""
         paths = {test.partition("::")[0] for test in self.FAIL_TO_PASS if "::" in test}
         return sorted(path for path in paths if not path.startswith("/") and ".." not in path.split("/"))
 
 
 class Difficulty(TypedRecord):
-    """A rater's difficulty of a task, or the reason why there is no rating."""
+    """The difficulty of a task as rated by a model, or the reason why there is no rating."""
 
     also = {
         "if": {"properties": {"outcome": {"const": "rated"}}},
@@ -180,7 +183,7 @@ class Difficulty(TypedRecord):
 
 
 class Gate(TypedRecord):
-    """The recipe's `validate` settings, with which a subset was validated."""
+    """The settings with which a subset was validated, from `validate` in the recipe."""
 
     gold_runs: Count = field("number of runs of each gold patch; 0 if tasks have no gold patch")
     null_runs: int = field(
@@ -237,8 +240,8 @@ class Leak(ClosedRecord):
 class Lock(ClosedRecord):
     """The result of validation: which tasks of a subset may be used.
 
-    A task passes if its gold patch is always resolved, and an empty or reversed patch never is. A task
-    without a repair passes if the same tests fail in every run of its unchanged code.
+    A task passes if its gold patch is resolved in every run, and an empty or reversed patch in no run. A task
+    without a known repair passes if the same tests fail in every run of its unchanged code.
     """
 
     tasks_digest: str = field("hash of the subset's rows")

@@ -5,7 +5,8 @@ kept. Dataclasses, msgspec's structs and pydantic's models lose unknown fields, 
 Reading takes 1.05 times as long as reading plain dicts.
 
 A class declares the type, description and bounds of each field. mypy checks `grade.resolved` and
-`Grade(resolved=...)`. Creating an object checks nothing. `records.check` checks files when they are read.
+`Grade(resolved=...)`. At run time, creating a record checks nothing. `records.check` checks records when they
+are read from files.
 """
 
 import types
@@ -29,7 +30,7 @@ class _Field:
 
 
 class Bounds:
-    """Further JSON Schema keywords of a type, for use in `Annotated`."""
+    """Additional JSON Schema keywords for a type, for use in `Annotated`."""
 
     def __init__(self, **words: Any):
         self.words = words
@@ -39,8 +40,8 @@ Count = Annotated[int, Bounds(minimum=0)]
 
 
 def one_of(ends: str) -> Bounds:
-    """Returns the bounds of a field whose values come from a list of `swelab.outcomes.LISTS`. ends: name of
-    that list."""
+    """Returns the bounds of a field whose values come from a list. ends: name of the list in
+    `swelab.outcomes.LISTS`."""
     return Bounds(**{"$comment": f"swelab.outcomes {ends}", "enum": [str(end) for end in LISTS[ends]]})
 
 
@@ -165,7 +166,7 @@ def _value(kind: Any, about: str = "") -> Schema:
 
 
 def _union(parts: list[Schema]) -> Schema:
-    """Returns the schema of a union type. If the union is one type and None, the type's own schema is
+    """Returns the schema of a union type. For a union of one type and None, this is the type's own schema,
     extended to allow null."""
     *others, last = parts
     if last != {"type": "null"} or len(others) != 1:

@@ -12,7 +12,8 @@ from typing import IO, Any
 
 
 def share_with_group(folder: str | Path) -> None:
-    """Sets the umask so that new files of this process are group-writable, if `folder` is group-writable."""
+    """If `folder` is group-writable, sets the umask so that new files of this process are group-writable
+    too."""
     try:
         shared = Path(folder).stat().st_mode & 0o020
     except OSError:

@@ -1,4 +1,4 @@
-"""Records of the witness: values that were removed from tests, and values that patches emit instead.
+"""Records of witness questions: tests that emit values and assert nothing (docs/grading.md).
 
 The values are plain data in the canonical form that `swelab.witness.inside.question_runtime` writes, such as
 `["i", "5"]`.
@@ -13,7 +13,7 @@ Witnessed = Literal["witnessed", "weakly_witnessed", "not_witnessed", "contradic
 
 
 class Slot(ClosedRecord):
-    """An assertion of a test: its number in the witness question, and which of its operands were removed."""
+    """One assertion of a witness question. `cut` says which operands were removed."""
 
     slot: Count = field("number of the slot in the question")
     test: str = field("node id of the slot's test function, without parameters")
@@ -28,8 +28,8 @@ class Slot(ClosedRecord):
 
 
 class WitnessManifest(ClosedRecord):
-    """The values that were removed from a task's tests. They are kept on the host and never enter a
-    sandbox."""
+    """Describes a task's witness questions: tests, assertions and visible constants. This manifest never
+    enters a sandbox."""
 
     tests: dict[str, str] = field(
         "node id of each test that has a question form -> node id of its function, without parameters"
@@ -48,7 +48,8 @@ class WitnessManifest(ClosedRecord):
 
 
 class GoldValue(ClosedRecord):
-    """The value that the gold patch gives at one occurrence of an assertion. It is the same in each run."""
+    """The values that an assertion emits in one of its executions with the gold patch. Only values that are
+    equal in all gold runs are recorded."""
 
     slot: Count = field("number of the assertion")
     at: Count = field("number of the occurrence in the test, from 1")
@@ -71,7 +72,7 @@ class GoldValue(ClosedRecord):
 
 
 class GoldTest(ClosedRecord):
-    """The values that the gold patch gives in one test."""
+    """The values that one test emits with the gold patch."""
 
     case: Count = field("number of the test among the tests of its function")
     occurrences: list[GoldValue] = field("values that are equal in all gold runs")
@@ -81,7 +82,8 @@ class GoldTest(ClosedRecord):
 
 
 class GoldValues(ClosedRecord):
-    """The values that the gold patch gives in a task's witness questions. They are kept on the host."""
+    """The values that a task's witness questions emit with the gold patch. These values are kept on the
+    host."""
 
     tests: dict[str, GoldTest] = field("results keyed by node id")
     bits: float = field("sum of bits over all tests", minimum=0)
@@ -89,7 +91,7 @@ class GoldValues(ClosedRecord):
 
 
 class TestTestimony(ClosedRecord):
-    """The witness verdict on one test, from a run of a patch."""
+    """The result of one test's witness question in a run with a patch."""
 
     __test__ = False
     standing: Standing = field(
@@ -105,7 +107,7 @@ class TestTestimony(ClosedRecord):
 
 
 class Testimony(ClosedRecord):
-    """The witness verdict on all tests of a task, from a run of a patch."""
+    """The result of all witness questions of a task in a run with a patch."""
 
     __test__ = False
     testimony: Witnessed = field(

@@ -17,9 +17,9 @@ Rewards = Sequence[float | None]
 def group_relative(rewards: Rewards, scaled: bool = True, epsilon: float = EPSILON) -> list[float]:
     """Returns GRPO advantages: each reward minus the group's mean.
 
-    scaled: also divides by the unbiased standard deviation. Without the division, easy and hard prompts have
-    the same weight for the same difference of rewards (Dr. GRPO). All advantages are 0 if fewer than two
-    rewards are known. Sources: arXiv 2402.03300, 2503.20783.
+    scaled: whether to divide by the group's unbiased standard deviation. Without this division (Dr. GRPO),
+    equal differences of rewards give equal advantages, on easy and on hard prompts. All advantages are 0 if
+    fewer than two rewards are known. Sources: arXiv 2402.03300, 2503.20783.
     """
     known = [reward for reward in rewards if reward is not None]
     if len(known) < 2:
@@ -29,7 +29,8 @@ def group_relative(rewards: Rewards, scaled: bool = True, epsilon: float = EPSIL
 
 
 def leave_one_out(rewards: Rewards) -> list[float]:
-    """Returns RLOO advantages: each reward minus the mean of the other rewards. Source: arXiv 2402.14740."""
+    """Returns RLOO advantages: each reward minus the mean of the group's other rewards. Source: arXiv
+    2402.14740."""
     known = [reward for reward in rewards if reward is not None]
     if len(known) < 2:
         return [0.0] * len(rewards)
@@ -39,9 +40,9 @@ def leave_one_out(rewards: Rewards) -> list[float]:
 def length_weighted(rewards: Rewards, lengths: Sequence[int]) -> list[float]:
     """Returns each reward minus the mean reward per token, sum(reward x length) / sum(length).
 
-    lengths: number of trained tokens of each rollout. Summed over all tokens of the group, the advantages are
-    0. A loss that averages over tokens needs this, because a rollout's weight in such a loss is its number of
-    tokens. All advantages are 0 if fewer than two rewards are known, or if there are no tokens. Source:
+    lengths: number of trained tokens of each rollout. The sum of the advantages over all tokens of the group
+    is 0. A loss that averages over tokens needs such advantages, because it weighs each rollout by its number
+    of tokens. All advantages are 0 if fewer than two rewards are known, or if there are no tokens. Source:
     prime-rl, pull request 3528.
     """
     pairs = [(reward, n) for reward, n in zip(rewards, lengths, strict=True) if reward is not None]
@@ -59,15 +60,15 @@ def step_wise(
 ) -> list[list[float]]:
     """Returns an advantage for each step, from the rollout's outcome and a judge's score of the step.
 
-    process: `process[i][k]` is the judge's score of step k of rollout i, or None. A step without a score gets
-    the mean score of the group's judged steps with the same number. The value of a step is `outcome +
-    coefficient x process`. Steps with the same number are compared across the group. The advantage is the
-    value minus the mean, divided by the population standard deviation. The advantage is 0 if no other rollout
-    reached the step, if all values are equal, or if the rollout's outcome is None.
+    process: `process[i][k]` is the judge's score of step k of rollout i, or None. The value of a step is
+    `outcome + coefficient x score`. A step k without a score gets the mean of the group's known scores of
+    step k. The advantage of step k is its value minus the group's mean value of step k, divided by the
+    population standard deviation of these values. The advantage is 0 if no other rollout reached step k, if
+    all values are equal, or if the rollout's outcome is None.
 
-    Source: OpenClaw-RL's estimator `step_wise`, with three faults corrected. That estimator reads process
-    scores at a different index than it writes them. It ignores the coefficient. It uses the raw score of a
-    step that only one rollout reached.
+    Source: OpenClaw-RL's estimator `step_wise`, which has three faults that are corrected here. The original
+    reads process scores at a different index than it writes them, and ignores the coefficient. If only one
+    rollout reached a step, the original uses the raw score as the advantage.
     """
     advantages = [[0.0] * len(steps) for steps in process]
     for number in range(max(map(len, process), default=0)):
@@ -101,7 +102,7 @@ def _less(rewards: Rewards, baseline: float, scale: float) -> list[float]:
 
 
 STEP_WISE = "step-wise"
-"""Name that recipes use for the estimator that gives each step its own advantage."""
+"""The name of `step_wise` in recipes."""
 OF_ROLLOUTS: dict[str, Callable[[Rewards, Sequence[int]], list[float]]] = {
     "grpo": lambda rewards, lengths: group_relative(rewards),
     "grpo-unscaled": lambda rewards, lengths: group_relative(rewards, scaled=False),

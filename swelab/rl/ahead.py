@@ -1,8 +1,7 @@
 """Starts rollouts before their training step requests them, up to a limit.
 
-Groups are trained in the order of their prompts. So when a group starts, it is known which step will train
-it, and how old the sampling weights will be by then. A rollout whose weights would be too old is started
-later. No sampled rollout is discarded.
+Groups are trained in the order of their prompts. So the training step of a group is known before its rollouts
+start. Rollouts whose weights would be too old at that step start later. No sampled rollout is discarded.
 """
 
 from collections.abc import Callable

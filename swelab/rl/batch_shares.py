@@ -11,8 +11,8 @@ from swelab.sft.train.grouping import deal, padded_tokens
 class TrainingSample:
     """A sample with an advantage and a weight for each token.
 
-    Both are 0 for tokens that are not trained. A token's weight is its share in the loss of the whole batch
-    (see `token_weights`). name: name of the sample's rollout, for messages.
+    The advantage and the weight of a token that is not trained are 0. A token's weight is its share in the
+    loss of the whole batch (see `token_weights`). name: name of the sample's rollout, for messages.
     """
 
     sample: Sample
@@ -22,8 +22,8 @@ class TrainingSample:
 
 
 FILLER = TrainingSample(Sample([0, 0], [0, 0], [0.0, 0.0], [-1, -1]), (0.0, 0.0), (0.0, 0.0))
-"""A sample without trained tokens. All ranks must make the same number of passes, so a rank without further
-samples runs FILLER."""
+"""A sample without trained tokens. All ranks must make the same number of passes, so a rank with too few
+samples uses FILLER."""
 
 Share = list[list[list[TrainingSample]]]
 """A rank's share of a batch: a list of optimizer steps, each a list of forward passes, each a list of
@@ -31,10 +31,10 @@ samples."""
 
 
 def passes(lengths: Sequence[int], batch_tokens: int, ranks: int = 1) -> list[list[list[int]]]:
-    """Returns for each rank the row numbers of each forward pass, with little padding and balanced work.
+    """Returns the rows of each forward pass of each rank: `result[rank][pass]` is a list of row numbers.
 
-    All ranks make the same number of passes, each with at least one row. Row numbers from len(lengths) on
-    stand for `FILLER`.
+    The rows are divided so that padding is small and the ranks have equal work. All ranks make the same
+    number of passes, each with at least one row. A row number of len(lengths) or more stands for `FILLER`.
     """
     rows = -len(lengths) % ranks + len(lengths)
     sizes = [*lengths, *[len(FILLER.sample.ids)] * (rows - len(lengths))]

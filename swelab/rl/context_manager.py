@@ -1,8 +1,9 @@
 """Shortens a long conversation for the policy: keeps the first and last turns, and one line for the rest.
 
-Only token counts are used, so this works on exactly the token ids that an engine saw. The idea and the shares
-(head 30 %, tail 70 %) are from OpenClaw-RL's context manager. Three things differ. The newest turn is always
-shown. Either end may use budget that the other end leaves. The chosen turns always fit.
+Turns are selected by their numbers of tokens only, so the shown turns keep exactly the token ids that an
+engine saw. The idea and the shares (head 30 %, tail 70 %) are from OpenClaw-RL's context manager. Three
+things are different here. The newest turn is always shown. The head may use budget that the tail does not
+need, and the tail may use budget of the head. The selected turns always fit into the budget.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ PLACEHOLDER = "[... {n} turn(s) of interaction history omitted due to context wi
 
 @dataclass(frozen=True)
 class TurnWindow:
-    """The turns to show: [0, head) and [tail, all). size: number of tokens that are shown."""
+    """The turns to show: `turns[:head]` and `turns[tail:]`. size: number of tokens that are shown."""
 
     head: int
     tail: int
@@ -28,8 +29,8 @@ class TurnWindow:
 
 
 def placeholder(omitted: int) -> str:
-    """Returns the line that replaces `omitted` turns. It is appended to the user message before the omitted
-    turns."""
+    """Returns the line that replaces `omitted` turns. The caller appends this line to the user message before
+    the omitted turns."""
     return PLACEHOLDER.format(n=omitted)
 
 
@@ -45,8 +46,8 @@ def select_turns(
     turns: number of tokens of each turn (an answer and its results), oldest first. fixed: number of tokens of
     the system message and the first user message. placeholder_tokens: returns the number of tokens of the
     line for n omitted turns. Only whole turns are shown. First, the head takes the oldest turns that fit into
-    its share. Then the tail takes the newest turns that fit into the rest. Last, the head takes further turns
-    that fit into what the tail leaves.
+    its share. Then the tail takes the newest turns that fit into the rest. Last, the head takes more turns,
+    if they fit into the budget that is left.
     """
     everything = fixed + sum(turns)
     if everything <= budget:
@@ -67,5 +68,5 @@ def select_turns(
 
 
 def _fitting(costs: Sequence[int], room: int) -> int:
-    """Returns how many of the first `costs` fit into `room` together."""
+    """Returns the largest n for which the sum of the first n costs is at most `room`."""
     return sum(total <= room for total in accumulate(costs))

@@ -1,11 +1,13 @@
-"""Decides how a rollout that did not end well affects training, by three switches for each kind of end.
+"""Decides how a rollout that ended badly affects training.
+
+A recipe has three switches. Each switch is a list of rollout ends:
 
 * mask: the rollout's tokens are not trained;
-* leave_baseline: the rollout's reward is excluded from the mean and deviation of its group;
+* leave_baseline: the same, and the rollout's reward is excluded from its group's mean and deviation;
 * drop_group: the rollout's whole group is not trained.
 
-A rollout that was lost to infrastructure is always masked and excluded from the baseline. It drops its group
-only if the recipe lists its end under drop_group, because a dead sandbox says nothing about the policy.
+A rollout that was lost to infrastructure says nothing about the policy. So it is always masked and excluded
+from the baseline. Its group is dropped only if the recipe lists the rollout's end under drop_group.
 """
 
 from collections import Counter
@@ -37,9 +39,9 @@ class Attempt:
 class Treated:
     """The result of applying the switches to a group.
 
-    rewards: the reward of each rollout, None if it is excluded from the baseline. trained: whether each
-    rollout is trained. dropped: why the whole group is not trained, or "". untrained: for each rollout, why
-    it is not trained even if its group is, or "".
+    rewards: the reward of each rollout, or None for a rollout that is excluded from the baseline. trained:
+    whether each rollout is trained. dropped: why the whole group is not trained, or "". untrained: for each
+    rollout, why it is not trained regardless of its group, or "".
     """
 
     rewards: list[float | None]
@@ -48,8 +50,8 @@ class Treated:
     untrained: tuple[str, ...] = ()
 
     def reason(self, place: int) -> str:
-        """Returns why the rollout at `place` of the group is not trained, or "" if it is trained. The
-        rollout's own reason comes before the reason of its group."""
+        """Returns why the rollout with index `place` in the group is not trained, or "" if it is trained. If
+        there are reasons for both the rollout and its group, returns the rollout's reason."""
         own = self.untrained[place] if self.untrained else ""
         return own or (f"group: {self.dropped}" if self.dropped else "")
 
@@ -74,8 +76,8 @@ def treat(group: Sequence[Attempt], failures: Failures, keep_constant: bool = Fa
 
 
 def _untrained(attempt: Attempt, switched: Sequence[str]) -> str:
-    """Returns why a rollout is not trained, whatever its group, or "". switched: ends of this rollout that
-    the recipe masks."""
+    """Returns why a rollout is not trained regardless of its group, or "". switched: those ends of the
+    rollout that the recipe masks."""
     if attempt.lost:
         return "infrastructure"
     return switched[0] if switched else "" if attempt.trained_tokens else "no token sampled"

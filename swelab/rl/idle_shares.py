@@ -16,7 +16,7 @@ class Busy:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Counts one piece of work as running within the block."""
+        """Counts one piece of work as running while the block runs."""
         self._change(1)
         try:
             yield
@@ -24,8 +24,8 @@ class Busy:
             self._change(-1)
 
     def read(self) -> tuple[float, float]:
-        """Returns two durations since this object was made: seconds with any work running, and seconds summed
-        over all pieces of work."""
+        """Returns two durations in seconds, counted since this object was made: the time in which any work
+        ran, and the sum over all pieces of work."""
         with self._lock:
             self._count()
             return self._any, self._sum

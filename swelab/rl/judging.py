@@ -1,8 +1,8 @@
 """Asks a judge for votes on the steps of rollouts, while the rollouts run.
 
-A vote is counted but not used if the judge's service loses it, or if it is neither +1 nor -1. The step's
-score is the mean of the other votes. Paid votes are stored until the rollout is in the journal, so that no
-vote is paid for twice.
+The score of a step is the mean of its votes. A vote is excluded from the mean if the judge's service failed,
+or if it is neither +1 nor -1. Paid votes are stored until the rollout is in the journal, so that no vote is
+paid for twice.
 """
 
 from collections import Counter
@@ -34,8 +34,8 @@ class Judge:
         self._model_for, self._paid, self._one, self._used = model_for, paid, Lock(), Counter[str]()
 
     def vote(self, key: str, messages: list[dict[str, str]]) -> int | None:
-        """Requests one vote. key: names the vote, and is the same after a kill. Raises ServingError,
-        InputError, BudgetSpent."""
+        """Requests one vote. Returns None if there is no readable vote. key: name of the vote, which is the
+        same when a killed run is resumed. Raises ServingError, InputError, BudgetSpent."""
         try:
             with closing(cast(Any, self._model_for(Task.of({"instance_id": key})))) as model:
                 told = model.query(messages)
@@ -75,7 +75,7 @@ class RolloutVotes:
         self._votes: list[list[Future[int | None]]] = []
 
     def begin(self) -> "RolloutVotes":
-        """Starts the votes of a rollout. Starts them again after the rollout was lost to infrastructure."""
+        """Discards all votes so far and returns self. Call this before each attempt at the rollout."""
         self._votes.clear()
         return self
 
@@ -112,8 +112,9 @@ def steps_of(messages: Sequence[Record]) -> list[Step]:
 
 @contextmanager
 def open_judge(policy: Policy, name: str, votes: int, workers: int, folder: Path) -> Iterator[Judge]:
-    """Opens a judge until the block ends. It is served here or hosted. folder: folder for the server's log
-    and the journal of paid calls. Raises InputError, ServingError, BudgetSpent."""
+    """Opens a judge while the block runs. The judge is a hosted model, or a model that is served on this
+    machine. folder: folder for the server's log and the journal of paid calls. Raises InputError,
+    ServingError, BudgetSpent."""
     paid = PaidRun(folder / "judge", lambda task: task.instance_id)
     with open_policy(policy, name, WHOLE, folder / "judge.log", paid) as model_for:
         judge = Judge(model_for, paid, votes, workers)

@@ -56,8 +56,11 @@ class Trainee(Protocol):
 
 
 class Learner:
-    """A policy and its optimizer, and a copy of the starting policy if the loss includes the divergence from
-    it. mesh: the ranks that share the weights, including this process, or None with a single process."""
+    """Trains a policy with an optimizer.
+
+    If the loss includes the KL divergence from the starting policy, a copy of the starting policy is loaded
+    too. mesh: the ranks that share the weights, including this process, or None with a single process.
+    """
 
     def __init__(
         self,
@@ -67,8 +70,8 @@ class Learner:
         start: Path | None = None,
         mesh: DeviceMesh | None = None,
     ):
-        """Loads the weights. Raises InputError if `checkpoint`, or `start` for the divergence, cannot be
-        loaded."""
+        """Loads the weights. Raises InputError if a checkpoint cannot be loaded. start: the starting policy's
+        checkpoint, by default `checkpoint`."""
         self.settings, self.method = recipe.train, recipe.method
         self.device, self.mesh, self.steps = device, mesh, 0
         dtype, temperature = DTYPES[dtype_of(recipe.train)], recipe.rollouts.temperature
@@ -98,7 +101,8 @@ class Learner:
         return found
 
     def train(self, batch: Sequence[TrainingSample]) -> dict[str, float]:
-        """See `Trainee`. NotFinite names the samples. The failed step then leaves the weights unchanged."""
+        """See `Trainee`. The message of NotFinite contains the names of the samples. A failed optimizer step
+        does not change the weights."""
         (mine,) = shares(batch, self.settings.minibatches, self.settings.batch_tokens)
         return self.train_share(mine)
 
@@ -163,13 +167,13 @@ class Learner:
         return found
 
     def _scored(self, samples: Sequence[Sample]) -> Tensor:
-        """Returns log-probabilities under the current weights, without gradient. [rows, tokens]"""
+        """Returns log-probabilities [rows, tokens] under the current weights, without gradient."""
         with torch.no_grad():
             scored: Tensor = self.policy(*padded(samples, self.device))[0]
         return scored
 
     def _losses(self, batch: list[TrainingSample], old: Tensor | None, sums: Sums) -> Tensor:
-        """Returns each sample's share of the batch's loss, with gradients. [rows] The share is NaN if one of
+        """Returns each sample's share of the batch's loss [rows], with gradients. The share is NaN if one of
         the engine's log-probabilities is not finite."""
         ids, mask = padded([each.sample for each in batch], self.device)
         logprobs, entropy = self.policy(ids, mask)
@@ -232,12 +236,12 @@ class Learner:
 
 
 def broken(losses: Tensor, rows: Sequence[TrainingSample], place: str) -> str:
-    """Returns a message with the rows whose losses are not finite, or "" if all are finite. losses:
-    [rows]."""
+    """Returns a message that names the rows whose losses are not finite, or "" if all losses are finite.
+    losses: [rows]."""
     wrong = [row for row, good in zip(rows, torch.isfinite(losses).tolist(), strict=True) if not good]
     return f"the loss of {names(wrong)} is no number, in {place} ({names(rows)})" if wrong else ""
 
 
 def names(rows: Sequence[TrainingSample]) -> str:
-    """Returns the names of the samples' rollouts, each once."""
+    """Returns the names of the samples' rollouts, without duplicates."""
     return ", ".join(dict.fromkeys(each.name for each in rows if each.name))

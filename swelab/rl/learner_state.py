@@ -1,5 +1,5 @@
-"""Saves and loads the state that resuming needs besides the weights. It does not depend on the number of
-ranks."""
+"""Saves and loads the state that a resumed run needs besides the weights. The state does not depend on the
+number of ranks."""
 
 import pickle
 from pathlib import Path
@@ -14,8 +14,8 @@ STATE = "learner.pt"
 
 
 def whole(value: Any, everywhere: bool = True) -> Any:
-    """Gathers each sharded tensor in a value, also within dicts and lists. All ranks must call this.
-    everywhere: whether this rank keeps the gathered tensors. Otherwise they are replaced by None."""
+    """Returns `value` with each sharded tensor gathered from all ranks, also in nested dicts and lists. All
+    ranks must call this. everywhere: if false, this rank gets None instead of the gathered tensors."""
     if isinstance(value, dict):
         return {key: whole(each, everywhere) for key, each in value.items()}
     if isinstance(value, list):
@@ -57,8 +57,8 @@ _UNREADABLE = (OSError, RuntimeError, ValueError, LookupError, EOFError, TypeErr
 
 
 def _share(value: Any, weight: DTensor) -> Any:
-    """Returns this rank's shard of a tensor that has the shape of its weight. Returns any other value
-    unchanged."""
+    """Returns this rank's shard of `value` if it is a tensor with the shape of `weight`. Returns any other
+    value unchanged."""
     if not isinstance(value, torch.Tensor) or value.shape != weight.shape:
         return value
     return distribute_tensor(

@@ -1,7 +1,7 @@
 """The training loop: makes groups of rollouts, computes advantages, trains a batch and publishes new weights.
 
-A step is finished when its checkpoint has its final name. After an earlier kill, the step is repeated from
-its journal, and no turn is sampled again.
+A step is finished when its checkpoint exists under its final name. If the run was killed during a step, that
+step is repeated from its journal, and no turn is sampled again.
 """
 
 import shutil
@@ -30,8 +30,8 @@ class Training:
     """A training run in its own folder.
 
     learner: opens the learner on a checkpoint. publish: makes all servers load new weights. place: makes the
-    rollouts. keep: is called with each step's number and groups. engine: measures when the policy generates,
-    if this process calls the policy.
+    rollouts. keep: is called with the step's number and the group, for each group. engine: measures the time
+    in which the policy generates, or None if other processes call the policy.
     """
 
     def __init__(
@@ -119,8 +119,9 @@ class Training:
         return max((int(name.removeprefix("checkpoint-")) for name in names), default=0)
 
     def _step(self, number: int, learner: Trainee, ahead: Ahead, first: int, published: float) -> int:
-        """Trains on the groups from the prompt `first` on, and returns the first prompt of the next step.
-        published: seconds that the servers took to load the weights of this step."""
+        """Runs one training step on the groups of the next prompts, beginning with `first`. Returns the first
+        prompt of the next step. published: seconds that the servers took to load the weights for this
+        step."""
         clock = StepClock(self._places, self._engine, self.rollouts.at_once)
         groups, last = self._groups(first, ahead, min(self.rollouts.ahead, self.steps - number - 1))
         ahead.done_before(last)
@@ -153,8 +154,8 @@ class Training:
         return last
 
     def _groups(self, first: int, ahead: Ahead, later: int) -> tuple[list[Group], int]:
-        """Returns the groups of a step, and the first prompt of the next step. Meanwhile, the groups of the
-        next `later` steps may already run with the current weights."""
+        """Returns the groups of a step, and the first prompt of the next step. While this method waits,
+        rollouts of the next `later` steps may already run with the current weights."""
         all_groups: list[Group] = []
         number, missing = first, self.rollouts.prompts
         most = first + self.rollouts.prompts + self.recipe.method.refill
@@ -181,13 +182,14 @@ class Training:
         write_jsonl(self.folder / "metrics.jsonl", (line for line in lines if len(line) > 1))
 
     def _prune(self, steps: int) -> None:
-        """Removes old checkpoints, except the newest two: servers may still load the older one."""
+        """Removes all but the newest `train.keep_checkpoints` checkpoints. Keeps at least two, because
+        servers may still load the older one."""
         for old in range(1, steps - max(2, self.recipe.train.keep_checkpoints) + 1):
             shutil.rmtree(self.checkpoint(old), ignore_errors=True)
 
 
 def batch_of(groups: Sequence[Group], recipe: Rl) -> list[TrainingSample]:
-    """Returns a step's batch. It contains each sampled token of each trained rollout once, with advantage and
+    """Returns the batch of a step: each sampled token of each trained rollout once, with its advantage and
     weight."""
     method = recipe.method
     rows = [

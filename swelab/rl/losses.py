@@ -1,9 +1,10 @@
 """Policy-gradient losses for each token, as reference implementations.
 
-Tensors have the shape [..., tokens]. Three of them are natural logarithms of token probabilities. `logprobs`
-comes from the policy in training (with gradient). `old` comes from the policy before this batch, computed by
-the trainer. `engine` comes from the inference engine that sampled the tokens. `mask` is True for trained
-tokens. A loss is 0 elsewhere. `token_weights` computes the tokens' weights in the loss of a batch.
+Tensors have the shape [..., tokens]. `logprobs`, `old` and `engine` are natural logarithms of token
+probabilities. `logprobs` is computed by the policy in training, with gradient. `old` is computed by the
+trainer with the weights before this batch. `engine` is reported by the inference engine that sampled the
+tokens. `mask` is True for trained tokens. The loss of all other tokens is 0. `token_weights` computes each
+token's weight in the loss of a batch.
 """
 
 import torch
@@ -15,8 +16,8 @@ from swelab.configs.kinds.rl import Method, Mismatch
 def clipped(
     logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, method: Method
 ) -> tuple[Tensor, Tensor]:
-    """Returns PPO's clipped loss of each token, and a bool mask of the tokens whose gradient was clipped
-    away.
+    """Returns PPO's clipped loss of each token, and a bool mask of the tokens whose gradient is 0 because of
+    clipping.
 
     `clip_low` and `clip_high` may differ, as in DAPO (arXiv 2503.14476). `dual_clip` is c of arXiv
     1912.09729: the loss of a token with negative advantage is at most c x |advantage|.
@@ -27,11 +28,12 @@ def clipped(
 def gspo(
     logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, method: Method
 ) -> tuple[Tensor, Tensor]:
-    """Returns GSPO's loss: like `clipped`, but with one ratio per sequence, the geometric mean of its tokens'
+    """Returns GSPO's loss: like `clipped`, but each sequence has one ratio, the geometric mean of its tokens'
     ratios.
 
-    Each token has the value of the sequence's ratio, but the gradient of its own log-probability. So a mean
-    over the tokens has the gradient of the sequence's ratio. Source: arXiv 2507.18071, section 4.3.
+    The ratio of each token has the value of the sequence's ratio, but the gradient of the token's own
+    log-probability. So the mean of these ratios over the tokens has the gradient of the sequence's ratio.
+    Source: arXiv 2507.18071, section 4.3.
     """
     difference = torch.where(mask, logprobs - old, 0.0)
     count = mask.sum(-1, keepdim=True).clamp(min=1)
@@ -43,8 +45,9 @@ def gspo(
 def cispo(
     logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, method: Method
 ) -> tuple[Tensor, Tensor]:
-    """Returns CISPO's loss: each token's gradient is weighted by the clipped ratio, and never cut off. The
-    second result is a bool mask of the tokens with a clipped ratio. Source: arXiv 2506.13585."""
+    """Returns CISPO's loss. Each token's gradient is multiplied by the clipped ratio, so that clipping never
+    makes it 0. The second result is a bool mask of the tokens with a clipped ratio. Source: arXiv
+    2506.13585."""
     ratio = _ratio(logprobs, old, mask).detach()
     weight = ratio.clamp(1 - method.clip_low, 1 + method.clip_high)
     loss = torch.where(mask, -weight * advantages * logprobs, 0.0)
@@ -56,8 +59,8 @@ LOSSES = {"clipped": clipped, "gspo": gspo, "cispo": cispo}
 
 
 def kl_to_reference(logprobs: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
-    """Returns a low-variance estimate of KL(policy || reference) at each token. It is unbiased and never
-    negative.
+    """Returns an estimate of KL(policy || reference) at each token. The estimate is unbiased, never negative,
+    and has a low variance.
 
     The estimate is r - 1 - log r with r = reference / policy. Source: k3 of joschu.net/blog/kl-approx.html.
     """
@@ -66,10 +69,11 @@ def kl_to_reference(logprobs: Tensor, reference: Tensor, mask: Tensor) -> Tensor
 
 
 def mismatch_weights(old: Tensor, engine: Tensor, mask: Tensor, rule: Mismatch) -> Tensor:
-    """Returns a factor for each token's loss, without gradient. It is 0 for masked tokens.
+    """Returns a factor for each token's loss, without gradient. The factor of a masked token is 0.
 
-    The ratio is old / engine, of the token or the sequence. Tokens whose ratio is out of bounds are masked
-    (IcePop). `truncate` limits the factor (truncated importance sampling).
+    The ratio is old / engine, of each token or of its whole sequence (`rule.level`). With `rule.truncate`,
+    the factor is the ratio, but at most `rule.truncate` (truncated importance sampling). Otherwise the factor
+    is 1. The factor is 0 if the ratio is less than `rule.mask_below` or more than `rule.mask_above` (IcePop).
     """
     difference = torch.where(mask, old - engine, 0.0).detach()
     if rule.level == "sequence":

@@ -32,11 +32,10 @@ its time limit."""
 
 
 def preflight(recipe: Rl, config: ModelConfig | None, machine: Machine) -> list[Finding]:
-    """Returns the findings that speak against running a recipe on a machine. For verl, passed checks are
-    included.
+    """Returns the problems that a recipe would have on a machine. For verl, also returns a finding for each
+    passed check.
 
-    config: config of the starting weights. If it is None, because the weights do not exist, memory is not
-    checked.
+    config: config of the starting weights, or None if they do not exist. With None, memory is not checked.
     """
     findings = [*(_model(recipe, config) if config else ()), *(low(line) for line in unheard(recipe))]
     if recipe.engine == "verl":
@@ -112,8 +111,8 @@ def _sandboxes(recipe: Rl, machine: Machine) -> Iterator[Finding]:
 
 
 def check_recipe(recipe: Rl) -> list[Finding]:
-    """Returns all findings on a recipe for this machine, as far as the recipe's weights and tasks exist
-    already."""
+    """Checks a recipe for this machine, and returns all findings. Weights and tasks that do not exist yet are
+    not checked."""
     start, machine = Path(weights_paths(recipe.start)[0]), this_machine()
     if (start / "config.json").is_file():
         findings = [*_whole(start)]
@@ -130,14 +129,14 @@ def check_recipe(recipe: Rl) -> list[Finding]:
 
 
 def _whole(start: Path) -> Iterator[Finding]:
-    """Yields the faults of a folder of weights that has a config.json."""
+    """Yields the faults of the weights in `start`, a folder that has a config.json."""
     with suppress(KeyError):  # `_against` reports the missing key of config.json
         yield from catch(partial(check_weights, start), label="start: ")
 
 
 def _names(recipe: Rl) -> Iterator[Finding]:
-    """Checks what the recipe names: other recipes, the keys of its judge, and verl's environment. Yields a
-    finding for whatever is missing or unsound."""
+    """Checks the other recipes that a recipe names, the keys of its judges, and verl's environment. Yields a
+    finding for each that is missing or invalid."""
     subsets = [("subset", name) for name in (recipe.subset, *recipe.held_out)]
     for kind, name in [("scaffold", recipe.scaffold), *subsets]:
         yield from catch(partial(recipes.named, kind, name))
@@ -162,8 +161,8 @@ def _against(recipe: Rl, start: Path, machine: Machine) -> list[Finding]:
 
 
 def _tasks(recipe: Rl) -> Iterator[Finding]:
-    """Checks that there are enough tasks, and that validation has different tasks, if all task files
-    exist."""
+    """Yields the faults that `task_faults` reports. If a task file does not exist, yields only a finding that
+    says so."""
     paths = [
         Path(Wildcards({"subset": name}).path("lock.kept")) for name in (recipe.subset, *recipe.held_out)
     ]

@@ -9,8 +9,7 @@ from swelab.rl.context_manager import HEAD_SHARE, placeholder, select_turns
 from swelab.rl.token_model import TokenModel
 
 _SEAM = 4
-"""Margin in tokens for the line about omitted turns, because text next to the line may be tokenised
-differently."""
+"""Extra tokens to reserve for the placeholder, because the text next to it may be tokenised differently."""
 
 
 class ManagedModel(TokenModel):

@@ -5,9 +5,10 @@ sequence longer than `batch_tokens` is a batch by itself. Each logit of a traine
 if entropy is rewarded. At most `LOGITS` logits are held at a time. The engine holds another copy of the
 weights, and a cache with the keys and values of each token in each layer.
 
-The learner's estimate on a CPU in fp32 was fitted to five measured peaks, and is 0.95 to 1.12 times each
-peak. The peaks are from passes of 512 and 4096 tokens, with and without activation checkpointing, divergence
-and entropy. `benchmarks.memory` requires a factor of at most 1.5. GPUs and the engine were not measured.
+The learner's estimate for a CPU in fp32 was fitted to five measured peaks. This estimate is 0.95 to 1.12
+times the measured peak. The peaks are from passes of 512 and 4096 tokens, with and without activation
+checkpointing, divergence and entropy. `benchmarks.memory` requires a factor of at most 1.5. GPUs and the
+engine were not measured.
 
 On verl, R GPUs train, and T of them share each matrix (megatron). A pass has `train.batch_tokens` / T tokens,
 in bf16. Bytes on each GPU, and of a checkpoint on disk:
@@ -35,14 +36,15 @@ LOGITS = 1 << 27
 """Maximum number of logits that a learner holds at a time. For larger batches, the backward pass recomputes
 logits."""
 PROGRAM, ENGINE = 0.45 * GIB, 1.5 * GIB
-"""Bytes of memory. PROGRAM: Python with torch and transformers. ENGINE: a model server without weights and
-cache."""
+"""Memory of a program in bytes. PROGRAM: Python with torch and transformers. ENGINE: a model server without
+weights and cache."""
 WIDTHS = (12, 4, 4)
 """Widths of one layer's activations in transformers; see `swelab.checks.memory`."""
 
 
 def learner_needs(recipe: Rl, config: ModelConfig, dtype: str) -> Memory:
-    """Returns the memory that one rank needs, without its program. dtype: "fp32" or "bf16"."""
+    """Returns the memory that one rank needs, not counting Python and its libraries. dtype: "fp32" or
+    "bf16"."""
     train = recipe.train
     tokens = max(train.batch_tokens, recipe.rollouts.context_length)
     return estimate(
@@ -58,7 +60,7 @@ def learner_needs(recipe: Rl, config: ModelConfig, dtype: str) -> Memory:
 
 
 def engine_needs(recipe: Rl, config: ModelConfig) -> float:
-    """Returns the bytes that one model server needs: of its process on a CPU (fp32), or of each of its GPUs
+    """Returns the bytes that one model server needs: in its process on a CPU (fp32), or on each of its GPUs
     (bf16).
 
     On a GPU without `rollouts.max_total_tokens`, the cache takes all remaining memory, and is not counted.
@@ -104,8 +106,8 @@ def trainer_needs(recipe: Rl, config: ModelConfig) -> TrainerMemory:
 
 @dataclass(frozen=True)
 class EngineRoom:
-    """Capacity of the engines. weights: bytes on each GPU. tokens: size of an engine's cache. count: number
-    of engines."""
+    """Capacity of the engines. weights: bytes of weights on each GPU. tokens: number of tokens in an engine's
+    cache. count: number of engines."""
 
     weights: float
     tokens: int
@@ -113,7 +115,8 @@ class EngineRoom:
 
 
 def engine_room(recipe: Rl, config: ModelConfig) -> EngineRoom:
-    """Estimates the capacity of the serving GPUs. tokens is negative if even the weights do not fit."""
+    """Estimates the capacity of the serving GPUs. `tokens` of the result is negative if the weights alone do
+    not fit."""
     verl, gpus = recipe.cluster, recipe.cluster.rollout.tensor_parallel
     weights = 2 * config.weights / gpus
     free = verl.rollout.memory * verl.gpu_gib * GIB - weights - ENGINE

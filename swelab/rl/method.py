@@ -24,8 +24,8 @@ class Group:
 
 
 def group_of(rollouts: Sequence[RolledOut], recipe: Rl) -> Group:
-    """Returns the group of one prompt's rollouts, with rewards, and with the switches for failed rollouts
-    applied."""
+    """Returns the rollouts of one prompt as a group. Computes their rewards, and applies the recipe's
+    switches for failed rollouts."""
     method = recipe.method
     reward = reward_of(method.reward, method.evidence)
     attempts = [each.attempted(reward, recipe.coefficient) for each in rollouts]
@@ -49,8 +49,8 @@ def advantages_of(group: Group, recipe: Rl) -> list[list[float]]:
 
 
 def measured(groups: Sequence[Group], version: str) -> dict[str, float]:
-    """Returns the figures of a step before its training. version: version of the weights when the step
-    starts."""
+    """Returns the figures of a step that are known before its training. version: version of the weights when
+    the step starts."""
     tally = Tally()
     for group in groups:
         tally.add(group.attempts, group.treated)

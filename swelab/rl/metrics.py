@@ -76,8 +76,8 @@ def of_agents(reports: Iterable[Reported]) -> dict[str, float]:
 
 
 def of_rewards(attempts: Sequence[Attempt], tally: Tally) -> dict[str, float]:
-    """Returns figures about rewards, and the share of rollouts that ended in each way. Shares refer to all
-    rollouts. Only the resolve rate excludes rollouts that were lost to infrastructure."""
+    """Returns figures about rewards, and the share of rollouts that ended in each way. Each share is relative
+    to all rollouts. Only the resolve rate excludes rollouts that were lost to infrastructure."""
     rewards = [attempt.reward for attempt in attempts if attempt.reward is not None]
     played = [attempt for attempt in attempts if not attempt.lost]
     trained = tally.groups - tally.dropped.total()
@@ -124,7 +124,7 @@ def check_trained(path: Path) -> None:
 
 
 def untrained(lines: Iterable[Mapping[str, float]]) -> str:
-    """Returns an explanation why groups of these steps were not trained."""
+    """Returns a message that says why groups were not trained. lines: figures of the steps."""
     dropped, groups = Counter[str](), 0.0
     for line in lines:
         groups += line["groups"]
@@ -136,8 +136,8 @@ def untrained(lines: Iterable[Mapping[str, float]]) -> str:
 
 
 def of_judge(rollouts: Iterable[RolledOut], spent: Mapping[str, float]) -> dict[str, float]:
-    """Returns a step's mean score, the share of its steps without a score, and the judge's usage in this
-    process."""
+    """Returns the judge's figures: the mean score of a turn, the share of turns without a score, and the
+    judge's usage in this process."""
     scores = [score for done in rollouts if done.votes for score in done.scores]
     if not scores:
         return {}

@@ -14,8 +14,9 @@ from swelab.rl.token_template import TokenTemplate
 def model_maker(
     recipe: Rl, engine: TokenEngine, template: TokenTemplate, scaffold: MiniLoop, temperature: float
 ) -> Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]:
-    """Returns a function that makes the model of a rollout, which keeps its turns as token ids. The recipe's
-    `history` decides which earlier turns the model sees. The first messages offer the scaffold's tools."""
+    """Returns a function that makes the model of one rollout. The model stores its turns as token ids. The
+    recipe's `history` decides which earlier turns the model sees. The first messages offer the scaffold's
+    tools."""
     rollouts = recipe.rollouts
     told = offering(template, scaffold, rollouts.thinking)
     common = (engine, told, scaffold, {**rollouts.sampling, "temperature": temperature}, "policy")

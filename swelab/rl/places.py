@@ -21,17 +21,18 @@ from swelab.rl.token_model import Watched
 from swelab.rl.token_template import TokenTemplate
 
 MakePlace = Callable[[float, bool], Maker]
-"""A function from (sampling temperature, whether the recipe's judge scores the steps) to the maker of
-rollouts."""
+"""A function that returns a maker of rollouts. Its arguments are the sampling temperature, and whether the
+recipe's judge scores the steps."""
 
 
 @contextmanager
 def open_places(
     recipe: Rl, start: Path, reads: Reads, folder: Path, endpoint: Endpoint
 ) -> Iterator[tuple[MakePlace, Busy | None]]:
-    """Opens the maker of rollouts: this process, or the hosts of a Ray cluster if $SWELAB_EXECUTOR is ray.
+    """Yields a function that creates a maker of rollouts, and a meter.
 
-    Also yields a meter of the time in which the policy generates, or None with Ray. Raises Fault, InputError.
+    The rollouts are made in this process, or on the hosts of a Ray cluster if $SWELAB_EXECUTOR is ray. The
+    meter measures the time in which the policy generates, and is None with Ray. Raises Fault, InputError.
     """
     if os.environ.get("SWELAB_EXECUTOR") == "ray":
         with ray_places(recipe, start, reads, folder, endpoint) as on_hosts:
@@ -53,7 +54,8 @@ def open_places(
 
 
 def judge_of(recipe: Rl, folder: Path) -> AbstractContextManager[Judge | None]:
-    """Opens the judge that scores single steps, or None if the recipe has no judge."""
+    """Returns a context manager that opens the judge of single steps. The context manager yields None if the
+    recipe has no judge."""
     if not (asked := recipe.judge):
         return nullcontext()
     policy = recipes.named(POLICY, asked.policy)

@@ -1,8 +1,8 @@
 """Scores single steps of a rollout by a judge: builds the judge's prompts and parses its answers.
 
-A judge is a model. It reads the issue, the latest steps and one step with its result, and answers +1 or -1 in
-a box. The judge answers several times, and a step's score is the mean of the readable answers. If no answer
-is readable, the score is None and the step's advantage is that of an average step.
+A judge is a model that reads the issue, the latest steps, and one step with its result. The judge answers +1
+or -1 in a box. The judge answers several times, and a step's score is the mean of the readable answers. If no
+answer is readable, the score is None, and the step is treated like a step with the average score.
 """
 
 import re
@@ -60,8 +60,8 @@ class Step:
 def judge_messages(issue: str, steps: Sequence[Step], number: int) -> list[dict[str, str]]:
     """Returns the conversation that asks the judge to score `steps[number]`, counted from 0.
 
-    Long texts are shortened in the middle, and each text is enclosed by two marks. The mark is a hash of all
-    texts, so that no text can contain it. The same step always gives the same prompt.
+    Long texts are truncated in the middle. Each text stands between two lines with a mark, which is a hash of
+    all texts, so that no text can contain it. The same step always gives the same prompt.
     """
     texts = [
         issue,
@@ -106,8 +106,8 @@ def step_score(votes: Sequence[int | None]) -> float | None:
 
 
 def trajectory_reward(outcome: float, scores: Sequence[float | None], coefficient: float) -> float:
-    """Returns a rollout's reward if steps have no advantages of their own: outcome + coefficient x mean
-    score."""
+    """Returns a rollout's reward, outcome + coefficient x mean score, for estimators with one advantage per
+    rollout."""
     judged = [score for score in scores if score is not None]
     return outcome + coefficient * (fmean(judged) if judged else 0.0)
 

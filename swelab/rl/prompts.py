@@ -56,7 +56,8 @@ def task_faults(recipe: Rl, tasks: Sequence[Task], held_out: Sequence[Task]) -> 
 
 
 class Prompts:
-    """An endless sequence of tasks. Each epoch contains every task once, in an order of its own."""
+    """An endless sequence of tasks. Each epoch contains every task once. If `shuffled` is true, each epoch is
+    shuffled anew."""
 
     def __init__(self, tasks: Sequence[Task], seed: int, shuffled: bool = True):
         """Raises ValueError if there are no tasks."""

@@ -39,7 +39,7 @@ class Opened:
 
 
 def main() -> int:
-    """Starts all ranks. When any rank ends first, exits with that rank's exit code."""
+    """Starts all ranks, and waits until one of them ends. Returns the exit code of that rank."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--socket", required=True, help="socket of the main process")
     parser.add_argument("--ranks", type=int, required=True, help="number of processes")
@@ -63,8 +63,8 @@ def main() -> int:
 
 
 def serve(address: str, rank: int, ranks: int, device: str) -> None:
-    """Runs the main process's commands until the main process ends. The first command opens a learner, and
-    later commands call it."""
+    """Runs the main process's commands until the main process ends. The first command opens a learner. Each
+    later command calls a method of that learner."""
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(address)
         connection = Connection(line.detach())

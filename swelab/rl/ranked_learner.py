@@ -1,4 +1,5 @@
-"""Trains a policy in several processes of this machine. The recipe's `train.ranks` is their number.
+"""Trains a policy in several processes (ranks) on this machine. The recipe's `train.ranks` is the number of
+ranks.
 
 Rollouts, servers and journals stay in the main process. The main process starts the ranks, divides each batch
 among them, and ends them. If the main process is killed, the ranks end too.
@@ -30,7 +31,7 @@ class RankLost(Fault):
 class RankedLearner:
     """A learner on `ranks` processes, each with `threads` CPU threads, or with a GPU. See `learner.Trainee`.
 
-    The ranks end at the latest with the thread that opened them. address: the socket's address, which is part
+    If the thread that opened the ranks ends, the ranks end too. address: the socket's address, which is part
     of the ranks' command line.
     """
 
@@ -103,8 +104,8 @@ class RankedLearner:
         return [connections[rank] for rank in range(self._ranks)]
 
     def _all(self, orders: Sequence[object]) -> list[Any]:
-        """Sends each rank its order, and returns all answers. Raises the Fault of the first rank that failed,
-        or RankLost."""
+        """Sends each rank its command, and returns the answers of all ranks. Raises the Fault of the first
+        rank that failed, or RankLost."""
         answers: dict[Connection, Any] = {}
         try:
             for line, each in zip(self._lines, orders, strict=True):

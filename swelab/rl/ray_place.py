@@ -1,9 +1,9 @@
-"""Makes a training run's rollouts on the hosts of a Ray cluster. The learner, servers and journals are not
-moved.
+"""Makes a training run's rollouts on the hosts of a Ray cluster.
 
-All hosts must see the run's folder. A host writes each rollout's turns and result to a journal there. The
-training process deletes that journal once it has the result. So an unfinished rollout is resumed after a
-kill.
+The learner, the servers and the journals of the run do not move to the hosts. All hosts must have access to
+the run's folder. A host writes the turns and the result of each rollout to a temporary journal in this
+folder. So an unfinished rollout can be resumed after a kill. The training process deletes the temporary
+journal when it has received the result.
 """
 
 import os
@@ -48,7 +48,7 @@ class RayRequest:
 
 @dataclass(frozen=True)
 class HostRollouts:
-    """The work of a host, which makes rollouts; see `ray_workers.Place`. folder: the run's folder, with the
+    """Makes rollouts on a host; see `ray_workers.Place`. folder: the run's folder, with the temporary
     journals of unfinished rollouts. url: the URL of the policy's servers."""
 
     recipe: Rl
@@ -93,7 +93,7 @@ class HostRollouts:
 
 @dataclass(frozen=True)
 class RayPlace:
-    """Makes rollouts on the hosts. It has the methods of `rollouts.Place` that a training run calls."""
+    """Makes rollouts on the hosts; see `rollouts.Maker`."""
 
     call: Callable[[str, RayRequest], Done]
     folder: Path
@@ -115,8 +115,8 @@ class RayPlace:
 def ray_places(
     recipe: Rl, start: Path, reads: Reads, folder: Path, endpoint: Endpoint
 ) -> Iterator[Callable[[float], RayPlace]]:
-    """Yields a function from a sampling temperature to a maker of rollouts on the cluster at $RAY_ADDRESS.
-    Raises InputError, RayFailed, and Fault if a host cannot work."""
+    """Yields a function that takes a sampling temperature and returns a maker of rollouts. The rollouts are
+    made on the Ray cluster at $RAY_ADDRESS. Raises InputError, RayFailed, and Fault if a host cannot work."""
     if recipe.judge:
         raise InputError("executor ray with a judge", "judge", "executor: local, or no judge")
     start, folder = start.absolute(), folder.absolute()
@@ -130,7 +130,8 @@ def ray_places(
 
 
 def journal_of(folder: Path, request: RolloutRequest) -> Path:
-    """Returns the path of a rollout's journal while a host works on it. folder: the run's folder."""
+    """Returns the path of the temporary journal that a host writes for a rollout. folder: the run's
+    folder."""
     return folder / "on-hosts" / f"{request.name}.jsonl"
 
 

@@ -1,4 +1,4 @@
-"""Rewards: functions from a grade to the number on which the policy is trained."""
+"""Rewards: functions that convert a grade to a number, on which the policy is trained."""
 
 from collections.abc import Callable
 
@@ -18,8 +18,8 @@ def signed(grade: Record) -> float:
 
 
 def share_of_tests(grade: Record) -> float:
-    """Returns the share of listed tests with the required result, or 0 if no test ran or the patch could
-    forge results."""
+    """Returns the share of the listed tests that have the required result. Returns 0 if no test ran, or if
+    the patch forged test results or could have forged them."""
     if grade["status"] in FORGED_GRADES or not grade.get("tests_status"):
         return 0.0
     lists = grade["tests_status"].values()
@@ -29,7 +29,8 @@ def share_of_tests(grade: Record) -> float:
 
 
 def witnessed_only(reward: Callable[[Record], float]) -> Callable[[Record], float]:
-    """Returns the same reward, except that a resolved task without witness evidence counts as suspect."""
+    """Returns a reward function like `reward` that treats a resolved task without witness evidence as
+    suspect."""
 
     def given(grade: Record) -> float:
         if not grade["resolved"] or Grade.of(grade).evidence == "witnessed":
@@ -40,7 +41,7 @@ def witnessed_only(reward: Callable[[Record], float]) -> Callable[[Record], floa
 
 
 def reward_of(name: str, evidence: str) -> Callable[[Record], float]:
-    """Returns the reward function of a recipe's `method`, from its `reward` and `evidence`."""
+    """Returns the reward function for a recipe's `method.reward` and `method.evidence`."""
     return witnessed_only(REWARDS[name]) if evidence == "witnessed" else REWARDS[name]
 
 

@@ -32,7 +32,7 @@ class Reads:
 
 @contextmanager
 def open_bench(reads: Reads, folder: Path, at_once: int) -> Iterator[tuple[Bench, Path]]:
-    """Opens the grader and a temporary folder, with sandboxes for `at_once` concurrent rollouts. folder: the
+    """Yields a grader with sandboxes for `at_once` concurrent rollouts, and a temporary folder. folder: the
     run's folder, which caches the results of tested patches. Raises BackendMissing, InputError."""
     with scratch_folder() as scratch, Deferred(open_backend(), most=at_once) as backend:
         store = RepoStore(reads.repos_dir, scratch / "repos")

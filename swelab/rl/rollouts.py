@@ -1,8 +1,7 @@
-"""Makes rollouts for training: attempts tasks in token ids, grades the patches, and records each turn in a
-journal.
+"""Makes rollouts for training. A policy that works on token ids attempts tasks, and its patches are graded.
 
-After an interruption no turn is sampled again. Finished rollouts are read from the journal, and unfinished
-rollouts are resumed after their last turn.
+Each turn is written to a journal. So no turn is sampled again after an interruption. Finished rollouts are
+read from the journal, and unfinished rollouts are resumed after their last turn.
 """
 
 import threading
@@ -31,8 +30,8 @@ TRIES = 3
 """Maximum number of attempts at a rollout that is lost to infrastructure."""
 
 MakeModel = Callable[[Callable[[TokenTurn], None], list[TokenTurn]], TokenModel]
-"""A function that makes the model of one rollout. Its arguments are a callback for each new turn, and the
-earlier turns."""
+"""A function that makes the model of one rollout. The function's arguments are a callback for each new turn,
+and the turns that an interrupted attempt sampled."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,9 @@ class RolledOut:
         return [*told, *[None] * len(self.turns)][: len(self.turns)]
 
     def attempted(self, reward: Callable[[Record], float], coefficient: float = 0.0) -> Attempt:
-        """Returns how the rollout ended and its reward, for the rollout's group. reward: converts a grade to
-        a number. coefficient: factor of the judge's mean score, which is added to the reward."""
+        """Returns the facts about this rollout that its group needs, such as its end and its reward. reward:
+        converts a grade to a number. coefficient: factor of the judge's mean score, which is added to the
+        reward."""
         end = next(each for each in RolloutEnd if each == self.trajectory["outcome"])
         graded = next(each for each in GradeEnd if each == self.grade["status"])
         status = None if end in LOST_ROLLOUTS else graded
@@ -81,7 +81,7 @@ class RolledOut:
 
 
 class StepJournal:
-    """The journal of one step: a line for each turn, and one for each finished rollout."""
+    """The journal of one step's rollouts, with a line for each turn and a line for each finished rollout."""
 
     def __init__(self, journal: Journal):
         self._journal, self._one = journal, threading.Lock()
@@ -96,7 +96,7 @@ class StepJournal:
             )
 
     def turns(self, request: RolloutRequest) -> list[TokenTurn]:
-        """Returns the turns so far of an unfinished rollout."""
+        """Returns those turns of an unfinished rollout that are in the journal."""
         found: list[TokenTurn] = []
         with self._one:
             while (key := f"{request.name} {len(found)}") in self._journal:

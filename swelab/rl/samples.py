@@ -52,10 +52,10 @@ def continues(sample: Sample, turn: TokenTurn) -> bool:
 def samples(turns: Sequence[TokenTurn], per_step: bool = False) -> list[Sample]:
     """Returns the training sequences of a rollout.
 
-    A sequence grows as long as each prompt continues the ids before it. A new sequence begins where a context
-    manager or a template changed the history. With `per_step`, each turn is a sequence of its own. However
-    the rollout is split, each sampled id is trained exactly once. A turn without sampled ids makes no
-    sequence.
+    Turns are joined to one sequence as long as each prompt begins with all ids of the sequence. A new
+    sequence begins where a context manager or a template changed the history. With `per_step`, each turn is a
+    sequence of its own. With and without `per_step`, each sampled id is trained exactly once. A turn without
+    sampled ids is skipped.
     """
     result: list[Sample] = []
     for step, turn in enumerate(turns):

@@ -27,8 +27,8 @@ class Scorer(torch.nn.Module):
         self.model, self._temperature, self._spread = model, temperature, spread
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the log-probability and the entropy at each trained id, and 0 elsewhere. Both are [rows,
-        tokens]."""
+        """Returns two tensors [rows, tokens]: the log-probability and the entropy at each trained id, and 0
+        elsewhere."""
         hidden = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
         chosen = mask[:, 1:]
         states, targets = hidden[chosen], ids[:, 1:][chosen]

@@ -15,12 +15,12 @@ from swelab.sft.train.check_settings import check_wandb
 from swelab.sft.train.tensorboard_wandb import Boards
 
 TIMES = {"time/rollouts": "rollouts", "time/train": "training"}
-"""Maps a figure to its name in a step's line. verl writes these figures after it saves, so a step lacks them
-if verl is killed in between."""
+"""Maps a figure to its name in a step's line. verl writes these figures after it saves a checkpoint. If verl
+is killed in between, the step has no such figures."""
 
 
 class Reports:
-    """Receives the events of a training run, and shows nothing."""
+    """Receives the events of a training run, and ignores all of them."""
 
     def begin(self, steps: int, done: int, rollouts: int, finished: int) -> None:
         """Is called when a run of `steps` steps and `rollouts` rollouts begins. done: number of finished
@@ -41,7 +41,7 @@ class Reports:
 
 class StepReports(Reports):
     """Writes lines and progress to standard error, and curves to `folder`/tensorboard. wandb: a Weights &
-    Biases project that also receives the curves. Raises InputError if that is impossible."""
+    Biases project that also receives the curves. Raises InputError if this project cannot be used."""
 
     def __init__(self, folder: Path, wandb: str = "", stream: TextIO | None = None):
         check_wandb(wandb, os.environ)

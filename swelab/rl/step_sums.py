@@ -7,7 +7,7 @@ from torch import Tensor
 
 @dataclass
 class Sums:
-    """Sums and largest values over trained tokens."""
+    """The sum and the largest value of each figure over trained tokens."""
 
     tokens: int = 0
     totals: dict[str, float] = field(default_factory=dict)

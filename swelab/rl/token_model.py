@@ -1,8 +1,8 @@
 """A policy model in token ids: sampled ids are stored as ids, and sent back to the engine as ids.
 
-All agents can use it like any other model. Only observations are tokenised. A turn's text is never tokenised
-again, because this gives different ids for some turns. Otherwise the policy would be trained on ids that it
-never sampled.
+All agents can use a `TokenModel` like any other model. Only observations are tokenised. The text of a sampled
+turn is never tokenised again, because the result can differ from the sampled ids. The policy would then be
+trained on ids that it never sampled.
 """
 
 import time
@@ -55,10 +55,11 @@ class Step:
 class TokenModel(TextModel):
     """A model whose prompts and answers are token ids.
 
-    `turns` contains the calls so far, exactly as the engine saw them. `watch` is called with the conversation
-    before each turn. sampling: temperature, top_p, max_tokens and optionally stop. replayed: turns that an
-    interrupted rollout sampled before, which are returned instead of new turns. A replayed turn is skipped if
-    its prompt has changed, because a repeated command gave a different output.
+    `turns` contains all turns so far, exactly as the engine read and sampled them. `watch` is called with the
+    conversation before each turn. sampling: temperature, top_p, max_tokens and optionally stop. replayed:
+    turns that an interrupted rollout sampled before, which are returned instead of new turns. A replayed turn
+    is skipped if its prompt has changed, for example because a command's output differs when the command is
+    repeated.
     """
 
     def __init__(

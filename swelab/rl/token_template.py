@@ -1,4 +1,4 @@
-"""Applies a chat template in token ids, to a conversation's first messages and to the text after each turn.
+"""Applies a chat template to a conversation's first messages and to the text after each turn, in token ids.
 
 The ids that a policy sampled are never tokenised again. Only new text is tokenised: the first messages, and
 after each turn the observations with the template's text around them.
@@ -73,11 +73,11 @@ class TokenTemplate:
         return said
 
     def changes_history(self) -> str:
-        """Describes how the template changes an earlier turn. Returns "" if it shows the turn as it was
-        sampled.
+        """Returns a description of how the template changes earlier turns, or "" if it shows them as they
+        were sampled.
 
-        For example, some templates strip `<think>` from earlier turns. Then a policy that is served through
-        the template's text sees another history than a policy that is served through its sampled ids.
+        For example, some templates strip `<think>` from earlier turns. With such a template, a policy that is
+        served by text sees another history than a policy that is served by sampled ids.
         """
         turn = "<think>\nfirst\n</think>\n\nthen"
         asked = [{"role": "user", "content": "a"}, {"role": "assistant", "content": turn}]

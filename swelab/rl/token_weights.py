@@ -1,8 +1,8 @@
 """Computes the weight of each trained token in the loss of a batch, before the losses are computed.
 
-The loss of a batch is the sum over its trained tokens of weight x loss. The weights depend on the whole
-batch. So the losses of micro-batches and ranks only need to be summed, and a rollout that was split into
-several samples counts once.
+The loss of a batch is the sum of weight x loss over all trained tokens. The weights depend on the whole
+batch. So the losses of micro-batches and ranks only need to be added. A rollout that was split into several
+samples counts once.
 """
 
 from collections import Counter
@@ -17,13 +17,13 @@ def token_weights(
     """Returns the weight that each trained token of a sample has, or 0.0 for a sample without trained tokens.
 
     trained: number of trained tokens of each sample. sequences: the sequence that each sample belongs to.
-    This is the rollout if all rollouts have the same weight, or the sample itself if all steps have. mode:
-    one of MODES:
+    To weigh all rollouts equally, use the rollout. To weigh all steps equally, use the sample itself. mode:
+    one of MODES, which determines how the losses of tokens are combined:
 
-    * token-mean: each token of the batch has the same weight (DAPO);
-    * seq-mean-token-sum: the mean over sequences of the sum over a sequence's tokens;
+    * token-mean: the mean over all tokens of the batch (DAPO);
+    * seq-mean-token-sum: a sum over the tokens of each sequence, and the mean of these sums;
     * seq-mean-token-sum-norm: the same, divided by the constant `horizon` (Dr. GRPO);
-    * seq-mean-token-mean: the mean over sequences of the mean over a sequence's tokens (GRPO).
+    * seq-mean-token-mean: a mean over the tokens of each sequence, and the mean of these means (GRPO).
 
     A sequence without trained tokens does not count. Raises ValueError if `mode` is unknown or its horizon is
     missing.

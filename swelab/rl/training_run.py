@@ -1,5 +1,5 @@
-"""Runs the training that a recipe describes. Its servers, sandboxes, grader and learner are opened and closed
-together."""
+"""Runs the training that a recipe describes. Opens the servers, sandboxes, grader and learner, and closes all
+of them at the end."""
 
 import os
 import shutil
@@ -43,9 +43,9 @@ FOLDERS = (ROLLOUTS, BOARD)
 
 
 def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: Reports | None = None) -> Path:
-    """Trains from the checkpoint `start` in `folder`, and returns the last checkpoint.
+    """Trains the checkpoint `start`, writes all files to `folder`, and returns the last checkpoint.
 
-    Finished work of an earlier run of the recipe is kept. Nothing is started if the recipe does not fit this
+    Uses the finished work of an earlier run of the recipe. Starts nothing if the recipe does not fit this
     machine. Raises Fault, InputError, ServingError, NotFinite.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
         return train_on_verl(recipe, start, reads, folder, reports)
     check_tasks(recipe, reads.tasks, reads.held_out)
     stop_unless_fit(recipe, start)
-    recipes.named(SCAFFOLD, recipe.scaffold)  # refuse a missing name before engines start
+    recipes.named(SCAFFOLD, recipe.scaffold)  # raises InputError for a missing recipe before engines start
     torch.set_num_threads(recipe.train.threads)
     with (
         open_servers(recipe, start, folder / "server.log") as (fleet, endpoint),
@@ -77,10 +77,10 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
 
 
 def open_learner(recipe: Rl, checkpoint: Path, start: Path, log: Path, ranks: ExitStack) -> Trainee:
-    """Opens the learner on a checkpoint, in this process or in several processes, which `ranks` closes.
+    """Opens the learner on a checkpoint, in this process or in several processes.
 
-    start: checkpoint from which the divergence is measured. log: log file of the processes. Raises
-    InputError, RankLost.
+    start: checkpoint from which the divergence is measured. log: log file of the processes. ranks: stack that
+    closes the processes. Raises InputError, RankLost.
     """
     train, device = recipe.train, device_of(recipe.train)
     if train.ranks == 1:
@@ -100,7 +100,7 @@ def validation_of(recipe: Rl, held_out: Sequence[Task], place: MakePlace) -> Val
 
 
 def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[tuple[Fleet, Endpoint]]:
-    """Opens the policy's servers, which begin with the weights `start`."""
+    """Opens the policy's servers with the weights `start`."""
     rollouts = recipe.rollouts
     return open_fleet(
         start,
@@ -118,8 +118,8 @@ def open_servers(recipe: Rl, start: Path, log: Path) -> AbstractContextManager[t
 def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
     """Returns the name of a run's folder, a digest of everything that the weights depend on.
 
-    The numbers of steps and of ranks are excluded, so that they may change. The number of ranks affects only
-    the order of sums.
+    The numbers of steps and ranks are excluded, so that a resumed run can change them. The number of ranks
+    affects only the order in which values are summed.
     """
     used = {key: value for key, value in learning_slice(recipe).items() if key != "validation"}
     train = {key: value for key, value in used["train"].items() if key not in ("steps", "ranks")}
@@ -129,7 +129,7 @@ def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
 
 
 def hand_over(last: Path, work: Path, checkpoint: Path) -> None:
-    """Moves the results of a training run to the paths that its rule declares, and replaces earlier results.
+    """Copies the results of a training run to the paths that its rule declares, and replaces earlier results.
 
     The learner's state is excluded from `checkpoint`. Figures, validations and rollouts are placed next to
     `checkpoint`.
@@ -147,8 +147,8 @@ def hand_over(last: Path, work: Path, checkpoint: Path) -> None:
 
 
 def history_note(template: TokenTemplate) -> str:
-    """Returns a warning if a policy that is served by text sees another history than in training, otherwise
-    ""."""
+    """Returns a warning if the template changes earlier turns, otherwise "". A policy behind a chat endpoint
+    would then see a different history than in training."""
     if changed := template.changes_history():
         return (
             "the chat template changes earlier turns; here the policy sees what it sampled, behind a chat"

@@ -17,7 +17,7 @@ from swelab.rl.rollouts import Maker, RolledOut, RolloutRequest, StepJournal
 @dataclass(frozen=True)
 class Validation:
     """Held-out tasks, each attempted once at the start, every `every` steps and at the end. name: name of the
-    validation's folder. It depends on the tasks and the sampling."""
+    validation's folder, which depends on the tasks and the sampling."""
 
     name: str
     tasks: Sequence[Task]
@@ -26,8 +26,9 @@ class Validation:
 
 
 class Validations:
-    """The validations of a run of `steps` steps, in the run's folder. There are none if `validation` is None.
-    workers: maximum number of concurrent rollouts. on_rollout: is called with each finished rollout."""
+    """The validations of a run of `steps` steps, in the run's folder. If `validation` is None, the run has no
+    validations. workers: maximum number of concurrent rollouts. on_rollout: is called with each finished
+    rollout."""
 
     def __init__(
         self,
@@ -51,8 +52,8 @@ class Validations:
         return sorted({*range(0, self._steps, every), self._steps}) if self._validation else []
 
     def run(self, steps: int) -> Record:
-        """Attempts the tasks with the served weights, which are those after `steps` steps. Returns the
-        figures."""
+        """Attempts the tasks, and returns the figures. The servers must already have loaded the weights after
+        `steps` steps."""
         assert self._validation
         began, facts = time.monotonic(), self._facts(steps)
         with Journal(facts.with_suffix(".jsonl")) as journal, ThreadPoolExecutor(self._workers) as pool:
@@ -76,7 +77,8 @@ class Validations:
         return read_json(facts) if facts.exists() else {}
 
     def rows(self) -> Iterator[Record]:
-        """Yields all attempts. Only the first and the last validation include conversations."""
+        """Yields a line of validation.jsonl for each attempt. Only the first and the last validation include
+        conversations."""
         done = [steps for steps in range(self._steps + 1) if self._facts(steps).exists()]
         for steps in done:
             with Journal(self._facts(steps).with_suffix(".jsonl")) as journal:

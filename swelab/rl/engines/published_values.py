@@ -67,8 +67,8 @@ def _swe_rl(model: str, subset: str, group: tuple[int, int], steps: int, **more:
 
 
 def _nodes(training: int, serving: int, sharing: int, engine: int, memory: float, save: int) -> Record:
-    """Returns settings for the nodes (`training`, `serving`) and for the GPUs that share a model (`sharing`
-    in the trainer, `engine` in an engine)."""
+    """Returns the settings of nodes and of tensor parallelism. training, serving: numbers of nodes. sharing,
+    engine: numbers of GPUs that share a model, in the trainer and in an inference engine."""
     return {
         "verl.trainer.nodes": training,
         "verl.rollout.nodes": serving,
@@ -205,8 +205,8 @@ def differences(name: str, configs: Path = recipes.CONFIGS) -> list[Difference]:
 
 
 def reasons(text: str) -> dict[str, str]:
-    """Returns the comment on the line of each key in a recipe, or "" without a comment. The result is keyed
-    by the key's path."""
+    """Returns a map from the path of each key in a recipe to the comment on the key's line. The comment is ""
+    if there is none."""
     lines, comments = text.splitlines(), dict[str, str]()
 
     def walk(node: yaml.Node | None, path: str) -> None:

@@ -1,8 +1,8 @@
 """Corrects the row weights of a verl batch, so that each sequence has the same weight as in our trainer.
 
-verl averages a batch with different divisors. Its means over sequences count every row, even padding rows. A
-rollout that was split into several rows is counted once for each row. verl's losses are proportional to the
-advantages, so a factor on a row's advantages corrects the row's weight.
+When verl averages over a batch, its divisors differ from ours. verl's means over sequences count every row,
+even padding rows. If a rollout was split into several rows, verl counts it once for each row. verl's losses
+are proportional to the advantages. So a factor on the advantages of a row corrects the row's weight.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -36,10 +36,10 @@ def corrections(
 
 
 def optimizer_steps(rows: int, each: int, steps: int) -> int:
-    """Returns the number of optimizer steps of a batch: `steps`, if the batch can be divided evenly.
+    """Returns the number of optimizer steps of a batch: `steps` if it divides rows / each, otherwise rows /
+    each.
 
-    each: number of rows that verl uses for one step. rows: a multiple of `each`. If rows / each is not
-    divisible by `steps`, each group of `each` rows is one step.
+    rows: number of rows in the batch, a multiple of `each`. each: number of rows that verl uses for one step.
     """
     parts = rows // each
     return parts if parts % steps else steps

@@ -4,8 +4,8 @@
     --custom-rm-path swelab.rl.engines.slime.reward_func
     --dynamic-sampling-filter-path swelab.rl.engines.slime.whole_group
 
-Neither program is imported. A sample is recognised by its fields. `Settings` lists the environment variables
-of each process that makes rollouts.
+Neither program is imported: this module only reads and writes the fields of their samples. `Settings` lists
+the environment variables of each process that makes rollouts.
 """
 
 import asyncio
@@ -45,7 +45,8 @@ from swelab.tasks.task_images import task_images
 from swelab.tasks.task_rows import read_tasks
 
 ENDED = frozenset({RolloutEnd.SUBMITTED})
-"""Ends of rollouts that slime calls completed. Every other end that is not a loss counts as truncated."""
+"""Ends of a rollout for which slime's status is COMPLETED. The status of a lost rollout is ABORTED, and that
+of any other rollout is TRUNCATED."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class ForgetfulJournal(StepJournal):
 
 
 class Stoppable:
-    """An engine for one rollout. It stops generating when slime stops the rollout."""
+    """An engine for one rollout, which stops generating when slime stops the rollout."""
 
     def __init__(self, engine: TokenEngine, stopped: threading.Event):
         self._engine, self._stopped = engine, stopped
@@ -123,7 +124,7 @@ class Stoppable:
 
 
 class Workplace:
-    """The tasks, sandboxes, grader and threads of a process. They stay open until the process ends."""
+    """The tasks, sandboxes, grader and threads of a process, which stay open until the process ends."""
 
     def __init__(self, settings: Settings, stack: ExitStack):
         """Opens the resources. Raises InputError, BackendMissing. stack: closes the resources when the
@@ -212,8 +213,8 @@ async def generate(args: Namespace, sample: Any, sampling_params: Record) -> Any
 
 
 def told_reward(args: Namespace, done: RolledOut, place: Workplace) -> Any:
-    """Returns the reward in the form that `--reward-key` needs. This is a number without the flag, and {key:
-    reward, "acc": resolved} with the flag."""
+    """Returns the reward in the form that slime requires: {key: reward, "acc": resolved} if slime's flag
+    `--reward-key` gives a key, otherwise the reward alone."""
     reward = 0.0 if is_lost(done) else place.reward(done.grade)
     if not (key := getattr(args, "reward_key", None)):
         return reward

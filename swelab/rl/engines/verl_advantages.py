@@ -1,10 +1,12 @@
 """Makes verl use our advantages and our sequence weights.
 
-The agent loop sees a whole group. It applies the recipe's settings and estimator, and stores each token's
-advantage where verl keeps rewards. The estimator that is registered with verl passes these values on. So a
-masked rollout counts in a baseline only if the recipe allows it. A rollout's last sequence does not overwrite
-its other sequences. A few methods of verl's trainers are replaced. The new methods set each sequence's weight
-and the number of optimizer steps of a batch, and save before the job ends (`verl_deadline`).
+Our agent loop computes the advantages of a whole group by the recipe's settings. The agent loop passes the
+advantage of each token to verl, in verl's field for rewards. The estimator that we register with verl returns
+these values as advantages. So a masked rollout counts in a baseline only if the recipe allows it. The reward
+of a rollout's last sequence is not copied to its other sequences.
+
+Some methods of verl's trainers are replaced. The new methods set each sequence's weight and the number of
+optimizer steps of a batch. The new methods also save a checkpoint before the job ends (`verl_deadline`).
 """
 
 from collections.abc import Iterator
@@ -22,7 +24,7 @@ from swelab.rl.engines.verl_deadline import SavesInTime
 NAME = "swelab"
 """The estimator's name in verl (algorithm.adv_estimator)."""
 MODES = ("sync", "separate_async")
-"""verl's training modes (trainer.v1.trainer_mode) in which sequences get our weights."""
+"""verl's training modes (trainer.v1.trainer_mode) whose trainer classes `register` replaces."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ _BATCH: ContextVar[Rows | None] = ContextVar("_BATCH", default=None)
 
 @contextmanager
 def weighing(batch: Rows) -> Iterator[None]:
-    """Within the block, `advantages` gives the rows of `batch` the weights that they have in our trainer."""
+    """While the block runs, `advantages` corrects the weights of the rows of `batch` (see `row_weights`)."""
     before = _BATCH.set(batch)
     try:
         yield
@@ -50,8 +52,8 @@ def weighing(batch: Rows) -> Iterator[None]:
 
 
 def advantages(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
-    """Returns (advantages, returns), each [rows, tokens]. token_level_rewards: already contains our
-    advantages."""
+    """Returns (advantages, returns), each [rows, tokens]. token_level_rewards: our advantages, in verl's
+    field for rewards."""
     found = token_level_rewards * response_mask
     if batch := _BATCH.get():
         kept = [int(count) for count in response_mask.sum(-1)]
@@ -61,14 +63,14 @@ def advantages(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> 
 
 
 def sequence_of(key: str, weigh: str) -> str:
-    """Returns the name of the sequence that a row belongs to. This is the rollout's name, or with `weigh:
-    sequence` the row's own key. key: the row's key, `uid_session_number`."""
+    """Returns the name of the sequence that a row belongs to. With `weigh: rollout` this is the rollout's
+    name, otherwise the row's own key. key: the row's key, in the form `uid_session_number`."""
     return key.rpartition("_")[0] if weigh == "rollout" else key
 
 
 class OurWeights:
     """Mixin for verl's trainer classes: weighs a batch and divides it into optimizer steps as our trainer
-    does. Among the bases it must stand before verl's class."""
+    does. In the list of bases, this mixin must come before verl's class."""
 
     config: Any
     parameter_sync_step: int
@@ -76,8 +78,8 @@ class OurWeights:
     """Whether the batch has a trained token."""
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """Overrides verl's PPOTrainer. Switches off verl's correction of ratios for a batch without trained
-        tokens, because the correction would fail."""
+        """Overrides verl's PPOTrainer. Disables verl's setting `algorithm.rollout_correction` for a batch
+        without trained tokens, because the correction would fail."""
         trainer, rows, algorithm = cast(Any, super()), self._rows(batch), self.config.algorithm
         before, self.teaches = algorithm.get("rollout_correction"), any(rows.trained)
         try:
@@ -128,7 +130,7 @@ def register() -> None:
 
     register_adv_est(NAME)(advantages)
     known = trainer_base.TRAINER_REGISTRY
-    for mode in MODES:  # verl chooses buffers and settings by these names too
+    for mode in MODES:  # verl also selects buffers and settings by mode
         if not issubclass(known[mode], OurWeights):
             bases = (OurWeights, SavesInTime, known[mode])
             known[mode] = type(f"Swelab{known[mode].__name__}", bases, {})

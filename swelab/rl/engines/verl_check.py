@@ -20,11 +20,11 @@ RESULTS = Path("results")
 
 
 def cluster_findings(recipe: Rl, config: ModelConfig | None, machine: Machine) -> Iterator[Finding]:
-    """Yields the findings on a recipe for verl, including the checks that passed.
+    """Checks a recipe for verl. Yields the findings, including those of checks that passed.
 
     config: config of the starting checkpoint, or None if the checkpoint is absent. machine: the machine that
-    runs this check. It may have no GPU although the cluster's nodes have GPUs. Sizes that do not fit together
-    are refused earlier, when the recipe is read.
+    runs this check. This machine may have no GPU although the cluster's nodes have GPUs. Sizes that
+    contradict each other are not checked here, because reading the recipe raises an error for them.
     """
     yield from _machines(recipe, machine)
     context, shared = recipe.rollouts.context_length, recipe.cluster.trainer.shared
@@ -57,7 +57,8 @@ def _machines(recipe: Rl, machine: Machine) -> Iterator[Finding]:
 
 
 def _megatron() -> Iterator[Finding]:
-    """Checks that verl's environment contains Megatron. Without such an environment nothing is checked."""
+    """Checks that verl's environment contains Megatron. Checks nothing if verl's environment does not
+    exist."""
     with suppress(InputError):
         if not has_megatron():
             what = "verl.trainer.backend megatron: there is no Megatron in verl's environment"
@@ -120,7 +121,7 @@ def _places(recipe: Rl) -> Finding:
 
 
 def pool_places() -> int | None:
-    """Returns how many sandboxes the pool's healthy hosts lend at once, or None without a pool. Raises
+    """Returns how many sandboxes the pool's healthy hosts can run at once, or None without a pool. Raises
     Fault."""
     url = os.environ.get("SWELAB_POOL", "")
     if os.environ.get("SWELAB_BACKEND") != "remote" or not url:

@@ -1,7 +1,7 @@
 """Composes verl's configuration from overrides and lets verl check it. Runs in verl's own environment.
 
-`python -m swelab.rl.engines.verl_compose` reads {name: [override, ...]} from standard input. It writes {name:
-fault} as the last line of output. The fault is "" if verl accepts the configuration.
+`python -m swelab.rl.engines.verl_compose` reads {name: [override, ...]} from standard input. The last line of
+its output is {name: fault}. A fault is "" if verl accepts the configuration.
 """
 
 import json
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 PARTS = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout")
-"""Sections that verl converts to typed settings, which check themselves. The model's section is excluded,
-because it needs the model's folder."""
+"""Sections of the configuration that verl converts to typed settings. The conversion validates a section. The
+model's section is excluded, because its conversion needs the model's folder."""
 OWN = ("weigh",)
 """Keys that only our estimator reads. verl does not define them."""
 

@@ -1,8 +1,8 @@
-"""Lets verl run without a GPU: a platform whose devices are processes, and patches of code that excludes
-CPUs.
+"""Lets verl run without a GPU.
 
-Without an accelerator, verl 0.9.1 falls back to NVIDIA and counts Ray's GPUs. It registers no engine for
-CPUs. It names the gloo backend twice on a device whose own backend is gloo. verl's files stay unchanged.
+Registers a platform whose devices are processes, and patches functions that do not work on a CPU. Without an
+accelerator, verl 0.9.1 assumes NVIDIA and counts Ray's GPUs. verl has no engine for CPUs. If gloo is the
+device's backend, verl passes the name gloo to torch twice. verl's files are not changed.
 """
 
 import functools
@@ -16,7 +16,8 @@ from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
 FREE_BYTES = 16 << 30
-"""Free memory that is reported to verl. verl would use it for an accelerator's caches, but there are none."""
+"""Free memory that is reported to verl. verl uses this number for the caches of an accelerator, which a CPU
+does not have."""
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -43,7 +44,7 @@ class Processor(ModuleType):
 
 
 class CpuPlatform(PlatformBase):
-    """verl's platform for CPUs. `ray.init` is told a number of GPUs, although there is no such hardware."""
+    """verl's platform for CPUs. Its devices are announced to Ray as GPUs, although there are no GPUs."""
 
     device_name = vendor_name = "cpu"
     device_module = Processor("swelab.cpu")

@@ -1,7 +1,8 @@
-"""Saves a checkpoint before a SLURM job ends, at its time limit or after a preemption's grace time.
+"""Saves a checkpoint before a SLURM job ends.
 
-verl saves every `verl.save` steps. In addition, its trainer asks after each step whether the job may end
-before the next step is finished and saved. If so, the trainer saves at once.
+A job ends at its time limit, or when the grace time after a preemption is over. verl saves every `verl.save`
+steps. In addition, the trainer checks after each step whether the job may end before the next step is
+finished and saved. If so, the trainer saves at once.
 """
 
 import logging
@@ -14,20 +15,21 @@ from swelab.cluster import slurm
 from swelab.cluster.slurm import SlurmError
 
 SAVE_SECONDS = 120.0
-"""Assumed seconds for a checkpoint, until a first checkpoint has been timed."""
+"""Assumed duration of saving a checkpoint, until the first checkpoint has been timed."""
 MARGIN = 1.5
-"""Factor on the time that is reserved for the next step and its checkpoint. The factor is applied to the
-longest of the last `STEPS` steps plus the longest checkpoint so far."""
+"""Safety factor on the estimated time for the next step and its checkpoint. The estimate is the longest of
+the last `STEPS` steps plus the longest checkpoint so far."""
 STEPS = 5
 _log = logging.getLogger(__name__)
 
 
 def seconds_left() -> float | None:
-    """Returns the seconds until the current SLURM job ends, or None without a job, or if SLURM does not
+    """Returns the seconds until the current SLURM job ends. Returns None without a job, or if SLURM does not
     answer.
 
-    The job's end time is used, because a preemption changes it. The remaining time (%L) shows only the time
-    limit. For a job without a limit, SLURM reports an end in a year.
+    The result is computed from the job's end time, which a preemption changes. SLURM's field for the
+    remaining time (%L) depends only on the time limit. For a job without a limit, SLURM reports an end in a
+    year.
     """
     if not (job := os.environ.get("SLURM_JOB_ID")):
         return None
@@ -40,7 +42,8 @@ def seconds_left() -> float | None:
 
 class Deadline:
     """Decides after each step whether to save, from the durations of past steps and checkpoints. left:
-    returns the seconds until the job ends, or None. clock: returns seconds."""
+    returns the seconds until the job ends, or None if this is unknown. clock: returns the current time in
+    seconds."""
 
     def __init__(
         self,
@@ -57,8 +60,8 @@ class Deadline:
         self._begun = self._clock()
 
     def is_near(self) -> bool:
-        """Returns whether the job may end before a further step is finished and saved. Called when a step
-        ends."""
+        """Returns whether the job may end before another step is finished and saved. Call this at the end of
+        a step."""
         if self._begun is not None:
             self._steps = [*self._steps, self._clock() - self._begun][-STEPS:]
         if not self._steps or (left := self._left()) is None:
@@ -71,8 +74,8 @@ class Deadline:
 
 
 class SavesInTime:
-    """Mixin for verl's trainer classes: saves a checkpoint when the job will end soon. Among the bases it
-    must stand before verl's class."""
+    """Mixin for verl's trainer classes: saves a checkpoint when the job will end soon. In the list of bases,
+    this mixin must come before verl's class."""
 
     config: Any
     global_steps: int

@@ -1,4 +1,5 @@
-"""Converts verl's checkpoints to ours: weights in Hugging Face layout, in the dtype of the training."""
+"""Converts verl's checkpoints to ours: weights in Hugging Face layout, in the dtype that the training
+used."""
 
 import os
 import re

@@ -1,8 +1,9 @@
 """Runs Ray's head and verl on the first node of a job, in verl's own environment.
 
-Usage: `python -m swelab.rl.engines.verl_head NODES ADDRESS SECONDS RAY_WORDS VERL_WORDS`. The last two are
-command lines as JSON lists. Starts the head, waits until NODES nodes have joined, and starts verl. Exits with
-verl's exit code. If the head ends first or nodes are missing, prints a line and exits with 3.
+Usage: `python -m swelab.rl.engines.verl_head NODES ADDRESS SECONDS RAY_WORDS VERL_WORDS`. RAY_WORDS and
+VERL_WORDS are command lines as JSON lists. Starts the head, waits until NODES nodes have joined, and starts
+verl. Exits with verl's exit code. If the head ends first or nodes are missing, prints a line and exits with
+3.
 """
 
 import json
@@ -18,7 +19,7 @@ RAY_ENDED = 3
 
 
 def main() -> int:
-    """Runs until verl or Ray's head ends. The end of the job then stops the other process."""
+    """Runs until verl or Ray's head ends, and returns the exit code. The other process ends with the job."""
     nodes, address, seconds, *words = sys.argv[1:]
     ray_words, verl_words = map(json.loads, words)
     head = subprocess.Popen(ray_words)

@@ -1,8 +1,8 @@
 """Translates an RL recipe to settings of verl 0.9.1, as hydra overrides of its `ppo_trainer` configuration.
 
-The overrides contain all settings for the learner and the servers. Our agent loop and our estimator read the
-remaining settings from the recipe. The loop reads the settings of rollouts (turns, history, rewards,
-concurrency). The estimator reads the settings of advantages.
+The overrides contain all settings for the learner and the servers. The remaining settings are read from the
+recipe. Our agent loop reads the settings of rollouts (turns, history, rewards, concurrency). Our estimator
+reads the settings of advantages.
 """
 
 import re
@@ -31,8 +31,8 @@ class JudgeModel:
 
     @classmethod
     def of(cls, recipe: Rl, configs: Path = recipes.CONFIGS) -> "JudgeModel | None":
-        """Returns the judge that verl serves, or None if the recipe has no judge or a hosted judge. Raises
-        InputError."""
+        """Returns the judge if verl must serve it. Returns None if the recipe has no judge, or if another
+        server serves it. Raises InputError."""
         policy = recipes.named(POLICY, recipe.judge.policy, configs) if recipe.judge else None
         if policy is None or policy.kind != "checkpoint" or policy.endpoint:
             return None
@@ -61,9 +61,9 @@ class RunFiles:
 def overrides(recipe: Rl, files: RunFiles, places: int | None = None) -> list[str]:
     """Returns overrides `key=value` for `python -m verl.trainer.main_ppo` or for hydra's compose.
 
-    places: number of sandboxes that the pool lends at once, or None if unknown. Raises InputError if the
-    recipe is for another engine, or if the pool lends fewer sandboxes than there are concurrent rollouts.
-    Also raises InputError if verl is to serve a judge without given weights.
+    places: number of sandboxes that the pool can run at once, or None if unknown. Raises InputError if the
+    recipe is for another engine, or if `places` is less than the number of concurrent rollouts. Also raises
+    InputError if verl must serve a judge, but `files` does not contain the judge's weights.
     """
     if recipe.engine != "verl":
         raise InputError(f"engine: {recipe.engine}", files.name, "engine: verl")
@@ -82,8 +82,8 @@ def overrides(recipe: Rl, files: RunFiles, places: int | None = None) -> list[st
 
 
 def too_few(recipe: Rl, places: int | None) -> str:
-    """Returns a message if the pool has fewer sandbox places than the run has concurrent rollouts, otherwise
-    "". places: number of sandboxes that the pool lends at once, or None if unknown."""
+    """Returns a message if the pool can run fewer sandboxes than the run has concurrent rollouts, otherwise
+    "". places: number of sandboxes that the pool can run at once, or None if unknown."""
     if places is None or places >= recipe.rollouts.at_once:
         return ""
     what = f"rollouts.at_once {recipe.rollouts.at_once}, but the pool has {places} places"
@@ -91,7 +91,7 @@ def too_few(recipe: Rl, places: int | None) -> str:
 
 
 def unheard(recipe: Rl) -> list[str]:
-    """Returns one line for each key of a recipe that its engine ignores."""
+    """Returns one line for each key of a recipe that the recipe's engine ignores."""
     if recipe.engine == "embedded":
         return ["verl: engine embedded does not look at it; engine: verl does"] if recipe.verl else []
     given = {*recipe.model_fields_set, *(f"job.{key}" for key in recipe.job.model_fields_set)}
@@ -179,8 +179,8 @@ def _trainer(recipe: Rl, files: RunFiles) -> Keys:
 
 
 def _mode(recipe: Rl) -> Keys:
-    """Returns settings for the trainer's mode. They say whether the same GPUs train and serve, and how many
-    steps rollouts may run ahead of the weights."""
+    """Returns settings for the trainer's mode. The mode determines whether the same GPUs train and serve, and
+    how many steps ahead of training rollouts may start."""
     verl, ahead, part = recipe.cluster, recipe.rollouts.ahead, "trainer.v1"
     if verl.mode == "sync":
         return {f"{part}.trainer_mode": "sync", f"{part}.sampler.sync_refill_failed_groups": True}

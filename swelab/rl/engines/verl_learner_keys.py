@@ -9,7 +9,7 @@ ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 NAME = "swelab"
 """verl's name for our agent loop and for our advantage estimator."""
 NO_DUAL_CLIP = 1e6
-"""A bound that no ratio reaches. verl always bounds the loss of tokens with a negative advantage."""
+"""verl requires a bound on the loss of tokens with a negative advantage. No loss reaches this bound."""
 LOSSES = {"clipped": "vanilla", "gspo": "gspo", "cispo": "cispo"}
 FAR = 1e6
 """Replaces a missing upper bound of a ratio. The inverse replaces a missing lower bound. verl requires
@@ -19,8 +19,8 @@ Keys = Mapping[str, Any]
 
 
 def learner_keys(recipe: Rl) -> Keys:
-    """Returns learner settings by their names in verl. A key that begins with + is not among verl's
-    defaults."""
+    """Returns the learner's settings with their names in verl. A name that begins with + has no default in
+    verl."""
     return {**_model(recipe), **_actor(recipe), **_loss(recipe), **_algorithm(recipe)}
 
 
@@ -72,7 +72,7 @@ def _fsdp2(recipe: Rl) -> Keys:
         f"{ACTOR}.optim.lr_scheduler_type": "constant",
         f"{ACTOR}.grad_clip": recipe.train.max_grad_norm,
     }
-    if recipe.train.dtype == "fp32":  # with only the dtype, forward passes would stay in bf16
+    if recipe.train.dtype == "fp32":  # if only dtype were set, forward passes would use bf16
         keys[f"{part}.dtype"] = "float32"
         parts = ("param_dtype", "reduce_dtype", "buffer_dtype")
         keys |= {f"+{part}.mixed_precision.{each}": "fp32" for each in parts}
@@ -129,11 +129,11 @@ def _algorithm(recipe: Rl) -> Keys:
 
 
 def _mismatch(recipe: Rl) -> Keys:
-    """Returns settings for the mismatch of trainer and engine: weights and masks of tokens.
+    """Returns settings that correct the mismatch between trainer and engine by weighing or masking tokens.
 
-    With one bound, verl truncates weights (rollout_is). With two bounds, weights outside of the bounds are 0
-    (IcePop). verl masks tokens by rollout_rs, whose bounds apply to the ratio engine / trainer. Means exclude
-    masked tokens.
+    rollout_is weighs tokens. If rollout_is has one bound, verl truncates larger weights. If rollout_is has
+    two bounds, verl sets weights outside of the bounds to 0 (IcePop). rollout_rs masks tokens, and its bounds
+    apply to the ratio engine / trainer. verl's means exclude masked tokens.
     """
     rule, part = recipe.method.mismatch, "algorithm.rollout_correction.rollout"
     low, high, most = rule.mask_below, rule.mask_above, rule.truncate

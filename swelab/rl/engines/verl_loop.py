@@ -1,6 +1,6 @@
 """Makes our rollouts in an agent loop of verl.
 
-verl requests each rollout. This module limits the number of concurrent rollouts and their duration.
+verl requests each rollout. Our code limits the number of concurrent rollouts and their duration.
 """
 
 from typing import Any
@@ -23,8 +23,12 @@ class SwelabLoop(AgentLoopBase):
         self._work = workplace(order)
 
     async def run(self, sampling_params: Record, **row: Any) -> Row | list[Row]:
-        """Returns the rows of one rollout when its whole group is finished, or [] if nothing is trained.
-        Raises Fault if every further rollout would fail too. The run then ends."""
+        """Makes one rollout, and returns its row or a list of its rows. The list is empty if no row is
+        trained.
+
+        For a training rollout, waits until its whole group is finished. Raises Fault if every further rollout
+        would fail too. The training run then ends.
+        """
         if row["extra_info"]["held_out"]:
             found = validation_row(await self._validate(sampling_params, row), self._work.order.recipe)
         else:

@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parents[3]
 PLUGIN = "swelab.rl.engines.verl_plugin"
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 TRANSFER, TRANSFER_FOLDER = "swelab_files", "SWELAB_VERL_TRANSFER"
-"""verl's name for our checkpoint engine, and the environment variable with that engine's folder."""
+"""TRANSFER: verl's name for our checkpoint engine. TRANSFER_FOLDER: environment variable with the folder in
+which that engine writes weights."""
 STORE_BYTES = 500_000_000
 """Size of Ray's object store on a machine without a GPU."""
 PYTHON = "SWELAB_VERL_PYTHON"
@@ -43,7 +44,7 @@ def surroundings(recipe: Rl) -> dict[str, str]:
     """Returns the environment variables of verl's processes."""
     variables = {
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
-        "VERL_LOGGING_LEVEL": "WARN",  # with INFO separate_async crashes in a log call (verl 0.9.1)
+        "VERL_LOGGING_LEVEL": "WARN",  # with INFO, verl 0.9.1 crashes in a log call (separate_async)
         "RAY_AUTH_MODE": "token",
         "RAY_USAGE_STATS_ENABLED": "0",
         "HF_HUB_OFFLINE": "1",
@@ -55,14 +56,14 @@ def surroundings(recipe: Rl) -> dict[str, str]:
         threads = str(recipe.train.threads)
         variables |= {"VERL_PLATFORM": "cpu", "SGLANG_USE_CPU_ENGINE": "1"}
         variables |= {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
-        path.append(str(SHIMS))  # stand-ins for packages that sglang imports and that exist for GPUs only
+        path.append(str(SHIMS))  # stand-ins for GPU-only packages that sglang imports
     variables["PYTHONPATH"] = os.pathsep.join(path)
     return variables
 
 
 def logical_cpus(recipe: Rl) -> int:
-    """Returns the number of CPUs to announce to Ray for a node. This is at least the number that verl
-    requests, because verl's processes mostly wait."""
+    """Returns the number of CPUs to announce to Ray for a node. The number is at least as high as verl's
+    processes request, even if the node has fewer CPUs, because these processes mostly wait."""
     verl = recipe.cluster
     return max(recipe.job.cpus, 4 * verl.gpus + verl.rollout.loops + 6)
 

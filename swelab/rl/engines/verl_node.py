@@ -1,8 +1,8 @@
 """Runs a further Ray node on a node of our SLURM job. srun starts this program.
 
-`python -m swelab.rl.engines.verl_node` reads one line of JSON. It contains the words of `ray start`, the
-head's host and port, the seconds to wait for the head, and the log's path. The program ends when its standard
-input closes. It exits with 1 if the head cannot be reached or Ray ends first.
+`python -m swelab.rl.engines.verl_node` reads one line of JSON. The line contains the words of `ray start`,
+the head's host and port, the seconds to wait for the head, and the log's path. The program ends when its
+standard input closes. The program exits with 1 if the head cannot be reached or Ray ends first.
 """
 
 import json

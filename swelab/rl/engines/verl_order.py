@@ -1,4 +1,5 @@
-"""Input of verl's processes for a training run: one file in the run's folder, and one row for each prompt."""
+"""Writes and reads the input of verl's processes: one file in the run's folder, and one row for each
+prompt."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -34,7 +35,7 @@ class Order:
 
     @property
     def loop(self) -> MiniLoop:
-        """The agent's loop that the scaffold's recipe describes. Raises InputError."""
+        """The settings of the agent's loop, from the scaffold's recipe. Raises InputError."""
         return loop_of(recipes.complete(SCAFFOLD, self.scaffold, "scaffold"))
 
     @property
@@ -59,8 +60,8 @@ class Order:
         return self.folder / "journals" / f"{step:05d}" / f"{request.name}.jsonl"
 
     def validation_folder(self, steps: int) -> Path:
-        """Returns the folder of the validation after `steps` steps. The folder differs if the validation
-        tasks or their sampling differ."""
+        """Returns the folder of the validation after `steps` steps. The path contains a hash of the
+        validation tasks and the sampling temperature."""
         asked = self.recipe.validation
         name = digest([asked.temperature if asked else 0, list(self.held_out)])[:16]
         return self.folder / f"validation-{name}" / f"{steps:05d}"
@@ -71,7 +72,7 @@ class Order:
 
 
 def write_order(path: Path, order: Order) -> None:
-    """Writes an order for `read_order`."""
+    """Writes an order to a file that `read_order` can read."""
     reads = order.reads
     images = {name: asdict(image) for name, image in reads.images.items()}
     write_json(

@@ -2,7 +2,7 @@
 
 On one machine, verl starts Ray itself. On several nodes of a SLURM job, this module starts Ray. Ray's head
 and verl run on the first node (`verl_head`). On each other node, a SLURM job step runs a Ray node
-(`verl_node`). When one of these processes ends, the training run ends. The same command resumes it.
+(`verl_node`). When one of these processes ends, the training run ends. The same command resumes the run.
 """
 
 import json
@@ -30,7 +30,7 @@ HEAD, NODE = "swelab.rl.engines.verl_head", "swelab.rl.engines.verl_node"
 
 
 class OwnRay:
-    """Ray that verl starts itself, or that runs at $RAY_ADDRESS."""
+    """Ray that verl starts, or a Ray cluster that already runs at $RAY_ADDRESS."""
 
     def __init__(self, python: Path):
         self._python = python
@@ -41,13 +41,13 @@ class OwnRay:
         return [str(self._python), "-m", MAIN, *words]
 
     def fault(self) -> str:
-        """Returns "", because no fault of this Ray is known here."""
+        """Returns "", because we do not watch the processes of this Ray."""
         return ""
 
 
 @dataclass
 class JobRay:
-    """Ray on the nodes of our SLURM job, the first of which runs this process. env: environment variables of
+    """Ray on the nodes of our SLURM job. This process runs on the first node. env: environment variables of
     verl's processes on every node. folder: folder for the logs of the nodes."""
 
     recipe: Rl
@@ -104,7 +104,7 @@ class JobRay:
                 step.stdin.flush()
 
     def stop(self) -> None:
-        """Ends the SLURM job steps by closing their standard input."""
+        """Ends the SLURM job steps by closing their standard input. Kills steps that do not end in time."""
         for step in self._steps.values():
             assert step.stdin
             with suppress(BrokenPipeError):
@@ -129,14 +129,15 @@ class JobRay:
         return [*words, f"--object-store-memory={STORE_BYTES}"] if on_cpu else words
 
     def _logs(self, name: str) -> tuple[Path, Path]:
-        """Returns the log files of Ray on a node and of the SLURM job step that runs it."""
+        """Returns two log files for a node: the log of Ray, and the log of the SLURM job step that runs
+        Ray."""
         return self.folder / f"ray-{name}.log", self.folder / f"ray-{name}.srun.log"
 
 
 @contextmanager
 def open_ray(recipe: Rl, python: Path, env: Mapping[str, str], folder: Path) -> Iterator[OwnRay | JobRay]:
-    """Opens Ray for the recipe's job. Raises InputError or SlurmError if several nodes are asked for, but a
-    SLURM job does not have as many."""
+    """Opens Ray for the recipe's job. Raises InputError if the recipe needs several nodes, but this process
+    is not in a SLURM job with exactly as many nodes. Raises SlurmError if SLURM does not list the nodes."""
     if recipe.job.nodes == 1 or os.environ.get("RAY_ADDRESS"):
         yield OwnRay(python)
         return

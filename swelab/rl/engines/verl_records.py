@@ -1,4 +1,4 @@
-"""Records a training run on verl as the embedded engine records its runs.
+"""Records a training run on verl in the same files as a run of the embedded engine.
 
 Everything is computed from files in the run's folder: journals, and verl's own figures. No other state is
 kept, so a kill loses nothing.
@@ -18,8 +18,8 @@ from swelab.rl.method import Group, group_of, measured
 from swelab.rl.rollouts import RolledOut, RolloutRequest, read_result
 
 TRAINED, FIGURES = "trained", "figures"
-"""Folders below verl's own folder. TRAINED: rows of each step as verl wrote them. FIGURES: figures, one file
-for each start of verl."""
+"""Folders below verl's own folder. TRAINED: rows of each step as verl wrote them. FIGURES: verl's figures,
+one file for each start of verl."""
 ROLLOUTS = "rollouts"
 NAMES = {
     "actor/pg_loss": "train/loss",
@@ -74,8 +74,8 @@ class RunRecords:
         return [group_of(self._rollouts(each), self.order.recipe) for each in self.prompts(number)]
 
     def prompts(self, number: int) -> list[int]:
-        """Returns the prompts of a step from verl's records. Without records, returns the prompts that are
-        due in the step."""
+        """Returns the numbers of the prompts that a step was trained on, from verl's records. Without
+        records, returns the numbers that the recipe gives for the step."""
         lines = _whole_lines(self.folder / TRAINED / f"{number}.jsonl")
         if told := sorted({int(line["gts"]) for line in lines if not line["uid"].startswith("pad")}):
             return told
@@ -83,7 +83,7 @@ class RunRecords:
         return list(range((number - 1) * count, number * count))
 
     def write_rollouts(self, number: int) -> list[RolledOut]:
-        """Writes the folders of a step's rollouts that the recipe selects. Returns all rollouts of the
+        """Writes a folder for each rollout that the recipe selects from a step. Returns all rollouts of the
         step."""
         artifacts, groups = Artifacts(self.order.folder / ROLLOUTS, self.order.recipe), self.groups(number)
         for group in groups:
@@ -121,8 +121,8 @@ class RunRecords:
 
 
 def read_back(request: RolloutRequest, path: Path) -> RolledOut | None:
-    """Reads a finished rollout from a journal. Returns None if it is unfinished. Another process may have the
-    journal open."""
+    """Returns a finished rollout from a journal, or None if the rollout is unfinished. Another process may be
+    writing to the journal."""
     lines = list(read_journal(path)) if path.exists() else []
     return next((read_result(request, line) for line in lines if line["key"] == request.name), None)
 

@@ -50,8 +50,8 @@ class VerlEnded(Fault):
 def train_on_verl(
     recipe: Rl, start: Path, reads: Reads, folder: Path, reports: Reports | None = None
 ) -> Path:
-    """Trains on verl from the checkpoint `start` in `folder`, and returns the last checkpoint. See
-    `training_run.train_policy`. Raises Fault, InputError, VerlEnded."""
+    """Trains the checkpoint `start` on verl, writes all files to `folder`, and returns the last checkpoint.
+    See `training_run.train_policy`. Raises Fault, InputError, VerlEnded."""
     check_tasks(recipe, reads.tasks, reads.held_out)
     stop_unless_fit(settled(recipe), start)
     run = VerlRun(settled(recipe), start.absolute(), absolute(reads), folder.absolute(), reports or Reports())
@@ -66,7 +66,7 @@ def settled(recipe: Rl) -> Rl:
 
 
 def absolute(reads: Reads) -> Reads:
-    """Returns the same inputs with absolute paths, for processes with another working directory."""
+    """Returns a copy of the inputs with absolute paths, for processes with another working directory."""
     witness = [path.absolute() for path in reads.witness]
     return Reads(reads.tasks, reads.repos_dir.absolute(), reads.held_out, reads.images, witness)
 
@@ -124,8 +124,8 @@ class VerlRun:
         return self.folder / "verl.log"
 
     def _prepare(self) -> None:
-        """Writes the files that verl reads. A larger number of steps only appends rows, so a resumed run's
-        position in the rows stays valid."""
+        """Writes the files that verl reads. If a resumed run has more steps than before, its files have more
+        rows, and the earlier rows stay the same. So the run's position in the rows stays valid."""
         asked, ahead = self.recipe.rollouts, self.recipe.rollouts.ahead
         steps = self.recipe.train.steps + ahead + 2
         count = steps * asked.prompts
@@ -161,15 +161,15 @@ class VerlRun:
                 verl.stop(GRACE_SECONDS if sys.exc_info()[0] is None else 0)
 
     def _validates_first(self) -> bool:
-        """Returns whether the step at which the run begins or resumes needs a validation that is still
-        missing."""
+        """Returns whether verl must validate before its first step. A validation is needed if one is due for
+        the newest checkpoint and does not exist yet."""
         asked, done = self.recipe.validation, newest_step(self.own)
         if not asked or done % asked.every:
             return False
         return done not in self._records.validated()
 
     def _sweep(self) -> None:
-        """Removes the private folder that a killed verl left."""
+        """Removes the private folder of an earlier verl process that was killed."""
         with suppress(OSError):
             shutil.rmtree((self.own / "private").read_text(), ignore_errors=True)
 
@@ -214,8 +214,11 @@ class StepReporter:
         self._lines: dict[int, dict[str, float]] = {}
 
     def up_to(self, saved: int, whole: bool = False) -> None:
-        """Reports each finished step. The newest step is reported only with `whole`, when verl no longer
-        writes to it."""
+        """Reports each finished step that was not reported before.
+
+        saved: number of the last saved step. whole: whether verl has ended. While verl runs, the newest step
+        is not reported, because verl may still write to it.
+        """
         figures = self._records.figures()
         known = sorted(step for step in figures if step and (whole or step < max(figures)))
         wanted: Sequence[int] = range(1, saved + 1) if whole else known

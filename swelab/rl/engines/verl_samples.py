@@ -1,5 +1,5 @@
-"""Converts our rollouts to verl's training rows: one row for each sequence, with our advantages of its
-tokens."""
+"""Converts our rollouts to verl's training rows. Each sequence becomes one row, which contains our advantage
+of each token."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,8 +20,9 @@ class Row(AgentLoopOutput):
     """One sequence for verl. advantages: one for each token of the response, or None if the row is not
     trained.
 
-    verl expects one reward per row, and copies the reward of a rollout's last row to all its rows. So our
-    advantages are passed as the row's token scores. The estimator `swelab` uses these scores as advantages.
+    verl expects one reward per row, and copies the reward of a rollout's last row to the rollout's other
+    rows. So we pass our advantages to verl as token scores instead. The estimator `swelab` uses these scores
+    as advantages.
     """
 
     advantages: list[float] | None = None
@@ -39,8 +40,8 @@ def trained_rows(group: dict[int, RolledOut], recipe: Rl, version: int) -> dict[
     """Returns the rows of each rollout, keyed by the rollout's number in the group. A rollout that is not
     trained has no rows.
 
-    A group without trained rollouts gets one row with one untrained token, because a verl step without rows
-    would end the run. version: the version of the weights that this row states.
+    If no rollout of the group is trained, the first rollout gets one row with one untrained token, because
+    verl ends the run at a step without rows. version: version of the weights, which is written into that row.
     """
     order = sorted(group)
     found = group_of([group[number] for number in order], recipe)

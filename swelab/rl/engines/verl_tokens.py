@@ -11,16 +11,16 @@ from swelab.models.token_turn import TokenTurn
 from swelab.records import Record, shorten
 
 ANSWER_SECONDS = 900.0
-"""Time limit for one turn, which includes the wait for a server."""
+"""Maximum duration of one turn, including the wait for a server."""
 ABORTED = ("abort", "aborted")
 
 
 class VerlTokens:
-    """The engine of one rollout. It is called from a thread while verl's event loop runs in another thread.
+    """The engine of one rollout. `generate` must not be called in the thread of verl's event loop.
 
     client: verl's `LLMServerClient`. All turns of a rollout have the same request id, so that they go to the
     server that has the rollout's earlier tokens. sampling: verl's sampling parameters. most: maximum number
-    of tokens of a conversation. version: the version of the weights if a server reports none.
+    of tokens of a conversation. version: version of the weights, used if a server reports no version.
     """
 
     def __init__(self, client: Any, sampling: Record, most: int, version: int):
@@ -67,10 +67,10 @@ class VerlTokens:
 
 
 def spans(count: int, oldest: int, newest: int) -> tuple[tuple[int, str], ...]:
-    """Returns (first token, version of the weights) for each span of `count` sampled tokens.
+    """Divides `count` sampled tokens into spans. Returns (first token, version of the weights) for each span.
 
-    verl reports the oldest and the newest version, but not where the version changed. If they differ, all
-    tokens except the last count as sampled by the oldest version.
+    verl reports the oldest and the newest version, but not where the version changed. If the two versions
+    differ, the last token is assigned to the newest version, and all other tokens to the oldest.
     """
     if not count:
         return ()

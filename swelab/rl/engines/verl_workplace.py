@@ -1,5 +1,5 @@
-"""The resources of a verl process that makes rollouts. They open with the first rollout and close with the
-process."""
+"""The resources of a verl process that makes rollouts. The resources are opened for the first rollout and
+closed when the process ends."""
 
 import asyncio
 import atexit
@@ -21,7 +21,7 @@ from swelab.rl.token_model import TokenEngine
 from swelab.rl.token_template import TokenTemplate
 
 FAULT = "fault.txt"
-"""Name of a file in the run's folder. Its only line is a fault that would end every further rollout too."""
+"""Name of a file in the run's folder for a fault that would make every further rollout fail too."""
 
 
 class Gathering:
@@ -32,7 +32,7 @@ class Gathering:
         self._open, self._whole = size, asyncio.Event()
 
     def close(self, session: int, done: RolledOut | None) -> None:
-        """Records that a rollout is finished. done: None if it failed."""
+        """Records that a rollout has ended. done: the finished rollout, or None if the rollout failed."""
         if done:
             self.done[session] = done
         self._open -= 1
@@ -40,7 +40,8 @@ class Gathering:
             self._whole.set()
 
     async def whole(self) -> dict[int, RolledOut]:
-        """Waits until all rollouts are finished. Returns the rollouts that did not fail, keyed by session."""
+        """Waits until all rollouts have ended. Returns the rollouts that did not fail, keyed by their number
+        in the group."""
         await self._whole.wait()
         return self.done
 
@@ -49,7 +50,7 @@ class Workplace:
     """The sandboxes, grader, template and threads of one process. verl's event loop calls the methods."""
 
     def __init__(self, order: Order, open_until: ExitStack):
-        """Opens the resources. Raises Fault, InputError. open_until: closes the resources."""
+        """Opens the resources. Raises Fault, InputError. open_until: stack that closes the resources."""
         self.order, self._scaffold = order, order.loop
         self._template = TokenTemplate.of(order.start)
         bench = open_bench(order.reads, order.folder, order.at_once)
@@ -60,8 +61,8 @@ class Workplace:
         self._groups: dict[str, Gathering] = {}
 
     def request_of(self, number: int, session: int, held_out: bool) -> RolloutRequest:
-        """Returns the request for the rollout of a data row. number: the prompt's number. session: the
-        rollout's number in its group."""
+        """Returns the request for one rollout. number: the prompt's number. session: the rollout's number in
+        its group. held_out: whether the prompt is a validation task."""
         task = self.order.held_out[number] if held_out else self.order.prompts.task(number)
         return RolloutRequest(number, session, task)
 
@@ -72,7 +73,7 @@ class Workplace:
         return self._groups[name]
 
     def forget(self, name: str) -> None:
-        """Forgets a group that will not be requested again."""
+        """Removes a group that will not be requested again."""
         self._groups.pop(name, None)
 
     async def roll_out(
@@ -110,5 +111,6 @@ def _opened(order: str) -> Callable[[], Workplace]:
 
 
 def workplace(order: str) -> Workplace:
-    """Returns this process's workplace for the order in the file `order`. Raises Fault, InputError."""
+    """Returns the workplace of this process. The first call opens the workplace, with the order in the file
+    `order`. Raises Fault, InputError."""
     return _opened(order)()
