@@ -1,8 +1,8 @@
 """Sandboxes by apptainer, for cluster nodes that have no other engine.
 
 Each command is one `apptainer exec`. It makes the root file system from an image file (.sif) or an
-unpacked image. It must run without its set-user-id mode, as it does by default. Private folders, limits and
-the end of a command are the code of the bubblewrap backend.
+unpacked image. It must run without its set-user-id mode, as it does by default. The code of the
+bubblewrap backend makes private folders, applies limits and ends commands.
 """
 
 import errno

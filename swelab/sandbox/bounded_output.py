@@ -47,7 +47,7 @@ class BoundedOutput:
             self._head += chunk[:room]
             chunk = chunk[room:]
         self._tail += chunk
-        # We truncate only at twice the size, so that each byte moves once, not with every chunk.
+        # We truncate only at twice the size. Otherwise each chunk would move all stored bytes.
         if len(self._tail) > 2 * self._tail_size:
             del self._tail[: len(self._tail) - self._tail_size]
 

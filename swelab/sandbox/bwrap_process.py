@@ -49,8 +49,8 @@ def gate_command(
 
 def process_limits(limits: Limits) -> str:
     """Returns shell commands that set the limits of each process."""
-    # `resource_limits.Watch` limits the CPU time of all processes together. The limit of each process is only
-    # there if that fails.
+    # `resource_limits.Watch` limits the CPU time of all processes together. The limit of each process matters
+    # only if Watch fails.
     return (
         f"ulimit -c 0; ulimit -n 1024; ulimit -v {limits.memory_bytes // 1024}; "
         f"ulimit -f {limits.file_bytes // 1024}; "
@@ -100,7 +100,7 @@ def as_bytes(text: str) -> bytes:
 
 
 class Launch:
-    """A sandbox's processes. Returns when they wait at the gate. Raises SandboxLost if they do not get there.
+    """The processes of a sandbox, which wait at the gate. Raises SandboxLost if they do not reach the gate.
 
     bwrap: argv that enters the pid namespace (`Lifeline`) and runs bwrap, without bwrap's arguments.
     arguments: the arguments of bwrap. program: the seccomp filter. command: argv to run in the sandbox.
@@ -109,7 +109,7 @@ class Launch:
     def __init__(
         self, bwrap: Sequence[str], arguments: list[str], program: bytes, command: Sequence[bytes]
     ) -> None:
-        self.gate: socket.socket  # in a session, we later write the command's stdin to it
+        self.gate: socket.socket  # in a session, later the command's stdin
         self.init = -1  # pidfd of the sandbox's init, which ends after all other processes
         self.init_pid = 0
         self._codes: list[int] = []

@@ -25,7 +25,7 @@ LOOK_SECONDS = 1.0
 AWAKE_SECONDS = 0.0002
 """Seconds for which `say` polls without sleeping.
 
-A debugger answers in less time. To wake up from sleep takes about as long.
+A debugger answers in less time. Waking up from a sleep would take about as long as this.
 """
 AT_ONCE = 64
 """Number of pieces of an answer that are read without a pause.

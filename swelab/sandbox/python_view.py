@@ -31,7 +31,8 @@ _PLACES_OF_PROGRAMS = (
     *("/usr/local", "/usr/local/lib", "/usr/local/libexec", "/usr/local/share", "/usr/local/src"),
 )
 _TOOLS = ("python*", "pypy*", "gcc", "gdb", "lib", "lib64", "libexec", "share", "src")
-"""Names of folders with standard libraries, with files of compilers and debuggers, or with other programs."""
+"""Names of folders that do not belong to one program, so that `packages_of_programs` skips them.
+They have standard libraries, files of compilers and debuggers, or other programs."""
 
 
 def hidden_packages(prefix: Path, inside: str) -> Iterator[str]:

@@ -26,7 +26,7 @@ BYTES = "application/octet-stream"
 REQUEST, RESULT = "swelab-request", "swelab-result"  # headers
 SHORTEST_TOKEN = 24
 LATE_SECONDS = 15.0
-"""Seconds that one hop waits for a result beyond the command's time limit. The hops add up."""
+"""Seconds that one hop waits for a result beyond the command's time limit. Each hop adds this time."""
 CREATE_SECONDS = 180.0
 """Maximum seconds of a request that creates a sandbox on a host.
 

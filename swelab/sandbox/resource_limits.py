@@ -227,8 +227,8 @@ class DiskMeter:
     def exceeds(self, limit: int, root: int) -> bool:
         """Returns whether the folder exceeds `limit` bytes.
 
-        root: process whose removed open files count, too, like those of its descendants. If some files cannot
-        be inspected, we count all free space that the disk has lost since the meter was made.
+        root: a process. Removed files count, too, if this process or a descendant has them open. If some
+        files cannot be inspected, we count all free space that the disk has lost since the meter was made.
         """
         now = time.monotonic()
         grown, rested = max(0, self._free - self._free_now()), now - self._walked

@@ -91,7 +91,7 @@ def windows(lines: Iterable[str]) -> Iterator[Window]:
 def find_leaks(
     tasks: Iterable[Task], store: RepoStore, backend: Backend, images: Mapping[str, Image]
 ) -> Iterator[Leak]:
-    """Yields the tasks whose answer is in a file that the agent can read, with the path of the file.
+    """Yields a leak for each task whose answer or hidden test is in a file that an agent can read.
     Raises SandboxError, OSError, and InputError if an archive is missing."""
     rows = iter(tasks)
     while block := list(islice(rows, BLOCK)):

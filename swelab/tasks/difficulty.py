@@ -83,7 +83,7 @@ def _items(
     tasks: Iterable[Task], rater: Rater, settings: str, journal: Journal, spool: Spool
 ) -> Iterator[tuple[str, Record]]:
     """Yields (journal key, item) for each task.
-    The messages are stored in the spool. The item has the instance id and their number in the spool."""
+    The messages are stored in the spool. The item has the instance id, and their position in the spool."""
     for task in tasks:
         messages = prompt(task, rater)
         key = _fresh(journal, digest([settings, task.instance_id, messages]))

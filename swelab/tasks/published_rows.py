@@ -69,8 +69,8 @@ def lacks(row: Task) -> str:
 
 
 def image_name(instance: str, images: str = "swe-bench") -> str:
-    """Returns the name of an instance's image. images: whose naming convention to use.
-    The name is used if the row names no image."""
+    """Returns the name of an instance's image, for a row that names no image.
+    images: the naming convention, "swe-bench" or "swe-gym"."""
     owner, separator = _SEPARATORS[images]
     return f"{owner}/sweb.eval.x86_64.{instance.replace('__', separator).lower()}:latest"
 

@@ -50,7 +50,7 @@ REMARKS = (
 )
 REMARK_COUNTS = (0, 0, 0, 1, 1, 2)
 """Numbers of filler lines between the parts of a document.
-Without such lines the model learns distances instead of copying."""
+Without such lines the model learns to copy from fixed distances only."""
 LEXICON = (
     "system\nuser\nassistant\nexit 0\nexit 1\n",
     "Fix the bug. Answer with one bash block.\nAnswer with exactly one bash block.",
@@ -105,7 +105,7 @@ class World:
             yield document(rng, function, rng.choice(function.mutations))
 
     def lexicon(self) -> list[str]:
-        """Returns texts that train only the tokenizer."""
+        """Returns copies of LEXICON, which train only the tokenizer."""
         return [text for text in LEXICON for _ in range(50)]
 
 

@@ -2,7 +2,8 @@
 
 Merges are learnt after text is split into letters, digits, blanks and punctuation. So "width" is the same
 token in `def fit_width(`, in " width" and in "/width.py", and a small model can copy it. The files are in
-Qwen2's layout. Qwen2's tokenizer splits text into longer parts, but it has no merge that would join ours.
+Qwen2's layout. Readers of this layout split text into longer parts. The tokens are the same, because no merge
+joins two of our parts.
 """
 
 import json

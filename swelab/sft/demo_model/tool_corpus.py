@@ -22,11 +22,10 @@ INDEXES = ("{0.identity} {0.test}", "def {0.name}", "{0.test}", "{0.name}")
 """Formats of the last line of an "index" document.
 A model that has only seen function names after a path does not copy them in other places."""
 COPIES, ONE_FORM = 0.1, 0.3
-"""Shares of all documents, counted from the first document.
+"""COPIES: share of documents that only copy names. ONE_FORM: share with only one format of INDEXES.
 
-The documents before the share COPIES only copy names. Before the share ONE_FORM, only the first format of
-INDEXES is used. A model that starts with copies learns to copy in a fifth of the steps. With all formats from
-the start, a model did not learn to copy in 2,800 steps.
+Both shares count from the first document. A model that starts with copies learns to copy in a fifth of the
+steps. With all formats from the start, a model did not learn to copy in 2,800 steps.
 """
 TEXT_SHAPES = (*FILE_SHAPES, "compare", "scale", "cut")
 """Shapes of the functions in the text."""
@@ -43,10 +42,10 @@ In a conversation, earlier turns are between the task and an output. A model tha
 outputs close together rewrites the wrong text.
 """
 AGAIN = 0.5
-"""Share of documents that also repeat the line on the function in the middle, like an earlier turn."""
+"""Share of documents in which the line on the function also occurs before the end, as in an earlier turn."""
 PRINTED = 0.7
-"""Share of "search" and "look" documents that contain the number to add, as pdb printed it.
-This concerns bugs in a number that the note does not give."""
+"""Share of "search" and "look" documents in which pdb has already printed the number to add.
+This applies to functions whose correct number is not in the note."""
 LEXICON = (
     "system\nuser\nassistant\ntool\n",
     "Fix the bug.\n",
@@ -93,12 +92,12 @@ class ToolWorld(World):
         return make_function(rng, name, path, rng.choice(TEXT_SHAPES))
 
     def lexicon(self) -> list[str]:
-        """Returns texts that train only the tokenizer."""
+        """Returns copies of LEXICON, which train only the tokenizer."""
         return [text for text in LEXICON for _ in range(50)]
 
 
 def _filled(rng: random.Random, counts: Sequence[int] = REMARK_COUNTS) -> str:
-    """Returns random lines, as many as a number drawn from `counts`.
+    """Returns random lines. The number of lines is drawn from `counts`.
     Two thirds of the lines are REMARKS. The others are random words of LEXICON."""
     lines = []
     for _ in range(rng.choice(counts)):
@@ -168,7 +167,7 @@ def _rewritten(
 
 def printed(mutation: Mutation, case: str) -> str:
     """Returns a command for pdb. case: an expression `call == value` from the test.
-    The command prints the result of the call. If the bug is a wrong number, it prints the number to add."""
+    The command prints the result of the call, or the number to add if the bug is a wrong number."""
     called, _, expected = case.rpartition(" == ")
     if mutation.op == "offset_change":
         return f"p {expected} - {called.partition('(')[2].rstrip(')')}"

@@ -1,7 +1,8 @@
 """Pairs a resolved with an unresolved trajectory of the same task, for preference learning.
 
-Both sides begin with the same messages. The rejected side is a trajectory whose patch failed. If a run was
-lost or its patch could not be graded, this is not the model's fault. Such a trajectory is counted as dropped.
+Both sides begin with the same messages. The rejected side is a trajectory whose patch failed. A trajectory
+that was lost, or whose patch could not be graded, is counted as dropped, because it says nothing about the
+model.
 """
 
 import hashlib
@@ -130,7 +131,7 @@ def _side(trajectory: Trajectory, grades: Verdicts, writer: RowWriter) -> Side:
 def _pair_up(
     sides: Sequence[Side], settings: PairChoice, name: str, dropped: Counter[str]
 ) -> Iterator[tuple[Side, Side]]:
-    """Yields at most `per_instance` pairs (resolved, failed) of a task. Both have the same prompt.
+    """Yields at most `per_instance` pairs (resolved, failed) of a task. Both sides have the same prompt.
     Trajectories are reused in turn if one side has fewer trajectories than the other."""
     prompts: dict[str, tuple[dict[str, Side], dict[str, Side]]] = {}
     for side in sides:

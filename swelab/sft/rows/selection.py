@@ -21,7 +21,7 @@ _TEST_FILE = re.compile(r"(^|/)((tests?|testing)/|(test_[^/]*|[^/]*_test|conftes
 
 @dataclass(frozen=True, order=True)
 class Candidate:
-    """A conversation in the spool. The dataset has the order in which candidates compare.
+    """A conversation in the spool. Sorted candidates are in the order of the dataset.
     rows: offset and length of each row of the conversation. A dropped over-long conversation has no row."""
 
     instance_id: str
@@ -100,8 +100,8 @@ def choose(candidates: Iterable[Candidate], selection: Selection) -> Iterator[tu
 
 
 def _rank(candidate: Candidate, selection: Selection) -> tuple[Any, ...]:
-    """Returns the sort key: the candidate itself, or a key with a hash of seed, instance and conversation.
-    So the random order does not depend on the order in which trajectories are read."""
+    """Returns the sort key of a candidate. A random order sorts by a hash of seed, instance and conversation.
+    So it does not depend on the order in which trajectories are read."""
     if selection.choice == "shortest":
         return (candidate,)
     drawn = f"{selection.seed} {candidate.instance_id} {candidate.digest}"

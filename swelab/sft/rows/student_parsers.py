@@ -1,7 +1,7 @@
 """Parses answers of the student (the trained model) as SWE-agent does.
 
-Every action in a row must parse back unchanged. SWE-agent's parser `xml_function_calling` reads the first
-<function=...> of an answer. Its parser `thought_action` reads the last fenced block that is not inside
+The parser must return every action in a row unchanged. SWE-agent's parser `xml_function_calling` reads the
+first <function=...> of an answer. Its parser `thought_action` reads the last fenced block that is not inside
 another block.
 """
 

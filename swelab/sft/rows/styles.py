@@ -91,7 +91,7 @@ def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
 
 
 def _offered(trajectory: Rollout) -> list[Tool]:
-    """Returns the tools that a trajectory records as offered, or [] if it records no tools."""
+    """Returns the tools that a trajectory offered to the model, or [] if it does not record them."""
     config = trajectory.info.get("config")
     found = config.get("tools") if isinstance(config, dict) else None
     return checked(found) or [] if found else []

@@ -63,7 +63,7 @@ class Plan:
 
     def positions(self, batch: Batch, lengths: Sequence[int], fixed: bool) -> int:
         """Returns how many token positions a forward pass computes.
-        fixed: whether packs are padded to their limit."""
+        fixed: whether packs are padded to `max_seq_len`."""
         if self.how == "packed":
             return self.max_seq_len if fixed else sum(lengths[row] for row in batch)
         return max(lengths[row] for row in batch) * len(batch)

@@ -3,8 +3,8 @@
 The rows of a pass are padded to the longest row, and even a short pass has a fixed cost. The rows of a step
 are sorted by length and divided into runs of neighbouring rows. Each run is one pass. Dynamic programming
 finds the division with the least estimated time. Ranks wait for each other. So on several ranks, a step takes
-the time of its slowest pass times the passes per rank. All steps have the same number of passes. It minimizes
-the time of all steps together.
+the time of its slowest pass times the passes per rank. All steps have the same number of passes. This number
+minimizes the time of all steps together.
 """
 
 from collections.abc import Callable, Sequence

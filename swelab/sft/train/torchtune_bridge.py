@@ -25,7 +25,7 @@ from swelab.sft.train.trainer import check_trainer
 
 class Torchtune:
     """Trains with torchtune, see `trainer.Trainer`.
-    torchtune 0.6 does not support Qwen3, and its Llama needs other tokenizers."""
+    torchtune 0.6 does not support Qwen3. Its Llama models need tokenizers that we do not configure here."""
 
     architectures = ("Qwen2ForCausalLM",)
     lacks: tuple[str, ...] = ()

@@ -64,8 +64,8 @@ class Repository:
     compiled: bytes = b""
 
     def key(self, *parts: object) -> str:
-        """Returns a journal key, a hash of `parts` and of what decides about a test run.
-        This is VERSION, the checkout, the test command and the log parser."""
+        """Returns a journal key.
+        This is a hash of VERSION, the checkout, the test command, the log parser and `parts`."""
         tests = [self.recipe.test_cmd, self.recipe.log_parser]
         return digest([VERSION, self.digest, tests, *parts])
 
