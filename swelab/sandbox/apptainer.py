@@ -1,8 +1,8 @@
 """Sandboxes by apptainer, for cluster nodes that have no other engine.
 
-Each command is one `apptainer exec`. The code of the bubblewrap backend makes private folders, sets limits,
-and watches and ends commands. apptainer makes the root file system from an image file (.sif) or an unpacked
-image. apptainer must run without its set-user-id mode, as it does by default.
+Each command is one `apptainer exec`. It makes the root file system from an image file (.sif) or an
+unpacked image. It must run without its set-user-id mode, as it does by default. The code of the
+bubblewrap backend makes private folders, applies limits and ends commands.
 """
 
 import errno
@@ -24,8 +24,8 @@ from swelab.sandbox.scratch import UserId, copy_tree, prune, runnable_base, spar
 
 _ETC = ("passwd", "group", "gitconfig", "hosts", "hostname", "nsswitch.conf")
 _COPY_SECONDS = 600
-_OWN = Path("/")  # value of `tree` that means the image's own repository
-_TARGET = "/mnt"  # where in the sandbox an image's repository is copied to
+_OWN = Path("/")  # stands for the image's repository, where a tree is expected
+_TARGET = "/mnt"  # copy of the image's repository, as a path in the sandbox
 
 
 def command_line(
@@ -33,8 +33,8 @@ def command_line(
 ) -> list[str]:
     """Returns apptainer's arguments before the command.
 
-    folder: private files of one sandbox. Its testbed/ is visible in the sandbox at `repository`. It is also
-    visible at `own`, where it hides the image's files.
+    folder: private files of one sandbox. The sandbox shows the folder's testbed/ at the path `repository`. It
+    shows the same testbed/ at the path `own`, in place of the image's files.
     """
     rights = ["--userns", "--no-privs"]
     if user:
@@ -50,7 +50,7 @@ def command_line(
 
 
 class ApptainerLaunch(Launch):
-    """Like `Launch`, but without a status channel, since apptainer exits with the command's exit code."""
+    """Like `Launch`, for apptainer. The exit code of apptainer is the exit code of the command."""
 
     def _spawn(
         self, bwrap: Sequence[str], arguments: list[str], program: bytes, command: Sequence[bytes]
@@ -94,7 +94,7 @@ class ApptainerSandbox(BubblewrapSandbox):
     def _own_tree(self, image: Image | None) -> Path:
         if image is None:
             raise ValueError("a sandbox needs a tree or an image")
-        return _OWN  # a command in the image makes the copy, since the host cannot read an image file
+        return _OWN  # `_copy_own` copies inside the sandbox, since the host cannot read an image file
 
     def _fill(self, tree: Path) -> None:
         folder = self._scratch.path

@@ -20,14 +20,14 @@ class BoundedOutput:
         self._tail = bytearray()
         self._total = 0
         self._last_read = 0.0
-        self._at_once = 0  # small pieces that `read` may still take without a pause
+        self._at_once = 0  # number of small pieces that `read` may still read without a pause
 
     def read(self, descriptor: int) -> bytes:
         """Reads up to 64 KiB from a pipe, stores the bytes and returns them.
 
-        Returns b"" at the end of the pipe. Pauses after small pieces in quick succession. Otherwise a program
-        that writes single lines would wake the reader for each line, which costs both processes CPU time.
-        There is no pause after the first pieces of an answer for which a caller waits. Raises OSError.
+        Returns b"" at the end of the pipe. Raises OSError. Pauses if small pieces arrive in quick succession.
+        Without a pause, a program that writes single lines would wake the reader for each line. That costs
+        both processes CPU time. If a caller waits for an answer, the first pieces are read without a pause.
         """
         now = time.monotonic()
         chunk = os.read(descriptor, 1 << 16)
@@ -47,7 +47,7 @@ class BoundedOutput:
             self._head += chunk[:room]
             chunk = chunk[room:]
         self._tail += chunk
-        # We truncate only at twice the size, so that each byte moves once, not with every chunk.
+        # We truncate only at twice the size. Otherwise each chunk would move all stored bytes.
         if len(self._tail) > 2 * self._tail_size:
             del self._tail[: len(self._tail) - self._tail_size]
 
@@ -57,7 +57,7 @@ class BoundedOutput:
         return max(0, self._total - self._head_size - self._tail_size)
 
     def value(self) -> bytes:
-        """Returns the stored bytes. If bytes were dropped, a line at their place states the number."""
+        """Returns the stored bytes. Dropped bytes are replaced by a line that states their number."""
         if not self.dropped:
             return bytes(self._head + self._tail)
         tail = self._tail[len(self._tail) - self._tail_size :]

@@ -1,7 +1,7 @@
 """Sandboxes by bubblewrap: plain Linux namespaces, without daemon or image.
 
-A command costs a few milliseconds: a separate bwrap process on the sandbox's private folders. If we are root,
-commands run under a separate host user id without capabilities, otherwise in a user namespace.
+Each command is a separate bwrap process on the sandbox's private folders. This costs a few milliseconds. As
+root, we run commands as another host user without capabilities. Otherwise we use a user namespace.
 """
 
 import os
@@ -40,7 +40,7 @@ _CPU_CODE, _FILE_CODE, _KILL_CODE = 128 + 24, 128 + 25, 128 + 9  # SIGXCPU, SIGX
 
 
 class BubblewrapSandbox(Closing):
-    """See `protocol.Sandbox`. forgets: see `protocol.Backend.start`."""
+    """See `protocol.Sandbox`. The argument `forgets` is described at `protocol.Backend.start`."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class BubblewrapSandbox(Closing):
         return ExecResult(output.value(), code, limit == "wall", output.dropped, limit, seconds)
 
     def _follow(self, launch: Launch, watch: Watch, output: BoundedOutput | None, deadline: float) -> str:
-        """Reads the command's output until the command ends. Returns the limit that ended it, or ""."""
+        """Reads output until the command ends. Returns the limit that ended the command, or ""."""
         with selectors.PollSelector() as selector:
             if output is not None:
                 selector.register(launch.output, selectors.EVENT_READ)
@@ -269,14 +269,14 @@ class BubblewrapBackend:
             raise BackendMissing(f"the toolbox {self.toolbox.path} does not work in a sandbox: {said[-1]}")
 
     def enter(self) -> list[str]:
-        """Returns argv that starts the program in a pid namespace that ends with us. Raises SandboxLost."""
+        """Returns argv that runs the program in our pid namespace (`Lifeline`). Raises SandboxLost."""
         with self._lock:
             if self._lifeline is None or not self._lifeline.holds():
                 self._lifeline = Lifeline(user_namespace=not self.uids, mounter=self.mounter())
             return [*self._lifeline.enter, self._program]
 
     def mounter(self) -> Mounter | None:
-        """Returns the mounter if each sandbox gets its own file system, or None if sandboxes share one."""
+        """Returns the mounter of private file systems, or None if all sandboxes share a file system."""
         return mounter() if self.uids and self.base == Path(MEMORY) else None
 
     def root_of(self, image: Image | None) -> image_root.ImageRoot | None:

@@ -1,8 +1,9 @@
-"""One bwrap process. It starts, waits at a gate until the gate opens, and is ended with all its descendants.
+"""Runs one bwrap process. The command in the sandbox starts when the caller sends a byte.
 
-The gate makes two things reliable. The first process in the sandbox writes "ready" after all set-up. So bwrap
-caused every earlier failure, and never the command. And the caller opens a pidfd of the sandbox's init
-process while init is certainly alive. When init ends, all processes of the sandbox have ended.
+The caller and the first process in the sandbox share a socket, the gate. After the set-up, this process
+writes a byte to the gate and waits for a byte. So an earlier failure is a failure of bwrap, and not of the
+command. Meanwhile the caller opens a pidfd of the sandbox's init process, which is certainly alive then. When
+init ends, all processes of the sandbox have ended.
 """
 
 import json
@@ -20,9 +21,9 @@ from swelab.sandbox.resource_limits import process_tree
 
 _START_SECONDS = 30.0
 _END_SECONDS = 10.0
-# stdin is the gate. Hence --norc: bash reads ~/.bashrc if its stdin is a socket. "$@" are variables that only
-# the command gets. bwrap, setpriv and this shell run before the isolation is complete, so they must not see
-# these variables.
+# stdin is the gate. bash reads ~/.bashrc if its stdin is a socket, hence --norc. The variables in "$@" are
+# for the command only. bwrap, setpriv and this shell run before the isolation is complete, so they must not
+# see these variables.
 _READY = "printf r >&0; IFS= read -rN1 _ || exit 125; "
 _BECOME = (
     "{{ {limits}; echo 500 >/proc/self/oom_score_adj; }} 2>/dev/null; umask 022; cd {workdir}; unset OLDPWD; "
@@ -31,16 +32,16 @@ _BECOME = (
 _DEAF, _SPOKEN_TO = '-c "$c" </dev/null', '--norc -c "$c"'
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_ARGUMENT = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
-# We keep U+DC80 to U+DCFF: Python uses them for bytes that are not UTF-8.
+# The pattern leaves out U+DC80 to U+DCFF, because Python uses them for bytes that are not UTF-8.
 _HALF_PAIR = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
 def gate_command(
     command: str, extra: Mapping[str, str], limits: Limits, *, live: bool = False
 ) -> list[bytes]:
-    """Returns argv for inside the sandbox: sets limits, waits at the gate, then becomes `bash -c command`.
+    """Returns argv of a shell that sets limits, waits at the gate, and then becomes `bash -c command`.
 
-    live: bytes that are sent through the gate after that become the command's stdin.
+    live: whether the command's stdin is the gate, for later input. Otherwise its stdin is empty.
     """
     settings = f"{process_limits(limits)}; ulimit -u {limits.processes}"
     return [b"/bin/bash", b"--norc", b"-c", *become_words(command, extra, settings, _READY, live=live)]
@@ -48,7 +49,8 @@ def gate_command(
 
 def process_limits(limits: Limits) -> str:
     """Returns shell commands that set the limits of each process."""
-    # The CPU limit of each process is a backstop. The watcher adds up all processes and acts first.
+    # `resource_limits.Watch` limits the CPU time of all processes together. The limit of each process matters
+    # only if Watch fails.
     return (
         f"ulimit -c 0; ulimit -n 1024; ulimit -v {limits.memory_bytes // 1024}; "
         f"ulimit -f {limits.file_bytes // 1024}; "
@@ -59,9 +61,10 @@ def process_limits(limits: Limits) -> str:
 def become_words(
     command: str, extra: Mapping[str, str], settings: str, ready: str = "", *, live: bool = False
 ) -> list[bytes]:
-    """Returns the arguments after `bash -c`. The shell runs `settings`, then becomes `bash -c command`.
+    """Returns the arguments after `bash -c`. That shell runs `settings`, then becomes `bash -c command`.
 
-    The command's stdin is empty. With `live`, it is the shell's stdin.
+    live: whether the command has the shell's stdin. Otherwise its stdin is empty. ready: shell code that runs
+    before the command.
     """
     become = _SPOKEN_TO if live else _DEAF
     script = _BECOME.format(limits=settings, workdir=WORKDIR, ready=ready, become=become)
@@ -70,7 +73,7 @@ def become_words(
 
 
 def refusal(command: str, extra: Mapping[str, str]) -> str:
-    """Returns bash's error message if the command cannot be passed to bash, otherwise "".
+    """Returns why bash does not accept the command as an argument, or "" if bash accepts it.
 
     Raises ValueError if `extra` contains an invalid environment variable.
     """
@@ -83,7 +86,7 @@ def refusal(command: str, extra: Mapping[str, str]) -> str:
 
 
 def refused(command: str, extra: Mapping[str, str]) -> ExecResult | None:
-    """Returns the result of a command that cannot be passed to bash, or None if the command can be passed.
+    """Returns None if bash accepts the command as an argument, or else a result with bash's error message.
 
     Raises ValueError if `extra` contains an invalid environment variable.
     """
@@ -97,17 +100,17 @@ def as_bytes(text: str) -> bytes:
 
 
 class Launch:
-    """A sandboxed process tree that waits at the gate. Raises SandboxLost if it does not reach the gate.
+    """The processes of a sandbox, which wait at the gate. Raises SandboxLost if they do not reach the gate.
 
-    bwrap: the command that enters the pid namespace (`Lifeline`), then the path of bwrap. arguments:
-    arguments of bwrap. program: the seccomp filter. command: argv to run in the sandbox.
+    bwrap: argv that enters the pid namespace (`Lifeline`) and runs bwrap, without bwrap's arguments.
+    arguments: the arguments of bwrap. program: the seccomp filter. command: argv to run in the sandbox.
     """
 
     def __init__(
         self, bwrap: Sequence[str], arguments: list[str], program: bytes, command: Sequence[bytes]
     ) -> None:
-        self.gate: socket.socket  # later our end of the command's stdin
-        self.init = -1  # pidfd of the namespace's init, which is the last process to end
+        self.gate: socket.socket  # in a session, later the command's stdin
+        self.init = -1  # pidfd of the sandbox's init, which ends after all other processes
         self.init_pid = 0
         self._codes: list[int] = []
         try:
@@ -162,7 +165,7 @@ class Launch:
             _wait_readable(self.bwrap)
             said = self.rest_of_output().decode(errors="replace").strip() or "bwrap ended without a word"
             raise SandboxLost(said.replace("\n", "; "))
-        # bwrap reports pids of its own namespace, so we find the pid ourselves.
+        # bwrap reports the pid in its own namespace. We need the pid in ours.
         self.init_pid = next(filter(_is_init, process_tree(self._process.pid)), 0)
         if not self.init_pid:
             raise SandboxLost("the sandbox ended before its command began")
@@ -192,7 +195,7 @@ class Launch:
 
         Returns None if bwrap did not see the command end.
         """
-        # bwrap may exit before init. The kernel reports the end of init only when the namespace is empty.
+        # We wait for init, too, because bwrap may exit first. The end of init means that all have ended.
         _kill(self.init)
         if not (_wait_readable(self.init) and _wait_readable(self.bwrap)):
             raise SandboxLost("processes of the sandbox did not end when killed")
@@ -237,9 +240,9 @@ def _wait_readable(descriptor: int) -> bool:
 
 
 def _available(descriptor: int) -> bytes:
-    """Reads until the end of the pipe, or until the pipe is empty.
+    """Returns the bytes in a pipe without waiting for more.
 
-    A forked caller may hold the other end open.
+    A forked child of the caller may have the other end open, so the end of the pipe may never come.
     """
     os.set_blocking(descriptor, False)
     parts = []
@@ -252,9 +255,9 @@ def _available(descriptor: int) -> bytes:
 
 
 def output_pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
-    """Returns the two ends of a pipe for the command's output.
+    """Returns the read end and the write end of a pipe for the command's output.
 
-    The sandbox's user may reopen the pipe, as `> /dev/stderr` does.
+    Its mode lets the sandbox's user open the write end again, as `> /dev/stderr` does.
     """
     read, write = _pipe(ours, theirs)
     os.fchmod(write, 0o622)

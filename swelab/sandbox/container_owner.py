@@ -51,10 +51,10 @@ def this_process() -> Owner:
 
 
 def is_gone(label: str) -> bool:
-    """Returns whether the process that a label names has certainly ended. Returns False if we cannot know.
+    """Returns True if the process that a label names has certainly ended. Returns False if we cannot know.
 
-    We can know it for our user's processes on this machine. They must be in our pid namespace, or have been
-    started before a reboot.
+    We can only know it for processes of our user on this machine. If the machine has rebooted since, the
+    process has ended. Otherwise the process must be in our pid namespace.
     """
     try:
         owner, here = Owner.of(json.loads(label)), this_process()

@@ -16,8 +16,8 @@ _log = logging.getLogger(__name__)
 class Deferred:
     """A backend that removes its sandboxes in a separate thread.
 
-    The end of its `with` block waits for the thread. If `most` sandboxes already wait for removal, a caller
-    that closes another sandbox removes this sandbox itself.
+    The end of its `with` block waits for the thread. If `most` sandboxes already wait for removal, `close`
+    removes a sandbox immediately, in the caller's thread.
     """
 
     def __init__(self, backend: Backend, most: int) -> None:

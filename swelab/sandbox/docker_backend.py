@@ -1,9 +1,9 @@
 """Sandboxes of a container engine.
 
-Control groups set their limits, images provide their root file systems, and all objects in the engine have
-our label. A sandbox is a container whose first process (docker_init.sh) runs one command after another, each
-as an unprivileged user. Concurrent commands in one sandbox use more containers, which share the folders of
-the first. The engine needs time only to start a container.
+A sandbox is a container whose first process (docker_init.sh) runs one command after another, each as an
+unprivileged user. So only a container's start costs the engine time. If a sandbox runs several commands at
+once, each has a container, and these share folders. Limits are control groups. The root file system is an
+image. All objects that we make in the engine have our label.
 """
 
 import errno
@@ -47,7 +47,7 @@ EMPTY: Source = "empty"
 
 _CODES = {"wall": TIMEOUT_CODE, "cpu": 128 + 24, "memory": 128 + 9, "disk": 128 + 9}
 _FILE_CODE, _CPU_CODE = 128 + 25, 128 + 24
-_OURS = Limits(wall_seconds=600, cpu_seconds=600)  # limits of our own commands in a sandbox
+_OURS = Limits(wall_seconds=600, cpu_seconds=600)  # for commands that set up a sandbox
 _SAID_BYTES = 4096
 _FULL = ("No space left on device", "Wrote only")  # parts of error messages of tar and cp
 _REPOSITORY = "/.swelab/repository"  # a folder that docker_prepare.sh makes
@@ -99,7 +99,7 @@ class DockerSandbox(Closing):
         _check_filled(answer, said)
 
     def fill(self, chunks: Iterator[bytes]) -> None:
-        """Unpacks a tar stream to /testbed. Raises SandboxLost, OSError (disk full, or not a tar stream)."""
+        """Unpacks a tar stream to /testbed. Raises SandboxLost. Raises OSError (disk full, no tar)."""
         _check_filled(*self._run([_UNPACK, b"bash"], chunks))
 
     def exec(
@@ -224,7 +224,7 @@ def _check_filled(answer: RequestEnd, output: bytes) -> None:
     raise OSError(code, f"copying to the sandbox failed: {why}")
 
 
-# We set no disk limit here: the file system itself reports that it is full, and the sandbox survives.
+# There is no disk limit here. A full file system is an error of the command that copies files.
 _OWN_LIMITS = {"wall_seconds": _OURS.wall_seconds, "cpu_seconds": _OURS.cpu_seconds, "disk_bytes": 1 << 50}
 
 

@@ -23,8 +23,8 @@ from swelab.sandbox.rootfs import HOME
 FOLDERS = (WORKDIR, "/tmp", HOME)
 _SCRIPT = Path(__file__).with_name("docker_init.sh").read_text()
 _LANE = "swelab.lane"
-_OWN_PROCESSES = 4  # number of processes of docker_init.sh itself
-_OF_A_SESSION = 2  # additional processes of a session, which forward input
+_OWN_PROCESSES = 4  # processes of docker_init.sh, which count towards the container's limit
+_OF_A_SESSION = 2  # processes of docker_init.sh that forward the input of a session
 _LATE_SECONDS = 15.0
 
 
@@ -43,8 +43,8 @@ class Lane:
     ) -> None:
         """Starts the container.
 
-        volumes: maps each folder to the volume that the sandbox's containers share. It is empty for the first
-        container. start: folder in which the first command starts; see docker_init.sh.
+        volumes: maps each of FOLDERS to the volume that the sandbox's containers share. If it is empty, new
+        volumes are made. start: folder in which the first command starts; see docker_init.sh.
         """
         self.engine = engine
         self._memory, self._processes = _memory(limits), limits.processes
@@ -70,8 +70,8 @@ class Lane:
     ) -> RequestEnd:
         """Runs the inner shell with `words`. On return, every process that the shell started has ended.
 
-        If no answer arrives in time, we end the container. Then the limit is "wall", and the container cannot
-        be used again. Raises SandboxLost, EngineDown.
+        If no answer arrives in time, the container is removed, and the result has the limit "wall". After
+        that, the container cannot be used. Raises SandboxLost, EngineDown.
         """
         return self._answer(limits, lambda due: self._talk.ask(words, limits, output, due, given))
 
@@ -130,7 +130,7 @@ class Lane:
         """Ends and removes the container. Raises EngineDown."""
         try:
             self._forget()
-            # another process may have removed only the container, not the volumes
+            # if another process removed the container, it may have left the volumes
             if not self.engine.remove(self.id):
                 self.engine.remove_volumes(*self.engine.volumes(f"{_LANE}={self._name}"))
         finally:
@@ -138,7 +138,7 @@ class Lane:
 
 
 def _memory(limits: Limits) -> int:
-    """Returns the memory limit of the whole container in bytes, including files in memory."""
+    """Returns the container's memory limit in bytes. It includes the files in FOLDERS and /dev/shm."""
     return limits.memory_bytes + limits.disk_bytes + limits.shm_bytes
 
 
@@ -177,9 +177,9 @@ def _host(limits: Limits, profile: str) -> dict[str, Any]:
 
 
 def _mounts(limits: Limits, volumes: dict[str, str], marks: dict[str, str]) -> list[dict[str, Any]]:
-    """Returns the mounts of the private folders in memory.
+    """Returns the mounts of FOLDERS. Each is a file system in memory.
 
-    The folders are a little larger than the disk limit, so that we can measure an excess.
+    It is a little larger than the disk limit. Otherwise a command could not exceed the limit.
     """
     size = limits.disk_bytes + limits.disk_bytes // 16 + (1 << 20)
     inodes = f"nr_inodes={size // INODE_BYTES}"
@@ -194,12 +194,12 @@ def _mounts(limits: Limits, volumes: dict[str, str], marks: dict[str, str]) -> l
 
 
 def _created(engine: DockerEngine, image: Prepared, settings: dict[str, Any], host: dict[str, Any]) -> str:
-    """Creates a container that resolves "localhost" by the image's hosts file. Returns the container's id.
+    """Creates a container and returns its id. The container uses the hosts file of the prepared image.
 
-    The engine writes a hosts file for each container with a network, even with the network "none". That costs
-    0.1 s of CPU time. A container without a network (NetworkDisabled) still has its own network namespace
-    with a loopback device. If the engine cannot mount the image's file, the container gets the network
-    "none".
+    For each container with a network, the engine writes a hosts file in 0.1 s of CPU time, even with the
+    network "none". So we disable the network (NetworkDisabled). The container still has its own network
+    namespace with a loopback device. If the engine cannot mount the image's file, the container gets the
+    network "none" instead.
     """
     if image.hosts:
         names = {"Type": "bind", "Source": image.hosts, "Target": "/etc/hosts", "ReadOnly": True}
@@ -210,7 +210,7 @@ def _created(engine: DockerEngine, image: Prepared, settings: dict[str, Any], ho
             if type(error) is not SandboxLost:
                 raise
         with engine.request("looking at a prepared image"):
-            engine.api.inspect_image(image.id)  # raises ImageMissing if the image is gone, too
+            engine.api.inspect_image(image.id)  # raises ImageMissing if the image was removed
     return engine.create(image.id, settings, host)
 
 

@@ -45,10 +45,10 @@ class DockerEngine:
 
     @contextmanager
     def request(self, what: str) -> Iterator[None]:
-        """Converts errors of the engine in this block to our own errors.
+        """Converts errors of the docker client in this `with` block to our own errors.
 
-        Raises EngineDown, ImageMissing, SandboxLost (the engine refused, or has no such container), OSError
-        (disk full).
+        Raises EngineDown, ImageMissing, and OSError if the disk is full. Raises SandboxLost if the engine
+        refuses the request, or has no such container.
         """
         try:
             yield
@@ -148,7 +148,7 @@ class Wire:
     """A raw connection to the streams of a container."""
 
     def __init__(self, attached: Any) -> None:
-        self._attached = attached  # owns the connection, so we keep a reference
+        self._attached = attached  # this object closes the socket when it is deleted
         self.socket: socket.socket = getattr(attached, "_sock", attached)
         self.socket.settimeout(None)
         self._closing = threading.Lock()

@@ -1,8 +1,8 @@
 """Implements `put` and `get` of a docker sandbox by small shell scripts.
 
-The scripts run in the sandbox with the rights of its user. So they can reach no more than a command can. They
-also refuse links, and check a file again after opening it. So a command gains nothing by swapping files in
-between.
+The scripts run in the sandbox with the rights of its user, so they can reach only files that a command can
+reach. They refuse symlinks, and check a file again after opening it. So a command that replaces the file in
+the meantime gains nothing.
 """
 
 import errno
@@ -11,7 +11,7 @@ from swelab.sandbox.protocol import PathRefused, SandboxLost
 from swelab.sandbox.safe_files import locate
 
 _REFUSED, _ABSENT, _FULL = 41, 42, 43
-# $1: /testbed or /tmp. Then follow the folders of the path, and last the name of the file.
+# Arguments: /testbed or /tmp, each folder of the path below it, and the file's name.
 _WALK = r"""
 LC_ALL=C
 umask 022
@@ -72,7 +72,10 @@ def get_words(path: str, max_bytes: int) -> list[bytes]:
 
 
 def check_ending(path: str, code: int, message: bytes) -> None:
-    """Raises PathRefused, FileNotFoundError, OSError (disk full) or SandboxLost if `code` is not 0."""
+    """Raises an error if a script's exit code is not 0. message: the script's output.
+
+    Raises PathRefused, FileNotFoundError, OSError (disk full), SandboxLost.
+    """
     if not code:
         return
     text = message.decode(errors="replace").strip().splitlines()

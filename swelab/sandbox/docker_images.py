@@ -24,11 +24,11 @@ _DIGEST = r"sha256:[0-9a-f]{64}"
 _NAMED = rf"(?:{_PART}(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@{_DIGEST})?"
 IMAGE_NAME = f"(?:{_DIGEST}|{_NAMED})"
 """Pattern of image names that may be part of a request path to an engine. All other names are refused."""
-UID = 61000  # between the uids of people and the uids of systemd
+UID = 61000  # above the ids of people's accounts, below those that systemd uses
 _SCRIPT = Path(__file__).with_name("docker_prepare.sh").read_text()
 _PREPARE_SECONDS = 1800
-_HOSTS = "/.swelab/hosts"  # a path that docker_prepare.sh uses
-# These variables affect a shell before its first line runs.
+_HOSTS = "/.swelab/hosts"  # path in the image; docker_prepare.sh writes the file
+# Empty values for variables that affect a shell before its first line runs.
 NEUTRAL = ("BASH_ENV=", "ENV=", "LD_PRELOAD=", "LD_LIBRARY_PATH=")
 
 
@@ -78,23 +78,24 @@ def _key(image: Image) -> tuple[str, str, bool]:
 
 
 def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
-    """Returns the engine's description of the image whose manifest or id has the digest `image.digest`.
+    """Returns the engine's description of the image with the digest `image.digest`.
 
-    A matching tag is not enough. Raises ImageMissing.
+    The digest is compared with the image's id and the digests of its manifests. The name need not match.
+    Raises ImageMissing.
     """
     bare = image.name.partition("@")[0]
     head, colon, tag = bare.rpartition(":")
     repository = head if colon and "/" not in tag else bare
     for reference in (f"{repository}@{image.digest}", image.digest, image.name):
         if not re.fullmatch(IMAGE_NAME, reference, re.ASCII):
-            continue  # such a name would change the request's path
+            continue  # another name could lead to another path of the engine's API
         try:
             with engine.request(f"looking for image {image.name}"):
                 image_data: dict[str, Any] = engine.api.inspect_image(reference)
         except (ImageMissing, SandboxLost) as error:
             if type(error) not in (ImageMissing, SandboxLost):
                 raise
-            continue  # the engine does not know this name, or calls it invalid
+            continue  # the engine has no such image, or refuses the name
         if not isinstance(image_data, dict) or not isinstance(image_data.get("Id"), str):
             continue
         digests = [name.rpartition("@")[2] for name in image_data.get("RepoDigests") or []]
@@ -104,7 +105,10 @@ def find_image(engine: DockerEngine, image: Image) -> dict[str, Any]:
 
 
 def _prepare(engine: DockerEngine, original: str, image: Image) -> str:
-    """Returns the id of the prepared image for the image with id `original`, and makes it if necessary."""
+    """Returns the id of a prepared image. Makes the image if the engine does not have it.
+
+    original: id of the original image.
+    """
     linked = SCRIPT_FOLDERS if image.for_scripts else ()
     recipe = "\0".join((original, image.workdir, _SCRIPT, gitconfig(), ETC["hosts"], str(UID), *linked))
     tag = hashlib.sha256(recipe.encode()).hexdigest()[:32]
@@ -137,9 +141,9 @@ def _prepare(engine: DockerEngine, original: str, image: Image) -> str:
 
 
 def _hosts_of(engine: DockerEngine, prepared: str) -> str:
-    """Returns the path, on the engine's machine, of the hosts file in a prepared image's last layer.
+    """Returns the path of a prepared image's hosts file on the engine's machine.
 
-    Returns "" if the storage driver does not store layers in folders.
+    The file is in the image's last layer. Returns "" if the storage driver does not store layers in folders.
     """
     with engine.request("looking at a prepared image"):
         driver = engine.api.inspect_image(prepared).get("GraphDriver") or {}

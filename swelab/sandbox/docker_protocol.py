@@ -19,7 +19,7 @@ from swelab.sandbox.protocol import Limits
 _HEADER = struct.Struct(">BxxxI")  # stream (1 stdout, 2 stderr), number of bytes that follow
 _STDOUT = 1
 _LIVE = 2  # value of INPUT in docker_init.sh
-_MARK = "\x1e"  # first byte of a nonce: output rarely ends with it, so we rarely wait for more
+_MARK = "\x1e"  # first byte of a nonce; rare in output, so few pieces look like a nonce
 _SAID_BYTES = 2000
 _READ_BYTES = 1 << 18
 
@@ -65,8 +65,8 @@ class Talk:
     ) -> RequestEnd:
         """Runs the inner shell with `words`.
 
-        Writes the shell's output to `output`, and chunks of `given` to its stdin. due: latest time for the
-        answer, by time.monotonic(). Raises Disconnected, Overdue.
+        Adds the shell's output to `output`. given: chunks for the shell's stdin. due: latest time for the
+        answer, as time.monotonic() gives it. Raises Disconnected, Overdue.
         """
         nonce = self._request(words, limits, int(given is not None), due)
         chunks = [] if given is None else given
@@ -83,10 +83,10 @@ class Talk:
         due: float,
         opened: Callable[[], None],
     ) -> RequestEnd:
-        """Like `ask`, for a session, as the last request to the container.
+        """Like `ask`, for a session. This must be the last request to the container.
 
-        Bytes that are sent over the connection after the call of `opened` become the shell's stdin. Raises
-        Disconnected, Overdue.
+        Calls `opened` after sending the request. Bytes that are sent over the connection after that become
+        the shell's stdin. Raises Disconnected, Overdue.
         """
         nonce = self._request(words, limits, _LIVE, due)
         opened()
@@ -106,9 +106,9 @@ class Talk:
         return nonce.encode()
 
     def _send(self, data: bytes, nonce: bytes, due: float) -> bool:
-        """Sends `data` and returns whether all bytes were sent.
+        """Sends `data`. Returns False if the answer arrives first, or if the connection breaks.
 
-        A command that meets a limit answers before the end of its input. Raises Overdue.
+        If a command exceeds a limit, the answer arrives before all input was sent. Raises Overdue.
         """
         rest = memoryview(data)
         while rest:

@@ -75,8 +75,8 @@ def _install(root: Path) -> None:
     paths = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _LEFT_OUT]
     recommends = '--aptopt=APT::Install-Recommends "false"'
     options = [*paths, recommends, "--variant=essential", f"--include={','.join(PACKAGES)}"]
-    # mmdebstrap mounts the machine's /dev into the new root. In a separate mount namespace, such mounts
-    # always end with the process: a later deletion of the folder must not reach /dev.
+    # mmdebstrap mounts the machine's /dev into the new root. In a separate mount namespace, the mount ends
+    # with the process. Otherwise a later deletion of the folder could delete files in /dev.
     alone = ["unshare", "--mount", "--propagation=private", "--"]
     _run(
         [*alone, mmdebstrap, "--mode=root", "--quiet", *options, SUITE, str(root)],
@@ -118,8 +118,8 @@ def _add_toolbox(root: Path, toolbox: Path) -> None:
     _run(["chmod", "-R", "u=rwX,go=rX", str(place)])
     (root / "testbed").mkdir()
     python = ["chroot", str(root), f"{TOOLBOX}/bin/python", "-m"]
-    # Packing sets the time of all files. Python would then consider normally compiled files outdated, and
-    # would compile pytest at each start, in 0.15 s.
+    # `_pack` sets the time of all files. With the default mode, Python would then consider compiled files
+    # outdated, and would compile pytest at each start, in 0.15 s.
     compiled = ["compileall", "-q", "-f", "--invalidation-mode", "unchecked-hash", f"{TOOLBOX}/lib"]
     _run([*python, *compiled], PYTHONHASHSEED="0")
     _run([*python, "pytest", "--version"], PYTHONDONTWRITEBYTECODE="1")

@@ -27,9 +27,9 @@ class ImageRoot:
     """
 
     folder: Path
-    workdir: Path | None  # the repository in the image's folder
+    workdir: Path | None  # path of the repository, below `folder`
     etc: ScratchFolder
-    environment: dict[str, str]  # the image's variables, which only commands get
+    environment: dict[str, str]  # the image's variables; only commands get them
     linked: tuple[str, ...] = ()  # SCRIPT_FOLDERS, if sandboxes have links to them
 
 
@@ -109,14 +109,14 @@ def image_mounts(root: ImageRoot, folder: Path, shm_bytes: int) -> list[str]:
 
 
 def covered(path: str) -> bool:
-    """Returns whether `path` is in a folder that every sandbox replaces, which hides the image's files."""
+    """Returns whether `path` is in a folder that each sandbox replaces by its own folder."""
     private = (WORKDIR, "/tmp", HOME, "/etc", "/dev", "/proc", "/sys")
     return any(PurePosixPath(path).is_relative_to(place) for place in private)
 
 
 def _repository(folder: Path, workdir: str) -> Path | None:
     found = inside(folder, workdir)
-    if found in (folder, folder / "home"):  # nothing can be mounted over these folders
+    if found in (folder, folder / "home"):  # bwrap cannot mount over these two folders
         return None
     return found if found and found.is_dir() and not found.is_symlink() else None
 

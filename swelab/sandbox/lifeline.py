@@ -1,9 +1,9 @@
-"""A pid namespace in which sandboxes start, and which ends whenever this process ends.
+"""Makes a pid namespace for sandboxes, which ends when this process ends, for whatever reason.
 
-bwrap's own --die-with-parent has a gap. If the parent is killed between its fork and its message to the
-child, the child waits forever. Also, a parent-death signal is sent when the forking thread ends, not when the
-process ends. Here the kernel ensures the end. The namespace's init process (`cat`) reads a pipe that only
-this process can write to. At the end of the pipe, init ends, and with it the whole namespace.
+bwrap's own --die-with-parent is not enough. If bwrap is killed just after its fork, its child waits forever.
+Also, the kernel sends the parent-death signal when the forking thread ends, not when the process ends. Here
+the namespace's init process (`cat`) reads a pipe to which only this process can write. When this process
+ends, the kernel closes the pipe. Then init ends, and the kernel kills all processes in the namespace.
 """
 
 import os
@@ -21,16 +21,16 @@ _living: "weakref.WeakSet[Lifeline]" = weakref.WeakSet()
 
 
 class Lifeline:
-    """The pid namespace. enter: command line prefix that runs a program in the namespace.
+    """The pid namespace. Raises SandboxLost.
 
-    Raises SandboxLost.
+    enter: argv to put before a command, so that the command runs in the namespace.
     """
 
     def __init__(self, *, user_namespace: bool, mounter: Mounter | None = None) -> None:
         """Starts the namespace.
 
-        user_namespace: also make a user namespace, in which a caller without root may make a pid namespace.
-        mounter: all mounts of the mounter, also later mounts, are visible in the namespace.
+        user_namespace: also make a user namespace. Without one, only root may make a pid namespace. mounter:
+        all its mounts, also later ones, are visible in the namespace.
         """
         own = ("--user", "--map-current-user") if user_namespace else ()
         # bwrap looks up its children in /proc, which must belong to the same pid namespace.
@@ -102,7 +102,7 @@ def _close(process: "subprocess.Popen[bytes]", owner: int) -> None:
         return
     try:
         process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:  # a fork without our hooks still has the pipe open
+    except subprocess.TimeoutExpired:  # a child forked without Python's fork hooks still has the pipe open
         process.kill()
         process.wait()
 

@@ -1,8 +1,8 @@
 """A process in a sandbox that reads lines and answers them. All local backends use this code.
 
-A separate thread runs the command as `exec` does, under the same limits. The output of the process is stored,
-up to a bound, until `say` returns it. If the output is a pipe, `say` itself reads the pipe. Then the process
-blocks while the pipe is full and `say` is not called.
+A separate thread runs the command as `exec` does, under the same limits. Output is stored, up to a maximum,
+until `say` returns it. If the output is a pipe, only `say` reads the pipe. So if the pipe is full, the
+process waits until the next call of `say`.
 """
 
 import os
@@ -25,7 +25,7 @@ LOOK_SECONDS = 1.0
 AWAKE_SECONDS = 0.0002
 """Seconds for which `say` polls without sleeping.
 
-A debugger answers faster, and waking up takes about as long.
+A debugger answers in less time. Waking up from a sleep would take about as long as this.
 """
 AT_ONCE = 64
 """Number of pieces of an answer that are read without a pause.
@@ -43,7 +43,7 @@ class Heard(BoundedOutput):
         self.changed = threading.Condition()
         self.total = self.consumed = 0  # bytes since the process began
         self.last = b""
-        self.awaited = b""  # waiters are notified when these bytes arrive; b"" means any bytes
+        self.awaited = b""  # notify waiting threads if the output ends with these bytes
         self.at = 0.0  # time.monotonic() of the last byte
 
     def add(self, chunk: bytes) -> None:
@@ -69,9 +69,9 @@ class Heard(BoundedOutput):
 class LiveSession(Closing):
     """See `protocol.Session`.
 
-    `run` runs the command in a thread until the command ends, and adds the output of the process to `heard`.
-    `run` calls `open` when the process accepts input. It calls `shut` before it closes the arguments of
-    `open`.
+    The argument `run` is a function that runs the command until its end. It is called in a thread. It must
+    call `open` when the process accepts input. It must call `shut` before it closes the connections that it
+    passed to `open`.
     """
 
     def __init__(self, run: Callable[["LiveSession"], ExecResult], output_bytes: int) -> None:
@@ -107,9 +107,9 @@ class LiveSession(Closing):
     def open(self, wire: socket.socket, kill: Callable[[], None], output: int | None = None) -> None:
         """Sets the connections to the process.
 
-        wire: socket for the process's input. kill: ends the process soon, so that `run` returns or raises.
-        output: pipe with the process's output. `say` reads this pipe until `shut`. Without a pipe, `run` adds
-        the output to `heard`.
+        wire: socket for the process's input. kill: function that ends the process, so that `run` returns or
+        raises. output: pipe with the process's output, which `say` reads until `shut`. Without a pipe, `run`
+        must add the output to `heard`.
         """
         with self._changed:
             self._wire, self._kill, self._output, self._opened = wire, kill, output, True
@@ -118,7 +118,7 @@ class LiveSession(Closing):
             self._changed.notify_all()
 
     def shut(self) -> None:
-        """Forgets the arguments of `open`, which are no longer valid."""
+        """Forgets the connections. They must not be used any more."""
         with self._changed:
             self._wire = self._kill = self._output = None
 

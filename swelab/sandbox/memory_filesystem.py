@@ -1,8 +1,8 @@
 """A file system in memory for each sandbox. The kernel limits its bytes and inodes.
 
-The file system is mounted in a mount namespace in which sandboxes start. The namespace ends whenever this
-process ends. We reach the file system through an open descriptor. Only root may do this. The sandboxes of
-other users share a file system.
+The file system is mounted in a separate mount namespace, in which sandboxes start. The namespace ends when
+this process ends. This process reaches the files through an open descriptor. Only root may mount. If we are
+another user, sandboxes share a file system.
 """
 
 import ctypes
@@ -31,9 +31,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Mounter:
-    """A thread with its own mount namespace, which ends with this process. Raises OSError.
+    """A thread in a separate mount namespace. The namespace ends when this process ends. Raises OSError.
 
-    The thread sees the machine's mounts. Only the thread and the processes that it starts see its own mounts.
+    The thread sees the machine's mounts. Mounts that the thread makes are visible only to the thread and to
+    the processes that it starts.
     """
 
     def __init__(self) -> None:
@@ -82,8 +83,8 @@ def _mounter_of(_: int) -> Mounter | None:
 class PrivateFiles:
     """The private folder of a sandbox.
 
-    path: the folder's path for this process. inside: its path for processes that the mounter starts. With a
-    mounter, the folder is a separate file system, a little larger than the sandbox's disk limit.
+    path: path by which this process reaches the folder. inside: path by which processes that the mounter
+    starts reach it. With a mounter, the folder is a separate file system, larger than the disk limit.
     """
 
     def __init__(self, base: Path, limits: Limits, mounter: Mounter | None):
@@ -115,7 +116,7 @@ class PrivateFiles:
         self.path = Path(f"/proc/{os.getpid()}/fd/{self._descriptor}") / _ROOT
 
     def crowded(self, limits: Limits) -> str:
-        """Returns "room" if other programs on this machine leave a command no space to write, else ""."""
+        """Returns "room" if other programs leave too little memory or disk for a command, else ""."""
         if self._mounter and _free_memory() < _LEAST_MEMORY:
             return "room"
         return "room" if is_full(self.path) and 2 * disk_bytes(self.path) < limits.disk_bytes else ""

@@ -1,9 +1,9 @@
 """Limits the memory of all processes of a sandbox together by a control group, if we may make one.
 
-The kernel checks each allocation against this limit, while sampling only sees memory in use. The limit is
-higher than the sampled limit, since it also counts files in memory and socket buffers. The kernel also
-charges page cache and directory entries to the group whose processes read them first. So these can be dropped
-with the sandbox.
+`resource_limits` only samples the memory in use. For a group, the kernel checks each allocation. The limit of
+a group is higher than the sampled limit, because files in memory and socket buffers count, too. The kernel
+also charges page cache and directory entries to the group whose processes read them first. So they can be
+dropped when the sandbox closes.
 """
 
 import os
@@ -62,13 +62,13 @@ class MemoryGroup:
         return None
 
     def take(self, pids: Iterable[int], limits: Limits) -> int:
-        """Moves processes into the group, and sets the group's memory limit from the limits of a command.
+        """Moves processes into the group, and raises the group's memory limit if a command has a higher one.
 
-        Returns the number of kills so far. If the move fails, only sampling limits the command.
+        Returns the number of kills so far. Errors are ignored: then only `resource_limits` limits the memory.
         """
         bound = limits.memory_bytes + limits.disk_bytes + limits.shm_bytes
         with suppress(OSError):
-            if not self.folder.exists():  # between two commands, `prune` may have removed the group
+            if not self.folder.exists():  # `prune_groups` removes a group that has no process
                 self.folder.mkdir()
                 self._bound = 0
             if bound > self._bound:
@@ -104,7 +104,7 @@ class MemoryGroup:
 
 
 def prune_groups() -> None:
-    """Removes groups without processes, which killed callers may have left, and drops their page cache."""
+    """Removes groups that have no process, and drops their page cache. Killed callers may have left them."""
     for version, parent in _parents():
         for folder in parent.glob(f"{PREFIX}*"):
             with suppress(OSError):  # it has processes
@@ -114,7 +114,8 @@ def prune_groups() -> None:
 
 
 def drop_loaded(pid: int, name: str) -> None:
-    """Like `MemoryGroup.drop`, for the group of process `pid`, if the path of the group contains `name`."""
+    """Drops the page cache that the group of process `pid` filled.
+    Does nothing if the path of the group does not contain `name`."""
     with suppress(OSError):
         groups = dict(_groups(pid))
         for version, mount in _mounts():
@@ -123,7 +124,7 @@ def drop_loaded(pid: int, name: str) -> None:
 
 
 def _drop(folder: Path, files: _Files) -> None:
-    with suppress(OSError):  # version 2 reports an error if it could not drop everything
+    with suppress(OSError):  # version 2 raises an error if some pages stay in memory
         amount = "0" if files is _VERSIONS["cgroup"] else (folder / "memory.current").read_text()
         (folder / files.drop).write_text(amount)
 
@@ -141,7 +142,7 @@ def _parents() -> Iterator[tuple[str, Path]]:
         if version == "cgroup":
             yield version, folder
             continue
-        # In version 2, a group with processes cannot limit its children, but its parent may do so.
+        # In version 2, a group that has processes cannot limit its children. We then use its parent.
         for place in (folder, folder.parent):
             with suppress(OSError):
                 if "memory" in (place / "cgroup.subtree_control").read_text().split():

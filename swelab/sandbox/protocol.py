@@ -42,9 +42,9 @@ class BackendMissing(SandboxError):
 
 
 class PathRefused(SandboxError):
-    """A path of `put` or `get` is refused.
+    """`put` or `get` refused a path.
 
-    The path leaves the sandbox, crosses a symlink, or is not a regular file within the size limit.
+    The path leads out of the sandbox or through a symlink, or the file is not regular or is too large.
     """
 
 
@@ -87,10 +87,10 @@ class Image:
 
     name: str  # the image's name in the task's row
     digest: str  # "sha256:<64 hex>" of its manifest (or of the archive of a forged task's folder)
-    folder: Path | None = None  # its unpacked root folder, for backends without an engine
+    folder: Path | None = None  # the unpacked image, for backends without an engine
     workdir: str = WORKDIR  # folder of the repository in the image; a sandbox shows it at WORKDIR
-    install: str = ""  # why the install steps of its tasks failed, or ""
-    for_scripts: bool = False  # whether sandboxes have SCRIPT_FOLDERS; only with bubblewrap and docker
+    install: str = ""  # why an install step of its tasks failed, or ""
+    for_scripts: bool = False  # whether sandboxes have SCRIPT_FOLDERS (bubblewrap, docker)
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,10 @@ class Limits:
     cpu_seconds: int = 60  # total CPU time of all processes of the command
     memory_bytes: int = 2 << 30  # for all processes together, and for each address space
     processes: int = 64  # threads count as processes
-    output_bytes: int = 1 << 20  # of longer output we keep the head and the tail, and count the rest
+    output_bytes: int = 1 << 20  # longer output loses its middle part
     file_bytes: int = 256 << 20  # biggest single file
-    disk_bytes: int = 4 << 30  # size of the whole private copy with /tmp and home
-    shm_bytes: int = 64 << 20  # size of /dev/shm, which is set when the sandbox starts
+    disk_bytes: int = 4 << 30  # size of /testbed, /tmp and home together
+    shm_bytes: int = 64 << 20  # size of /dev/shm; the limit at the sandbox's start applies
 
 
 DEFAULT_LIMITS = Limits()
@@ -119,7 +119,7 @@ class ExecResult:
     "output". With "output" the command was not ended, but `dropped_bytes` bytes of its output were dropped.
     """
 
-    output: bytes  # stdout and stderr in order of arrival; a line in the place of dropped bytes
+    output: bytes  # stdout and stderr in order of arrival; a line replaces dropped bytes
     returncode: int
     timed_out: bool
     dropped_bytes: int
@@ -127,9 +127,9 @@ class ExecResult:
     seconds: float
 
     def check(self) -> Self:
-        """Returns the result itself, or raises an error if a limit ended the command.
+        """Raises an error if a limit ended the command. Otherwise returns this result.
 
-        Raises Timeout, CpuExceeded, OutOfMemory, SandboxFull. An exit code other than 0 raises nothing.
+        Raises Timeout, CpuExceeded, OutOfMemory, SandboxFull. The exit code is not checked.
         """
         if self.limit in _MET:
             raise _MET[self.limit](f"the command met its limit ({self.limit}) after {self.seconds:.1f} s")
@@ -149,7 +149,7 @@ class SessionAnswer:
     dropped_bytes: int
     seconds: float
     returncode: int | None = None  # with "exit": as `ExecResult.returncode`
-    limit: str = ""  # with "exit": the limit that ended it, as `ExecResult.limit`
+    limit: str = ""  # with "exit": the limit that ended the process, as `ExecResult.limit`
 
     @property
     def text(self) -> str:
@@ -166,16 +166,17 @@ class Session(Protocol):
     def say(
         self, line: str | None, *, until: bytes = b"", timeout: float = 10.0, quiet: float = 0.5
     ) -> SessionAnswer:
-        """Writes a line to the process's stdin (with None: nothing), and waits for the end of the answer.
+        """Writes a line to the process's stdin, and returns the process's answer.
 
-        The answer ends when the output ends with the prompt `until`. The prompt must arrive after the line
-        was written (with None: after the last answer). Without a prompt, the answer ends when some bytes have
-        arrived, and then no bytes for `quiet` seconds. The answer ends after `timeout` seconds at the latest.
-        The process then continues, and its further output begins the next answer. To wait for its prompt,
-        pass None before the next line.
-        After the process has ended, every answer has `end` "exit". A line has at most 1 MiB. All input that
-        the process has not read has at most 1 MiB, too. A prompt has at most 256 bytes. Raises SandboxLost,
-        SandboxError (the session is closed, or the process does not read), ValueError.
+        line: at most 1 MiB. None writes nothing. until: a prompt of at most 256 bytes. The answer ends when
+        the output ends with the prompt. The prompt must arrive after the line was written. If `line` is None,
+        it must arrive after the last answer. If `until` is empty, the answer ends when bytes have arrived,
+        and then no bytes for `quiet` seconds. timeout: maximum seconds. After a timeout, the process
+        continues, and further output belongs to the next answer. To wait longer for a prompt, call `say` with
+        None.
+        After the process has ended, every answer has `end` "exit". Raises SandboxLost, and ValueError for an
+        argument outside its limits. Raises SandboxError if the session is closed, or if the process leaves
+        more than 1 MiB of input unread.
         """
         ...
 
@@ -208,11 +209,11 @@ class Sandbox(Protocol):
     def session(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None
     ) -> Session:
-        """Starts `bash -c command` as `exec` does, for an exchange of lines. Returns when the command runs.
+        """Starts `bash -c command`, with which the caller exchanges lines. Returns when the command runs.
 
-        The command has the limits of `exec`, where `wall_seconds` applies to its whole life. The command ends
-        with the sandbox. Its stdin is not a terminal. Raises SandboxLost, and ValueError if the command
-        cannot be passed to bash.
+        The limits are those of `exec`. `wall_seconds` limits the time from start to end. The command is
+        killed when the sandbox closes. Its stdin is not a terminal. Raises SandboxLost, and ValueError if
+        bash does not accept the command as an argument.
         """
         ...
 
@@ -268,11 +269,11 @@ class Backend(Protocol):
         limits: Limits = DEFAULT_LIMITS,
         forgets: bool = False,
     ) -> Sandbox:
-        """Starts a sandbox whose /testbed is a copy of `tree` or, without `tree`, of the image's workdir.
+        """Starts a sandbox whose /testbed is a copy of `tree`, or of `image.workdir` without a tree.
 
         forgets: when the sandbox closes, drop the pages of shared files that its commands loaded into the
-        page cache, if the backend can do that. Otherwise other sandboxes could detect these pages by the
-        duration of a read.
+        page cache. Otherwise another sandbox could find out which files were read, because a cached page is
+        read faster. Backends that cannot drop pages ignore this argument.
         Raises ImageMissing, SandboxLost (also EngineDown), OSError (disk full, no tree), ValueError (neither
         tree nor image).
         """

@@ -14,7 +14,7 @@ _MOST_LINKS = 40
 
 
 def load_images(path: str | Path) -> dict[str, Image]:
-    """Returns the images of a record of pulled images, as a map from name to image. Raises InputError."""
+    """Reads a record of pulled images. Returns a mapping from names to images. Raises InputError."""
     base = Path(path).absolute().parent
     return {
         name: Image(
@@ -25,9 +25,9 @@ def load_images(path: str | Path) -> dict[str, Image]:
 
 
 def working_directory(configured: Mapping[str, Any] | None) -> str:
-    """Returns the path of the repository in an image.
+    """Returns the path of the repository in an image: the configured WorkingDir, or /testbed by default.
 
-    configured: the image's configuration, from its own document or from an engine.
+    configured: the image's configuration, as an OCI document or an engine describes it.
     """
     found = str((configured or {}).get("WorkingDir") or WORKDIR)
     return WORKDIR if found == "/" else found

@@ -1,8 +1,9 @@
 """The Python installations visible in a sandbox: interpreters, standard libraries, and the toolbox.
 
-The toolbox has the test runner. Packages installed on the machine may contain a task's code without the bug.
-So a sandbox sees every package folder as empty, and the toolbox without installers. Each mount costs a
-command about 0.2 ms. So we mount once for each emptied folder, and not for folders reached by links.
+The toolbox is a venv with the test runner. Packages installed on the machine may contain a task's code
+without the bug. So a sandbox sees the machine's package folders as empty. It sees the toolbox without
+installers. Each mount costs a command about 0.2 ms. So each package folder gets one mount, even if links lead
+to it by other paths.
 """
 
 import os
@@ -30,13 +31,14 @@ _PLACES_OF_PROGRAMS = (
     *("/usr/local", "/usr/local/lib", "/usr/local/libexec", "/usr/local/share", "/usr/local/src"),
 )
 _TOOLS = ("python*", "pypy*", "gcc", "gdb", "lib", "lib64", "libexec", "share", "src")
-"""Names of folders with standard libraries, with files of compilers and debuggers, or with other programs."""
+"""Names of folders that do not belong to one program, so that `packages_of_programs` skips them.
+They have standard libraries, files of compilers and debuggers, or other programs."""
 
 
 def hidden_packages(prefix: Path, inside: str) -> Iterator[str]:
-    """Yields the paths of a prefix's package folders, which the sandbox shows empty.
+    """Yields the package folders of a Python prefix, to be hidden by empty folders.
 
-    inside: path of the prefix in the sandbox. The yielded paths are paths in the sandbox, too.
+    prefix: path on the host. inside: path of the prefix in the sandbox. Yields paths in the sandbox.
     """
     for name in _LIBRARIES:
         library = prefix / name
@@ -49,10 +51,9 @@ def hidden_packages(prefix: Path, inside: str) -> Iterator[str]:
 
 
 def packages_of_programs(interpreter: Path) -> Iterator[str]:
-    """Yields the folders in /usr with Python packages that programs install for themselves.
+    """Yields folders in /usr that contain the private Python packages of a program, one for each program.
 
-    There is one folder for each program. interpreter: prefix of the toolbox's interpreter, which is not such
-    a program.
+    interpreter: prefix of the toolbox's interpreter. Its folders are not yielded.
     """
     for place in _PLACES_OF_PROGRAMS:
         yield from _of_programs(Path(place), interpreter)
@@ -71,9 +72,9 @@ def _of_programs(place: Path, interpreter: Path) -> Iterator[str]:
 
 
 def _common_folder(program: Path) -> list[str]:
-    """Returns a list with the deepest folder that contains all packages below `program`.
+    """Returns [the deepest folder that contains all packages of a program], or [] without packages.
 
-    Returns [] if there are no packages.
+    program: the folder of the program.
     """
     common = ""
     for package in _packages(str(program)):

@@ -40,7 +40,7 @@ from swelab.sandbox.tree_tar import archive, check_folder
 _FILE_SECONDS = 660.0
 _RESTART_SECONDS = 120.0  # how long a request waits while a pool server restarts
 _LONGEST_WAIT = 86400
-_HOPS = 3  # number of hops of a request (client, pool, host), each with a delay
+_HOPS = 3  # hops of a request (client, pool, host), each with LATE_SECONDS
 _log = logging.getLogger(__name__)
 
 

@@ -46,10 +46,11 @@ class PoolClient:
         patience: float = 0.0,
         data: Callable[[], Iterable[bytes] | bytes] | None = None,
     ) -> httpx.Response:
-        """Sends a POST request with `body`, or with `data` and `body` in a header. Returns the response.
+        """Sends a POST request and returns the response. With `data`, `body` is sent in a header.
 
-        seconds: maximum silence of the server. patience: seconds for which a request without a response is
-        repeated. Raises EngineDown if the server cannot be reached, and the errors that the server reports.
+        seconds: maximum time without a byte from the server. patience: seconds for which a request without a
+        response is repeated. Raises EngineDown if no response arrives. Raises the errors that the server
+        reports.
         """
         pauses, began = Patience(POOL), time.monotonic()
 
@@ -60,7 +61,7 @@ class PoolClient:
 
         def pause(error: Exception) -> float | None:
             if isinstance(error, _CUT_OFF) and time.monotonic() - began > _REACHED_SECONDS:
-                pauses.renew()  # the server was reached, so the time for repetitions starts again
+                pauses.renew()  # the server had accepted the request, so `patience` starts again
             return pauses.next_pause(patience)
 
         try:

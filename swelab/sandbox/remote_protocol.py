@@ -26,11 +26,11 @@ BYTES = "application/octet-stream"
 REQUEST, RESULT = "swelab-request", "swelab-result"  # headers
 SHORTEST_TOKEN = 24
 LATE_SECONDS = 15.0
-"""Seconds that we wait for a result beyond the command's time limit. Each hop adds this time."""
+"""Seconds that one hop waits for a result beyond the command's time limit. Each hop adds this time."""
 CREATE_SECONDS = 180.0
-"""Seconds in which a host creates a sandbox.
+"""Maximum seconds of a request that creates a sandbox on a host.
 
-If the host must prepare an image first, the request must be repeated.
+If the host must prepare an image first, this may take longer. The request must then be repeated.
 """
 
 

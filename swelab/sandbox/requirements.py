@@ -29,8 +29,8 @@ def tool(name: str) -> str | None:
 def check_kernel() -> None:
     """Raises BackendMissing if the kernel lacks features that we need to watch and end sandboxes."""
     release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
-    # Linux 5.3 has pidfds. Linux 5.14 counts processes per user namespace. Before 5.14, our limit counts all
-    # processes of the host user.
+    # pidfds need Linux 5.3. Before Linux 5.14, the limit on processes counts all processes of the host user.
+    # Since then, it counts the processes of a user namespace.
     needed = (5, 3) if os.geteuid() == 0 else (5, 14)
     if release < needed:
         raise BackendMissing(f"Linux {needed[0]}.{needed[1]} or newer is needed, not {os.uname().release}")

@@ -97,10 +97,10 @@ def proportional_memory(root: int) -> int | None:
 
 
 def socket_bytes(pid: int) -> int:
-    """Returns an upper bound of the bytes in sockets of a process's network namespace.
+    """Estimates the bytes in the sockets of a process's network namespace. The result is an upper bound.
 
-    The memory of a process does not include these bytes. We assume twice the usual buffer for each socket. If
-    there are many TCP sockets, we add their queues.
+    These bytes do not count as memory of a process. We assume two default buffers for each socket. If there
+    are many TCP sockets, we also add the lengths of their queues.
     """
     table: dict[str, list[str]] = {}
     try:
@@ -129,8 +129,8 @@ class Tally:
     def add_tree(self, top: int, stretches: int = MOST_STRETCHES) -> None:
         """Adds all files below the open folder `top`, with their inodes. Symlinks are not followed.
 
-        Folders are opened by their paths from `top`, as long as the kernel accepts such paths. A deeper
-        folder becomes a new `top`, at most `stretches` times. An even deeper tree counts as ENDLESS.
+        The kernel limits the length of a path. At a folder with a longer path from `top`, counting starts
+        anew with this folder as `top`, at most `stretches` times. An even deeper tree counts as ENDLESS.
         """
         pending = ["."]
         while pending:
@@ -192,7 +192,7 @@ def _descriptors(pid: int) -> Iterator[str]:
 def _removed_mappings(pid: int) -> Iterator[str]:
     """Yields the paths in /proc of the removed files that a process has mapped. Raises OSError."""
     for line in Path(f"/proc/{pid}/maps").read_bytes().splitlines():
-        # a mapped /dev/zero is memory that processes share
+        # a mapping of /dev/zero is shared memory and not a file
         if line.endswith(b" (deleted)") and b" /dev/zero (deleted)" not in line:
             start, _, end = line.split()[0].decode().partition("-")
             yield f"/proc/{pid}/map_files/{int(start, 16):x}-{int(end, 16):x}"
@@ -207,10 +207,10 @@ def disk_bytes(folder: Path) -> int:
 
 
 class DiskMeter:
-    """Decides whether a folder exceeds a limit.
+    """Checks whether a folder exceeds a limit.
 
-    Reads the tree only if the disk's free space makes that likely. A meter lives as long as its folder, so
-    that many short commands cannot fill the folder between checks.
+    To save time, the tree is only read if the disk lost much free space, or after some seconds. A folder has
+    one meter for all its commands. Otherwise many short commands could fill the folder between checks.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -227,8 +227,8 @@ class DiskMeter:
     def exceeds(self, limit: int, root: int) -> bool:
         """Returns whether the folder exceeds `limit` bytes.
 
-        root: process tree whose removed files count, too. If some files cannot be inspected, we count all
-        space that the disk lost since the folder was made.
+        root: a process. Removed files count, too, if this process or a descendant has them open. If some
+        files cannot be inspected, we count all free space that the disk has lost since the meter was made.
         """
         now = time.monotonic()
         grown, rested = max(0, self._free - self._free_now()), now - self._walked
@@ -248,7 +248,7 @@ class DiskMeter:
 
 
 class Watch:
-    """Checks one command against its limits. due: when to check next, by time.monotonic()."""
+    """Checks one command against its limits. due: time of the next check, as time.monotonic() gives it."""
 
     def __init__(self, root: int, disk: DiskMeter, limits: Limits, group: MemoryGroup | None = None) -> None:
         self._root = root
@@ -268,7 +268,7 @@ class Watch:
         return limit
 
     def ended_for(self) -> str:
-        """Returns the limit for which the kernel has killed a process of the command, or ""."""
+        """Returns "memory" if the kernel has killed a process for the group's memory limit, else ""."""
         return "memory" if self._group and self._group.kills() > self._killed else ""
 
     def _processes(self) -> str:

@@ -49,14 +49,14 @@ def gitconfig() -> str:
 
 @dataclass(frozen=True)
 class Toolbox:
-    """A Python venv as sandboxes see it. bin: scripts, in whose text the venv's host path is replaced."""
+    """A Python venv as sandboxes see it. bin: programs, which name the venv by its path in the sandbox."""
 
     path: Path
-    prefixes: tuple[tuple[str, str], ...]  # (host folder, path in the sandbox) of the interpreter's own files
+    prefixes: tuple[tuple[str, str], ...]  # (host folder, path in the sandbox) of each interpreter
     # maps a name to (symlink target or content, mode)
     bin: dict[str, tuple[str | bytes, int]] = field(repr=False)
     shown: tuple[str, ...] = field(repr=False)  # bwrap's arguments for the rest of the venv
-    hidden: tuple[str, ...] = field(repr=False)  # package folders, which the sandbox shows empty
+    hidden: tuple[str, ...] = field(repr=False)  # package folders to hide by empty folders
 
 
 def read_toolbox(path: Path) -> Toolbox:
@@ -93,9 +93,9 @@ def _hidden(python: Path, prefixes: tuple[tuple[str, str], ...]) -> Iterator[str
 
 
 def _moved(content: bytes, venv: Path) -> bytes:
-    """Replaces the venv's host path, with which scripts name their interpreter.
+    """Replaces the venv's host path by its path in sandboxes.
 
-    Sandboxes do not have the host path.
+    Scripts contain the path of their interpreter, and the host path does not exist in a sandbox.
     """
     if b"\0" in content:
         return content
@@ -105,9 +105,9 @@ def _moved(content: bytes, venv: Path) -> bytes:
 
 
 def _prefixes(venv: Path, python: Path) -> tuple[tuple[str, str], ...]:
-    """Returns the folders outside /usr that the venv's interpreter needs.
+    """Returns pairs (host folder, path in the sandbox) for the venv's interpreter if it is outside /usr.
 
-    Each is a pair (host folder, path in the sandbox), with one pair for every name that a link uses.
+    The host folder is always the same. There is one pair for each path by which links refer to the folder.
     """
     real = python.resolve().parent.parent
     names = {real}
@@ -168,7 +168,7 @@ def mounts(folder: Path, toolbox: Toolbox, shm_bytes: int) -> list[str]:
     if Path("/etc/alternatives").is_dir():
         arguments += ["--ro-bind", "/etc/alternatives", "/etc/alternatives"]
     for parent in _parents([inside for _, inside in toolbox.prefixes] + [TOOLBOX, HOME]):
-        # by default, bwrap makes folders that other users cannot enter
+        # without --perms, bwrap makes folders that other users cannot enter
         arguments += ["--perms", "0755", "--dir", parent]
     arguments += [*toolbox.shown, "--ro-bind", str(folder / "bin"), f"{TOOLBOX}/bin"]
     for hidden in toolbox.hidden:
@@ -193,7 +193,7 @@ def _parents(paths: list[str]) -> list[str]:
 def top_level(path: Path, inside: str) -> list[str]:
     """Returns bwrap's arguments that show the host's `path` at `inside`.
 
-    A link is shown as the same link. Returns [] if `path` does not exist.
+    A symlink becomes a symlink with the same target. Returns [] if `path` does not exist.
     """
     try:
         kind = path.lstat().st_mode

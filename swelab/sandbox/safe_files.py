@@ -1,7 +1,7 @@
 """Reads and writes files in a folder whose content hostile code controls.
 
-Each step starts from an open folder and follows no symlink. So no link leads outside, even if the link is
-made during the walk.
+A path is followed from folder to folder. Each folder is opened from its open parent, without following
+symlinks. So no symlink leads out of the folder, even if it is created meanwhile.
 """
 
 import errno
@@ -96,7 +96,7 @@ def _explained(path: str) -> Iterator[None]:
 def _parent(root: Path, path: str, make: tuple[int, int] | None) -> Iterator[tuple[int, str]]:
     """Yields (descriptor of the folder that contains `path`, last component of `path`).
 
-    make: (uid, gid) of missing folders, which are then created.
+    make: (uid, gid) for missing folders. If it is None, missing folders are not created.
     """
     mount, parts = locate(path)
     here = os.open(root / mount, _FOLDER)

@@ -1,4 +1,4 @@
-"""The image for tasks that have no image of their own, on engines: the toolbox on a small Debian.
+"""The sandbox image: a small Debian with the toolbox. On engines, tasks without an image of their own use it.
 
 The rule `build_sandbox_image` builds the image without an engine. The first process that needs the image
 loads it into the engine.
@@ -22,10 +22,10 @@ DEFAULT_RECORD = "results/images/sandbox/image.json"
 
 
 def recorded_image() -> Image:
-    """Returns the image that the record at $SWELAB_SANDBOX_IMAGE names. Raises ImageMissing.
+    """Reads the record of the sandbox image and returns the image. Raises ImageMissing.
 
-    By default this is the record that the rule `build_sandbox_image` writes. Prints a line, once, if a newly
-    built image would have other packages.
+    The record is $SWELAB_SANDBOX_IMAGE, or by default the file that the rule `build_sandbox_image` writes.
+    Prints a line, once, if a newly built image would have other packages.
     """
     path = Path(os.environ.get("SWELAB_SANDBOX_IMAGE") or DEFAULT_RECORD).absolute()
     try:

@@ -1,8 +1,8 @@
 """Private folders and user ids of sandboxes. The kernel releases both when the owner process dies.
 
-A flock on a folder reserves the folder. An abstract unix socket with a user id in its name reserves the id.
-Neither needs a daemon or a clean exit. The next process can distinguish leftovers from folders and ids in
-use.
+A process reserves a folder by a flock. It reserves a user id by an abstract unix socket with the id in its
+name. This needs no daemon, and the process may also be killed. Other processes can find out whether a folder
+or an id is in use.
 """
 
 import errno
@@ -27,8 +27,8 @@ _COPY = ("cp", "-dR", "--preserve=mode,timestamps", "--reflink=auto", "--")
 def scratch_base() -> Path:
     """Returns the folder for private copies.
 
-    It is $SWELAB_SCRATCH, or a folder in memory if there is space, or the temporary folder. Copies have many
-    small files, for which most disks need ten times as long as memory.
+    This is $SWELAB_SCRATCH if it is set. Otherwise it is MEMORY if there is enough space, or else the folder
+    for temporary files. Copies have many small files, for which most disks need ten times as long as memory.
     """
     base = os.environ.get("SWELAB_SCRATCH") or (MEMORY if _roomy(MEMORY) else tempfile.gettempdir())
     path = Path(base).absolute()
@@ -51,7 +51,7 @@ def runnable_base() -> Path:
 
 
 def _roomy(folder: str) -> bool:
-    """Returns whether programs can be written to `folder` and run there, and MEMORY_BYTES are free."""
+    """Returns whether `folder` has MEMORY_BYTES of free space, and programs there may be written and run."""
     try:
         facts = os.statvfs(folder)
     except OSError:
@@ -168,8 +168,8 @@ def _run_copy(command: list[str], target: Path) -> None:
 def spare_uids() -> range:
     """Returns user ids that belong to no account, container or sandbox.
 
-    The range is empty if we may not use ids of other users. The ids are near the highest id of this user
-    namespace. A container may map 1 id, 65,536 ids or all ids.
+    The ids are a little below the highest id of this user namespace. The range is empty if we are not root,
+    or if the namespace has too few ids. A container may have 1 id, 65,536 ids or all ids.
     """
     if os.geteuid() != 0:
         return range(0)

@@ -1,11 +1,11 @@
 """A seccomp filter (classic BPF) for untrusted code.
 
-Namespaces hide the host. The filter forbids what namespaces still allow. These are new namespaces and mounts
-(kernel attack surface, unbounded tmpfs), and kernel keyrings and AF_VSOCK, which are in no namespace. The
-filter forbids memory that belongs to no process (memfd, System V segments and queues), which our memory
-limits would not see. It forbids calls that report or change which pages of a shared file are in memory,
-because sandboxes could use them to signal to each other. Numbers: arch/x86/entry/syscalls/syscall_64.tbl and
-include/uapi/asm-generic/unistd.h of Linux.
+Namespaces hide the host. The filter forbids calls that namespaces allow. It forbids new namespaces and
+mounts, because they expose more of the kernel, and a tmpfs has no limit. It forbids kernel keyrings and
+AF_VSOCK, because they belong to no namespace. It forbids memfd and System V segments and queues, because our
+memory limits do not count them. It forbids calls that report or change which pages of a shared file are in
+memory. Sandboxes could use such pages to send signals to each other. The numbers of the calls are from Linux
+(arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h).
 """
 
 import errno
@@ -76,8 +76,8 @@ _REFUSED = {
     "unshare": (272, 97),
     "userfaultfd": (323, 282),
 }
-# ENOSYS makes C libraries use older calls. The flags of clone3 are in memory, where a filter cannot read
-# them.
+# These calls fail with ENOSYS, so that C libraries use older calls. clone3 is one of them, because a filter
+# cannot read its flags, which are in memory.
 _ABSENT = {
     "clone3": (435, 435),
     "io_uring_enter": (426, 426),
@@ -97,9 +97,9 @@ def _refuse(number: int, error: int) -> bytes:
 
 
 def _argument_rule(number: int, place: int, jump: int, values: tuple[int, ...], error: int) -> bytes:
-    """Refuses a system call whose argument `place` equals one of the values.
+    """Refuses a system call if its argument number `place` matches one of the values.
 
-    With `jump` _JUMP_SET, refuses a call whose argument shares bits with one of the values.
+    jump: _JUMP_EQ if the argument must equal a value, _JUMP_SET if it must have a bit of a value.
     """
     last = len(values) - 1
     steps = [_step(_JUMP_EQ, number, 0, last + 4), _step(_LOAD, _ARGUMENTS_AT + 8 * place)]
@@ -154,7 +154,7 @@ def engine_profile() -> dict[str, Any]:
     spaces = [
         rule(["clone"], errno.EPERM, args=argument(bit, "SCMP_CMP_MASKED_EQ", valueTwo=bit)) for bit in bits
     ]
-    # All conditions of an engine's rule must hold, so we write one rule for each forbidden family.
+    # A rule applies only if all its conditions hold, so each forbidden family needs a rule.
     gaps = [family for family in range(_MOST_FAMILIES) if family not in _ADDRESS_FAMILIES]
     sockets = [rule(["socket"], errno.EAFNOSUPPORT, args=argument(family, "SCMP_CMP_EQ")) for family in gaps]
     sockets.append(rule(["socket"], errno.EAFNOSUPPORT, args=argument(_MOST_FAMILIES, "SCMP_CMP_GE")))

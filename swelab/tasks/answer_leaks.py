@@ -1,9 +1,9 @@
 """Finds leaked answers: searches all files that an agent can read for the lines of gold patches.
 
-A window is three successive lines that only the fixed files contain. Blank lines and indentation are ignored.
-A file that the patch does not change leaks the answer if it contains half of a task's windows. The files of a
-repository are indexed once for all its tasks. The toolbox, interpreters and images are searched inside a
-sandbox, with one `grep` for many tasks.
+A window is three successive lines. The windows of an answer are those that the repaired files contain and the
+buggy files do not. Blank lines and indentation are ignored. A file that the patch does not change leaks the
+answer if it contains half of the windows. The files of a repository are indexed once for all its tasks. The
+toolbox, interpreters and images are searched inside a sandbox, with one `grep` for many tasks.
 """
 
 import ast
@@ -43,7 +43,7 @@ Window = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Answer:
-    """The windows of one answer: lines that only a task's fixed files contain. paths: the fixed files."""
+    """The windows of one answer. paths: files that may contain them, because the answer itself is there."""
 
     instance_id: str
     windows: frozenset[Window]
@@ -91,14 +91,14 @@ def windows(lines: Iterable[str]) -> Iterator[Window]:
 def find_leaks(
     tasks: Iterable[Task], store: RepoStore, backend: Backend, images: Mapping[str, Image]
 ) -> Iterator[Leak]:
-    """Yields a leak for each file in tasks' sandboxes that reveals a task's answer.
+    """Yields a leak for each task whose answer or hidden test is in a file that an agent can read.
     Raises SandboxError, OSError, and InputError if an archive is missing."""
     rows = iter(tasks)
     while block := list(islice(rows, BLOCK)):
         groups: dict[Image | None, list[Answer]] = {}
         for task in block:
             if task.answers in ("none", "script"):
-                continue  # no repair of this task is known
+                continue  # the task has no known repair
             image = images.get(task.instance_id)
             answers = [answer_of(task)]
             if image is None:
@@ -113,7 +113,7 @@ def find_leaks(
 
 
 def refused_leaks(leaks: Iterable[Leak]) -> dict[str, str]:
-    """Maps the instance id of a task with a leak to the reason why the task cannot be used."""
+    """Maps instance ids of tasks with a leak to the reason why a task cannot be used."""
     return {leak.instance_id: f"its answer can be read: {leak.what}" for leak in leaks}
 
 
@@ -134,7 +134,7 @@ class _Repository:
                 self._files.append(str(path.relative_to(tree)))
 
     def find(self, answer: Answer) -> str:
-        """Returns a file that leaks an answer, or ""."""
+        """Returns the path of a file that leaks the answer, or ""."""
         holders = Counter(
             number for window in answer.windows for number in self._holders.get(hash(window), ())
         )
@@ -157,7 +157,7 @@ def _sandbox(backend: Backend, image: Image | None) -> Sandbox:
 
 
 def search(sandbox: Sandbox, answers: Sequence[Answer]) -> Iterator[Leak]:
-    """Yields the answers that files of a sandbox leak. Raises SandboxError."""
+    """Yields at most one leak for each task whose answer is in a file of the sandbox. Raises SandboxError."""
     owners: dict[Window, list[Answer]] = {}
     for answer in answers:
         for window in answer.windows:

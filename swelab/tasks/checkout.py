@@ -78,8 +78,8 @@ def scratch_folder() -> Iterator[Path]:
 
 
 class RepoStore:
-    """Clean trees of repository archives (`<repos_dir>/<recipe>.tar`). Each content is unpacked once.
-    Only the store may use `cache_dir`. Thread-safe."""
+    """Unpacks repository archives (`<repos_dir>/<recipe>.tar`) and makes checkouts. Thread-safe.
+    Archives with the same content are unpacked once. cache_dir: a folder that only the store may use."""
 
     def __init__(self, repos_dir: str | Path, cache_dir: str | Path):
         self.repos_dir, self.cache_dir = Path(repos_dir), Path(cache_dir)
@@ -89,18 +89,18 @@ class RepoStore:
         self._empty: Path | None = None
 
     def digest(self, task: Task) -> str:
-        """Returns the SHA-256 of the task's source.
-        The source is the files in the task's row, or its archive and the part of the archive."""
+        """Returns a SHA-256 of the files from which the task's checkout is made.
+        These are the files in the task's row, or else its archive (or the named part of the archive)."""
         if task.files:
             return digest([dict(file) for file in task.files])
         archive = self._unpacked(task)[0]
         return digest([archive, task.part]) if task.part else archive
 
     def clean_tree(self, task: Task) -> Path:
-        """Returns a folder with the repository, or with the task's part of it, without the bug.
+        """Returns a folder with the clean code: the repository, or the part that the task names.
 
         If the task's row contains the files, the folder has these files, with the bug. Raises InputError if
-        the archive is missing or broken, or has no such part.
+        the archive is missing or broken, or does not have the part.
         """
         if task.files:
             return self._written(task)
@@ -237,8 +237,8 @@ def _set_one_age(tree: Path) -> None:
 
 
 def unpack(tar: tarfile.TarFile, folder: Path) -> None:
-    """Writes the plain files of `tar` under `folder`. Raises tarfile.TarError for anything else.
-    The standard library's own filter for this is missing in Debian's Python 3.11.2."""
+    """Writes the regular files of `tar` into `folder`. Raises tarfile.TarError if `tar` has a link or device.
+    The standard library could check this, but not in Debian's Python 3.11.2."""
     for member in tar:
         parts = PurePosixPath(member.name).parts
         if member.name.startswith("/") or ".." in parts or not (member.isfile() or member.isdir()):
@@ -253,16 +253,16 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
 
 
 def encode_patch(text: str) -> bytes:
-    """Returns the bytes from which this patch was decoded.
+    """Encodes a patch. The inverse of `decode_patch`.
 
-    In a decoded patch, bytes that were not UTF-8 are lone surrogates. A text that no bytes decode to
-    (`is_encodable` is false) is encoded to bytes that no other text has.
+    `decode_patch` turns bytes that are not UTF-8 into lone surrogates. Here they become the same bytes again.
+    A text that is not a result of `decode_patch` (see `is_encodable`) gets bytes that no other text gets.
     """
     return text.encode("utf-8", "surrogateescape" if is_encodable(text) else "surrogatepass")
 
 
 def is_encodable(text: str) -> bool:
-    """Returns whether some bytes decode to this patch: no lone surrogates except U+DC80 to U+DCFF."""
+    """Returns whether `decode_patch` can return this text: its only lone surrogates are U+DC80 to U+DCFF."""
     return not _HALF_CHARACTER.search(text)
 
 

@@ -20,14 +20,14 @@ MEASURES: dict[str, Callable[[Task], int]] = {
     "patch_lines": lambda row: patch_size(row.patch)[0],
     "patch_files": lambda row: patch_size(row.patch)[1],
 }
-"""Measures for `min_...` and `max_...`: tests, characters of the issue, changed lines, changed files."""
+"""Maps a measure to its function. Criteria `min_<measure>` and `max_<measure>` limit its value."""
 OF_ANSWERS = ("fail_to_pass", "patch_lines", "patch_files")
-"""Measures that are unknown for a task with private answers. Such tasks are not tested for their bounds."""
+"""Measures that are unknown for a task with private answers. Their limits do not exclude such tasks."""
 
 
 class Criteria:
-    """The criteria of a recipe. ratings: difficulty of each instance id, for the criterion `ratings`.
-    Raises InputError for an invalid pattern, for bounds that no row can meet, and for missing ratings."""
+    """The criteria of a recipe. ratings: maps instance ids to difficulties, for the criterion `ratings`.
+    Raises InputError for an invalid pattern, for limits that exclude every row, and for missing ratings."""
 
     def __init__(self, criteria: subset.Criteria, ratings: Mapping[str, int] | None = None):
         self._tests = [*_by_name(criteria), *_by_bound(criteria), *_by_rating(criteria, ratings)]
@@ -38,8 +38,8 @@ class Criteria:
 
 
 def read_ratings(path: str | Path) -> dict[str, int]:
-    """Maps each rated instance to its difficulty. Raises InputError.
-    The file contains our records or SWE-smith's records."""
+    """Reads a file of difficulty records, ours or SWE-smith's. Maps instance ids to ratings.
+    Excludes instances without a rating. Raises InputError."""
     ratings = {}
     for row in read_jsonl(path):
         if "outcome" in row:

@@ -21,7 +21,7 @@ from swelab.tasks.sampling import ordered_ids
 DOWNLOADS = Path("results/downloads/datasets")
 _HUB_NAME = re.compile(r"([A-Za-z0-9._-]+/[A-Za-z0-9._-]+)(?:@([0-9a-f]{40}))?")
 AT_ONCE = 256
-"""Number of a file's rows held in memory. A published set is larger than the part that is used."""
+"""Number of rows that are read into memory at a time."""
 
 
 def make_tasks(
@@ -30,15 +30,15 @@ def make_tasks(
     excluded: Iterable[Task] = (),
     ratings: Mapping[str, int] | None = None,
 ) -> tuple[Sequence[Task], dict[str, int]]:
-    """Returns the rows of a published set that meet the recipe's criteria, and dropped rows by reason.
+    """Returns the rows of a published set that meet the recipe's criteria, and the counts of dropped rows.
 
-    The second value maps a reason to a count. A row is dropped for the first reason that applies. Rows keep
-    all their keys; lists written as JSON strings become lists. A larger limit gives the same first rows. A
-    row keeps its publisher's meaning: SWE-smith's `patch` is the bug, SWE-bench's is the fix. A row without
-    patch or tests is dropped, unless the recipe's answers are private; then the row is marked as private.
-    downloads: folder for the files of published sets. excluded: tasks with which no row may share the
-    instance, the repository at a commit, or the change. ratings: difficulty of each instance. Raises
-    InputError naming the file, the row and the field; HubError.
+    The counts are a mapping from reasons to numbers of rows. A row counts for the first reason that applies.
+    Rows keep all their keys. Lists written as JSON strings become lists. A larger limit gives the same first
+    rows. `patch` is what its publisher means: the bug in SWE-smith, the fix in SWE-bench. A row without patch
+    or tests is dropped. If the recipe's answers are private, such a row is kept and marked as private.
+    downloads: folder for the files of published sets. excluded: tasks to exclude. This also excludes rows
+    with the same change, or with the same repository and commit. ratings: maps instance ids to difficulties.
+    Raises HubError, and InputError naming the file, the row and the field.
     """
     criteria, others = Criteria(recipe.criteria, ratings), Identities.of(excluded)
     drops: Counter[str] = Counter()
@@ -73,10 +73,10 @@ def make_tasks(
 def named_set(
     data: str, split: str = "test", files: Sequence[str] = (), expected: str = "or owner/set"
 ) -> DatasetSubset:
-    """Returns the recipe for a file, or for `owner/set` or `owner/set@<commit>` on the hub.
+    """Returns a recipe for the set `data`: a file, or `owner/set` or `owner/set@<commit>` on the hub.
 
-    Without a commit, the newest commit is used. expected: for the error message, other values that the caller
-    accepts. Raises HubError, and InputError if `data` has none of these forms.
+    Without a commit, the newest commit is used. expected: text for the error message, with other values that
+    the caller accepts. Raises HubError, and InputError if `data` has none of these forms.
     """
     if Path(data).is_file():
         return DatasetSubset(source="dataset", path=data)
@@ -90,7 +90,7 @@ def named_set(
 
 
 def named_rows(data: str | Path, split: str = "test") -> Sequence[Task]:
-    """Returns all rows of the file or set that a user named (see `named_set`), in our form or as published.
+    """Returns all rows of a set as tasks. data: a file or a name on the hub (see `named_set`).
     The rows are stored on disk. Raises InputError, HubError."""
     rows, _ = make_tasks(named_set(str(data), split))
     return rows

@@ -41,11 +41,11 @@ def rate_tasks(
     progress: Path,
     workers: int,
 ) -> Iterator[Difficulty]:
-    """Yields a record of difficulty for each task, in the order of the tasks. Rows are stored on disk.
+    """Yields a record of difficulty for each task, in the order of the tasks. Messages are stored on disk.
 
-    Tasks with a rating in the journal `progress` are not rated again; tasks with another outcome are. Raises
-    InputError if the policy cannot answer, the template is broken, or the service refuses. Raises
-    ServingError, BudgetSpent, and ShardLost if more ratings were lost than the policy's `max_lost`.
+    If the journal `progress` has a rating for a task, the task is not rated again. Tasks with another outcome
+    are rated again. Raises InputError if the policy's kind cannot rate, the template is broken, or the
+    service refuses. Raises ServingError, BudgetSpent, and ShardLost if more than `max_lost` ratings are lost.
     """
     if policy.kind not in _KINDS:
         wanted = f"one that answers: {' or '.join(_KINDS)}"
@@ -82,8 +82,8 @@ def rate_tasks(
 def _items(
     tasks: Iterable[Task], rater: Rater, settings: str, journal: Journal, spool: Spool
 ) -> Iterator[tuple[str, Record]]:
-    """Yields (journal key, instance) of each task.
-    The messages go to the spool, and the instance contains their number in the spool."""
+    """Yields (journal key, item) for each task.
+    The messages are stored in the spool. The item has the instance id, and their position in the spool."""
     for task in tasks:
         messages = prompt(task, rater)
         key = _fresh(journal, digest([settings, task.instance_id, messages]))
@@ -92,7 +92,7 @@ def _items(
 
 
 def rating_losses(policy: Policy, name: str) -> Losses[Difficulty]:
-    """Returns how many ratings may be lost, and a function that describes a lost rating."""
+    """Returns the limit for lost ratings, with a function that describes a lost rating."""
     words = f"{RolloutEnd.MODEL_LOST} at {service_of(policy)}"
     most = policy.max_lost or 0
     return Losses(most, lambda record: f"{words}: {record.answer}", name, "ratings")
@@ -170,7 +170,8 @@ def rate(instance_id: str, messages: list[dict[str, str]], model: Any, rater: Ra
 
 
 def read_word(answer: str, words: Iterable[str]) -> str:
-    """Returns the word if the answer is nothing else, otherwise "". A sentence may mean the opposite."""
+    """Returns the word of `words` that the answer consists of, or "".
+    A word within a sentence does not count, because the sentence may mean the opposite."""
     text = _THOUGHT.sub("", answer).strip(MARKS)
     stripped = _LABEL.fullmatch(text)
     bare = (stripped[1] if stripped else text).strip(MARKS).lower()
@@ -178,7 +179,7 @@ def read_word(answer: str, words: Iterable[str]) -> str:
 
 
 class Ratings:
-    """Counts records as they pass, for the manifest."""
+    """Counts ratings for the manifest."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
@@ -187,8 +188,8 @@ class Ratings:
         self.cost = 0.0
 
     def count(self, records: Iterable[Difficulty]) -> Iterator[Difficulty]:
-        """Yields the same records and counts them.
-        Raises Fault after the last one if no record has a rating."""
+        """Yields the records unchanged and counts them.
+        Raises Fault after the last record if none has a rating."""
         for record in records:
             self.outcomes[record.outcome] += 1
             self.asked_again += record.attempts > 1

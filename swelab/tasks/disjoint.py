@@ -11,13 +11,13 @@ SHOWN = 5
 
 
 def check_disjoint(train: Iterable[Task], heldout: Iterable[Task], same_commit: str = "refuse") -> Record:
-    """Returns how many instances, functions, bugs, and repositories at a commit each side has.
+    """Checks that train and held-out tasks share no instance, function, bug, or start commit.
 
-    A function is (repository recipe, "path::Qual.name"); rows of a published set have no functions. A bug is
-    its row's hash, or the hash of the change that repairs it. A commit from which tasks of both sides start
-    is an error, too. With `same_commit` "report", the result only lists the commit under `same_commit`.
-    Raises InputError with the items that both sides share, or the training tasks that belong to published
-    evaluation sets.
+    Returns the numbers of these items on each side. A function is (repository recipe, "path::Qual.name").
+    Rows of a published set have no functions. A bug is the hash in its row, or the hash of the change that
+    repairs the bug. If `same_commit` is "report", shared start commits are allowed, and the result lists them
+    under `same_commit`. Raises InputError with the items that both sides share. Raises InputError for
+    training tasks that belong to published evaluation sets.
     """
     known = EvaluationTasks()
     sides = {"train": _identities(map(known.note, train)), "heldout": _identities(heldout)}

@@ -49,7 +49,7 @@ class Bug:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The test ids of a module, grouped by result with the bug.
+    """The tests of a module that fail and pass with a bug.
     reason: why the bug cannot be a task, or ""."""
 
     failed: tuple[str, ...]
@@ -121,8 +121,8 @@ def make_tasks(
 
 
 def _queue(recipe: DrillSubset, name: str, modules: dict[str, list[Function]]) -> list[Bug]:
-    """Returns candidates on the subset's side of the split, with the recipe's operators.
-    The number of candidates per function is limited."""
+    """Returns the candidates for a subset: on its side of the split, and with its operators.
+    Each function has at most `max_per_function` candidates."""
     bugs_in_turn = []
     counts: Counter[str] = Counter()
     bugs = candidates(modules, recipe.seed)
@@ -138,7 +138,7 @@ def _queue(recipe: DrillSubset, name: str, modules: dict[str, list[Function]]) -
 
 
 class Judge:
-    """Gets verdicts from the package's tests. One sandbox run judges many modules with one bug each."""
+    """Runs the package's tests to judge bugs. A run of the tests judges one bug in each of many modules."""
 
     def __init__(self, backend: Backend, tree: Path, sha256: str, journal: Journal, workers: int):
         self.backend, self.tree, self.sha256 = backend, tree, sha256
@@ -164,7 +164,8 @@ class Judge:
         return digest([VERSION, self.sha256, TEST_COMMAND, bug.patch])
 
     def _round(self, batch: dict[str, Bug]) -> dict[str, Record]:
-        """Maps a module path to statuses of three runs: one of the clean code, two of the code with bugs."""
+        """Runs the tests on the clean code, then twice on the code with the bugs.
+        Maps each module path to the test statuses of these three runs."""
         tests = " ".join(_placed(path, test_path(path)) for path in batch)
         runs = []
         with self.backend.start(self.tree, limits=RUN_LIMITS) as sandbox:
@@ -194,7 +195,7 @@ class Judge:
 
 
 def _placed(path: str, name: str) -> str:
-    """Returns the path in the archive of `name`, which is a task's module or its test file."""
+    """Returns the path of the file `name` in the archive. path: the task's module."""
     part = part_of(path)
     return f"{part}/{name}" if part else name
 

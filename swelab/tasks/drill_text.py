@@ -36,7 +36,7 @@ SYMBOLS = {"+": "sum", "-": "difference", "*": "product"}
 COMPARES = {"<": "less than", ">": "more than", "<=": "at most", ">=": "at least"}
 SHAPES = ("arith", "total", "compare", "pick", "scale", "cut")
 FILE_SHAPES = (*SHAPES, "offset", "offset")
-"""Shapes of functions in two-file tasks. The right number of an `offset` shows only in a test run."""
+"""Shapes of functions in two-file tasks. For an `offset`, only a test run reveals the correct number."""
 FRAMES = (
     "{name} in {path} should {want}.\n{test} fails.",
     "{test} fails.\n{name} in {path} should {want}.",
@@ -46,7 +46,7 @@ FRAMES = (
 
 @dataclass(frozen=True)
 class Mutation:
-    """One bug: line `line` (from 0) of the body becomes `text`. wants: sentences on the correct behaviour."""
+    """A bug: `text` replaces line `line` (from 0) of the body. wants: sentences on the correct behaviour."""
 
     op: str
     line: int
@@ -94,7 +94,8 @@ def test_path(path: str) -> str:
 
 
 def part_of(path: str) -> str:
-    """Returns the archive's folder with a two-file task's checkout, or "" for the whole archive."""
+    """Returns the folder of the archive that becomes a task's checkout, or "" for the whole archive.
+    path: the task's module. Only two-file tasks have a folder."""
     return "" if "/" in path else path.removesuffix(".py")
 
 

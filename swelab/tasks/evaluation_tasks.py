@@ -7,7 +7,7 @@ from swelab.records.task_records import Task
 
 
 class EvaluationTasks:
-    """Counts tasks by the evaluation set that their rows name."""
+    """Counts the tasks of each evaluation set. A task's row names its evaluation set."""
 
     def __init__(self) -> None:
         self.total, self.counts = 0, Counter[str]()

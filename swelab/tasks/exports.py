@@ -17,15 +17,15 @@ from swelab.tasks.published_rows import is_private
 LISTS = ("instance_ids.txt", "docker_images.txt")
 ROWS = ("evaluation.jsonl", "gold.jsonl", "slime.jsonl", "miles.jsonl")
 SUBSETS = {"xingyaoww/": "gym", "swebench/sweb.eval.": "verified"}
-"""Maps the prefix of a set's image names to Miles' name of the set."""
+"""Maps a prefix of image names to the name that Miles uses for the set."""
 
 Form = Callable[[Task], Record | None]
 
 
 def export(tasks: Iterable[Task], folder: Path, *, name: str, recipe: Subset, images: Path | None) -> Record:
-    """Writes the files LISTS and ROWS into `folder`. Returns their line counts and what was omitted.
+    """Writes the files LISTS and ROWS into `folder`. Returns the numbers of lines and of omitted tasks.
 
-    name, recipe: the subset's name and recipe. images: record of pulled images, whose digests are written.
+    name, recipe: the subset's name and recipe. images: record of pulled images, for the digests of images.
     Rows are read one at a time. Raises InputError if there is no task, or if a text is not an image name.
     """
     digests = _digests(images)
@@ -85,7 +85,7 @@ def _why_none(task: Task) -> str:
 
 
 def evaluation_row(task: Task) -> Record:
-    """Returns the row for slime's evaluation and for the harnesses of SWE-bench and SWE-smith."""
+    """Returns the row that slime's evaluation and the harnesses of SWE-bench and SWE-smith read."""
     return {name: value for name, value in task.items() if name != "source"}
 
 

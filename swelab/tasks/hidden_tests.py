@@ -11,10 +11,10 @@ _ENDING = "; the test ends with"
 
 
 def hide_tests(rows: Iterable[Task], drops: dict[str, int]) -> Iterator[Task]:
-    """Yields rows with `hidden_tests`, whose statements name no test to repair and no expected value.
+    """Yields each row with `hidden_tests` set. Removes failing tests and their output from the statement.
 
-    Tests cannot be hidden in files that the row's patch changes (doctests), or if their names do not include
-    a file. Such a row is dropped, and counted in `drops` as `tests_in_sources`.
+    Tests cannot be hidden if the row's patch changes their files (doctests). They cannot be hidden if their
+    names do not include a file. Such a row is dropped, and counted in `drops` as `tests_in_sources`.
     """
     for row in rows:
         files = set(row.failing_files)
@@ -59,7 +59,7 @@ def _names(test: str) -> tuple[str, ...]:
 
 
 def _without(line: str, names: re.Pattern[str]) -> str:
-    """Returns a line without the clauses that name a test, or "" for a list item that names a test."""
+    """Removes the clauses that name a test from a line. Returns "" for a list item that names a test."""
     if not names.search(line):
         return line
     if line.lstrip().startswith(("- ", "* ")):
@@ -75,6 +75,7 @@ def _without(line: str, names: re.Pattern[str]) -> str:
 
 
 def _is_heading(paragraph: str) -> bool:
-    """Returns whether a paragraph that listed tests contains only its heading or its count of more tests."""
+    """Returns whether a paragraph is a list of tests from which all tests were removed.
+    The heading remains, and perhaps an item with the number of further tests."""
     lines = paragraph.split("\n")
     return lines[0] == "These fail too:" and all(line.startswith("- and ") for line in lines[1:])

@@ -13,11 +13,11 @@ _COMMIT = re.compile(r"[0-9a-f]{8,64}")
 
 
 def repo_commit(task: Task) -> str:
-    """Returns "owner/name@commit" of the code that a published row starts from, in lower case, or "".
+    """Returns "owner/name@commit" of the code from which a published row starts, or "".
 
-    The commit has 8 digits. SWE-smith's rows have this repository and commit in the name of the mirror
-    repository; their `base_commit` is a commit of the mirror. Tasks made here have "", because train and
-    held-out tasks share their repositories, and are separated by function.
+    The text is in lower case, and the commit has 8 digits. In SWE-smith's rows, the name of the mirror
+    repository contains the original repository and commit. Tasks that we make return "", because train and
+    held-out tasks may share a repository. They are separated by function.
     """
     if not task.in_image:
         return ""
@@ -29,8 +29,8 @@ def repo_commit(task: Task) -> str:
 
 
 def change(task: Task) -> str:
-    """Returns the hash of a task's bug from our own row, or else from the repairing change.
-    Returns "" if unknown."""
+    """Returns the bug's hash in the row of a task that we made, else the hash of the repair.
+    Returns "" if the repair is unknown."""
     if task.bug and not task.in_image:
         return task.bug
     return change_hash(task.patch, backwards=task.is_bug) if task.patch else ""
@@ -39,8 +39,8 @@ def change(task: Task) -> str:
 def change_hash(patch: str, backwards: bool = False) -> str:
     """Returns a hash (16 hex digits) of a patch's files and lines, but not of its line numbers.
 
-    Changed lines and context lines count. backwards: hash the reversed patch. So a mirrored pull request,
-    whose row has the bug, gets the same hash as the pull request in a set whose rows have the fix.
+    Changed lines and context lines count. backwards: hash the reversed patch. Some sets have a pull request's
+    reverse as the bug, and others have the pull request as the fix. Both then get the same hash.
     """
     removed, added = ("+", "-") if backwards else ("-", "+")
     text: list[str] = []
@@ -79,7 +79,7 @@ class Identities:
         return identities
 
     def shares(self, task: Task) -> str:
-        """Returns which identity a task shares, as the reason to exclude it, or "".
+        """Returns why a task is the same as one of these tasks, or "".
         The reasons are excluded_instance, excluded_repo_commit and excluded_patch."""
         if task.instance_id in self.instance:
             return "excluded_instance"

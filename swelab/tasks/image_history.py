@@ -1,5 +1,5 @@
-"""Resets an image's repository to a task's start: the history up to the base commit, and nothing later.
-All commands run inside the sandbox, so that a repository's configuration runs nothing on this machine."""
+"""Resets the repository in an image to a task's start, so that its history ends at the base commit.
+All commands run inside the sandbox. So programs that the repository's configuration names run only there."""
 
 import re
 import secrets
@@ -54,11 +54,11 @@ def start_command(task: Task, folder: str) -> str:
 def prepare(sandbox: Sandbox, task: Task) -> str:
     """Resets a fresh sandbox of the task's image to the task's start. Returns the base commit.
 
-    SWE-bench's rows start at their base commit with its history, or at the benchmark's own set-up commit on
-    it. Rows whose patch is the bug start from one commit of the buggy tree without parents, so that no branch
-    and no parent shows the clean code. Other changes in the image's working copy are committed, with the same
-    hash each time. If a script judges the task, a plain folder becomes such a repository. Raises
-    HistoryRefused, SandboxError.
+    If the row's patch is the fix, the start is the row's base commit with its history. It may also be the
+    benchmark's set-up commit after the base commit. If the row's patch is the bug, the start is a single
+    commit of the buggy code. So no parent and no branch shows the clean code. Other changes in the working
+    copy are committed, with the same hash each time. If a script judges the task, a folder without git
+    becomes such a repository. Raises HistoryRefused, SandboxError.
     """
     folder = f"/tmp/swelab-{secrets.token_hex(8)}"
     command = start_command(task, folder)

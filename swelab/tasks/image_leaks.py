@@ -1,4 +1,4 @@
-"""Finds leaks of a task's answer in its image: fixed copies of files, and other histories."""
+"""Finds leaks of a task's answer in its image: repaired copies of files, and copies of the git history."""
 
 import re
 import secrets
@@ -13,7 +13,7 @@ from swelab.sandbox import WORKDIR, Backend, Image, Limits, PathRefused, Sandbox
 from swelab.tasks.checkout import encode_patch, git
 from swelab.tasks.image_history import HistoryRefused, patched_files, prepare
 
-_AGAIN = f"-type d -samefile {WORKDIR} ! -path {WORKDIR}"  # the image's own name of its working directory
+_AGAIN = f"-type d -samefile {WORKDIR} ! -path {WORKDIR}"  # /testbed under the path that it has in the image
 ALL_FILES = f"\\( -path /proc -o -path /sys -o -path /dev -o {_AGAIN} \\) -prune -o -type f"
 """Expression of `find /` that lists each regular file that an agent may see, once."""
 _LIST = f"find / {ALL_FILES} -print0"
@@ -24,7 +24,7 @@ _BIGGEST_COPY = 4 << 20
 
 
 def check_image(backend: Backend, image: Image, tasks: Sequence[Task]) -> tuple[int, list[Leak]]:
-    """Returns (number of tasks checked, leaks) of an image, in a separate sandbox. Raises SandboxError."""
+    """Searches an image, in a separate sandbox. Returns (number of tasks, leaks). Raises SandboxError."""
     leaks = list[Leak]()
     with backend.start(None, image=image, limits=_LIMITS) as sandbox:
         files = _files(sandbox)
@@ -73,7 +73,8 @@ def _solved(sandbox: Sandbox, task: Task, files: list[str]) -> Iterator[str]:
 
 
 def _is_copy(path: str, name: str, base: str) -> bool:
-    """Returns whether `path` has the file's name and parent folder, or its name with a backup suffix."""
+    """Returns whether `path` could be a copy of the file `name`.
+    A copy has the same name and parent folder, or the same name with a suffix of backup files."""
     last = path.rpartition("/")[2]
     if last == base:
         tail = "/".join(PurePosixPath(name).parts[-2:])
@@ -82,7 +83,8 @@ def _is_copy(path: str, name: str, base: str) -> bool:
 
 
 def _solves(content: bytes, task: Task, name: str) -> bool:
-    """Returns whether `content`, as the file `name`, contains the fix: the fix can be reversed on it."""
+    """Returns whether `content` is a version of the file `name` with the fix.
+    In that case, git can apply the reverse of the fix to it."""
     direction = [] if task.is_bug else ["-R"]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / name
@@ -107,7 +109,7 @@ def _literal(name: str) -> str:
 
 
 def _histories(sandbox: Sandbox, files: list[str]) -> Iterator[str]:
-    """Yields git object stores outside the repository that contain the task's start commit."""
+    """Yields a leak for each git object store outside the repository that contains the repository's HEAD."""
     own = f"{WORKDIR}/.git/objects"
     stores = {found[1] for path in files if (found := _STORE.fullmatch(path))} - {own}
     head = sandbox.exec("git -c safe.directory='*' rev-parse --verify -q HEAD").output.decode(

@@ -1,5 +1,5 @@
 """Removes install steps from an eval script. They run once, when the task's image is pulled.
-SWE-Gym's scripts install packages under `set -e` before they test, but a sandbox has no network."""
+SWE-Gym's scripts install packages before the tests, and end if that fails. A sandbox has no network."""
 
 import re
 from collections.abc import Iterable
@@ -65,7 +65,7 @@ def _quoted(line: str) -> str:
 
 def _prepared(line: str) -> list[str]:
     """Converts a line of an eval script to lines of the preparation script.
-    Options that end or trace the shell are removed."""
+    Comments, git commands and `set` (which could make the shell exit) are removed."""
     if re.match(r"\s*(?:#|set\s|git\s|$)", line):
         return []
     steps = _steps(line)

@@ -17,7 +17,7 @@ from swelab.records.task_records import Task
 
 @dataclass(frozen=True)
 class PassRate:
-    """How many of a policy's attempts at a task were judged, and how many of them solved it."""
+    """A policy's results on a task. attempts: number of judged attempts. solved: how many were successful."""
 
     solved: int
     attempts: int
@@ -32,8 +32,8 @@ class PassRate:
 class TaskSelection:
     """The selected tasks.
 
-    kept: names of selected tasks, in order. reasons: maps other tasks to the reason why they are excluded.
-    rates: maps all tasks to their pass rates.
+    kept: instance ids of selected tasks, in order. reasons: maps the ids of other tasks to the reason for
+    their exclusion. rates: maps the ids of all attempted tasks to pass rates.
     """
 
     kept: list[str] = field(default_factory=list)
@@ -56,8 +56,8 @@ class TaskSelection:
 
 
 def pass_rates(grades: Iterable[Grade]) -> dict[str, PassRate]:
-    """Maps an instance id to its pass rate.
-    Attempts lost to infrastructure do not count; other failures do."""
+    """Maps instance ids to pass rates.
+    Attempts that were lost to infrastructure are excluded. Other failures count as attempts."""
     solved, attempts = Counter[str](), Counter[str]()
     for grade in grades:
         if grade.status not in LOST_GRADES:

@@ -86,7 +86,8 @@ def patch_size(patch: str) -> tuple[int, int]:
 
 
 def language(task: Task) -> str:
-    """Returns the row's own `language`, or the language of most lines that its patch changes, or ""."""
+    """Returns the `language` that the row names, else the language of most lines that its patch changes.
+    Returns "" if both are unknown."""
     named = task.get("language") or task.get("repo_language")
     if isinstance(named, str) and named:
         return _ALIASES.get(named.lower(), named.lower())

@@ -1,4 +1,5 @@
-"""Reads a row of a published set (SWE-smith, SWE-bench, SWE-Gym), or a prompt row of one, as a task row."""
+"""Converts rows of published sets (SWE-smith, SWE-bench, SWE-Gym) to task rows.
+Also converts prompt rows: rows that RL trainers make from such a set."""
 
 import json
 from dataclasses import dataclass
@@ -18,10 +19,10 @@ _SEPARATORS = {"swe-bench": ("swebench", "_1776_"), "swe-gym": ("xingyaoww", "_s
 
 
 def read_row(raw: Any, where: str, images: str = "swe-bench") -> Task:
-    """Returns a task row that keeps all keys. Lists written as JSON strings become lists.
+    """Converts a row to a task row. Keeps all keys. Lists written as JSON strings become lists.
 
-    images: naming convention for rows that name no image, see `image_name`. Raises InputError naming the row
-    and the field. Raises InputError, too, for a prompt row that does not tell how to run its tests.
+    images: naming convention for the image of a row that names no image, see `image_name`. Raises InputError
+    naming the row and the field. Raises InputError for a prompt row without a way to run its tests.
     """
     if not isinstance(raw, dict):
         raise InputError(f"a {type(raw).__name__}", where, "a JSON object")
@@ -59,7 +60,7 @@ def is_private(task: Task) -> bool:
 
 
 def lacks(row: Task) -> str:
-    """Returns "empty_" plus the name of the first empty required field, or "".
+    """Returns "empty_" and the name of the first required field that is empty, or "" if none is.
     Sets with private answers have empty fields."""
     if row.by_script:
         return "" if row.verifier_tar else "empty_verifier_tar"
@@ -68,18 +69,18 @@ def lacks(row: Task) -> str:
 
 
 def image_name(instance: str, images: str = "swe-bench") -> str:
-    """Returns the name of an instance's image by the convention of SWE-bench or SWE-Gym.
-    This name is used if the row names no image."""
+    """Returns the name of an instance's image, for a row that names no image.
+    images: the naming convention, "swe-bench" or "swe-gym"."""
     owner, separator = _SEPARATORS[images]
     return f"{owner}/sweb.eval.x86_64.{instance.replace('__', separator).lower()}:latest"
 
 
 @dataclass(frozen=True)
 class _Prompt:
-    """Content of a prompt row.
+    """An instance in a prompt row, and the text of the prompt.
 
-    row: the instance. at: where the prompt row contains the instance. images: naming convention of the
-    instance's images, or "". text: the prompt.
+    row: the instance. at: path of the instance in the prompt row, such as "metadata.instance.". images:
+    naming convention of the instance's image, or "".
     """
 
     row: Record
@@ -89,7 +90,7 @@ class _Prompt:
 
 
 def _unwrapped(raw: Record, where: str) -> _Prompt:
-    """Finds the instance in a prompt row. Any other row is itself the instance. Raises InputError.
+    """Finds the instance in a prompt row. A row that is not a prompt row is the instance. Raises InputError.
 
     slime's rows are {text, metadata: {instance, data_source}} or {prompt, instance}. Those of its coding
     agent are {prompt, label, metadata: {remote_env_info}}. Miles' rows are {prompt, metadata: {columns,
@@ -135,10 +136,10 @@ def _text(prompt: Any) -> str:
 
 
 def _check_runnable(row: Record, where: str, at: str) -> None:
-    """Raises InputError for an instance of a prompt row that does not tell how to run its tests.
+    """Raises InputError if the instance of a prompt row has no way to run its tests.
 
-    The trainers of such rows run only the script. An empty script succeeds, so every patch that applies would
-    be rewarded.
+    Trainers that use prompt rows only run the instance's script. An empty script succeeds, so every patch
+    that applies would be rewarded.
     """
     if row.get("test_cmd"):
         return

@@ -10,10 +10,10 @@ from swelab.configs.kinds.subset import DatasetSubset
 def ordered_ids(repos: Mapping[str, str], recipe: DatasetSubset) -> list[str]:
     """Returns instance ids in the recipe's order. repos: maps an id to its repository, as published.
 
-    With `order` seeded, ids are sorted by a hash of seed and id, so that other rows in the set change
-    nothing. With `stratify` equal, repositories take turns. With `stratify` proportional, repositories have
-    about the same shares in each section of the order as in the whole set. A larger limit gives the same
-    first rows.
+    If `order` is "seeded", ids are sorted by a hash of seed and id. So the order of two ids does not depend
+    on other rows. If `stratify` is "equal", repositories take turns. If `stratify` is "proportional", each
+    repository has about the same share in each section of the order as in the whole set. A larger limit gives
+    the same first rows.
     """
     ids = list(repos)
     if recipe.order == "seeded":

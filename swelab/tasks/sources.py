@@ -52,9 +52,10 @@ def make_tasks(
 ) -> TaskStream:
     """Returns the task rows of a subset recipe. Only a source that runs tests opens the backend.
 
-    statuses: maps (log, parser name) to the status of each test id. exclude: subset JSONs with whose tasks
-    published rows must share nothing. ratings: file with the difficulty of published rows. usable: raises
-    InputError for an external row whose tests cannot run here. Raises InputError, SandboxError.
+    statuses: function that maps (log, parser name) to the status of each test id. exclude: subset JSONs. A
+    published row is excluded if it is the same as one of their tasks (see `identity`). ratings: file with the
+    difficulty of published rows. usable: function that raises InputError for an external row whose tests
+    cannot run here. Raises InputError, SandboxError.
     """
     if recipe.source == "kodcode":
         from swelab.tasks import kodcode

@@ -13,11 +13,12 @@ from swelab.sandbox.pulled_images import load_images
 
 
 def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = True) -> dict[str, Image]:
-    """Maps the instance id of each task that runs in an image to its image.
+    """Maps the instance id of each task that runs in an image to the image.
 
-    Tasks of our own code run without an image. path: the record that the rule pull_images wrote. Raises
-    InputError if there is no record, if an image is not in the record, or if the backend cannot run a script
-    that judges. With `refuse_leaks`, raises InputError if an image shows a task's answer.
+    Tasks that we make from source code run without an image. path: the record that the rule pull_images
+    wrote. Raises InputError if there is no record, or if it lacks an image. Raises InputError if a script
+    judges a task and the backend does not support this. With `refuse_leaks`, raises InputError if an image
+    shows a task's answer.
     """
     in_images = [task for task in tasks if task.in_image]
     if not in_images:
@@ -47,10 +48,10 @@ def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = T
 
 
 def refused(tasks: Sequence[Task], path: Path | None) -> dict[str, str]:
-    """Maps the instance id of each unusable task to the reason.
+    """Maps the instance id of each task that cannot be used to the reason.
 
-    The reason is that its image could not be pulled, or shows the task's answer. Raises InputError if a task
-    needs an image but there is no record, or its image is not in the record.
+    Either the image could not be pulled, or the image shows the task's answer. Raises InputError if a task
+    needs an image and there is no record, or if the record lacks the image.
     """
     in_images = [task for task in tasks if task.in_image]
     if not in_images or path is None:
@@ -67,7 +68,8 @@ def refused(tasks: Sequence[Task], path: Path | None) -> dict[str, str]:
 
 
 def leaks(tasks: Sequence[Task], path: Path) -> dict[str, str]:
-    """Maps an instance id to how its image reveals the answer, from the record of pulled images."""
+    """Maps the instance id of each task with a leak to a description of the leak in its image.
+    path: the record of pulled images."""
     images = read_record(path, Images).images
     by_task: dict[str, str] = {}
     for task in tasks:

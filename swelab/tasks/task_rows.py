@@ -38,7 +38,7 @@ def checked(rows: Iterable[tuple[int, Any]], path: str | Path) -> Iterator[Task]
 
 
 def slim(task: Task) -> Task:
-    """Returns the fields of a row that determine where it runs: id, and image or repository archive."""
+    """Returns only the id of a task and the fields that name its image or its repository archive."""
     names = ("instance_id", "image", "image_name", "repo_recipe", "answers")
     found = Task.of({name: task[name] for name in names if name in task})
     return found | {"files": [each | {"content": ""} for each in task.files[:1]]} if task.files else found

@@ -1,5 +1,5 @@
-"""The lock of a subset: which of its tasks passed validation, and why other tasks failed it.
-All later stages use only the kept tasks, which have a file of their own."""
+"""The lock of a subset: the tasks that passed validation, and why the other tasks did not.
+Later stages use only the tasks that passed. These have a separate file."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -34,8 +34,8 @@ def read_kept(
 
 
 def lock_of_part(tasks: Iterable[Task], whole: Lock, where: str | Path) -> Lock:
-    """Returns the lock for some of the tasks that the lock `whole` keeps. Nothing is validated again.
-    where: file of `whole`. Raises InputError for a task that `whole` does not keep."""
+    """Returns a lock for some of the tasks that the lock `whole` keeps, without another validation.
+    where: path of the lock `whole`. Raises InputError for a task that `whole` does not keep."""
     known = {row.instance_id: row for row in whole.kept}
     outline, kept_tasks = Outline(), list[KeptTask]()
     for task in map(outline.add, tasks):
@@ -59,7 +59,8 @@ def lock_of_part(tasks: Iterable[Task], whole: Lock, where: str | Path) -> Lock:
 
 
 def _names(lock: str | Path, key_filter: KeyFilter | None) -> tuple[dict[str, str], set[str]]:
-    """Returns ({kept instance: hash of its row}, excluded instances), for the wanted instances."""
+    """Reads a lock. Returns ({id of a kept task: hash of its row}, ids of tasks to skip).
+    Kept tasks that `key_filter` does not accept are omitted."""
     record = read_lock(lock)
     kept = {row.instance_id: row.task for row in record.kept}
     left_out = {row.instance_id for part in (record.flaky, record.broken, record.unjudged) for row in part}

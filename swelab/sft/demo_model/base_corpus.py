@@ -3,8 +3,8 @@
 A document begins with a note on one function, worded like an issue. One of these parts follows: the names of
 the function and its test; a shell line that searches for the function, runs its test or substitutes text; or
 a hunk of a diff. A listing of the function comes before a substitution or a hunk. There is no conversation,
-no fenced block, no second step. No task has one of these functions or bugs, and no function has a held-out
-name.
+no fenced block, no second step. No task has one of these functions or bugs. Names of functions in held-out
+tasks do not occur.
 """
 
 import io
@@ -50,21 +50,21 @@ REMARKS = (
 )
 REMARK_COUNTS = (0, 0, 0, 1, 1, 2)
 """Numbers of filler lines between the parts of a document.
-Without such lines the model learns distances instead of copying."""
+Without such lines the model learns to copy from fixed distances only."""
 LEXICON = (
     "system\nuser\nassistant\nexit 0\nexit 1\n",
     "Fix the bug. Answer with one bash block.\nAnswer with exactly one bash block.",
     "```bash\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n```",
     "........".ljust(72) + " [100%]\n",
 )
-"""Words of the scaffold. They get tokens of their own, but occur in no document."""
+"""Texts from the agent's prompts and outputs. They train the tokenizer, but no document contains them."""
 _DEFINITION = re.compile(rb"^def (\w+)\(", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Document:
     """One document of the corpus: a note, a listing of code (or ""), then one line or hunk.
-    values: (start, end) of each part of the line that differs between documents. () means the whole line."""
+    values: (start, end) of each span of the line with the full loss weight. () means the whole line."""
 
     note: str
     listing: str
@@ -72,7 +72,7 @@ class Document:
     values: tuple[tuple[int, int], ...] = ()
 
     def asks(self, start: int, end: int) -> bool:
-        """Returns whether the characters from `start` to `end` of the line belong to a value."""
+        """Returns whether the characters from `start` to `end` of the line lie in one of the `values`."""
         return not self.values or any(first <= start and end <= last for first, last in self.values)
 
     @property
@@ -82,7 +82,7 @@ class Document:
 
 
 class World:
-    """Names for the generated text: all paths and words, and the function names that are not held out."""
+    """The paths and function names that the generated text uses. Names in held-out tasks are excluded."""
 
     def __init__(self, archive: bytes, repo: str, heldout_share: float):
         """archive: the drill repository's tar. repo: name of the repository's recipe. Raises InputError."""
@@ -105,7 +105,7 @@ class World:
             yield document(rng, function, rng.choice(function.mutations))
 
     def lexicon(self) -> list[str]:
-        """Returns texts that train only the tokenizer."""
+        """Returns copies of LEXICON, which train only the tokenizer."""
         return [text for text in LEXICON for _ in range(50)]
 
 
@@ -129,8 +129,8 @@ def defined(archive: bytes, name: str) -> list[tuple[str, str]]:
 
 
 def own_path(member: str) -> str:
-    """Returns the path by which tasks name a file.
-    In a program of two files, the archive has a folder for each module. Tasks omit that folder."""
+    """Converts the path of a file in the archive to its path in a task.
+    A program of two files has its own folder in the archive. Paths in tasks omit that folder."""
     folder, _, name = member.rpartition("/")
     return name if folder and name in (f"{folder}.py", f"test_{folder}.py") else member
 
@@ -162,6 +162,6 @@ def remarks(rng: random.Random) -> str:
 
 def listing(lines: list[str], start: int) -> str:
     """Formats a function's first `LISTED` lines as `grep -n` prints them.
-    A short function gets a blank line."""
+    Appends a blank line to a function that has fewer lines."""
     padded = (lines + [""])[:LISTED]
     return "".join(f"{start + i}{'-' if i else ':'}{text}\n" for i, text in enumerate(padded))

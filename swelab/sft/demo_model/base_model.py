@@ -55,8 +55,8 @@ VOCABULARY = 768
 INIT_STD = 0.08
 """Standard deviation of the initial weights. At the usual 0.02, such a small model does not learn to copy."""
 NOTE_WEIGHT, LISTING_WEIGHT = 0.02, 0.3
-"""Loss weights of a document's note, whose words are random, and of its listing of code.
-The document's last part has weight 1."""
+"""Loss weights of two parts of a document: the note and the listing of code. The last part has weight 1.
+The note has a small weight, because its words are random."""
 
 
 class PretrainRow(LossRow):
@@ -68,8 +68,8 @@ class PretrainRow(LossRow):
 def make_base_model(recipe: DrillModel, world: World, folder: Path) -> tuple[Record, list[PretrainRow]]:
     """Pre-trains the model of a `model` recipe and writes it to `folder` in Hugging Face layout.
 
-    Returns facts for the manifest, and one row per step with the loss on tokens of weight 1. The same recipe
-    and world give the same weights on the same machine. Raises TokenizerError.
+    Returns facts for the manifest, and one row per step with the loss on tokens of weight 1. On the same
+    machine, an equal `recipe` and `world` give equal weights. Raises TokenizerError.
     """
     train = recipe.train
     torch.set_num_threads(train.threads)
@@ -115,7 +115,8 @@ def end_of_text(tokenizer: Tokenizer) -> int:
 
 
 def encode(tokenizer: Tokenizer, document: Document, train: Train) -> tuple[list[int], list[float]]:
-    """Returns the token ids of a document between end-of-text tokens, and the loss weight of each token."""
+    """Returns the token ids of a document, and the loss weight of each token.
+    The first and the last id are the end-of-text token."""
     end = end_of_text(tokenizer)
     ids, weights = [end], [0.0]
     for text, weight in ((document.note, NOTE_WEIGHT), (document.listing, LISTING_WEIGHT)):
@@ -133,7 +134,7 @@ def batches(
     world: World, tokenizer: Tokenizer, recipe: DrillModel
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yields (ids, weights) of shape (batch, longest document). Padding is end-of-text of weight 0.
-    Documents of similar length share a batch: the documents of each `WINDOW` batches are sorted by length."""
+    Reads the documents of `WINDOW` batches at a time and sorts them by length, so that padding is short."""
     train = recipe.train
     size = train.batch_size
     documents = world.documents(recipe.seed + 2, train.steps * size)

@@ -2,7 +2,8 @@
 
 Merges are learnt after text is split into letters, digits, blanks and punctuation. So "width" is the same
 token in `def fit_width(`, in " width" and in "/width.py", and a small model can copy it. The files are in
-Qwen2's layout. Qwen2 splits text in another way, but no merge joins parts of our split.
+Qwen2's layout. Readers of this layout split text into longer parts. The tokens are the same, because no merge
+joins two of our parts.
 """
 
 import json
@@ -39,12 +40,12 @@ TOOL_TEMPLATE = (
     "{{'<|im_end|>' + '\n'}}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-"""A chat template that offers tools by names and arguments only.
+"""A chat template that describes each tool only by its name and the names of its arguments.
 Like Qwen's, this template writes calls as JSON between tags, and tool outputs as user turns."""
 
 
 class TokenizerError(Fault):
-    """Raised if the readers of a vocabulary tokenize a text differently."""
+    """Raised if torchtune and the tokenizers library tokenize a text differently."""
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -107,8 +108,8 @@ def save_tokenizer(
 
 
 def check_tokenizer(folder: Path, texts: Iterable[str]) -> int:
-    """Checks that torchtune's tokenizer (vocab.json) reads texts like tokenizer.json.
-    Returns the number of texts. Raises TokenizerError."""
+    """Checks that vocab.json (which torchtune reads) and tokenizer.json give each text the same tokens.
+    Returns the number of texts. Raises TokenizerError at the first difference."""
     from torchtune.models.qwen2 import Qwen2Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -1,8 +1,8 @@
 """Generates text for a base model that will use the debugger's tools: notes, tool outputs and a call.
 
-As in `base_corpus`, a document begins with a note on one function. It ends with two lines. The first repeats
-the note's line on the function, the second is the JSON of a tool call. The output of the previous tool call
-precedes these lines. There is no conversation, no tag around a call, no second step.
+As in `base_corpus`, a document begins with a note on one function. The output of an earlier tool call may
+follow. The document ends with the line of the note that names the function, and a tool call in JSON. Some
+documents only copy names. There is no conversation, no tag around a call, no second step.
 """
 
 import json
@@ -16,36 +16,36 @@ from swelab.sft.demo_model.base_corpus import LAST_LINE, REMARK_COUNTS, REMARKS,
 from swelab.tasks.drill_text import FILE_SHAPES, MODULES, PACKAGES, Function, Mutation, issue, make_function
 
 KINDS = {"index": 0.2, "search": 0.16, "look": 0.08, "begin": 0.14, "print": 0.12, "rewrite": 0.3}
-"""Shares of the kinds of documents.
-Most words of an index are copies. With few indexes the model needs long to learn to copy."""
+"""Share of each kind of document. An "index" document ends with a line that only names the function.
+Such a line is mostly copied. With few such documents, the model needs long to learn to copy."""
 INDEXES = ("{0.identity} {0.test}", "def {0.name}", "{0.test}", "{0.name}")
-"""Forms of an index line.
+"""Formats of the last line of an "index" document.
 A model that has only seen function names after a path does not copy them in other places."""
 COPIES, ONE_FORM = 0.1, 0.3
-"""Shares of all documents.
+"""COPIES: share of documents that only copy names. ONE_FORM: share with only one format of INDEXES.
 
-The first documents, up to the share COPIES, are only copies. Up to the share ONE_FORM an index has one form,
-then any form. A model that starts with copies learns to copy in a fifth of the steps. With all forms from the
-start, a model did not learn to copy in 2,800 steps.
+Both shares count from the first document. A model that starts with copies learns to copy in a fifth of the
+steps. With all formats from the start, a model did not learn to copy in 2,800 steps.
 """
 TEXT_SHAPES = (*FILE_SHAPES, "compare", "scale", "cut")
 """Shapes of the functions in the text."""
 LINES_BEFORE = (0, 0, 1, 3, 8, 16)
 """Numbers of small-talk lines before a note.
 
-In a conversation, definitions of tools come there. If all notes begin a document, the model copies a name
-only from the beginning of a document.
+In a conversation, the definitions of tools are before the task. If every document began with its note, the
+model would copy names only from the beginning of a text.
 """
 LINES_BETWEEN = (0, 1, 3, 8, 16, 32)
 """Numbers of lines between a note and a tool's output.
 
-In a conversation, earlier turns come there. A model that has only seen note and output close together
-rewrites the wrong text.
+In a conversation, earlier turns are between the task and an output. A model that has only seen notes and
+outputs close together rewrites the wrong text.
 """
 AGAIN = 0.5
-"""Share of documents that repeat the note's line once more, as each turn of a conversation does."""
+"""Share of documents in which the line on the function also occurs before the end, as in an earlier turn."""
 PRINTED = 0.7
-"""Share of `search` and `look` documents on an unknown number that begin after pdb printed the number."""
+"""Share of "search" and "look" documents in which pdb has already printed the number to add.
+This applies to functions whose correct number is not in the note."""
 LEXICON = (
     "system\nuser\nassistant\ntool\n",
     "Fix the bug.\n",
@@ -58,18 +58,18 @@ LEXICON = (
     ", lines 2 to 4 of 32:\n",
     "Nothing was done: no tool was called.\nCall one tool like this:\n",
 )
-"""Words of the scaffold, which get tokens of their own.
+"""Texts from the agent's prompts and tool outputs, to train the tokenizer.
 
-Documents contain these words in random order and without tags. If the tokens before a note are new to a
-model, it copies nothing.
+Documents contain words of these texts in random order and without tags. A model that has never seen the
+tokens before a note copies nothing from the note.
 """
 _WORDS = [word for text in LEXICON if "<tool_call>" not in text for word in text.split() if "_" not in word]
-"""Words with an underscore are excluded, because in a note they look like a function's name."""
+"""Words of LEXICON. Words with an underscore are excluded, because they look like names of functions."""
 _VALUE = re.compile(r'": ("(?:[^"\\]|\\.)*"|\d+)')
 
 
 class ToolWorld(World):
-    """Names for the generated text, for programs of two files."""
+    """The paths and function names that the generated text uses. The paths are those of two-file programs."""
 
     def __init__(self, archive: bytes, repo: str, heldout_share: float):
         """See `World`."""
@@ -92,13 +92,13 @@ class ToolWorld(World):
         return make_function(rng, name, path, rng.choice(TEXT_SHAPES))
 
     def lexicon(self) -> list[str]:
-        """Returns texts that train only the tokenizer."""
+        """Returns copies of LEXICON, which train only the tokenizer."""
         return [text for text in LEXICON for _ in range(50)]
 
 
 def _filled(rng: random.Random, counts: Sequence[int] = REMARK_COUNTS) -> str:
-    """Returns random lines. Their number is drawn from `counts`.
-    Two thirds are small talk, one third is words of the scaffold in random order."""
+    """Returns random lines. The number of lines is drawn from `counts`.
+    Two thirds of the lines are REMARKS. The others are random words of LEXICON."""
     lines = []
     for _ in range(rng.choice(counts)):
         strewn = rng.random() < 1 / 3
@@ -107,7 +107,8 @@ def _filled(rng: random.Random, counts: Sequence[int] = REMARK_COUNTS) -> str:
 
 
 def copies(rng: random.Random, functions: Sequence[Function]) -> Document:
-    """Returns a document with a name of each function, then the same names in the same or a random order."""
+    """Returns a document with one line for each function: its name, test, path or id.
+    The same lines follow, in the same or a random order."""
     lines = [rng.choice((each.name, each.test, each.path, each.identity)) + "\n" for each in functions]
     again = rng.sample(lines, len(lines)) if rng.random() < 0.5 else lines
     return Document("".join(lines), "", "".join(again))
@@ -116,7 +117,7 @@ def copies(rng: random.Random, functions: Sequence[Function]) -> Document:
 def tool_document(
     rng: random.Random, function: Function, mutation: Mutation, indexes: Sequence[str] = INDEXES
 ) -> Document:
-    """Generates a document about a bug in a function. indexes: the forms that an index line may have."""
+    """Generates a document about a bug in a function. indexes: formats for the last line of an "index"."""
     issue_text = issue(rng, function, mutation)
     note = _filled(rng, LINES_BEFORE) + issue_text + "\n" + _filled(rng)
     kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
@@ -145,8 +146,8 @@ def tool_document(
 
 
 def _again(rng: random.Random, request: str) -> str:
-    """Returns, with probability `AGAIN`, the note's line as an earlier turn repeats the line.
-    Otherwise returns an empty text."""
+    """Returns the line on the function and random lines, like an earlier turn.
+    Returns "" with probability 1 - AGAIN."""
     return f"{request}\n" + _filled(rng) if rng.random() < AGAIN else ""
 
 
@@ -165,7 +166,8 @@ def _rewritten(
 
 
 def printed(mutation: Mutation, case: str) -> str:
-    """Returns pdb's command for a case. The command prints the number to add, or the function's value."""
+    """Returns a command for pdb. case: an expression `call == value` from the test.
+    The command prints the result of the call, or the number to add if the bug is a wrong number."""
     called, _, expected = case.rpartition(" == ")
     if mutation.op == "offset_change":
         return f"p {expected} - {called.partition('(')[2].rstrip(')')}"
@@ -173,7 +175,7 @@ def printed(mutation: Mutation, case: str) -> str:
 
 
 def _asking(note: str, shown: str, request: str, name: str, arguments: Record) -> Document:
-    """Returns a document that ends with the note's request and a tool call."""
+    """Returns a document that ends with the line `request` and a tool call."""
     call = json.dumps({"name": name, "arguments": arguments}) + "\n"
     start = len(request) + 1
     values = [(start + found.start(1), start + found.end(1)) for found in _VALUE.finditer(call)]

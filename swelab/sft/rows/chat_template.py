@@ -1,6 +1,6 @@
 """Formats conversations with tool calls as plain text, with the model's own chat template.
 
-The result is plain ChatML. It is measured and trained on like any other row, and the server formats the same
+The result is plain ChatML. Its length is counted as for any other row. The model server formats the same
 messages in the same way.
 """
 
@@ -97,7 +97,7 @@ def parsed(message: RowMessage) -> Record:
 
 def bare(value: Any) -> Any:
     """Converts records to plain dictionaries and lists.
-    In a template, absent fields of a record would count as defined."""
+    A record has a default for each absent field, so a template would take the field as defined."""
     return json.loads(json.dumps(value))
 
 

@@ -21,7 +21,7 @@ from swelab.sft.rows.styles import Style, Unfit, definitions, write_conversation
 CHUNK = 16
 """Number of folders that a worker converts at a time."""
 Line = tuple[bytes, str]
-"""(row as a line of JSON Lines, ''), or (b'', reason why the folder gives no row)."""
+"""Result of a folder: (row as a line of JSON Lines, ''), or (b'', reason) if the folder gives no row."""
 
 
 def folders_of(traj_dir: Path, eval_dir: Path) -> list[str]:

@@ -25,10 +25,11 @@ class Place(NamedTuple):
 def combine(
     files: Sequence[Path], output: Path, per_instance: int, seed: int, resolved_only: bool = False
 ) -> Record:
-    """Writes the rows to `output`. Returns the fields of combine_trajs' metadata and counts of omitted rows.
+    """Writes the chosen rows to `output`. Returns the metadata that combine_trajs writes.
 
-    Only the locations of rows are held in memory. Raises InputError if a file is unreadable, a row is
-    malformed, actions are written in two styles, or no row is left.
+    The additional field "dropped" has the number of omitted rows for each reason. Only the locations of rows
+    are held in memory. Raises InputError if a file is unreadable or a row is malformed. Raises InputError if
+    two rows differ in style, or if no row is left.
     """
     places, unresolved = _places(files, resolved_only)
     draw = random.Random(seed)
@@ -100,7 +101,8 @@ def _places(files: Sequence[Path], resolved_only: bool) -> tuple[dict[str, list[
 
 
 def _style(text: bytes) -> str:
-    """Returns the style of a row's actions, a value of `collect_trajs --style`. The default is "ticks"."""
+    """Returns the style in which a row's actions are written: "xml", "tool" or "ticks".
+    These are the values of `collect_trajs --style`."""
     return "xml" if b"<function=" in text else "tool" if b'"tool_calls"' in text else "ticks"
 
 

@@ -105,11 +105,11 @@ def _resolved(report: Any, folder: str) -> Any:
 
 
 def read_messages(path: Path) -> tuple[Any, Any]:
-    """Returns (messages of a .traj file that collect_trajs uses, replay_config or `_ABSENT`).
+    """Returns (messages, replay_config) of a .traj file. Without a replay_config, the second is `_ABSENT`.
 
-    The messages are in the last or the second-last step. If the file has SWE-agent's layout, earlier steps
-    are not read. Raises OSError, and the exceptions of Python's json for a damaged file. Raises KeyError,
-    IndexError or TypeError for an unexpected structure.
+    These are the messages that collect_trajs reads, from the last or the second-last step. If the file has
+    SWE-agent's layout, earlier steps are not read. Raises OSError. Raises the errors of Python's json for a
+    damaged file. Raises KeyError, IndexError or TypeError for an unexpected structure.
     """
     with open(path, "rb") as stream:
         if steps := _last_steps(stream):
@@ -119,13 +119,13 @@ def read_messages(path: Path) -> tuple[Any, Any]:
     try:
         steps = _decoded(data)
         return _messages(steps.trajectory), _replay(steps)
-    except (msgspec.MsgspecError, json.JSONDecodeError):  # Python's json may accept the file
+    except (msgspec.MsgspecError, json.JSONDecodeError):  # Python's json accepts more than msgspec
         whole = json.loads(data.decode("utf-8"))
         return _messages(whole["trajectory"]), whole.get("replay_config", _ABSENT)
 
 
 def _last_steps(stream: IO[bytes]) -> _Trajectory | None:
-    """Returns the last step, or the last two steps if the second-last has the messages.
+    """Returns a trajectory with only its last step, or with two steps if the messages are in the second-last.
     Returns None if the file does not have SWE-agent's layout."""
     steps = None
     for count in (1, 2):

@@ -1,6 +1,6 @@
-"""Writes rows in the compatible style xml fast: unchanged texts are copied as JSON without decoding.
+"""Writes rows of the style `xml` fast: unchanged texts are copied as JSON without decoding.
 
-Nearly all of a row is such text. Decoding and encoding took a third of the time. `compat` converts
+Nearly all of a row is such text. Decoding and encoding took a third of the time. The module `compat` converts
 trajectories whose structure is not SWE-agent's usual one.
 """
 
@@ -58,10 +58,10 @@ class Unusual(Exception):
 def usual_messages(
     last_step: bytes, system: str, notes: tuple[str, ...], spoken: Callable[[Record], str]
 ) -> tuple[bytes, str]:
-    """Returns (messages of a row as JSON, separated by commas; replay_config).
+    """Returns (a row's messages as JSON separated by commas, replay_config). Raises Unusual.
 
-    last_step: JSON of a trajectory with only its last step. notes: responses that mark a step without
-    messages. spoken: function that returns the text of an assistant's message. Raises Unusual.
+    last_step: JSON of a trajectory with only its last step. notes: values of `response` in a step without
+    messages. spoken: function that returns the text of an assistant's message.
     """
     try:
         last = _TRAJECTORY.decode(last_step)
@@ -102,7 +102,8 @@ def _object(message: _Message) -> Record:
 
 
 def _text(content: msgspec.Raw) -> bytes:
-    """Returns a message's content, or the text of its only part, as JSON in the spelling of Python's json."""
+    """Returns a message's text as JSON, written as Python's json would write it.
+    The content of the message is a text or a list with one part."""
     data = bytes(content)
     if data.startswith(b"["):
         (part,) = _PARTS.decode(data)

@@ -2,7 +2,7 @@
 
 With `selection.unresolved`, trajectories whose patch failed become rows, too. The first pass reads the
 trajectories one by one and writes the conversations that qualify to a temporary file, the spool. Only their
-measures stay in memory. The second pass chooses among them and reads the chosen ones back, in order of their
+lengths stay in memory. The second pass chooses among them and reads the chosen ones back, in order of their
 instance. The order of the input does not change the output.
 """
 
@@ -32,8 +32,8 @@ ROLES = ("system", "user", "assistant")
 
 
 class GradeFacts(NamedTuple):
-    """The facts of a grade that the dataset needs.
-    patch_sha256: None if the grade names no patch. evidence: the kind of evidence that a patch is correct."""
+    """The fields of a grade that the dataset needs.
+    patch_sha256: None if the grade has none. evidence: how the grader knows that a patch is correct."""
 
     status: str
     resolved: bool
@@ -43,12 +43,13 @@ class GradeFacts(NamedTuple):
 
 Verdicts = Mapping[tuple[str, str, str], GradeFacts]
 """Maps (policy, subset, attempt_name) to a grade.
-'' stands for a policy or subset that the grade does not name."""
+The policy or subset is '' if the grade's row does not have that field."""
 
 
 @dataclass
 class Dataset:
-    """Chosen candidates in order, all candidates with their fate, and counts of dropped trajectories."""
+    """The chosen conversations, and what happened to the others.
+    fates: every candidate with "kept" or the reason why it was dropped."""
 
     chosen: list[Candidate]
     fates: list[tuple[Candidate, str]]
@@ -58,7 +59,7 @@ class Dataset:
     spool: IO[bytes]
 
     def rows(self) -> Iterator[SftRow]:
-        """Yields rows: {"messages", "instance_id", "policy", "resolved"}, some with "tools" or "part"."""
+        """Yields rows: {"messages", "instance_id", "policy", "resolved"}. "tools" and "part" are optional."""
         for candidate in self.chosen:
             for offset, _ in candidate.rows:
                 yield spooled(self.spool, offset)
@@ -68,7 +69,7 @@ class Dataset:
         return [length for candidate in self.chosen for _, length in candidate.rows]
 
     def table(self) -> list[tuple[str, Length, str]]:
-        """Returns (instance, length, fate) of every candidate."""
+        """Returns (instance, length, fate) of every candidate. The fate is "kept" or why it was dropped."""
         return [(candidate.instance_id, candidate.length, fate) for candidate, fate in self.fates]
 
     def facts(self, limit: int) -> Record:
@@ -91,8 +92,8 @@ class Dataset:
 
 
 def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str, str], GradeFacts]:
-    """Maps (policy, subset, attempt_name) to the facts of each grade.
-    Raises InputError if a row is malformed or an attempt has a second grade."""
+    """Reads files of grades. Maps (policy, subset, attempt_name) to a grade's facts.
+    Raises InputError if a row is malformed or an attempt has two grades."""
     verdicts: dict[tuple[str, str, str], GradeFacts] = {}
     for path, grade in read_records(paths, Grade):
         key = (grade.policy, grade.subset, attempt_name(grade))
@@ -118,9 +119,9 @@ def build_dataset(
 ) -> Dataset:
     """Chooses training conversations among `trajectories`.
 
-    selection: the section of an SFT recipe. A grade is looked up under (policy, subset, attempt), then
-    without the subset, then without both. spool: an empty file, open to read and write. template: formats
-    tool calls as text, for the style `tool`.
+    selection: the section of an SFT recipe. grades: searched for the trajectory's (policy, subset, name),
+    then for (policy, '', name), then for ('', '', name). spool: an empty file, open to read and write.
+    template: formats tool calls as text, for the style `tool`.
     """
     writer = RowWriter(selection, tokenizer, spool, style, template)
     dropped = Dropped()
@@ -157,10 +158,10 @@ def require_kept(facts: Record, paths: Sequence[Path]) -> None:
 
 
 def why_unresolved(trajectory: Trajectory, grades: Verdicts, evidence: str = "resolved") -> str:
-    """Returns why a trajectory is not resolved (its outcome or its grade's status), or ''.
+    """Returns '' if a trajectory is resolved, else its outcome or its grade's status.
 
-    evidence: the evidence that a resolved grade must have; "resolved" accepts any evidence. If a resolved
-    grade has other evidence, returns the name of that evidence.
+    evidence: the evidence that a grade must have; "resolved" accepts any evidence. For a resolved grade with
+    other evidence, returns the name of that evidence.
     """
     if trajectory.outcome not in TRAINABLE_ROLLOUTS:
         return trajectory.outcome
@@ -262,7 +263,7 @@ def is_unicode(messages: list[RowMessage]) -> bool:
 
 
 def unnumbered(message: RowMessage) -> Record:
-    """Returns the message without call ids, which differ between runs with the same text."""
+    """Returns the message without call ids, because the same call has another id in each run."""
     rest = {name: value for name, value in message.items() if name not in ("tool_call_id", "tool_calls")}
     calls = [call.function for call in message.tool_calls]
     return rest | ({"tool_calls": calls} if calls else {})

@@ -1,7 +1,7 @@
-"""Finds turns whose action was not carried out, from the observation after the turn.
+"""Finds turns whose action was not carried out. The observation after a turn shows whether its action ran.
 
-A failing test does not count, because its command ran. Refusals of SWE-agent's tools and of bash count, and
-so do some exit codes that mini-swe-agent records.
+An action has failed if SWE-agent's tools or bash refused it. It has also failed if mini-swe-agent records an
+exception or one of a few exit codes. A command that ran a failing test has not failed.
 """
 
 import re

@@ -20,7 +20,8 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Length:
-    """Length of a conversation: all tokens, trained tokens, assistant turns, and tokens of each turn."""
+    """Length of a conversation. turns: number of assistant turns. turn_tokens: tokens of each assistant turn.
+    assistant_tokens: number of tokens that have a loss."""
 
     tokens: int
     assistant_tokens: int
@@ -29,12 +30,12 @@ class Length:
 
 
 def is_trained(message: RowMessage) -> bool:
-    """Returns whether a message is in the loss: an assistant turn whose weight is not 0."""
+    """Returns whether a message's tokens have a loss: it is an assistant turn, and its weight is not 0."""
     return message.role == "assistant" and message.weight != 0
 
 
 def teaches(message: RowMessage) -> bool:
-    """Returns whether a message teaches anything: it is in the loss and has text or a call."""
+    """Returns whether a message has a loss, and contains text or a tool call."""
     return is_trained(message) and bool(message.content.strip() or message.tool_calls)
 
 
@@ -61,7 +62,7 @@ class ChatTokenizer:
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         try:
             found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        except TypeError:  # raised for a lone surrogate
+        except TypeError:  # the tokenizer's error for a lone surrogate
             raise InputError(
                 "a text holds half a character (surrogate)", expected="whole characters"
             ) from None
@@ -123,7 +124,8 @@ def special_tokens(folder: str | Path) -> dict[str, int]:
 
 
 def distribution(lengths: Sequence[int], limit: int | None = None) -> Record:
-    """Returns the number and the quantiles of lengths, and how many exceed `limit` if a limit is given."""
+    """Returns the number, sum, mean, minimum, maximum and quantiles of lengths.
+    If `limit` is given, also returns the number of lengths over the limit."""
     ordered = sorted(lengths)
     facts: Record = {"num_samples": len(ordered)}
     if limit is not None:
@@ -144,8 +146,8 @@ def distribution(lengths: Sequence[int], limit: int | None = None) -> Record:
 def stats(file: str | Path, lengths: Sequence[Length], limit: int, over_long: str) -> Record:
     """Returns statistics of a file of rows: {"file", "num_samples", "gt_<limit>", quantiles, ...}.
 
-    Lengths are in tokens. `per_turn` describes the tokens of assistant turns and the number of turns in a
-    row. over_long: the recipe's treatment of longer conversations.
+    Lengths are in tokens. "per_turn" has two distributions: tokens of an assistant turn, and turns of a row.
+    over_long: the recipe's setting for conversations longer than `limit`.
     """
     turns = [tokens for length in lengths for tokens in length.turn_tokens]
     return {
@@ -172,11 +174,11 @@ class LengthStats(TypedRecord):
 
 
 def check_stats(data: Path, path: Path, limit: int) -> tuple[int, LengthStats]:
-    """Checks that statistics belong to the rows in `data`. Returns (number of rows over `limit`, statistics).
+    """Checks that the statistics in `path` belong to the rows in `data`.
 
-    Raises InputError if a file is missing or `data` has no row. Raises InputError if the statistics describe
-    another file or number of rows, or have no count for the limit. The checks, their order and messages are
-    those of swesmith's local training scripts.
+    Returns (number of rows over `limit`, statistics). Raises InputError if a file is missing or `data` has no
+    row. Raises InputError if the statistics name another file or number of rows, or do not count rows over
+    `limit`. Checks, order and messages are those of swesmith's local training scripts.
     """
     if not data.is_file():
         raise InputError(f"Data file not found: {data}")
@@ -210,7 +212,7 @@ def _whole(record: Record, name: str, path: Path) -> int:
 
 
 def table(rows: Sequence[tuple[str, Length, str]]) -> bytes:
-    """Formats rows (instance_id, length, fate) as tab-separated values with a header."""
+    """Formats the result of `Dataset.table` as tab-separated values with a header."""
     lines = ["instance_id\ttokens\tassistant_tokens\tturns\tfate"]
     for name, length, fate in rows:
         lines.append(f"{name}\t{length.tokens}\t{length.assistant_tokens}\t{length.turns}\t{fate}")

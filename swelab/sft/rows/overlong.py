@@ -26,13 +26,13 @@ def exchanges(messages: Sequence[RowMessage]) -> list[list[int]]:
 
 
 def spans(sizes: Sequence[int], spoken: Sequence[int], policy: str, limit: int) -> list[Span]:
-    """Returns the range of exchanges in each row made from an over-long conversation, or [] if nothing fits.
+    """Divides an over-long conversation into rows. Returns the range of exchanges of each row.
 
     sizes: tokens of the head, then of each exchange. spoken: tokens of the assistant turn in each exchange.
-    The policy `drop` makes no row. `truncate_left_of_last_turn` keeps as many of the last exchanges as fit.
-    `split` divides all exchanges among rows that fit, and makes no row if an exchange is too long.
-    `keep_truncate` keeps as many of the first exchanges as fit; the last of them may end before its
-    observation.
+    The policy `drop` makes no row. `truncate_left_of_last_turn` makes one row, with as many of the last
+    exchanges as fit. `split` makes rows with all exchanges, or no row if an exchange is too long.
+    `keep_truncate` makes one row, with as many of the first exchanges as fit. Of its last exchange, only the
+    assistant turn needs to fit.
     """
     head, costs = sizes[0], sizes[1:]
     if policy == KEEP:
@@ -54,7 +54,7 @@ def spans(sizes: Sequence[int], spoken: Sequence[int], policy: str, limit: int) 
 
 
 def _fitting(costs: Sequence[int], room: int) -> int:
-    """Returns how many of the first costs together fit into `room`."""
+    """Returns the largest n such that the sum of the first n costs is at most `room`."""
     for count, cost in enumerate(costs):
         room -= cost
         if room < 0:
@@ -63,6 +63,6 @@ def _fitting(costs: Sequence[int], room: int) -> int:
 
 
 def cut(messages: Sequence[RowMessage], groups: Sequence[Sequence[int]], span: Span) -> list[RowMessage]:
-    """Returns the head and the exchanges of a span."""
+    """Returns the messages of the head and of the exchanges in `span`. groups: result of `exchanges`."""
     chosen = [*groups[0], *(number for group in groups[1:][slice(*span)] for number in group)]
     return [messages[number] for number in chosen]

@@ -1,8 +1,8 @@
 """Parses actions out of text that collect_trajs wrote.
 
-SWE-agent's parser strips newlines at the start and end of an argument, and collect_trajs does not protect
-them. So this module parses rows of published datasets by the rules of collect_trajs, and `styles` writes them
-again.
+SWE-agent's parser strips newlines at the start and end of an argument. collect_trajs writes arguments without
+additional newlines, so the parser loses some. Therefore this module reads rows of published datasets by
+the rules of collect_trajs. Then `styles` writes them in a form that SWE-agent's parser reads correctly.
 """
 
 import json

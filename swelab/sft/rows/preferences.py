@@ -1,7 +1,8 @@
 """Pairs a resolved with an unresolved trajectory of the same task, for preference learning.
 
-Both sides begin with the same messages. A trajectory that was lost, or whose patch could not be judged, says
-nothing against the model. Such a trajectory is counted as dropped and never becomes the rejected side.
+Both sides begin with the same messages. The rejected side is a trajectory whose patch failed. A trajectory
+that was lost, or whose patch could not be graded, is counted as dropped, because it says nothing about the
+model.
 """
 
 import hashlib
@@ -87,7 +88,7 @@ def build_pairs(
     style: Style | None = None,
     template: ChatTemplate | None = None,
 ) -> Pairs:
-    """Makes pairs by the SFT recipe's `selection` and `pairs`.
+    """Makes pairs as the sections `selection` and `pairs` of the SFT recipe request.
 
     A conversation longer than `selection.max_tokens` is dropped, because a pair compares how conversations
     end. spool: an empty file, open to read and write.
@@ -130,8 +131,8 @@ def _side(trajectory: Trajectory, grades: Verdicts, writer: RowWriter) -> Side:
 def _pair_up(
     sides: Sequence[Side], settings: PairChoice, name: str, dropped: Counter[str]
 ) -> Iterator[tuple[Side, Side]]:
-    """Yields at most `per_instance` pairs of a task.
-    A trajectory is used again only after all trajectories with the same prompt and side were used."""
+    """Yields at most `per_instance` pairs (resolved, failed) of a task. Both sides have the same prompt.
+    Trajectories are reused in turn if one side has fewer trajectories than the other."""
     prompts: dict[str, tuple[dict[str, Side], dict[str, Side]]] = {}
     for side in sides:
         same = prompts.setdefault(side.prompt, ({}, {}))[bool(side.status)]

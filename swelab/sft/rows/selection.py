@@ -21,8 +21,8 @@ _TEST_FILE = re.compile(r"(^|/)((tests?|testing)/|(test_[^/]*|[^/]*_test|conftes
 
 @dataclass(frozen=True, order=True)
 class Candidate:
-    """A conversation in the spool. Candidates sort in the order of the dataset.
-    rows: offset and length of each row made from the conversation; empty if the conversation is too long."""
+    """A conversation in the spool. Sorted candidates are in the order of the dataset.
+    rows: offset and length of each row of the conversation. A dropped over-long conversation has no row."""
 
     instance_id: str
     tokens: int
@@ -82,7 +82,7 @@ def edits_tests(patch: str) -> bool:
 
 def choose(candidates: Iterable[Candidate], selection: Selection) -> Iterator[tuple[Candidate, str]]:
     """Yields each candidate with its fate: kept, duplicate, too_long or over_per_instance.
-    The candidates of an instance come shortest first, or in the order of a seeded draw."""
+    Within an instance, candidates are ordered by length or at random, as the recipe says."""
     digests: set[str] = set()
     counts: Counter[str] = Counter()
     for candidate in sorted(candidates, key=lambda each: _rank(each, selection)):
@@ -100,8 +100,8 @@ def choose(candidates: Iterable[Candidate], selection: Selection) -> Iterator[tu
 
 
 def _rank(candidate: Candidate, selection: Selection) -> tuple[Any, ...]:
-    """Returns the sort key. Keys of duplicates differ only in policy and sample.
-    So a draw does not depend on the order of the candidates."""
+    """Returns the sort key of a candidate. A random order sorts by a hash of seed, instance and conversation.
+    So it does not depend on the order in which trajectories are read."""
     if selection.choice == "shortest":
         return (candidate,)
     drawn = f"{selection.seed} {candidate.instance_id} {candidate.digest}"

@@ -1,7 +1,7 @@
 """Parses answers of the student (the trained model) as SWE-agent does.
 
-Every action in a row must parse back unchanged. SWE-agent's parser `xml_function_calling` reads the first
-<function=...> of an answer. Its parser `thought_action` reads the last fenced block that is not inside
+The parser must return every action in a row unchanged. SWE-agent's parser `xml_function_calling` reads the
+first <function=...> of an answer. Its parser `thought_action` reads the last fenced block that is not inside
 another block.
 """
 
@@ -40,7 +40,7 @@ def parse_xml(text: str) -> Action | None:
 
 
 def parse_ticks(text: str) -> tuple[str, str] | None:
-    """Returns (text, command) that SWE-agent reads from a fenced block, or None without a block."""
+    """Returns (text, command) that SWE-agent reads from an answer. Returns None if it has no fenced block."""
     opened: list[re.Match[str]] = []
     block = None
     for fence in FENCE.finditer(text):
@@ -56,7 +56,8 @@ def parse_ticks(text: str) -> tuple[str, str] | None:
 
 
 def is_plain(name: str, value: Any) -> bool:
-    """Returns whether an argument keeps its value as text: a string, a number, a range of lines."""
+    """Returns whether an argument can be written as text without loss.
+    This holds for a string, a number and a `view_range` of integers."""
     if name == "view_range" and isinstance(value, list):
         return all(isinstance(number, int) for number in value)
     return isinstance(value, str | int | float) and not isinstance(value, bool)

@@ -1,9 +1,10 @@
 """Writes conversations that any scaffold recorded, in the format of the student's scaffold.
 
-The style `text` keeps the policy's text. The other styles write each action again: `xml` as SWE-agent's
-function in XML, `ticks` as a fenced shell command, `tool` as a tool call. Actions in `xml` and `ticks` are
-parsed back with the parser of the student's scaffold. A turn is malformed if this changes its action, if the
-tool definitions do not allow its call, or if the recording program refused the turn.
+The student is the model to train. The style `text` keeps the recorded text. Other styles write each action
+anew: `xml` as a function call in SWE-agent's XML, `ticks` as a fenced shell command, `tool` as a tool call.
+Actions in `xml` and `ticks` are parsed with the parser of the student's scaffold. A turn is malformed if the
+parser returns another action, or if the tool definitions do not allow the call. A turn is also malformed if
+the scaffold that recorded the turn refused it.
 """
 
 import json
@@ -40,8 +41,8 @@ class Unfit(Exception):
 
 @dataclass(frozen=True)
 class Style:
-    """How rows are written.
-    system: replaces the recorded system prompt, unless ''. tools: tool definitions."""
+    """Settings for writing rows. tools: tool definitions.
+    system: a system prompt to use instead of the recorded one. '' keeps the recorded one."""
 
     name: str
     malformed_turns: str = "drop"
@@ -62,8 +63,8 @@ class Conversation:
 def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
     """Writes a trajectory's conversation in a style. Raises Unfit with the reason if that is impossible.
 
-    `style.malformed_turns` decides about malformed turns. "drop" makes the conversation unfit, "mask" gives
-    the turn `weight` 0 (no loss), and any other value keeps the turn.
+    If a turn is malformed, `style.malformed_turns` is applied. "drop" raises Unfit. "mask" gives the turn the
+    weight 0 (no loss). Any other value keeps the turn.
     """
     turns = turns_of(trajectory)
     if not turns:
@@ -90,7 +91,7 @@ def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
 
 
 def _offered(trajectory: Rollout) -> list[Tool]:
-    """Returns the tools that a trajectory records as offered, or [] if it records no tools."""
+    """Returns the tools that a trajectory offered to the model, or [] if it does not record them."""
     config = trajectory.info.get("config")
     found = config.get("tools") if isinstance(config, dict) else None
     return checked(found) or [] if found else []

@@ -1,6 +1,6 @@
 """Reads a recorded conversation as turns with text, tool calls and faults.
 
-SWE-agent records an action as a tool call or as text, and always also as the line that its shell ran.
+SWE-agent records an action as a tool call or as text. It also records the line that its shell ran.
 mini-swe-agent records a tool call or one fenced block. `styles` can write turns of either program.
 """
 
@@ -31,10 +31,10 @@ class Call:
 
 @dataclass
 class Turn:
-    """One message. text: the text without the action. action: the shell line that ran, if known.
+    """One message. text: the message's text, without the action. action: the shell line that ran, if known.
 
-    answers: id of the call that an observation answers. fault: why the turn is malformed, or ''.
-    demonstration: whether the turn is part of the prompt. failed: whether the turn's action was not carried
+    answers: for an observation, the id of its tool call. fault: why the turn is malformed, or ''.
+    demonstration: whether the turn is an example in the prompt. failed: whether the action was not carried
     out.
     """
 
@@ -142,7 +142,7 @@ def _mini(message: Message, refused: bool) -> Turn:
 
 
 def _noted(message: Message) -> Record:
-    """Returns the arguments of a turn's first action with their types, as the agent ran the action."""
+    """Returns the recorded arguments of a turn's first action. They still have their types."""
     found: Record = message["extra"]["actions"][0]["arguments"]
     return found
 

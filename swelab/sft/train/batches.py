@@ -58,12 +58,12 @@ class Plan:
 
     def left_out(self) -> int:
         """Returns how many rows an epoch omits because they do not fill a step.
-        This is the largest number over all epochs."""
+        If the number differs between epochs, returns the largest."""
         return max(self.rows - sum(map(len, epoch)) for epoch in self.epochs)
 
     def positions(self, batch: Batch, lengths: Sequence[int], fixed: bool) -> int:
         """Returns how many token positions a forward pass computes.
-        fixed: whether packs are padded to their limit."""
+        fixed: whether packs are padded to `max_seq_len`."""
         if self.how == "packed":
             return self.max_seq_len if fixed else sum(lengths[row] for row in batch)
         return max(lengths[row] for row in batch) * len(batch)
@@ -104,7 +104,7 @@ def permutation(count: int, epoch: int) -> list[int]:
 
 
 def _plain(order: Sequence[int], step: int, ranks: int, passes: int, batch: int) -> list[Batch]:
-    """Returns the forward passes of a step. Rank r has the rows r, r + ranks, ... of the order."""
+    """Returns the forward passes of a step. Rank r gets the rows at r, r + ranks, ... in `order`."""
     found = []
     for number in range(step * passes, (step + 1) * passes):
         for rank in range(ranks):

@@ -1,4 +1,4 @@
-"""Checks, without torch, a recipe for training settings that exclude one another."""
+"""Checks whether the training settings of a recipe exclude one another. Does not import torch."""
 
 import os
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from swelab.sft.train.trainer import TRAINERS, open_trainer
 def check_settings(recipe: Sft) -> None:
     """Raises InputError for settings that exclude one another.
 
-    Packs exclude batches by length. DPO excludes both, and unresolved rows. A setting that the trainer does
-    not support is refused. Weights & Biases is refused without its package or a key.
+    `packed` excludes `group_by_length`. DPO excludes both, and `selection.unresolved`. Also raises InputError
+    for a setting that the trainer does not support, and for Weights & Biases without its package or a key.
     """
     train = recipe.train
     check_wandb(recipe.wandb, os.environ)
@@ -35,7 +35,7 @@ def check_settings(recipe: Sft) -> None:
 
 
 def check_wandb(project: str, env: Mapping[str, str]) -> None:
-    """Raises InputError if a recipe names a project at Weights & Biases but its package or key is missing."""
+    """Raises InputError if `project` is not empty, but the package wandb or its key is missing."""
     if not project:
         return
     try:

@@ -29,16 +29,16 @@ SAMPLE_TOKENS = 256
 
 
 class ParityError(Fault):
-    """Raised if readers of a checkpoint disagree on its tokens or logits."""
+    """Raised if a checkpoint fails one of the checks of this module."""
 
 
 def check_parity(checkpoint: Path, settings: Record | None, dataset: Path) -> Record:
-    """Compares torchtune, configured with `settings`, with transformers on a checkpoint.
+    """Checks that torchtune and transformers read the same tokens and logits from a checkpoint.
 
-    Reads the first conversations of `dataset`. Returns measures for the manifest. settings: None if torchtune
-    does not support the model. Then the tokens of the training are compared with those of the chat template,
-    and transformers must load the model. Raises ParityError if readers differ; `compare_tokens` allows one
-    difference.
+    Reads the first conversations of `dataset`. Returns measures for the manifest. settings: configures
+    torchtune; None if torchtune does not support the model. Without settings, the tokens of `ChatTokenizer`
+    are compared with those of the chat template, and transformers must load the model. Raises ParityError if
+    there is a difference, except for the one that `compare_tokens` allows.
     """
     logging.getLogger("torchao").setLevel(logging.ERROR)
     transformers.logging.set_verbosity_error()
@@ -68,10 +68,11 @@ def _instantiate(component: Record) -> Any:
 def compare_tokens(
     rows: Sequence[SftRow], torchtune: Any, template: Any, lengths: ChatTokenizer, plain: PlainRows
 ) -> Record:
-    """Compares the tokens and loss masks of torchtune, of our length measurement and of the chat template.
+    """Compares the tokens and loss masks of torchtune, of `ChatTokenizer` and of the chat template.
 
-    If a content begins with a newline, the chat template may give the same text other tokens, because a
-    header precedes it. Such conversations are only counted. Any other difference raises ParityError.
+    If a message's content begins with a newline, the chat template may split the same text into other tokens,
+    because a header precedes the content. Such conversations are only counted. Any other difference raises
+    ParityError.
     """
     from swelab.sft.train.torchtune_datasets import WeightedMessages
 
@@ -100,7 +101,7 @@ def compare_tokens(
 
 
 def compare_logits(checkpoint: Path, settings: Record | None, tokens: Sequence[int]) -> Record:
-    """Returns the largest difference between both libraries' float32 logits on `tokens`.
+    """Returns the largest difference between the float32 logits of torchtune and of transformers on `tokens`.
 
     Each library loads the files itself. Raises ParityError if the difference is too large. Without settings,
     only checks that transformers' logits are finite.

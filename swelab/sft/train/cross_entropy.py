@@ -21,8 +21,8 @@ class TrainedTokensLoss(torch.nn.Module):
         self.output: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     def take_over(self, model: Any) -> None:
-        """Makes a torchtune decoder return normed hidden states. This loss then applies the output layer."""
-        # A method, not the module, because the weights must not become parameters of this loss too.
+        """Makes a torchtune decoder return hidden states. This loss then computes the logits from them."""
+        # We keep a method and not the module. Otherwise its weights would become parameters of this loss.
         self.output = model.output.__call__
         model.unembed = model.norm.__call__
 

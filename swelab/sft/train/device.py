@@ -9,8 +9,8 @@ Settings = sft.Train | rl.Train
 def device_of(train: Settings, gpus: bool | None = None) -> str:
     """Returns the device of a recipe's `train` settings: "cuda" or "cpu".
 
-    gpus: whether a GPU is available; None checks this machine. Before a job starts, the recipe tells whether
-    the job will have a GPU.
+    gpus: whether a GPU is available; None asks torch on this machine. For a job that has not started yet,
+    callers pass whether the recipe requests GPUs.
     """
     if train.device != "auto":
         return train.device

@@ -1,10 +1,10 @@
 """Groups the rows of each step into forward passes by length, so that steps take the least time.
 
 The rows of a pass are padded to the longest row, and even a short pass has a fixed cost. The rows of a step
-are sorted by length and divided into runs of neighbouring rows. Dynamic programming finds the division with
-the least estimated time. Ranks wait for each other. So on several ranks, a step takes the time of its longest
-run times the passes per rank. All steps have the same number of passes: the number that is best for all steps
-together.
+are sorted by length and divided into runs of neighbouring rows. Each run is one pass. Dynamic programming
+finds the division with the least estimated time. Ranks wait for each other. So on several ranks, a step takes
+the time of its slowest pass times the passes per rank. All steps have the same number of passes. This number
+minimizes the time of all steps together.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,11 +25,11 @@ def padded_tokens(rows: Floats, tokens: Floats) -> Floats:
 def deal(
     steps: Sequence[Sequence[int]], lengths: Sequence[int], bound: int, ranks: int, cost: Cost
 ) -> tuple[list[list[list[int]]], int]:
-    """Returns (passes of each step, passes per rank). Passes that ranks make at the same time are adjacent.
+    """Divides each step into forward passes. Returns (passes of each step, passes per rank).
 
-    steps: row indexes of each step. All steps have the same number of rows, a multiple of `ranks`. bound:
-    maximum tokens of a pass, including padding; a longer row is a pass by itself. lengths: tokens of each
-    row.
+    If ranks make several passes at the same time, these are adjacent in the list. steps: row indexes of each
+    step. All steps have the same number of rows, a multiple of `ranks`. lengths: tokens of each row. bound:
+    maximum tokens of a pass, including padding. A longer row is a pass by itself.
     """
     ordered = [sorted(rows, key=lambda row: (-lengths[row], row)) for rows in steps]
     costs = [_costs(np.array([lengths[row] for row in rows], dtype=float), bound, cost) for rows in ordered]
@@ -45,10 +45,10 @@ def deal(
 
 
 def _costs(lengths: Floats, bound: int, cost: Cost) -> Floats:
-    """Returns an array. Element [j, i] is the cost of a run from row j to row i-1.
+    """Returns an array [rows, rows + 1]. Element [j, i] is the time of a pass over the rows j to i - 1.
 
-    The cost is infinite if the run has no row, or more tokens than `bound`. lengths: [rows], the longest
-    first.
+    The time is infinite if the pass has no row. It is also infinite if the pass has several rows and more
+    tokens than `bound`. lengths: [rows], the longest first.
     """
     count = len(lengths)
     rows = np.arange(count + 1)[None, :] - np.arange(count)[:, None]
@@ -58,10 +58,10 @@ def _costs(lengths: Floats, bound: int, cost: Cost) -> Floats:
 
 
 def _cuts(costs: Floats, groups: int, ranks: int) -> tuple[Floats, list[NDArray[np.int64]]]:
-    """Divides rows into runs. Returns (least time with 1, 2, ... `groups` runs, starts of the last runs).
+    """Divides rows into 1, 2, ... `groups` runs. Returns (least time for each number of runs, starts).
 
-    The starts have one array for each number of runs. Element i is the start of the last run if the first i
-    rows are divided. costs: [rows, rows + 1], the result of `_costs`.
+    `starts[n][i]` concerns the best division of the first i rows into n + 1 runs. It is the index of the
+    first row of the last run. costs: [rows, rows + 1], the result of `_costs`.
     """
     count = len(costs)
     best = np.full(count + 1, np.inf)

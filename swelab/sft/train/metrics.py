@@ -37,8 +37,8 @@ PEAKS = {"H200": 989.5e12, "H100": 989.5e12, "B200": 2250e12, "A100": 312e12, "L
 """Dense bf16 FLOP/s of GPUs from their data sheets (SXM variant, if variants differ)."""
 MATRIX, TRIES = 1024, 5
 LAYER_FLOPS = {"cpu": 1e8, "cuda": 2e11}
-"""FLOPs that a device could compute while it launches one layer's operations, forward and backward.
-CPU: 2 to 3 ms were measured on one core. GPU: half a millisecond is assumed."""
+"""Fixed cost of a layer in FLOPs: what a device could compute while it launches the layer's operations.
+The launches of a forward and backward pass took 2 to 3 ms on one CPU core. For a GPU, 0.5 ms is assumed."""
 
 
 class PlannedStep(TypedRecord):
@@ -64,8 +64,8 @@ class PlannedRun(TypedRecord):
 
 
 def weights_multiplied(config: ModelConfig) -> int:
-    """Returns P of the module's formula, for a model with Qwen2's structure.
-    Llama and Mistral have the same parts."""
+    """Returns the number of weights that are multiplied: P in the module's docstring.
+    The model must have the layers of Qwen2. Llama and Mistral have the same layers."""
     return config.num_hidden_layers * config.layer_matrices + config.hidden_size * config.vocab_size
 
 

@@ -1,7 +1,7 @@
 """The app that trains at Modal, on files in a volume: `modal run <this file>::train --name <sft>`.
 
-Only Modal's client imports this module, here and in its container. GPUs, hours and the volume's name come
-from the environment, because Modal needs them at import.
+Only Modal's client imports this module, on the user's machine and in a container at Modal. GPUs, hours and
+the volume's name come from environment variables, because Modal needs them at import.
 """
 
 import os

@@ -29,10 +29,10 @@ class ModalError(Fault):
 
 
 def find_modal(given: str = "") -> str:
-    """Finds the client's program: `given`, the program of `make modal`, or `modal` on the PATH.
+    """Returns the path of Modal's client.
 
-    Raises InputError if there is no client, or no token. Without a token, the client would ask for one in a
-    browser.
+    This is the program `given`, or the one that `make modal` installs, or `modal` on the PATH. Raises
+    InputError if there is no client, or no token. Without a token, the client would ask for one in a browser.
     """
     program = given or (str(INSTALLED.absolute()) if INSTALLED.is_file() else "modal")
     path = shutil.which(program)
@@ -55,7 +55,8 @@ class Modal:
     log: Path
 
     def call(self, *arguments: str, harmless: str = "") -> None:
-        """Runs a command of the client. Raises ModalError if it fails without printing `harmless`."""
+        """Runs a command of the client.
+        Raises ModalError if the command fails, unless its output contains `harmless`."""
         told = {"N_GPUS": str(self.gpus), "SWELAB_MODAL_VOLUME": self.volume, "NO_COLOR": "1", "TERM": "dumb"}
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self.log.parent, suffix=".log") as output:

@@ -32,7 +32,7 @@ class Joined(NamedTuple):
 
 
 class PlannedPasses(Dataset[list[Sample]]):
-    """One rank's forward passes in one epoch. Each item is the list of a pass's samples."""
+    """One rank's forward passes in one epoch. Each item is a list of samples: one forward pass."""
 
     def __init__(self, plan: Plan, rows: TokenRows, rank: int):
         self.plan, self.rows, self.rank = plan, rows, rank
@@ -67,7 +67,8 @@ class InOrder(Sampler[Any]):
 
 
 def planned_passes(plan: str, data_files: str, base: str, rank: int) -> PlannedPasses:
-    """Returns a rank's passes of a plan file over the rows of `data_files`. base: folder of the tokenizer."""
+    """Returns the forward passes of one rank.
+    plan: path of the plan. data_files: path of the rows. base: folder of the tokenizer."""
     return PlannedPasses(read_plan(plan), TokenRows(data_files, base), rank)
 
 
@@ -98,10 +99,10 @@ def joined(samples: Sequence[Sample]) -> Joined:
 
 
 def torchtune_batch(batch: Sequence[Any], *, fill: int | None, pad: int) -> Record:
-    """Returns arguments for torchtune's models, from a batch that contains one forward pass.
+    """Returns the arguments of torchtune's models for a forward pass. `batch` contains one forward pass.
 
-    fill: number of tokens to which a pack is padded, because block attention is compiled for one size. None
-    means that rows are not packed.
+    fill: length in tokens to which a pack is padded. Block attention is compiled for one length. If `fill` is
+    None, the rows are padded and not packed.
     """
     from torchtune.data import padded_collate_packed
 
@@ -130,7 +131,7 @@ def over_plan(kind: type) -> type:
 
     class OverPlan(base):
         def setup(self, cfg: Any) -> None:
-            """Sets up as torchtune does. After that, a TrainedTokensLoss takes over the output layer."""
+            """Calls torchtune's `setup`. Then a TrainedTokensLoss takes over the model's output layer."""
             super().setup(cfg)
             if isinstance(self._loss_fn, TrainedTokensLoss):
                 self._loss_fn.take_over(self._model)

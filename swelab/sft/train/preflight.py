@@ -2,10 +2,10 @@
 
 Reads headers, sizes and vocabularies, but no tensors. Rows are counted and hashed, but not parsed.
 
-The memory estimate (`swelab.checks.memory`) should be right within a factor of two; docs/training.md has
-measured peaks. With s bytes per number, a logit takes s + 4 bytes, or 2 s bytes if the model is compiled. The
-loss is computed in eight chunks, and each logit of the current chunk takes 8 bytes more. DPO runs both sides
-at once without chunks, with 2 s + 4 bytes per logit.
+The memory estimate (`swelab.checks.memory`) should be right within a factor of two. docs/training.md has
+measured peaks. Let a number have s bytes. A logit takes s + 4 bytes, or 2 s bytes if the model is compiled.
+The loss is computed in eight chunks. Each logit of the current chunk takes 8 bytes more. DPO runs both sides
+of a pair at once, without chunks. Then a logit takes 2 s + 4 bytes.
 """
 
 import math
@@ -48,7 +48,7 @@ class Training:
 
 
 def findings(training: Training) -> Iterator[Finding]:
-    """Yields a finding for each fault. A check ends at the first fault that raises InputError."""
+    """Yields a finding for each fault. If a check raises InputError, its later faults are not reported."""
     checks = list(CHECKS)
     if not training.base.is_dir():
         yield wrong("no such folder", training.base, "a checkpoint in Hugging Face layout")
@@ -166,7 +166,8 @@ CHECKS = (_settings, _weights, _model, _tokenizer, _dataset, _disk, _memory)
 
 
 def memory(training: Training) -> Memory | None:
-    """Estimates the memory of one rank at its largest forward pass. Returns None if that is not possible."""
+    """Estimates the memory of one rank at its largest forward pass.
+    Returns None if config.json lacks a size, or if ranks cannot share a step evenly."""
     recipe, config = training.recipe, _config(training.base)
     train, ranks = recipe.train, ranks_of(recipe)
     try:
@@ -183,8 +184,8 @@ def memory(training: Training) -> Memory | None:
 
 
 def rank_memory(config: ModelConfig, train: Train, ranks: int, batch: int, tokens: int, size: int) -> Memory:
-    """Estimates the memory of one of `ranks` ranks that share the weights.
-    A pass has `batch` conversations of `tokens` tokens. size: bytes per number."""
+    """Estimates the memory of one rank. ranks: number of ranks that share the weights.
+    A forward pass has `batch` conversations of `tokens` tokens. size: bytes per number."""
     sides = 2 if train.dpo else 1
     places = batch * tokens * sides
     logit = 2 * size + 4 if train.dpo else (2 * size if train.compile else size + 4) + 8 / CHUNKS
@@ -234,7 +235,8 @@ def longest(training: Training) -> int:
 def disk_bytes(training: Training) -> int:
     """Returns the bytes on disk at the end of training.
 
-    These are two copies of the weights, and two saved states with the trained weights and their two moments.
+    There are two copies of the weights and two saved states. A saved state has the trained weights, and two
+    moments for each of them. Returns 0 if config.json lacks a size.
     """
     config, train = _config(training.base), training.recipe.train
     try:
@@ -245,8 +247,8 @@ def disk_bytes(training: Training) -> int:
 
 
 def _config(base: Path) -> ModelConfig:
-    """Returns the base model's config.json, without fields if the file is unreadable.
-    Another check reports that."""
+    """Returns the base model's config.json. The result has no fields if the file is unreadable.
+    Another check reports the unreadable file."""
     try:
         config = read_json(base / "config.json")
     except InputError:

@@ -35,7 +35,7 @@ class Ranks:
 
 
 def ranks_of(recipe: Sft) -> Ranks:
-    """Returns the processes that an SFT recipe requests: one per GPU, or on CPUs `ranks` per node."""
+    """Returns the processes that an SFT recipe requests: one per GPU, else `job.ranks` per node."""
     job = recipe.job
     return Ranks(job.nodes, job.gpus or job.ranks, job.gpus, recipe.train.threads)
 
@@ -53,8 +53,8 @@ class Share(TypedRecord):
 
 
 def share(train: Train, ranks: Ranks) -> Share:
-    """Returns the share of one rank. The shares of all ranks make up the recipe's step.
-    Raises InputError if the conversations of a step cannot be divided evenly."""
+    """Returns one rank's share of a step. All ranks together process the conversations of the recipe's step.
+    Raises InputError if they cannot be divided evenly, or if `optimizer_in_bwd` would need accumulation."""
     step = train.batch_size * train.gradient_accumulation_steps
     if step % ranks.total:
         what = f"a step of {step} conversations (batch_size × gradient_accumulation_steps)"
@@ -71,8 +71,8 @@ def recipe_of(recipe: Sft) -> str:
     """Returns the name of the torchtune recipe that runs an SFT recipe.
 
     Several processes need torchtune's distributed recipe. `optimizer_in_bwd` needs it, too, because the
-    single-device recipe of torchtune 0.6 does not scale its gradients. Raises InputError if the settings
-    belong to another recipe.
+    single-device recipe of torchtune 0.6 does not scale its gradients. Raises InputError if the recipe does
+    not support the settings `lora`, `dpo` or `optimizer_in_bwd`, or if it requires one that is not set.
     """
     name, train = recipe.recipe, recipe.train
     kind = name.removesuffix("_single_device").removesuffix("_distributed")

@@ -15,8 +15,8 @@ PLAN, PLANNED = "plan.json", "planned.json"
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The plan of a run.
-    batches: None if the trainer's own loader batches pairs (DPO). Then the steps are unknown."""
+    """The plan of a run. With DPO, `batches` is None and `steps` is empty.
+    In that case the trainer's own loader makes the batches of pairs."""
 
     batches: Plan | None
     steps: list[PlannedStep]

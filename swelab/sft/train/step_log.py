@@ -50,7 +50,7 @@ class StepLog:
         self.boards = Boards(self.folder, run.wandb, self.folder.parent, "train/")
 
     def log_config(self, config: Any) -> None:
-        """Ignores torchtune's configuration, because it is already in a file."""
+        """Does nothing, because torchtune's configuration is already in a file."""
 
     def log(self, name: str, data: Any, step: int) -> None:
         """Logs one value of a step."""

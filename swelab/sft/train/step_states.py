@@ -1,9 +1,9 @@
 """Saves the state of a training between two optimizer steps, and restores it exactly.
 
-torchtune's recipes can resume only at epochs. Here each process writes its own part of the state: its shards
-of the weights and of the optimizer's moments, the position in the schedule, and the random generators'
-states. Nothing is gathered, and frozen weights are not written. A resumed run needs the same number of
-processes.
+torchtune's recipes can resume only at the start of an epoch. Here each process writes its own part of the
+state. A part has the process's shards of the weights and of the optimizer's moments. It also has the position
+in the schedule and the states of the random generators. No process gathers the parts of other processes.
+Frozen weights are not written. A resumed run needs the same number of processes.
 """
 
 import itertools
@@ -88,7 +88,7 @@ class StepStates:
         if not found:
             return []
         path = self.folder / f"step_{found}" / f"{self.rank}.pt"
-        # Memory-mapped on the CPU: a GPU that holds the model has no memory for a second copy.
+        # We map the file into CPU memory, because a GPU with the model may have no room for a second copy.
         state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
         weights = _trained(self.recipe._model)
         if weights.keys() != state["weights"].keys():
@@ -107,8 +107,8 @@ class StepStates:
 class Batches:
     """The first `count` batches of each epoch. The resumed epoch starts after `consumed` batches.
 
-    torchtune carries the gradients of batches that do not fill a step into the next epoch. If training
-    resumes there, they are lost. So these batches are omitted.
+    The last batches of an epoch may not fill a step. torchtune would keep their gradients for the first step
+    of the next epoch, and a saved state does not contain them. So these batches are omitted.
     """
 
     def __init__(self, loader: Any, consumed: int, count: int, generators: list[Tensor | None]):
@@ -119,7 +119,7 @@ class Batches:
 
     def __iter__(self) -> Iterator[Any]:
         middle, self.consumed = self.consumed, 0
-        if not middle:  # a loader draws a random number when it starts
+        if not middle:  # starting a loader draws a random number
             self._set_generators()
         batches = itertools.islice(iter(self.loader), middle, self.count)
         first = list(itertools.islice(batches, 1))

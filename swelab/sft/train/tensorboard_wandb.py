@@ -12,8 +12,8 @@ BOARD = "tensorboard"
 
 
 class Boards:
-    """Curves of a run in `folder`/tensorboard and, if a project is given, at Weights & Biases.
-    wandb_folder: contains the client's files and the run's id. The id stays the same after a kill."""
+    """Draws a run's curves in `folder`/tensorboard. With a `project`, also draws them at Weights & Biases.
+    wandb_folder: folder of that client's files and of the run's id. A resumed run keeps its id."""
 
     def __init__(self, folder: Path, project: str, wandb_folder: Path, prefix: str = ""):
         self._folder, self._prefix = folder, prefix
@@ -21,7 +21,8 @@ class Boards:
         self._wandb = start_wandb(project, wandb_folder) if project else None
 
     def restart(self, rows: Iterable[tuple[int, Mapping[str, float]]]) -> None:
-        """Redraws the curves from earlier values, because a kill may have lost unwritten points."""
+        """Draws the curves anew, because a killed run may not have drawn all its points.
+        rows: (step, values) of all earlier steps."""
         shutil.rmtree(self._folder / BOARD, ignore_errors=True)
         for step, values in rows:
             self._draw(step, values)

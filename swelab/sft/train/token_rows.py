@@ -54,5 +54,5 @@ class TokenRows:
     def __getitem__(self, row: int) -> Sample:
         tokens, trained = self.tokenizer.encode(self.plain.of(SftRow.of(self.rows[row])))
         labels = [token if loss else IGNORED for token, loss in zip(tokens, trained, strict=True)]
-        labels[0] = IGNORED  # the first token has no context, and in a pack its context is another row
+        labels[0] = IGNORED  # in a pack, it would be predicted from the previous row
         return Sample(tokens, labels)

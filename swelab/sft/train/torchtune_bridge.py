@@ -25,7 +25,7 @@ from swelab.sft.train.trainer import check_trainer
 
 class Torchtune:
     """Trains with torchtune, see `trainer.Trainer`.
-    torchtune 0.6 does not support Qwen3, and its Llama needs other tokenizers."""
+    torchtune 0.6 does not support Qwen3. Its Llama models need tokenizers that we do not configure here."""
 
     architectures = ("Qwen2ForCausalLM",)
     lacks: tuple[str, ...] = ()
@@ -45,8 +45,8 @@ class Torchtune:
 def configuration(base: Path, dataset: Path, work: Path, recipe: Sft, plan: RunPlan) -> Record:
     """Returns torchtune's configuration for one rank of a planned run. Raises InputError.
 
-    The number of steps is limited. Otherwise, ranks would fill a short last step with rows that were already
-    used.
+    On several ranks, the number of steps per epoch is limited to complete steps. Otherwise, ranks would fill
+    an incomplete last step with rows that were already used.
     """
     config = torchtune_config(base, dataset, work / "output", recipe.train)
     ranks = ranks_of(recipe)
@@ -60,8 +60,8 @@ def configuration(base: Path, dataset: Path, work: Path, recipe: Sft, plan: RunP
         return {**config, **share(recipe.train, ranks)}
     passes = {"plan": str(work / PLAN), "data_files": str(dataset), "base": str(base)}
     if (device_of(recipe.train), dtype_of(recipe.train)) == ("cpu", "fp32"):
-        # The chunked loss saves a float32 copy of the logits. Here logits are float32 already, and chunks
-        # only make the loss five times slower.
+        # torchtune's default loss works in chunks, to avoid a float32 copy of all logits. Here logits are
+        # float32 already, and chunks only make the loss five times slower.
         own = "swelab.sft.train.cross_entropy.TrainedTokensLoss"
         config |= {"loss": {"_component_": own if sharing(recipe) == 1 else "torch.nn.CrossEntropyLoss"}}
     return {
@@ -157,7 +157,8 @@ def adapted(model: Record, train: Train) -> Record:
 
 
 def _rows(base: Path, dataset: Path, train: Train) -> Record:
-    """Returns torchtune's own chat dataset, or ours if rows have fields that torchtune ignores."""
+    """Returns the configuration's section `dataset`.
+    It names torchtune's chat dataset, or ours if rows have fields that torchtune would ignore."""
     if train.dpo:
         own = "swelab.sft.train.torchtune_datasets.pair_dataset"
         return {"_component_": own, "data_files": str(dataset), "base": str(base)}

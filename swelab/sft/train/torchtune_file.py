@@ -49,7 +49,7 @@ def read_torchtune(path: Path) -> Record:
 
 
 def faults(config: Record) -> list[str]:
-    """Returns the faults of a configuration, one line each. Runs before any processor is requested."""
+    """Returns the faults of a configuration, one line each. This check needs no GPU."""
     if lines := unfilled(config):
         return lines
     for section, key in PATHS:

@@ -1,7 +1,7 @@
 """Compares the model and tokenizer of a torchtune configuration with its checkpoint.
 
-torchtune itself notices a difference only after minutes, when it loads the weights. A token without a row in
-the embedding raises an IndexError in the first step.
+torchtune itself reports a different size only after minutes, when it loads the weights. If the id of a token
+exceeds the embedding, torchtune raises an IndexError in the first step.
 """
 
 from collections.abc import Iterator

@@ -42,8 +42,8 @@ def without_gpu() -> None:
 def whole_on_each_rank() -> None:
     """Makes torchtune's distributed recipe keep all weights in every process.
 
-    torchtune sums a loss over tokens, lets FSDP average gradients in each pass, and scales them before a
-    step. Here gradients are averaged only once, before a step.
+    torchtune shards weights with FSDP, which averages gradients over the processes in each backward pass.
+    Before a step, torchtune scales the gradients. Here they are averaged and scaled once, before a step.
     """
     training.shard_model = lambda **_: None
     training.scale_grads = average_and_scale
@@ -60,7 +60,7 @@ def average_and_scale(model: torch.nn.Module, scaler: torch.Tensor) -> None:
 
 
 def save_last_epoch_only(recipe: Any, last: int) -> None:
-    """Makes the recipe write weights only after epoch `last`. Before that, saved states are enough."""
+    """Makes the recipe write weights only after epoch `last`. A resumed run needs only the saved states."""
     owner = getattr(recipe, "_checkpoint_client", recipe)
     save = owner.save_checkpoint
 

@@ -1,8 +1,8 @@
 """The interface of trainers. A trainer is a library that trains a model on rows, in separate processes.
 
-`training.py` checks inputs, plans, runs a trainer, and stages the result. A recipe's `trainer:` names the
-trainer. To add a trainer, write a class like `trl_bridge.Trl`, and a module like `trl_worker` for its
-processes. Add the class to TRAINERS, and its name to `trainer` in configs/kinds/sft.py.
+`training.py` checks the inputs, plans the run, runs a trainer, and checks the result. A recipe's `trainer:`
+names the trainer. To add a trainer, write a class like `trl_bridge.Trl`, and a module like `trl_worker` for
+its processes. Add the class to TRAINERS, and its name to `trainer` in configs/kinds/sft.py.
 """
 
 from importlib import import_module
@@ -38,7 +38,7 @@ class Trainer(Protocol):
     own_tokenizer: bool
     """Whether the trainer reads vocab.json and merges.txt. Then both must agree with tokenizer.json."""
     fills_packs: bool
-    """Whether the trainer pads packs to their limit."""
+    """Whether the trainer pads each pack to `max_seq_len` tokens."""
     replicates: bool
     """Whether the trainer can keep all weights in every process (`sharded: false`)."""
 

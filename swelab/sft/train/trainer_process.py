@@ -53,8 +53,8 @@ def run_trainer(base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Pat
 
 
 HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 34), "MALLOC_TOP_PAD_": str(1 << 26)}
-"""Keeps large tensors in the heap on a CPU.
-With a new memory mapping for each tensor, page faults took a tenth of the time."""
+"""Environment variables that make malloc keep large tensors in the heap. They are used on a CPU.
+By default, malloc maps new memory for each tensor. Page faults then took a tenth of the time."""
 
 
 def _environment(work: Path, train: Train) -> dict[str, str]:
@@ -72,8 +72,8 @@ def _environment(work: Path, train: Train) -> dict[str, str]:
 
 
 def prepare(work: Path, key: str) -> bool:
-    """Prepares `work`. Returns whether a run with the same key has already finished there.
-    Removes the files of other runs. After a kill, keeps the saved steps and their log."""
+    """Prepares the folder `work`. Returns whether a run with the same key has already finished there.
+    Removes the files of a run with another key. Keeps the saved steps and the log of a killed run."""
     if _read(work / "key.json") != key:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)

@@ -52,7 +52,7 @@ def fine_tune(
     shape = check_weights(base)
     config: Record | None = None
     if "torchtune" in trainers_of(shape.architectures[0]):
-        # Adapters are merged into the weights, so the checks need the base's model.
+        # Adapters are merged into the weights, so the checks need a model without adapters.
         config = {"model": base_model(shape), "tokenizer": tokenizer(base)}
         trained = open_trainer(recipe.trainer).settings(base, dataset, work / "output", train)
         write_config(staged / "config.yaml", trained | config)
@@ -92,9 +92,10 @@ def put_in_place(staged: Path, checkpoint: Path, aside: Path) -> None:
 def check_inputs(base: Path, dataset: Path, train: Train, trainer: str = "torchtune") -> list[Length]:
     """Checks base model and dataset. Returns the length of each conversation, two for each pair.
 
-    Raises InputError before anything starts. Refuses unreadable or truncated weights, an architecture that
-    the trainer does not support, and a vocabulary that differs between its two forms. Refuses a malformed
-    row, a conversation longer than the model's context, and fewer rows than one optimizer step needs.
+    Raises InputError for unreadable or truncated weights, and for an architecture that the trainer does not
+    support. Raises InputError if the trainer reads vocab.json and it differs from tokenizer.json. Raises
+    InputError for a malformed row, a conversation longer than the model's context, or too few rows for one
+    optimizer step.
     """
     config = check_weights(base)
     check_trainer(config, base / "config.json", trainer)
@@ -139,7 +140,7 @@ def plan_run(base: Path, recipe: Sft, lengths: Sequence[Length]) -> RunPlan:
 
 
 def facts(lengths: Sequence[Length], train: Train) -> Record:
-    """Returns the manifest's fields about a run over conversations of these lengths."""
+    """Returns the manifest's counts of rows, steps and tokens. lengths: result of `check_inputs`."""
     rows = len(lengths) // (2 if train.dpo else 1)
     need = train.batch_size * train.gradient_accumulation_steps
     return {

@@ -14,7 +14,7 @@ PROCESS = "swelab.sft.train.trl_worker"
 
 
 class TrlRun(TypedRecord):
-    """The file config.json: the settings of TRL's processes."""
+    """The settings of TRL's processes, as the file config.json has them."""
 
     output: str = field("output folder of the run")
     base: str = field("folder of the base model")

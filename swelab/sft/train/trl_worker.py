@@ -34,7 +34,7 @@ RESUME, CHECKPOINTS = "resume.json", "checkpoints"
 
 
 class Numbers(InOrder):
-    """A batch sampler with one forward pass per batch. On resume, its epoch is set, too."""
+    """A batch sampler whose batches have one forward pass each. A resumed run also sets its epoch."""
 
     def __iter__(self) -> Iterator[list[int]]:
         return iter([[number] for number in super().__iter__()])
@@ -100,7 +100,7 @@ def train(run: TrlRun) -> None:
     trainer = PlannedTrainer(
         model=_model(run, passes),
         args=_arguments(run, settings, passes),
-        train_dataset=Dataset.from_list([{"input_ids": [0], "labels": [0]}]),  # only the columns are read
+        train_dataset=Dataset.from_list([{"input_ids": [0], "labels": [0]}]),  # only column names are read
         data_collator=partial(trl_batch, packed=passes.plan.how == "packed", pad=tokenizer.pad_token_id or 0),
         processing_class=tokenizer,
     )

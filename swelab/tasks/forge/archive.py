@@ -19,7 +19,7 @@ LICENCE_MARKS = {
     "BSD-3-Clause": "redistribution and use in source and binary forms",
     "Apache-2.0": "apache license",
 }
-"""Licences that allow changed copies. Maps a licence's SPDX name to a phrase of its text."""
+"""Maps the SPDX name of a licence to a phrase of its text. These licences allow changed copies."""
 MAX_UNPACKED = 256 << 20
 
 
@@ -27,8 +27,8 @@ def build_repo(recipe: PypiRepo | GitRepo, cache_dir: Path) -> bytes:
     """Returns a tar of the clean checkout of a `pypi` or `git` repository recipe.
 
     The same recipe gives the same bytes, if its install command installs the same packages. Raises InputError
-    as `fetch_archive`, `read_members` and `own_repository` do. Also raises InputError if the licence file
-    does not have the licence that the recipe names.
+    if the archive or commit cannot be fetched or read, or if the install command fails. Also raises
+    InputError if the licence file does not contain the licence that the recipe names.
     """
     if recipe.source == "git":
         return write_tar(_own(recipe))

@@ -70,8 +70,8 @@ def candidates(source: Source, operators: Iterable[str]) -> Iterator[Candidate]:
 def ordered(sources: Iterable[Source], operators: Iterable[str], seed: int) -> tuple[list[Candidate], int]:
     """Returns the candidates of a repository in seeded order, and the number of ambiguous candidates.
 
-    Operators take turns. A bug whose hash occurs in two functions is ambiguous and is excluded, because it
-    could be on both sides of the split.
+    Operators take turns. If bugs in two functions have the same hash, they are ambiguous. They are excluded,
+    because one could be a training task and the other a held-out task.
     """
     operators = tuple(operators)
     found = [candidate for source in sources for candidate in candidates(source, operators)]
@@ -90,7 +90,7 @@ def ordered(sources: Iterable[Source], operators: Iterable[str], seed: int) -> t
 
 
 def rejects(source: Source, candidate: Candidate) -> str:
-    """Returns why a candidate cannot be a bug, without a run ("syntax", "no_change"), or ""."""
+    """Checks a candidate without running it. Returns "", or why it is no bug: "syntax" or "no_change"."""
     try:
         mutated = python_syntax.parse_python(source.apply(candidate.edits))
         compile(mutated, candidate.path, "exec")
@@ -100,7 +100,8 @@ def rejects(source: Source, candidate: Candidate) -> str:
 
 
 def _at_open_end(source: Source, edits: tuple[Edit, ...]) -> bool:
-    """Returns whether a diff would show a last line without a newline. Such bugs are excluded."""
+    """Returns whether the file has no newline at its end, and a diff would show that end.
+    Such bugs are excluded."""
     return not source.newline_at_end and source.line_of(max(e.end for e in edits)) + CONTEXT + 2 >= len(
         source.starts
     )

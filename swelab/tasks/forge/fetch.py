@@ -1,8 +1,8 @@
 """Downloads source archives from the package index that pip is configured with.
 
-This module uses pip's own session and finder, so that pip's configuration (index, mirrors, find-links,
-proxies, certificates, credentials) applies. These are internals of pip. But `pip download` is no alternative,
-because for a source archive it runs the package's set-up code. This module never runs that code.
+This module uses internals of pip, its session and its finder. So pip's configuration (index, mirrors,
+find-links, proxies, certificates, credentials) applies. `pip download` would run the set-up code of a source
+archive. This module never runs that code.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ def _download(recipe: PypiRepo) -> bytes:
             raise InputError(f"not on the package index{reason}", recipe.file, "a file that the index lists")
         try:
             return _read(session, link.url_without_fragment, recipe.file)
-        except OSError as error:  # errors of requests are OSErrors
+        except OSError as error:  # the exceptions of the library requests are OSErrors
             raise InputError(f"download failed: {shorten(str(error))}", recipe.file) from None
 
 

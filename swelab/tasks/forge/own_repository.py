@@ -18,8 +18,8 @@ from swelab.sandbox.requirements import tool
 
 SITE = ".swelab/site-packages"
 SITE_FILE = "swelab_task.pth"
-"""A file in the toolbox's site-packages.
-Its line adds `.swelab/site-packages`, if that exists, to Python's path."""
+"""Name of a file in the toolbox's site-packages.
+The file makes Python search `.swelab/site-packages` if that folder exists."""
 INSTALL_SECONDS = 1800
 LFS = b"version https://git-lfs.github.com/spec/"
 
@@ -93,12 +93,12 @@ def _files(bare: Path, recipe: GitRepo) -> Files:
 
 
 def install(recipe: GitRepo, files: Files, toolbox: Path) -> Files:
-    """Runs the recipe's install command. Maps paths below the checkout to the installed files.
+    """Runs the recipe's install command. Maps paths in the checkout to the installed files.
 
-    Returns {} without a command. The command runs as `bash -c` in a copy of the files, with the network and
-    with the sandbox's Python first on PATH. It can change nothing else on this machine. Raises InputError if
-    the command fails or takes longer than 30 minutes, if the toolbox would not find the installed files, or
-    if an installed file is a copy of a file that gets bugs.
+    Returns {} if the recipe has no command. The command runs in bash in a copy of the files. It can use the
+    network, and cannot change other files on this machine. The sandbox's Python is first on PATH. Raises
+    InputError if the command fails or takes longer than 30 minutes. Raises InputError if the toolbox lacks
+    SITE_FILE, or if an installed file is a copy of a file that gets bugs.
     """
     if not recipe.install:
         return {}
@@ -153,7 +153,8 @@ def _run_install(command: str, tree: Path, toolbox: Path) -> None:
 
 
 def _refuse_copies(recipe: GitRepo, files: Files, installed: Files) -> None:
-    """Raises InputError if an installed file copies code that gets bugs, because an agent could read it."""
+    """Raises InputError if an installed file is a copy of a file that gets bugs.
+    An agent could read the fix in the copy."""
     ours = {
         content: path
         for path, (content, _) in files.items()
@@ -168,8 +169,8 @@ def _refuse_copies(recipe: GitRepo, files: Files, installed: Files) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Returns environment variables for git.
-    With them, git ignores user settings, which may name filters and hooks, and never prompts."""
+    """Returns environment variables that make git ignore user settings and never prompt.
+    User settings could run filters and hooks."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return kept | {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"}
 

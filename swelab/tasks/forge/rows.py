@@ -122,7 +122,7 @@ def _take_turns(
 def _next_row(
     recipe: ForgeSubset, turn: list[Lane], validator: Validator, workers: int, drops: Counter[str]
 ) -> Task | None:
-    """Returns the row of the next valid bug of the first lane (repository).
+    """Returns a row for the next valid bug of the first lane, or None if the lane has no more candidates.
     Meanwhile, idle workers judge candidates of other lanes."""
     lane, most = turn[0], recipe.max_fail_to_pass
     while (candidate := lane.take()) is not None:

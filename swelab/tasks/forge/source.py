@@ -93,10 +93,10 @@ class Source:
 
 
 def body_nodes(function: Function) -> Iterator[ast.AST]:
-    """Yields nodes of a function that may be mutated, in source order of their blocks.
+    """Yields the nodes of a function that may be mutated, from the outer to the inner nodes.
 
-    Excludes decorators, annotations, docstrings, and f-strings. Before Python 3.12, the tree has wrong
-    positions inside f-strings.
+    Excludes decorators, annotations, docstrings, and f-strings. Before Python 3.12, `ast` has wrong positions
+    inside f-strings.
     """
     pending: list[ast.AST] = [
         *function.args.defaults,

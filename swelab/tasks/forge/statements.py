@@ -78,7 +78,7 @@ def _is_elif(source: Source, node: ast.If) -> bool:
 
 
 def _whole_lines(source: Source, node: ast.AST) -> bool:
-    """Returns whether the statement's lines contain nothing else, except for a comment."""
+    """Returns whether the statement has its lines to itself. A comment after the statement is allowed."""
     start, end = source.span(node)
     before = source.text(source.starts[source.line_of(start)], start)
     after = source.text(end, source.starts[source.line_of(end) + 1]).strip()

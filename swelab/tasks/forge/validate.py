@@ -34,10 +34,10 @@ WIDE = {"COLUMNS": "1000"}
 Otherwise, pytest truncates the reason to the terminal's width."""
 COMPILING = {"PYTHONDONTWRITEBYTECODE": ""}
 PACK = "find . -name '*-pytest-*.pyc' -print0 2>/dev/null | tar -c --null -T - 2>/dev/null"
-"""Bash that packs the test files as pytest has rewritten them. Rewriting takes as long as the tests.
+"""Bash that packs the bytecode of test files, in which pytest has rewritten the assertions.
 
-Ordinary bytecode is excluded, because Python would load it for a mutated file that was written in the same
-second.
+With it, later runs need not rewrite the files, which takes as long as the tests. Other bytecode is excluded.
+Otherwise, if a file is mutated within the same second, Python would load the bytecode of the old file.
 """
 
 Statuses = Callable[[str, str], dict[str, str]]
@@ -48,9 +48,9 @@ Statuses = Callable[[str, str], dict[str, str]]
 class Repository:
     """A clean tree, and facts about its tests.
 
-    passed: ids that pass in both clean runs, in the log's order. unstable: number of ids that do not pass in
-    both runs, or that the log parser truncates. seconds: wall time of the slower clean run. compiled: a tar
-    of the rewritten test files, or b"".
+    passed: ids of tests that pass in both runs on the clean code, in the log's order. unstable: number of
+    other tests, except tests that are skipped in both runs. If the log parser truncates the id of a test, the
+    test counts as unstable. seconds: wall time of the slower clean run. compiled: output of PACK, or b"".
     """
 
     name: str
@@ -64,8 +64,8 @@ class Repository:
     compiled: bytes = b""
 
     def key(self, *parts: object) -> str:
-        """Returns the key of a journal line.
-        The key depends on `parts`, the checkout, and the command and parser of the tests."""
+        """Returns a journal key.
+        This is a hash of VERSION, the checkout, the test command, the log parser and `parts`."""
         tests = [self.recipe.test_cmd, self.recipe.log_parser]
         return digest([VERSION, self.digest, tests, *parts])
 
@@ -111,7 +111,8 @@ class Validator:
         self._pending.clear()
 
     def baseline(self, repo: Repository) -> None:
-        """Makes two clean runs and stores what they show. Raises InputError if no test passes."""
+        """Runs the tests twice on the clean code. Sets the repository's `passed`, `unstable` and `seconds`.
+        Raises InputError if no test passes."""
         key = repo.key("clean")
         if key not in self.journal:
             runs = list(self._pool.map(lambda _: self._run(repo, None, CLEAN_SECONDS, COMPILING), range(2)))
@@ -211,7 +212,7 @@ def _plain_tar(data: bytes) -> bytes:
 
 
 def _spare_rewriting(sandbox: Sandbox, compiled: bytes) -> None:
-    """Unpacks the rewritten test files. pytest uses a rewritten file only if the test file is unchanged."""
+    """Unpacks the output of PACK. pytest uses the bytecode of a test file only if the file is unchanged."""
     if compiled:
         sandbox.put("/tmp/compiled.tar", compiled)
         sandbox.exec("tar -xf /tmp/compiled.tar; rm /tmp/compiled.tar")
@@ -239,7 +240,7 @@ def _broken(run: Run, passed: list[str]) -> list[str]:
 
 
 def _unusable(run: Run, passed: list[str], most: int) -> str:
-    """Returns why the first run shows that a bug cannot be a task, or ""."""
+    """Returns why a bug cannot be a task, judged by its first run, or ""."""
     if run.ended:
         return run.ended
     missing = sum(test not in run.status for test in passed)

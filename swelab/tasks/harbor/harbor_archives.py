@@ -30,8 +30,8 @@ def build_repo(recipe: HarborRepo) -> bytes:
 
 
 def archive_in(place: Path, name: str) -> bytes:
-    """Rebuilds the archive `name` from the first task folder that allows it.
-    Raises InputError if no folder allows it, or if folders use the name for different archives."""
+    """Rebuilds the archive `name` from the first task folder from which this is possible.
+    Raises InputError if there is no such folder, or if folders use the name for different archives."""
     digests: dict[str, str] = {}
     archive, why = b"", ""
     for path in folders_in(place):
@@ -66,8 +66,8 @@ def write_archives(place: Path, repos: Path) -> int:
 def clean_archive(folder: HarborFolder) -> bytes:
     """Rebuilds the archive of a task's repository without the bug.
 
-    The sources are the checkout, the restored files and the reverse of the bug's patch. Raises Refused if the
-    result is not the archive that was exported.
+    Reads the folder's checkout, replaces the files that the grader restores, and reverses the bug's patch.
+    Raises Refused if the result does not have the hash in task.toml.
     """
     files = _read(folder, CHECKOUT) | _read(folder, RESTORED)
     patch = folder.row.get("patch")

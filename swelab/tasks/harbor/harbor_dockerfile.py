@@ -1,4 +1,5 @@
-"""Finds the base image of a task folder, if our grader needs nothing that the Dockerfile adds."""
+"""Finds the base image in a task folder's Dockerfile.
+Refuses a Dockerfile whose other instructions may change the tests' results."""
 
 import re
 
@@ -21,8 +22,8 @@ They install tools for verifiers and agents, or are commands that our export wri
 def image_of(dockerfile: str, alone: bool = False) -> str:
     """Returns the image on which a Dockerfile is based.
 
-    Raises Refused if there is none, or if the Dockerfile changes what tests see. alone: refuse every RUN and
-    WORKDIR, because a script may need their results.
+    Raises Refused if the Dockerfile names no image, or has instructions that may change the tests' results.
+    alone: refuse every RUN and WORKDIR, because a script that judges may need their effects.
     """
     image = ""
     for line in _lines(dockerfile):

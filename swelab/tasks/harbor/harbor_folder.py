@@ -14,9 +14,10 @@ ROW = "tests/config.json"
 """The file with the row, in our export and in Harbor's conversions of SWE-bench and similar sets."""
 SCRIPT, SOLUTION = "tests/test.sh", "solution/solve.sh"
 CHECKOUT, RESTORED = "environment/repository.tar", "tests/files.tar"
-"""Parts of our own tasks: the checkout with the bug, as the agent sees it, and the clean files to restore."""
+"""Files that only our own tasks have.
+They contain the agent's checkout with the bug, and the clean files that the verifier restores."""
 OURS = "swelab"
-"""The table in [metadata] with the facts that our export adds."""
+"""Name of the table in [metadata] to which our export writes."""
 COMPOSED = ("docker-compose.yaml", "docker-compose.yml", "singularity-compose.yaml")
 CONVERSATION = "trajectory.json"
 """The file with turns of a conversation that an agent gets before its first turn."""
@@ -52,8 +53,8 @@ class Refused(Exception):
 class HarborFolder:
     """A task folder.
 
-    settings: task.toml. instruction: the text that an agent gets. row: tests/config.json, unchanged; {} if
-    only tests/test.sh judges.
+    settings: content of task.toml. instruction: the text that an agent gets. row: content of
+    tests/config.json, or {} if the folder has only tests/test.sh to judge a solution.
     """
 
     path: Path
@@ -68,7 +69,7 @@ class HarborFolder:
 
     @property
     def by_script(self) -> bool:
-        """Whether the folder's own script judges the task."""
+        """Whether the folder's script tests/test.sh judges a solution."""
         return not self.row
 
     @property
@@ -78,7 +79,7 @@ class HarborFolder:
 
     @property
     def ours(self) -> Record:
-        """The facts that our export added to the task, or {} if somebody else made the folder."""
+        """What our export wrote into task.toml, or {} if another program made the folder."""
         return _table(_table(self.settings, "metadata"), OURS)
 
     @property
@@ -96,8 +97,8 @@ class HarborFolder:
     def statement(self) -> str:
         """The problem statement.
 
-        It comes from the row if we made the folder and nobody edited the instruction. Otherwise it is the
-        instruction.
+        This is the row's problem statement if our export made the folder and the instruction is unchanged.
+        Otherwise it is the instruction.
         """
         own = self.row.get("problem_statement")
         written = self.instruction.removeprefix(PREAMBLE) if self.ours else self.instruction
@@ -230,8 +231,8 @@ def _check_needs(path: Path, settings: Record) -> None:
 
 
 def _without_canary(instruction: str) -> str:
-    """Returns the instruction without the first lines that mark benchmarks.
-    Harbor shows these to no agent."""
+    """Returns the instruction without canary lines (which mark benchmarks) at its beginning.
+    Harbor does not show these lines to agents."""
     lines = instruction.split("\n")
     while lines and _CANARY.fullmatch(lines[0].strip()):
         del lines[0]

@@ -15,7 +15,7 @@ _ID = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9_.+-]{0,199}")
 
 
 def script_row(folder: HarborFolder) -> Task:
-    """Returns the row of a folder without a list of tests. The caller adds the image. Raises Refused."""
+    """Returns a row for a folder whose script judges. The row lacks the image. Raises Refused."""
     if not _ID.fullmatch(folder.name):
         raise Refused("no instance id", f"{folder.name!r} has other characters than A-Z a-z 0-9 _ . + -")
     row = Task.of(

@@ -1,5 +1,5 @@
-"""The task source `harbor`: makes tasks from Harbor's task folders that our graders can judge.
-All other folders are printed as refused, and are counted by reason."""
+"""The task source `harbor`: makes tasks from Harbor's task folders.
+Refuses folders that our graders cannot judge. Prints the refused folders and counts them by reason."""
 
 import sys
 from collections import Counter
@@ -24,16 +24,16 @@ from swelab.tasks.harbor.harbor_scripts import script_row
 from swelab.tasks.published_rows import lacks, read_row
 
 Usable = Callable[[Task], object]
-"""Raises InputError for a row whose tests cannot run on this machine."""
+"""A function that raises InputError if the tests of a row cannot run on this machine."""
 
 
 def make_tasks(
     recipe: HarborSubset, archives: Mapping[str, Path], usable: Usable
 ) -> tuple[Sequence[Task], dict[str, int]]:
-    """Returns the rows of the task folders in `recipe.path`, and the refused folders by reason.
+    """Returns the rows of the task folders in `recipe.path`, and the counts of refused folders.
 
-    The second value maps a reason to a count. archives: maps the names of the recipe's repositories to
-    archives. Raises InputError if no folder can be used.
+    The counts are a mapping from reasons to numbers of folders. archives: maps names of the recipe's
+    repositories to archives. Raises InputError if no folder can be used.
     """
     digests = {name: canonical(path) for name, path in archives.items()}
 
@@ -63,8 +63,8 @@ def make_tasks(
 def read_rows(
     place: Path, usable: Usable, at_hand: Callable[[HarborFolder], None] | None = None
 ) -> Iterator[tuple[Path, Task | Refused]]:
-    """Yields (task folder, its row or the reason for none) for the task folders, sorted by name.
-    at_hand: raises Refused for a task made by swelab whose repository is missing. Raises InputError."""
+    """Yields (task folder, row or Refused error) for the task folders, sorted by name. Raises InputError.
+    at_hand: function that raises Refused if the repository of a task made by swelab is missing."""
     if not place.is_dir():
         raise InputError("no such folder", place, "a folder of Harbor's task folders")
     folders: dict[str, str] = {}
@@ -111,7 +111,7 @@ def _listed_row(folder: HarborFolder) -> Task:
     if folder.repository:
         if row.repo_recipe != folder.repository:
             raise Refused("its repository is another one", f"the row says {row.repo_recipe!r}")
-        clean_archive(folder)  # raises Refused if the folder's files are not the repository that it names
+        clean_archive(folder)  # raises Refused if the folder does not contain the repository
         return row
     if row.repo_recipe:
         raise Refused("its repository is not in it", f"no [metadata.swelab] names {row.repo_recipe!r}")
@@ -119,8 +119,8 @@ def _listed_row(folder: HarborFolder) -> Task:
 
 
 def _with_image(folder: HarborFolder, row: Task) -> Task:
-    """Returns the row with the image of its container.
-    If the row names the same image, the row's name is kept."""
+    """Returns the row with the image from task.toml or the Dockerfile.
+    If the row names the same image in another form, this form is kept."""
     named = folder.environment.get("docker_image")
     if named is not None and not (isinstance(named, str) and named):
         raise Refused("task.toml is not Harbor's", f"environment.docker_image is {named!r}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 HASHES = Path(__file__).with_name("evaluation_sets.json")
 DIGITS = 12
-"""Number of hex digits of a stored hash. One of 15,000 other ids matches with a chance of 1 in 10^7."""
+"""Number of hex digits of a stored hash. In a set of 15,000 other ids, the chance of a match is 1 in 10^7."""
 
 
 @cache

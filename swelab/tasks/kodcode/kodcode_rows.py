@@ -1,4 +1,4 @@
-"""Reads rows and folders of debugging tasks strictly. Each becomes a `SmallTask`.
+"""Reads debugging tasks from rows or folders, and refuses malformed ones. Each becomes a `SmallTask`.
 
 A row has `task_id` and `extra_info`. `extra_info` has `entrypoint` and `files`, a list of {path, content}.
 Nested objects may be JSON strings. A folder has the same files, and patterns in `.debugignore` and
@@ -33,10 +33,10 @@ _OPERATORS = set("();<>|&")
 
 @dataclass(frozen=True)
 class SmallTask:
-    """A task as its publisher gives it.
+    """A task as its publisher provides it.
 
-    files: maps a path to its text. code: path of the file with the fault. entrypoint: the command that runs
-    the tests. readonly: files that an agent must not change. hidden: whether an agent must not see the tests.
+    files: maps paths to texts. code: path of the file with the bug. entrypoint: the command that runs the
+    tests. readonly: files that an agent must not change. hidden: whether an agent must not see the tests.
     """
 
     name: str
@@ -50,10 +50,9 @@ class SmallTask:
 
 
 def read_small_tasks(path: Path, entrypoint: str | None = None) -> Iterator[SmallTask]:
-    """Yields the tasks of a file of rows, or of a folder of task folders in the order of their names.
+    """Yields the tasks of a file with rows, or of a folder with task folders, sorted by name.
 
-    entrypoint: the command for tasks that name none. Raises InputError naming the row or folder and the
-    field.
+    entrypoint: the command for tasks without one. Raises InputError naming the row or folder and the field.
     """
     if path.is_dir():
         found = task_folders(path)
@@ -147,8 +146,8 @@ def small_task(name: str, where: str, statement: str, entrypoint: str, files: di
 
 
 def _code(files: dict[str, str], where: str) -> str:
-    """Returns the path of the file with the fault.
-    It is the only file besides the tests, or the only one named *_code.py."""
+    """Returns the path of the Python file with the bug. Raises InputError if this is not clear.
+    It must be the only Python file besides the tests, or the only one named *_code.py."""
     found = [path for path in files if path.endswith(".py") and path != TESTS]
     named = [path for path in found if path.endswith("_code.py")]
     for each in (found, named):

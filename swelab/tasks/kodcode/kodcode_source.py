@@ -59,7 +59,8 @@ def make_tasks(
 
 
 def _chosen(recipe: KodcodeSubset, drops: Counter[str]) -> Iterator[SmallTask]:
-    """Yields the tasks on the recipe's side of the split that are in no excluded set. Raises InputError."""
+    """Yields the tasks on the recipe's side of the split, except tasks of excluded evaluation sets.
+    Counts dropped tasks in `drops`. Raises InputError for a task_id with two contents."""
     digests: dict[str, str] = {}
     for task in read_small_tasks(Path(recipe.path).expanduser(), recipe.entrypoint):
         same = digest([task.files, task.entrypoint])
@@ -88,7 +89,8 @@ def null_runs(
     journal: Journal,
     workers: int,
 ) -> Iterator[NullVerdict]:
-    """Yields the verdict on each task. seconds: wall time for its tests. Raises Fault if runs were lost."""
+    """Yields a null run's verdict on each task. Raises Fault if runs were lost.
+    seconds: maximum wall time of a task's tests."""
 
     def work(backend: Backend) -> Callable[[SmallTask], NullVerdict]:
         return lambda task: null_run(task, backend, seconds)
@@ -143,7 +145,7 @@ def task_row(task: SmallTask, verdict: NullVerdict, recipe: KodcodeSubset) -> Ta
 
 
 def _tell_evaluation(rows: Iterable[Task]) -> None:
-    """Prints which rows belong to evaluation sets."""
+    """Prints how many rows belong to each evaluation set."""
     counts = Counter(name for task in rows if (name := task.evaluation_set))
     for name, count in counts.items():
         print(f"{count} tasks are of the evaluation set {name}: none is trained or validated on",

@@ -1,8 +1,8 @@
 """The null run: runs a task's tests on its unchanged code.
 
-If no repair is known, there is no other evidence about the task. Tests are collected in a run in which their
-imports work. If the code cannot be imported, a module that has every name replaces it, only for the
-collection. Then all tests count as failing.
+This is the only evidence about a task without a known repair. To collect the tests, pytest must import the
+code. If that fails, a stand-in replaces the code for the collection. The stand-in is a module in which every
+name exists. In that case, all tests count as failing.
 """
 
 import ast
@@ -64,7 +64,7 @@ def null_key(task: SmallTask, seconds: int) -> str:
 
 
 def null_run(task: SmallTask, backend: Backend, seconds: int) -> NullVerdict:
-    """Runs a task's tests on its unchanged code, in a fresh sandbox. seconds: wall time for the tests."""
+    """Runs a task's tests on its unchanged code, in a fresh sandbox. seconds: maximum wall time of a run."""
     limits = Limits(wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=8 << 20)
     try:
         with (
@@ -122,13 +122,13 @@ def _collected(result: ExecResult) -> list[str]:
 
 
 def _cut(tests: list[str]) -> list[str]:
-    """Returns test ids up to their first space, as logs name them, without duplicates."""
+    """Truncates test ids at their first space, as in logs. Removes duplicates."""
     return list(dict.fromkeys(test.split()[0] for test in tests))
 
 
 def stand_in(code: str) -> str:
-    """Returns the source of a module to import in place of `code`.
-    The module has every name. `import *` imports the names in `code`."""
+    """Returns the source of a module that tests can import instead of `code`.
+    Any name can be imported from it. `import *` imports the names that `code` defines."""
     names = _DEFINED.findall(code)
     with suppress(SyntaxError, ValueError, RecursionError):
         tree = parse_python(code)
