@@ -23,7 +23,7 @@ from benchmarks.evaluate_world import make_world
 from benchmarks.makespan import SEED, durations
 from swelab.records import read_json, write_json, write_jsonl
 from swelab.records.task_records import Task
-from swelab.rollouts.mini_program import QUIET, Program, shown
+from swelab.rollouts.mini_program import QUIET, Program, public_task
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ("swebench_backticks.yaml", str(ROOT / "swe-rl/configs/minisweagent_sglang_swebench.yaml"))
@@ -114,7 +114,7 @@ def run_mini(world: Path, tasks: Sequence[Task], url: str, workers: int, name: s
     out = world / "mini" / name
     further = ("--environment-class", INSTANT) if instant else ()
     program = Program(url, "fake", out, CONFIGS, workers, repos=world / "repos", further=further)
-    write_jsonl(out / "data/test.jsonl", (shown(task) for task in tasks))
+    write_jsonl(out / "data/test.jsonl", (public_task(task) for task in tasks))
     write_json(out / "tasks.json", list(tasks))
     run = spend(MINI, program.command(out / "data"), out / "own", len(tasks))
     submitted = sum("x = 1" in row["model_patch"] for row in read_json(out / "preds.json").values())

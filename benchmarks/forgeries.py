@@ -34,7 +34,7 @@ TASKS = [Path(f"results/tasks/{name}-heldout.json") for name in ("forge", "drill
 ROW = "{:<8} {:<30} {:<32} {:<12} {}"
 
 
-class Unpacked:
+class UnpackedImage:
     """bubblewrap on the sandbox image's unpacked root."""
 
     name = "folder"
@@ -103,7 +103,7 @@ def show(attempts: list[Attempt]) -> int:
 
 def backend_named(name: str) -> Any:
     """Opens a backend. Raises BackendMissing, ImageMissing."""
-    return Unpacked() if name == "folder" else open_backend(name)
+    return UnpackedImage() if name == "folder" else open_backend(name)
 
 
 def main() -> int:
@@ -130,7 +130,7 @@ def main() -> int:
     wrong = 0
     with scratch_folder() as scratch:
         store = RepoStore(args.repos_dir, scratch)
-        jobs = list(corpus.assigned(listed, tasks))
+        jobs = list(corpus.assign(listed, tasks))
         for name in args.backends:
             print(f"{name}: {len(jobs)} runs")
             wrong += show(

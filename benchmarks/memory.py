@@ -78,10 +78,10 @@ def two_sft_steps(train: dict) -> None:
     from torchtune.modules.loss import CEWithChunkedOutputLoss
     from torchtune.modules.peft import get_adapter_params, set_trainable_params
 
-    from swelab.sft.train.torchtune_bridge import adapted, base_model
+    from swelab.sft.train.torchtune_bridge import base_model, with_adapters
 
     recipe = recipe_of("sft", train).train
-    model = instantiate(OmegaConf.create(adapted(base_model(ModelConfig.of(SHAPE)), recipe)))
+    model = instantiate(OmegaConf.create(with_adapters(base_model(ModelConfig.of(SHAPE)), recipe)))
     if recipe.lora:
         set_trainable_params(model, get_adapter_params(model))
     if recipe.activation_checkpointing:

@@ -135,7 +135,7 @@ class Crowd:
             each.kill()
 
 
-def used(world: World, crowd: Crowd) -> dict[str, float]:
+def cpu_by_user(world: World, crowd: Crowd) -> dict[str, float]:
     """Maps pool, hosts, polite and rude clients to the CPU seconds that they have used so far."""
     rude = sum(cpu_seconds(each.pid) for each in crowd.processes if each.pid)
     hosts = sum(each.cpu() for each in world.hosts)
@@ -144,7 +144,7 @@ def used(world: World, crowd: Crowd) -> dict[str, float]:
 
 async def phase(name: str, world: World, crowd: Crowd, counts: Counts, seconds: float) -> tuple[float, float]:
     """Runs and prints one of the two measured phases. Returns (p50, p99) of `exec` in milliseconds."""
-    before, began = counts.lost, used(world, crowd)
+    before, began = counts.lost, cpu_by_user(world, crowd)
     counts.seconds.clear()
     counts.servers.clear()
     await asyncio.sleep(min(_BURST_SECONDS, seconds))
@@ -155,7 +155,7 @@ async def phase(name: str, world: World, crowd: Crowd, counts: Counts, seconds: 
     print(f"{name}: exec p50={p50:.1f} ms p99={p99:.1f} ms n={len(counts.seconds)}")
     print(f"{name}_after_the_first_{_BURST_SECONDS:.0f}_s: p50={later[0]:.1f} ms p99={later[1]:.1f} ms")
     print(f"{name}_without_the_command: p50={own[0]:.1f} ms p99={own[1]:.1f} ms")
-    share = {who: (now - began[who]) / seconds for who, now in used(world, crowd).items()}
+    share = {who: (now - began[who]) / seconds for who, now in cpu_by_user(world, crowd).items()}
     cores = " ".join(f"{who}={value:.2f}" for who, value in share.items())
     print(f"{name}_cores: {cores} all={sum(share.values()):.2f} of {os.cpu_count()}")
     print(f"{name}_lost_leases={counts.lost - before}", flush=True)

@@ -182,7 +182,7 @@ def count(
     reason occurs.
     """
     manifest = question.manifest
-    recognised = _recognised(sources, passed, helpers)
+    recognised = _assertions(sources, passed, helpers)
     line_of = {slot.slot: (slot.test.partition("::")[0], slot.line) for slot in manifest.slots}
     formed = set(line_of.values()) & recognised
     by_test = read(emitted, manifest)
@@ -217,7 +217,7 @@ def count(
     return figures, Counter({reason: len(lines_of) for reason, lines_of in where.items()}), where
 
 
-def _recognised(sources: dict[str, str], passed: Sequence[str], helpers: set[str]) -> set[tuple[str, int]]:
+def _assertions(sources: dict[str, str], passed: Sequence[str], helpers: set[str]) -> set[tuple[str, int]]:
     """Returns (file, line) of each assertion in test files.
 
     Excludes assertions in tests that did not pass, and calls of helpers. The assertions of a test file's own

@@ -50,7 +50,7 @@ def write_weights(folder: Path, config: Record) -> None:
             stream.write(header(weights, config["torch_dtype"]))
             for name, shape in weights:
                 values = numpy.resize(numpy.roll(block, int(chance.integers(BLOCK))), int(numpy.prod(shape)))
-                stored(numpy.ones_like(values) if "norm" in name else values, config).tofile(stream)
+                convert(numpy.ones_like(values) if "norm" in name else values, config).tofile(stream)
     write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": where})
 
 
@@ -67,7 +67,7 @@ def header(weights: list[tuple[str, tuple[int, ...]]], dtype: str) -> bytes:
     return struct.pack("<Q", len(text)) + text
 
 
-def stored(values: numpy.ndarray, config: Record) -> numpy.ndarray:
+def convert(values: numpy.ndarray, config: Record) -> numpy.ndarray:
     """Converts float32 values to the config's type. bfloat16 is the upper half of float32."""
     return (values.view("uint32") >> 16).astype("uint16") if config["torch_dtype"] == "bfloat16" else values
 

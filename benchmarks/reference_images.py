@@ -65,7 +65,7 @@ def git(tree: Path, *words: str, data: bytes | None = None) -> str:
 def build(tasks: Sequence[Task], repos: Path, scratch: Path, engine: DockerEngine) -> Workload:
     """Makes all images, rows and predictions. Raises InputError, SandboxError, ImageMissing."""
     store, workload = RepoStore(repos, scratch / "trees"), Workload()
-    base = sandbox_image.loaded(engine).digest
+    base = sandbox_image.load_image(engine).digest
     by_repo: dict[str, list[Task]] = {}
     for task in tasks:
         by_repo.setdefault(task.repo_recipe, []).append(task)
@@ -81,7 +81,7 @@ def build(tasks: Sequence[Task], repos: Path, scratch: Path, engine: DockerEngin
         smith_image = smith_image.lower()
         files = {"opt/miniconda3/bin/activate": ACTIVATE}
         with container(engine, base) as box:
-            engine.api.put_archive(box, "/", packed(files))
+            engine.api.put_archive(box, "/", pack(files))
             engine.api.put_archive(box, "/", folder_tar(tree, "testbed"))
             engine.api.commit(box, repository=smith_image, tag="latest")
         for row in rows:
@@ -169,7 +169,7 @@ def record(engine: DockerEngine, names: Iterable[str], path: Path) -> Path:
     return path
 
 
-def packed(files: dict[str, bytes]) -> bytes:
+def pack(files: dict[str, bytes]) -> bytes:
     """Returns a tar of files. files: maps paths to contents."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:

@@ -24,7 +24,7 @@ def seconds_of(prompt: int, sample: int) -> float:
     return MEDIAN_SECONDS * random.Random(f"{prompt} {sample}").lognormvariate(0, TAIL)
 
 
-def paced(request: RolloutRequest, version: str) -> RolledOut:
+def paced_rollout(request: RolloutRequest, version: str) -> RolledOut:
     """Sleeps for a rollout's seconds.
 
     Returns a rollout of one turn, which is resolved if its sample number is even.
@@ -43,7 +43,7 @@ def pace_places() -> None:
     """Replaces this process's rollouts by paced rollouts."""
 
     def roll_out(self: Place, request: RolloutRequest, journal: StepJournal) -> RolledOut:
-        done = journal.result(request) or paced(request, "0")
+        done = journal.result(request) or paced_rollout(request, "0")
         journal.add_result(done)
         return done
 
@@ -52,6 +52,6 @@ def pace_places() -> None:
 
 def run_in_journal(journal: Journal, request: RolloutRequest, version: str) -> RolledOut:
     """Makes a paced rollout, and stores it in a journal as a real rollout."""
-    done = paced(request, version)
+    done = paced_rollout(request, version)
     StepJournal(journal).add_result(done)
     return done

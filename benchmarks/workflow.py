@@ -25,7 +25,7 @@ UNCOUNTED = {"build_repo", "make_base_model", "preflight", "train_sft"}
 
 
 @dataclass
-class Spent:
+class Cost:
     """The cost of one command with all its children.
 
     wall, cpu: seconds. peak: peak resident memory in bytes.
@@ -37,9 +37,7 @@ class Spent:
     output: str
 
 
-def spend(
-    world: Path, *arguments: str, log: Path | None = None, at_once: int = 16, **variables: str
-) -> Spent:
+def spend(world: Path, *arguments: str, log: Path | None = None, at_once: int = 16, **variables: str) -> Cost:
     """Runs snakemake in `world`. variables: additional environment variables.
 
     log: file for the cost of each job. If given, agents, graders and training are idle. Raises SystemExit
@@ -61,10 +59,10 @@ def spend(
         text = output.read().decode(errors="replace")
     if child.returncode:
         raise SystemExit(f"snakemake {' '.join(arguments)} failed:\n{text[-3000:]}")
-    return Spent(wall, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, text)
+    return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, text)
 
 
-def ask_when_done(world: Path) -> Spent:
+def ask_when_done(world: Path) -> Cost:
     """Measures a dry run with nothing to do.
 
     All outputs exist as empty files, and `--touch` has marked them as finished.
@@ -81,7 +79,7 @@ def ask_when_done(world: Path) -> Spent:
     return nothing_to_do(world)
 
 
-def nothing_to_do(world: Path) -> Spent:
+def nothing_to_do(world: Path) -> Cost:
     """Measures a dry run. Raises SystemExit if something is left to do."""
     spent = spend(world, "-n")
     if "Nothing to be done" not in spent.output:
@@ -121,8 +119,8 @@ class Whole:
     """
 
     instances: int
-    spent: Spent
-    noop: Spent
+    spent: Cost
+    noop: Cost
     stages: dict[str, Stage]
     page: int
 

@@ -7,7 +7,7 @@ from shlex import quote
 
 from swelab.configs import kinds, recipes
 from swelab.configs.experiment import check_keys, load_experiment, parts_of
-from swelab.configs.trained_on import learned, trained, training_subsets
+from swelab.configs.trained_on import rl_recipes, sft_recipes, training_subsets
 from swelab.lineage import KINDS, Wildcards, pattern
 from swelab.grading import versions
 from swelab.jobs import snakemake_records

@@ -69,14 +69,14 @@ def sandbox_image(wildcards):
     """Record of the sandbox image if the backend needs it for tasks without an image of their own; otherwise
     none."""
     whole = parts_of(wildcards.subset)[-1]
-    made_here = recipes.named(kinds.SUBSET, whole).source != "dataset"
+    made_here = recipes.load_named(kinds.SUBSET, whole).source != "dataset"
     needed = SETTINGS.backend in ("docker", "apptainer") and made_here
     return ancient(pattern("sandbox_image")) if needed else []
 
 
 def scored_by_this_run(wildcards):
     """Tasks that this run's experiment scores, if it trains or scores this SFT recipe; otherwise none."""
-    names = EXPERIMENT.benchmarks if wildcards.sft in trained(EXPERIMENT) else []
+    names = EXPERIMENT.benchmarks if wildcards.sft in sft_recipes(EXPERIMENT) else []
     return RUN.each("tasks", names)
 
 
@@ -85,6 +85,6 @@ def kept_from_rl(wildcards):
     """Tasks on which a recipe of reinforcement learning may not be trained: the tasks of its validation and,
     if this run's experiment scores weights of this recipe, the tasks that it scores."""
     names = (
-        EXPERIMENT.benchmarks if wildcards.names["rl"] in learned(EXPERIMENT) else []
+        EXPERIMENT.benchmarks if wildcards.names["rl"] in rl_recipes(EXPERIMENT) else []
     )
     return RUN.each("tasks", [*wildcards.recipe(kinds.RL).held_out, *names])

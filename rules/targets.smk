@@ -55,10 +55,10 @@ def acting_policy(job):
     """(name, recipe) of the policy whose model a job queries; None for other jobs."""
     names = dict(job.wildcards.items())
     if job.rule.name.startswith("rate_difficulty"):
-        names = {"policy": recipes.named(kinds.RATER, names["rater"]).policy}
+        names = {"policy": recipes.load_named(kinds.RATER, names["rater"]).policy}
     elif not job.rule.name.startswith("rollout"):
         return None
-    return names["policy"], recipes.named(kinds.POLICY, names["policy"])
+    return names["policy"], recipes.load_named(kinds.POLICY, names["policy"])
 
 
 def require_keys():

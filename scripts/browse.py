@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from swelab.console.terminal import run_script
-from swelab.evaluation.trajectory_browser import browse, entries, listed, pages, typed
+from swelab.evaluation.trajectory_browser import browse, entries, list_lines, pages, pressed_keys
 
 
 def main() -> None:
@@ -17,11 +17,11 @@ def main() -> None:
     args = parser.parse_args()
     attempts = entries(args.folder, args.filter, args.status)
     if args.list or (len(attempts) > 1 and not (sys.stdin.isatty() and sys.stdout.isatty())):
-        print("\n".join(listed(attempts)))
+        print("\n".join(list_lines(attempts)))
     elif not (sys.stdin.isatty() and sys.stdout.isatty()):
         print("\n\n".join(pages(attempts[0])))
     else:
-        with typed() as keys:
+        with pressed_keys() as keys:
             browse(attempts, keys, lambda text: print(text, end="", flush=True))
         print()
 

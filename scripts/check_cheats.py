@@ -23,7 +23,7 @@ def main() -> None:
     args = parser.parse_args()
     every = list(read_tasks(args.tasks))
     tasks, listed = one_a_repo(every), corpus.entries(*corpus.FORGERIES, corpus.HONEST)
-    dealt = list(corpus.assigned(listed, [task for task in every if task.repo_recipe]))
+    dealt = list(corpus.assign(listed, [task for task in every if task.repo_recipe]))
     with scratch_folder() as scratch:
         store = RepoStore(args.repos_dir, scratch)
         summary = check_cheats(tasks, store, open_backend(), args.workers, plain=args.plain, dealt=dealt)

@@ -8,7 +8,7 @@ from swelab.configs import recipes
 from swelab.configs.kinds import SUBSET
 from swelab.configs.kinds.subset import AttemptedSubset
 from swelab.console.terminal import run_script
-from swelab.files.json_streams import Picked, Spool, write_list
+from swelab.files.json_streams import RowSelection, Spool, write_list
 from swelab.jobs.provenance import Stage
 from swelab.records import read_records
 from swelab.records.attempt_records import Grade
@@ -32,8 +32,8 @@ def main() -> None:
     spool, numbers = Spool(), dict[str, int]()
     for task in read_tasks(args.attempted):
         numbers[task.instance_id] = spool.add(task)
-    chosen = choose(Picked(spool, list(numbers.values()), Task), rates, recipe)
-    write_list(args.output, Picked(spool, [numbers[name] for name in chosen.kept], Task))
+    chosen = choose(RowSelection(spool, list(numbers.values()), Task), rates, recipe)
+    write_list(args.output, RowSelection(spool, [numbers[name] for name in chosen.kept], Task))
     facts = {"kept": len(chosen.kept), "candidates": len(numbers), **chosen.facts}
     stage.write([args.output], args.manifest, **facts)
     print(f"{len(numbers)} tasks: {len(chosen.kept)} kept, {chosen.facts['drops']}", file=sys.stderr)

@@ -9,7 +9,7 @@ from swelab.jobs.provenance import Stage
 from swelab.records import folder_for, read_records
 from swelab.records.attempt_records import Trajectory, Usage
 from swelab.rollouts.predictions import collect
-from swelab.rollouts.token_usage import watched
+from swelab.rollouts.token_usage import collect_usage
 from swelab.tasks.task_rows import read_tasks
 
 
@@ -24,7 +24,7 @@ def main() -> None:
     stage = Stage("collect_predictions", **inputs)
     names = (task.instance_id for task in read_tasks(args.tasks))
     usage: dict[str, Usage] = {}
-    rows = watched(read_records(args.trajectories, Trajectory), usage)
+    rows = collect_usage(read_records(args.trajectories, Trajectory), usage)
     with folder_for(args.output.parent) as folder:
         write_object(args.output, collect(rows, names, Spool(folder)))
     if args.usage:

@@ -13,7 +13,7 @@ from pathlib import Path
 from swelab.console.option_types import at_least, number
 from swelab.console.terminal import run_script
 from swelab.records import InputError
-from swelab.scores.report.text_summary import compared, described, plan_before, plan_for
+from swelab.scores.report.text_summary import compare_all, describe, plan_before, plan_for
 from swelab.scores.statistics.other_harnesses import on_one_benchmark, read_result
 from swelab.scores.verified_score import statuses_of
 
@@ -38,9 +38,9 @@ def compare(paths: list[Path]) -> list[str]:
     notes = on_one_benchmark(list(zip(paths, results, strict=True)))
     if len({result.policy for result in results}) < len(results):
         results = [result | {"policy": str(path)} for path, result in zip(paths, results, strict=True)]
-    told = [*map(described, results), *(f"note: {note}" for note in notes)]
+    told = [*map(describe, results), *(f"note: {note}" for note in notes)]
     if len(results) > 1:
-        return [*told, *compared(results)]
+        return [*told, *compare_all(results)]
     return [*told, DETECTABLE, *plan_for(statuses_of(results[0]))]
 
 

@@ -50,7 +50,7 @@ def main() -> int:
 
 def settings(name: str) -> list[str]:
     """Returns verl's command-line overrides for a recipe, with the paths of the recipe's run."""
-    recipe, folder = recipes.named(RL, name), Path("results/progress/train_rl") / name
+    recipe, folder = recipes.load_named(RL, name), Path("results/progress/train_rl") / name
     weights, judge = Path(weights_paths(recipe.start)[0]), JudgeModel.of(recipe)
     tasks, held_out, loops = (folder / each for each in ("tasks.json", "held_out.json", "loops.yaml"))
     return overrides(recipe, RunFiles(name, weights, tasks, held_out, loops, folder / "verl", judge))

@@ -37,7 +37,7 @@ def main() -> int:
     fixes = show(look(settings, load_experiment(experiment), sandboxes=not cluster))
     if args.rl:
         print(f"What configs/rl/{args.rl}.yaml needs of this machine:", flush=True)
-        fixes += show(check_recipe(recipes.named(RL, args.rl)))
+        fixes += show(check_recipe(recipes.load_named(RL, args.rl)))
     if cluster:
         print(f"The cluster of {site_file}:", flush=True)
         fixes += show(examine(site_file, args.wait, args.experiment))

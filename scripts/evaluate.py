@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 from swelab.console.terminal import run_script
-from swelab.evaluation.command_line import parsed, plan_of
+from swelab.evaluation.command_line import parse, plan_of
 from swelab.evaluation.evaluation_run import evaluate
 from swelab.evaluation.result_files import table
 from swelab.records import InputError
 
 
 def main() -> None:
-    args = parsed(str(__doc__))
+    args = parse(str(__doc__))
     plan, choose = plan_of(args)
     if args.resume and not (plan.folder / "evaluation.json").is_file():
         raise InputError(

@@ -9,7 +9,7 @@ from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.grading.grading_stage import grade_shard
 from swelab.jobs.provenance import Stage
-from swelab.jobs.shards import belongs_to, numbered
+from swelab.jobs.shards import belongs_to, with_sample
 from swelab.records import read_json, write_jsonl
 from swelab.rollouts.predictions import load_predictions, shard_predictions
 from swelab.service.verdicts import ServiceRun, service_grades
@@ -51,7 +51,7 @@ def main() -> None:
         given = {"images_path": args.images, "runs_dir": args.runs, "witness_path": args.witness}
         given["max_lost"] = (recipes.load(POLICY, args.recipe).max_lost or 0) if args.recipe else 0
         rows = grade_shard(tasks, predictions, **{name: getattr(args, name) for name in named}, **given)
-    write_jsonl(args.output, numbered(rows, args.shard))
+    write_jsonl(args.output, with_sample(rows, args.shard))
     places = {"journal": args.progress, "runs": args.runs, "repos": args.repos_dir}
     stage.write([args.output], shard=args.shard, **places)
 

@@ -16,7 +16,7 @@ from swelab.jobs.provenance import Stage
 from swelab.records import sha256_file
 from swelab.sandbox import open_backend
 from swelab.tasks.sources import archives, make_tasks
-from swelab.tasks.task_rows import checked
+from swelab.tasks.task_rows import check_rows
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
     tasks, drops = make_tasks(
         recipe, args.repos_dir, args.progress, args.workers, open_backend, statuses, **given, usable=read_spec
     )
-    kept = write_list(args.output, checked(enumerate(tasks), args.output))
+    kept = write_list(args.output, check_rows(enumerate(tasks), args.output))
     facts = {
         "requested": recipe.limit,
         "kept": kept,

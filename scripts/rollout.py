@@ -9,11 +9,11 @@ from swelab.configs.experiment import rollout_slice, scaffold_slice, service_of
 from swelab.console.option_types import at_least
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
-from swelab.jobs.shards import belongs_to, numbered, sample_of
+from swelab.jobs.shards import belongs_to, sample_of, with_sample
 from swelab.lineage import policy_sources
 from swelab.models.policy_models import of_sample, same_again
 from swelab.records import InputError, write_jsonl
-from swelab.rollouts.rollout_stage import recorded, roll_out
+from swelab.rollouts.rollout_stage import recorded_trajectories, roll_out
 from swelab.rollouts.swe_agent_rollouts import roll_out_batch
 from swelab.tasks.task_rows import read_tasks
 
@@ -43,7 +43,7 @@ def main() -> None:
     if policy.kind == "recorded":
         folder = str(args.recordings.with_suffix("") if args.recordings else policy.folder)
         names = [task.instance_id for task in read_tasks(args.tasks)]
-        rows = recorded(names, folder=folder, runs=policy.samples or 1, **named)
+        rows = recorded_trajectories(names, folder=folder, runs=policy.samples or 1, **named)
     elif scaffold is None:
         raise InputError("--scaffold is missing", args.policy, "the recipe that the policy acts by")
     else:
@@ -52,7 +52,7 @@ def main() -> None:
         tasks = list(read_tasks(args.tasks, belongs_to(args.shard)))
         batch = scaffold.agent == "swe-agent"
         rows = roll_out_batch(tasks, **named) if batch else roll_out(tasks, repos_dir=args.repos_dir, **named)
-    write_jsonl(args.output, numbered(rows, args.shard))
+    write_jsonl(args.output, with_sample(rows, args.shard))
     stage.write([args.output], journal=args.progress, place={"service": service_of(policy)})
 
 

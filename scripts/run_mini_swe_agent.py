@@ -14,7 +14,7 @@ from swelab.console.terminal import run_script
 from swelab.evaluation.benchmark_rows import Source, read_benchmark
 from swelab.outcomes import LOST_ROLLOUTS
 from swelab.records import Fault, write_json
-from swelab.rollouts.mini_program import Program, merged, run
+from swelab.rollouts.mini_program import Program, merge_slices, run
 
 CONFIG = Path(__file__).resolve().parents[1] / "swe-rl/configs/minisweagent_sglang_swebench.yaml"
 PACKAGED = "swebench_backticks.yaml"
@@ -42,7 +42,7 @@ def main() -> None:
     print("".join(f"rows: {told}\n" for told in benchmark.reasons()), end="", file=sys.stderr)
     tasks = benchmark.tasks
     if args.merge:
-        found = merged(args.merge, [task.instance_id for task in tasks])
+        found = merge_slices(args.merge, [task.instance_id for task in tasks])
         write_json(args.output, found)
         print(f"{args.output}: {len(found)} predictions of {len(args.merge)} slices")
         return

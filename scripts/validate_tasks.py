@@ -17,7 +17,7 @@ from swelab.grading.validation.subset_lock import LockPlaces, lock_subset
 from swelab.jobs.provenance import Stage
 from swelab.records import check, write_json
 from swelab.records.task_records import Lock
-from swelab.tasks.task_images import refused, task_images
+from swelab.tasks.task_images import task_images, unusable_tasks
 from swelab.tasks.task_rows import read_tasks, slim
 from swelab.tasks.validation_lock import read_kept
 
@@ -39,7 +39,7 @@ def main() -> None:
     used = {args.recipe: recipe.model_dump(include={"validation", "guard"})}
     stage = Stage("validate_tasks", used, tasks=args.tasks, images=args.images)
     places = [slim(task) for task in read_tasks(args.tasks)]
-    unusable = refused(places, args.images)
+    unusable = unusable_tasks(places, args.images)
     images = task_images([task for task in places if task.instance_id not in unusable], args.images)
     at = LockPlaces(args.tasks, args.repos_dir, args.runs, args.progress, args.witness)
     check(lock := lock_subset(recipe, at, images, unusable, args.workers), Lock, args.output)

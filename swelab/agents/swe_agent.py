@@ -139,7 +139,7 @@ def start_commands(line: str, files: Mapping[str, bytes]) -> list[str]:
     """Returns commands that put `files` into a folder of the container, run `line`, and remove the folder.
     The agent continues in the same shell. The commands are not in the shell's history."""
     folder = "/tmp/swelab-start"
-    text = base64.b64encode(_packed(files)).decode()
+    text = base64.b64encode(_pack(files)).decode()
     chunks = [text[at : at + CHUNK] for at in range(0, len(text), CHUNK)]
     return [
         "set +o history",
@@ -151,7 +151,7 @@ def start_commands(line: str, files: Mapping[str, bytes]) -> list[str]:
     ]
 
 
-def _packed(files: Mapping[str, bytes]) -> bytes:
+def _pack(files: Mapping[str, bytes]) -> bytes:
     """Returns a compressed tar archive. The same files give the same bytes."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:

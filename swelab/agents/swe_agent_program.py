@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from swelab.jobs.child_process import Tethered, fault_line, tail
+from swelab.jobs.child_process import ChildProcess, fault_line, tail
 from swelab.models import ServingError
 from swelab.records import Fault, InputError, shorten
 
@@ -87,7 +87,7 @@ def run_batch(
     """
     with open(log, "ab") as stream:
         start = stream.tell()
-        process = Tethered(
+        process = ChildProcess(
             lambda scratch: [program, "run-batch", "--config", str(config)],
             env={k: v for k, v in _environment().items() if k not in hidden} | secrets,
             log=stream,
@@ -105,7 +105,7 @@ def run_batch(
 
 
 def _watch(
-    process: Tethered, folder: Path, stall: float, alive: Callable[[], bool], done: Callable[[], None]
+    process: ChildProcess, folder: Path, stall: float, alive: Callable[[], bool], done: Callable[[], None]
 ) -> int | None:
     """Returns the exit status. Returns 0 if the model server ended first, and None if the program hangs."""
     changed, looked = time.time(), time.monotonic()
@@ -159,7 +159,7 @@ def hopeless(text: str) -> str:
     return f"the model service refused: {shorten(text)}" if _REFUSED.search(text) else ""
 
 
-def stopped(folder: Path) -> str:
+def abort_reason(folder: Path) -> str:
     """Returns why SWE-agent aborted a batch, from the run's own log, or '' if the batch was not aborted.
     SWE-agent's exit code is 0 in either case."""
     try:

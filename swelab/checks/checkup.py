@@ -47,7 +47,7 @@ def look(settings: Config, plan: Experiment, sandboxes: bool = True) -> Iterator
         yield check_memory()
         yield check_cores()
     yield check_disk(Path.cwd())
-    policies = {name: recipes.named(POLICY, name) for name in plan.acting}
+    policies = {name: recipes.load_named(POLICY, name) for name in plan.acting}
     for name, policy in policies.items():
         yield from check_keys(name, policy)
     for name, policy in policies.items():

@@ -80,8 +80,8 @@ def needs(settings: Config, plan: Experiment) -> dict[str, Job]:
     """
     workers = settings.workers
     roles = {"cpu": [Job(cpus=workers, mem_mb=sandboxes_mb(workers))]}
-    training = recipes.named(SFT, plan.sft).job
-    jobs = [policy_job(recipes.named(POLICY, name)) for name in plan.acting]
+    training = recipes.load_named(SFT, plan.sft).job
+    jobs = [policy_job(recipes.load_named(POLICY, name)) for name in plan.acting]
     for job in [Job(cpus=1, mem_mb=training.mem_mb, gpus=training.gpus), *filter(None, jobs)]:
         roles.setdefault("gpu" if job.gpus else "cpu", []).append(job)
     return {

@@ -29,14 +29,14 @@ preemption's grace time. SIGTERM would end Ray, verl and servers before a checkp
 def check_site(site: Site, experiment: Experiment) -> None:
     """Raises InputError if the site lacks a resource that a recipe of the experiment needs."""
     train = site.environments.train
-    nodes = recipes.named(SFT, experiment.sft).job.nodes
+    nodes = recipes.load_named(SFT, experiment.sft).job.nodes
     if nodes > 1 and isinstance(train, str) and train.endswith(IMAGE):
         what = f"sft {experiment.sft!r} trains on {nodes} nodes, and site.environments.train is an image"
         raise InputError(what, SITE_FILE, "a folder or modules: srun, which starts it, is not in the image")
     if site.partitions.gpu:
         return
-    jobs = [("policy", name, policy_job(recipes.named(POLICY, name))) for name in experiment.acting]
-    for kind, name, job in [*jobs, ("sft", experiment.sft, recipes.named(SFT, experiment.sft).job)]:
+    jobs = [("policy", name, policy_job(recipes.load_named(POLICY, name))) for name in experiment.acting]
+    for kind, name, job in [*jobs, ("sft", experiment.sft, recipes.load_named(SFT, experiment.sft).job)]:
         if job and job.gpus:
             what = f"site.partitions.gpu is empty, and {kind} {name!r} asks for {job.gpus} GPUs"
             raise InputError(what, SITE_FILE, "a partition")

@@ -12,7 +12,7 @@ from swelab.configs.kinds.scaffold import Scaffold
 from swelab.configs.kinds.sft import Sft
 from swelab.configs.kinds.subset import AttemptedSubset, Subset, repos_of
 from swelab.configs.recipe_model import Recipe
-from swelab.configs.trained_on import learned, subsets_behind, trained, training_runs, training_subsets
+from swelab.configs.trained_on import rl_recipes, sft_recipes, subsets_behind, training_runs, training_subsets
 from swelab.records import InputError, Record
 
 NO_RESULT = (
@@ -103,7 +103,7 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Experiment:
     experiment = recipes.load(EXPERIMENT, path)
     for policy in experiment.acting:
         check_policy(policy, configs)
-    for sft in trained(experiment, configs):
+    for sft in sft_recipes(experiment, configs):
         for policy, _ in training_runs(sft, configs):
             check_policy(policy, configs)
     train, benchmarks = training_subsets(experiment, configs), experiment.benchmarks
@@ -113,8 +113,8 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Experiment:
         if policy not in experiment.policies:
             hint = recipes.nearest(policy, experiment.policies)
             raise InputError(f"compare: {policy!r} is not among policies{hint}", path)
-    validated = [each.held_out for name in learned(experiment, configs)
-                 for each in [recipes.named(RL, name, configs)]]  # fmt: skip
+    validated = [each.held_out for name in rl_recipes(experiment, configs)
+                 for each in [recipes.load_named(RL, name, configs)]]  # fmt: skip
     for subset in [*train, *(name for names in validated for name in names)]:
         _check_no_evaluation(subset, configs, path)
     for subset in train:
@@ -126,7 +126,7 @@ def load_experiment(name: str, configs: Path = recipes.CONFIGS) -> Experiment:
 
 def _check_no_evaluation(subset: str, configs: Path, where: Path) -> None:
     """Raises InputError if a subset for training or validation is an evaluation set."""
-    whole = recipes.named(SUBSET, parts_of(subset, configs)[-1], configs)
+    whole = recipes.load_named(SUBSET, parts_of(subset, configs)[-1], configs)
     if whole.source == "kodcode" and whole.evaluation_set:
         what = f"subset {subset!r} is the evaluation set {whole.evaluation_set}, trained or validated on"
         raise InputError(what, where, "other tasks: this one may only be a benchmark")
@@ -145,16 +145,16 @@ def subset_parents(subset: Subset) -> list[str]:
 def check_subset(name: str, configs: Path = recipes.CONFIGS, below: tuple[str, ...] = ()) -> None:
     """Checks a subset and all recipes from which it is made. Raises InputError if a recipe does not exist or
     subsets form a circle."""
-    subset = recipes.named(SUBSET, name, configs)
+    subset = recipes.load_named(SUBSET, name, configs)
     if name in below:
         circle = " -> ".join([*below[below.index(name) :], name])
         raise InputError(f"made from itself: {circle}", recipes.path_of("subset", name, configs))
     for repo in repos_of(subset):
-        recipes.named(REPO, repo, configs)
+        recipes.load_named(REPO, repo, configs)
     if subset.source == "attempted":
         check_attempts(name, subset, configs, (*below, name))
     if subset.source == "dataset" and subset.ratings and subset.ratings.rater:
-        check_policy(recipes.named(RATER, subset.ratings.rater, configs).policy, configs)
+        check_policy(recipes.load_named(RATER, subset.ratings.rater, configs).policy, configs)
     for parent in subset_parents(subset):
         check_subset(parent, configs, (*below, name))
 
@@ -163,7 +163,7 @@ def parts_of(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
     """Returns the subset, the subset that contains it, and so on, up to the largest subset. A part of a
     subset has the tasks that a policy's attempts selected. Raises InputError if the subsets form a circle."""
     chain = [name]
-    while (subset := recipes.named(SUBSET, chain[-1], configs)).source == "attempted":
+    while (subset := recipes.load_named(SUBSET, chain[-1], configs)).source == "attempted":
         if subset.subset in chain:
             circle = " -> ".join([*chain, subset.subset])
             raise InputError(f"made from itself: {circle}", recipes.path_of("subset", name, configs))
@@ -175,13 +175,13 @@ def in_images(name: str, configs: Path = recipes.CONFIGS) -> list[str]:
     """Returns a list with the largest subset that contains this subset, or [] if no task runs in an image.
     Raises InputError if the subsets form a circle."""
     whole = parts_of(name, configs)[-1]
-    return [whole] if recipes.named(SUBSET, whole, configs).source in ("dataset", "harbor") else []
+    return [whole] if recipes.load_named(SUBSET, whole, configs).source in ("dataset", "harbor") else []
 
 
 def attempts(name: str, configs: Path = recipes.CONFIGS) -> list[dict[str, str]]:
     """Returns [{"policy", "subset"}] of the rollouts whose grades select a subset's tasks. Returns [] if the
     tasks are not selected in this way. Raises InputError as `check_subset` does."""
-    subset = recipes.named(SUBSET, name, configs)
+    subset = recipes.load_named(SUBSET, name, configs)
     if subset.source != "attempted":
         return []
     check_subset(name, configs)
@@ -195,12 +195,15 @@ def check_attempts(name: str, subset: AttemptedSubset, configs: Path, below: tup
     tasks. Raises InputError if no pass rate of the policy's samples is within the bounds.
     """
     check_policy(subset.policy, configs)
-    policy, path = recipes.named(POLICY, subset.policy, configs), recipes.path_of("subset", name, configs)
+    policy, path = (
+        recipes.load_named(POLICY, subset.policy, configs),
+        recipes.path_of("subset", name, configs),
+    )
     if not subset.allows(policy.samples or 1):
         count, bounds = policy.samples or 1, f"from {subset.at_least} to {subset.at_most}"
         what = f"no pass rate is {bounds}: policy {subset.policy} attempts a task {count} times"
         raise InputError(what, path, "more `samples` of the policy, or other bounds")
-    whole = recipes.named(SUBSET, parts_of(name, configs)[-1], configs)
+    whole = recipes.load_named(SUBSET, parts_of(name, configs)[-1], configs)
     if getattr(whole, "scorer", "local") != "local":
         raise InputError(f"tasks of {subset.subset} are judged by a service", path, "tasks with tests")
     for weights in weights_of(policy):
@@ -210,21 +213,23 @@ def check_attempts(name: str, subset: AttemptedSubset, configs: Path, below: tup
 
 def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:
     """Checks a policy, its scaffold and the recipes that make its weights. Raises InputError."""
-    policy = recipes.named(POLICY, name, configs)
+    policy = recipes.load_named(POLICY, name, configs)
     if policy.kind == "recorded":
         is_published(policy)
     scaffold_of(policy, configs)
     for named in weights_of(policy):
         kind, _, weights = named.partition(":")
         if kind in ("sft", "model") and weights:
-            recipes.named(kind, weights, configs)
+            recipes.load_named(kind, weights, configs)
 
 
 def scaffold_of(policy: Policy, configs: Path = recipes.CONFIGS) -> Record:
     """Returns a policy's scaffold settings, with the content of the configuration file that they name.
     Returns {} for a recorded policy. Raises InputError if the scaffold or the file does not exist."""
     return (
-        {} if policy.kind == "recorded" else scaffold_slice(recipes.named(SCAFFOLD, policy.scaffold, configs))
+        {}
+        if policy.kind == "recorded"
+        else scaffold_slice(recipes.load_named(SCAFFOLD, policy.scaffold, configs))
     )
 
 
@@ -253,10 +258,10 @@ def learning_slice(rl: Rl) -> Record:
 def rl_slice(rl: Rl, configs: Path = recipes.CONFIGS) -> Record:
     """Returns the settings that affect an RL training, from its recipe, its scaffold's recipe and its judge's
     recipe."""
-    judge = recipes.named(POLICY, rl.judge.policy, configs) if rl.judge else None
+    judge = recipes.load_named(POLICY, rl.judge.policy, configs) if rl.judge else None
     return {
         "recipe": learning_slice(rl),
-        "scaffold": scaffold_slice(recipes.named(SCAFFOLD, rl.scaffold, configs)),
+        "scaffold": scaffold_slice(recipes.load_named(SCAFFOLD, rl.scaffold, configs)),
         **({"judge": rollout_slice(judge)} if judge else {}),
     }
 

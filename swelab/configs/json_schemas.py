@@ -28,7 +28,7 @@ def schema_of(kind: RecipeKind[Any]) -> Record:
     """Returns the JSON Schema of a recipe kind. If a key selects one of several models, each model is a
     branch of `oneOf`."""
     made = kind.adapter.json_schema(schema_generator=_Generator)
-    found: Record = _inlined(made, made.get("$defs", {}))
+    found: Record = _inline(made, made.get("$defs", {}))
     head = {"$schema": DIALECT, "title": kind.name, "description": kind.about, "type": "object"}
     key, meaning = kind.chosen_by
     if not key:
@@ -52,11 +52,11 @@ def _choice(part: Record) -> Record:
     return comment | {"enum": words} | said
 
 
-def _inlined(part: Any, shared: Record) -> Any:
+def _inline(part: Any, shared: Record) -> Any:
     """Resolves the references in a part of a schema. Also adds null to the types of a value that may be
     null."""
     if isinstance(part, list):
-        return [_inlined(each, shared) for each in part]
+        return [_inline(each, shared) for each in part]
     if not isinstance(part, dict):
         return part
     if "const" in part or "enum" in part:
@@ -64,12 +64,12 @@ def _inlined(part: Any, shared: Record) -> Any:
     if "$ref" in part:
         part = shared[part["$ref"].rpartition("/")[2]] | {k: v for k, v in part.items() if k != "$ref"}
     if part.get("anyOf", [])[1:] == [{"type": "null"}]:
-        inner = _inlined(part["anyOf"][0], shared)
+        inner = _inline(part["anyOf"][0], shared)
         part = {k: v for k, v in part.items() if k != "anyOf"} | {**inner, "type": [inner["type"], "null"]}
     schema_part = {
-        key: {name: _inlined(each, shared) for name, each in value.items()}
+        key: {name: _inline(each, shared) for name, each in value.items()}
         if key == "properties"
-        else _inlined(value, shared)
+        else _inline(value, shared)
         for key, value in part.items()
         if key not in ("$defs", "title", "discriminator")
     }

@@ -87,7 +87,7 @@ def load(kind: Any, path: str | Path) -> Any:
     message suggests the nearest known key. Raises InputError if a value has a wrong type or is out of range.
     """
     name = kind if isinstance(kind, str) else kind.name
-    return _as_asked(kind, _loaded(name, str(path), _version(path)))
+    return _as_asked(kind, _load_cached(name, str(path), _version(path)))
 
 
 def _as_asked(kind: RecipeKind[T] | str, recipe: Any) -> Any:
@@ -115,17 +115,17 @@ def _version(path: str | Path) -> tuple[int, ...]:
 
 
 @cache
-def _written(path: str, version: tuple[int, ...]) -> Any:
+def _read_cached(path: str, version: tuple[int, ...]) -> Any:
     """Reads a YAML file and caches the result, because each rule needs the file. Callers must not change the
     result."""
     return read_yaml(path)
 
 
 @cache
-def _loaded(kind: str, path: str, version: tuple[int, ...]) -> Any:
+def _load_cached(kind: str, path: str, version: tuple[int, ...]) -> Any:
     """Loads a recipe and caches it for this version of the file, because planning jobs needs the same recipes
     very often."""
-    recipe = _written(path, version)
+    recipe = _read_cached(path, version)
     if not isinstance(recipe, dict):
         what = "an empty file" if recipe is None else f"a {type(recipe).__name__}"
         raise InputError(what, path, f"a mapping of {kind} settings")
@@ -149,10 +149,10 @@ def complete(kind: Any, settings: Record, where: str | Path) -> Any:
 
 
 @overload
-def named(kind: RecipeKind[T], name: str, configs: Path = CONFIGS) -> T: ...
+def load_named(kind: RecipeKind[T], name: str, configs: Path = CONFIGS) -> T: ...
 @overload
-def named(kind: str, name: str, configs: Path = CONFIGS) -> Record: ...
-def named(kind: Any, name: str, configs: Path = CONFIGS) -> Any:
+def load_named(kind: str, name: str, configs: Path = CONFIGS) -> Record: ...
+def load_named(kind: Any, name: str, configs: Path = CONFIGS) -> Any:
     """Loads the recipe `name` of a kind, like `load`. If there is no such recipe, raises InputError with the
     nearest name."""
     return load(kind, path_of(kind if isinstance(kind, str) else kind.name, name, configs))
@@ -178,7 +178,7 @@ def names_with(kind: str, key: str, values: Collection[str], configs: Path = CON
     for name in names(kind, configs):
         try:
             path = path_of(kind, name, configs)
-            recipe = _written(str(path), _version(path))
+            recipe = _read_cached(str(path), _version(path))
         except InputError:
             continue
         if isinstance(recipe, dict) and recipe.get(key) in values:

@@ -20,9 +20,9 @@ def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
     starts from a model. Raises InputError if a recipe does not exist or the recipes form a circle."""
     chain = [sft]
     while True:
-        kind, _, name = recipes.named(SFT, chain[-1], configs).base.rpartition(":")
+        kind, _, name = recipes.load_named(SFT, chain[-1], configs).base.rpartition(":")
         if kind != "sft":
-            files_of_model(recipes.named(MODEL, name, configs))
+            files_of_model(recipes.load_named(MODEL, name, configs))
             return chain
         if name in chain:
             raise InputError("starts from itself", recipes.path_of("sft", name, configs), "a model below it")
@@ -50,7 +50,7 @@ def start_of(rl: str, find: Callable[[str], object], configs: Path = recipes.CON
     find: `lineage.find`. A folder that a rule makes need not exist yet. Raises InputError if the recipe or
     folder that `start` names does not exist, or if the folder has no config.json.
     """
-    start, path = recipes.named(RL, rl, configs).start, recipes.path_of("rl", rl, configs)
+    start, path = recipes.load_named(RL, rl, configs).start, recipes.path_of("rl", rl, configs)
     kind, _, name = start.partition(":")
     where = f"start {start} of {path}"
     if name and kind in recipes.FOLDERS:
@@ -64,17 +64,17 @@ def start_of(rl: str, find: Callable[[str], object], configs: Path = recipes.CON
     return start
 
 
-def trained(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
+def sft_recipes(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
     """Returns all SFT recipes of an experiment: its own, those of its scored policies, and the recipes from
     which these start."""
     named = [experiment.sft]
     for weights in _scored_weights(experiment, configs):
-        start = [weights, *(each.start for each in rewarded(weights, configs).values())][-1]
+        start = [weights, *(each.start for each in rl_recipes_behind(weights, configs).values())][-1]
         named += [start.partition(":")[2]] * start.startswith("sft:")
     return list(dict.fromkeys(name for sft in named for name in lineage(sft, configs)))
 
 
-def rewarded(weights: str, configs: Path = recipes.CONFIGS) -> dict[str, Rl]:
+def rl_recipes_behind(weights: str, configs: Path = recipes.CONFIGS) -> dict[str, Rl]:
     """Returns the RL recipes that made weights, keyed by name. Each recipe starts from the next one. Raises
     InputError if they form a circle."""
     by_name = dict[str, Rl]()
@@ -83,19 +83,19 @@ def rewarded(weights: str, configs: Path = recipes.CONFIGS) -> dict[str, Rl]:
         if name in by_name:
             where = recipes.path_of("rl", name, configs)
             raise InputError("starts from itself", where, "other weights")
-        by_name[name] = recipes.named(RL, name, configs)
+        by_name[name] = recipes.load_named(RL, name, configs)
         weights = by_name[name].start
     return by_name
 
 
-def learned(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
+def rl_recipes(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
     """Returns all RL recipes that made the weights of an experiment's scored policies."""
-    found = (rewarded(weights, configs) for weights in _scored_weights(experiment, configs))
+    found = (rl_recipes_behind(weights, configs) for weights in _scored_weights(experiment, configs))
     return list(dict.fromkeys(name for each in found for name in each))
 
 
 def _scored_weights(experiment: Experiment, configs: Path) -> list[str]:
-    scored = (recipes.named(POLICY, policy, configs) for policy in experiment.policies)
+    scored = (recipes.load_named(POLICY, policy, configs) for policy in experiment.policies)
     return [weights for policy in scored for weights in weights_of(policy)]
 
 
@@ -107,7 +107,7 @@ def training_runs(sft: str, configs: Path = recipes.CONFIGS) -> list[tuple[str, 
     from this recipe. If there are none, they are the rollouts for the recipe from which this recipe starts.
     Raises InputError if there is no expert, or if experiments name different experts.
     """
-    recipe = recipes.named(SFT, sft, configs)
+    recipe = recipes.load_named(SFT, sft, configs)
     sources = recipe.sources or _experts(sft, configs)
     if not sources and recipe.base.startswith("sft:"):
         return training_runs(lineage(sft, configs)[1], configs)
@@ -125,7 +125,7 @@ def _experts(sft: str, configs: Path) -> list[Source]:
     own, below = list[Source](), list[Source]()
     for name in recipes.names("experiment", configs):
         with contextlib.suppress(InputError):  # loading that experiment reports the error
-            experiment = recipes.named(EXPERIMENT, name, configs)
+            experiment = recipes.load_named(EXPERIMENT, name, configs)
             found = own if experiment.sft == sft else below
             if sft in lineage(experiment.sft, configs) and experiment.expert not in found:
                 found.append(experiment.expert)
@@ -135,7 +135,7 @@ def _experts(sft: str, configs: Path) -> list[Source]:
 def subsets_behind(weights: str, configs: Path = recipes.CONFIGS) -> list[str]:
     """Returns all subsets on which weights were trained, with rewards from tests or with trajectories. Raises
     InputError."""
-    learned = rewarded(weights, configs)
+    learned = rl_recipes_behind(weights, configs)
     found = [recipe.subset for recipe in learned.values()]
     kind, _, start = [weights, *(recipe.start for recipe in learned.values())][-1].partition(":")
     for sft in lineage(start, configs) if kind == "sft" else ():
@@ -146,8 +146,8 @@ def subsets_behind(weights: str, configs: Path = recipes.CONFIGS) -> list[str]:
 def training_subsets(experiment: Experiment, configs: Path = recipes.CONFIGS) -> list[str]:
     """Returns all subsets on which a scored policy was trained, or on which the expert makes attempts."""
     found = [*experiment.expert.subsets]
-    for sft in trained(experiment, configs):
+    for sft in sft_recipes(experiment, configs):
         found += [subset for _, subset in training_runs(sft, configs)]
     for weights in _scored_weights(experiment, configs):
-        found += [recipe.subset for recipe in rewarded(weights, configs).values()]
+        found += [recipe.subset for recipe in rl_recipes_behind(weights, configs).values()]
     return list(dict.fromkeys(found))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, TextIO
 
-from swelab.console.run_jobs import Job, counted
+from swelab.console.run_jobs import Job, count_text
 from swelab.console.terminal import clock
 
 Rows = Callable[[], tuple[list[Job], str]]
@@ -100,7 +100,7 @@ def _table(rows: Rows, height: int) -> Any:
             animation_time=time.monotonic(),
         )
         left = ends(progress.left if progress else None)
-        table.add_row(job.name, bar, f"{counted(progress)}  {clock(job.seconds)}{left}".strip())
+        table.add_row(job.name, bar, f"{count_text(progress)}  {clock(job.seconds)}{left}".strip())
     more = f", {len(jobs) - room} more running" if len(jobs) > room else ""
     # The text is not padded to the full width. Otherwise the ^C that a terminal prints would move lines.
     return Group(table, Text(whole + more, no_wrap=True, overflow="ellipsis"))

@@ -67,7 +67,7 @@ class Job:
     def outcome(self, width: int) -> str:
         """Returns the line of a finished job: name, instances, successes, time. Uses columns if `width` is at
         least 80."""
-        parts = self.name, counted(self.progress()), clock(self.seconds)
+        parts = self.name, count_text(self.progress()), clock(self.seconds)
         if width < 80:
             return "  ".join(part for part in parts if part)
         return f"{parts[0]:<46}  {parts[1]:<18}  {parts[2]}"
@@ -76,7 +76,7 @@ class Job:
         """Describes the progress of a running job."""
         told = self.progress()
         left = f", {clock(told.left)} left" if told and told.left else ""
-        return f"{self.name} {counted(told)} {clock(self.seconds)}{left}".replace("  ", " ")
+        return f"{self.name} {count_text(told)} {clock(self.seconds)}{left}".replace("  ", " ")
 
     def planned(self) -> str:
         """Returns the line of a dry run: the job's name, and the reason why the job would run."""
@@ -114,7 +114,7 @@ class Forecast:
         return max(work, 0) / max(at_once, 1)
 
 
-def counted(progress: JobProgress) -> str:
+def count_text(progress: JobProgress) -> str:
     """Describes the number of finished and successful instances. Returns "" if the job reported no
     progress."""
     if not progress:

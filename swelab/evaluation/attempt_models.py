@@ -74,7 +74,7 @@ def _of_sample(service: Service, policy: HostedPolicy, sample: int) -> Service:
     return replace(service, sampling=found.sampling) if sample else service
 
 
-def watched(model: TextModel, name: str, watcher: Watcher) -> TextModel:
+def watch(model: TextModel, name: str, watcher: Watcher) -> TextModel:
     """Changes the model so that it notifies `watcher` of each answer, and returns it. If the service refuses
     a request, the model raises ServiceRefused."""
     query: Callable[..., Record] = model.query  # type: ignore[attr-defined]

@@ -16,10 +16,10 @@ from swelab.agents.agent import loop_of
 from swelab.configs.kinds.scaffold import MiniLoop, SweAgentScaffold
 from swelab.evaluation.attempt_folders import AttemptFolders
 from swelab.evaluation.attempt_keys import Item, Keys
-from swelab.evaluation.attempt_models import open_attempt_models, watched
+from swelab.evaluation.attempt_models import open_attempt_models, watch
 from swelab.evaluation.attempt_result import AttemptResult, attempt_result
 from swelab.evaluation.evaluation_plan import Plan
-from swelab.evaluation.running_table import Running, shown
+from swelab.evaluation.running_table import Running, draw_table
 from swelab.grading.grading_stage import Bench, grade_prediction, lost_grade
 from swelab.grading.run_cache import Archive
 from swelab.grading.witness_store import Witnesses
@@ -36,7 +36,7 @@ from swelab.rollouts.own_eval import own_eval
 from swelab.rollouts.rollout_stage import attempt_task, lost_rollout
 from swelab.rollouts.swe_agent_rollouts import roll_out_batch
 from swelab.sandbox import Backend, Image, open_backend
-from swelab.sandbox.deferred import Deferred
+from swelab.sandbox.deferred import DeferredBackend
 from swelab.tasks.checkout import RepoStore, scratch_folder
 
 Rollouts = Callable[[Item], Trajectory]
@@ -128,7 +128,7 @@ class Desk:
         made."""
         opened = _program if isinstance(self.plan.scaffold, SweAgentScaffold) else _loop
         todo = [item for item in items if item.key not in self.rollouts.journal]
-        with opened(self, todo) as roll_out, shown(self.running):
+        with opened(self, todo) as roll_out, draw_table(self.running):
             yield lambda item: self.evaluate(item, roll_out)
 
     def marked(self, rollout: Mapping[str, object]) -> Trajectory:
@@ -145,7 +145,7 @@ def attempts(
     images: maps instance ids to images, for the tasks that run in an image. See `run_shard`. Raises
     ServiceRefused, ServingError, BackendMissing, and InputError if a repository archive does not exist.
     Raises ShardLost if more than `plan.max_lost` attempts were lost to infrastructure. After any of these
-    errors, `finished` returns the attempts that are in the journal.
+    errors, `finished_attempts` returns the attempts that are in the journal.
     """
     with open_desk(plan, images, folders) as desk, Journal(plan.progress / "results.jsonl") as results:
         items = desk.keys.items(tasks)
@@ -182,14 +182,14 @@ def open_desk(plan: Plan, images: Mapping[str, Image], folders: AttemptFolders) 
     with ExitStack() as stack:
         scratch = stack.enter_context(scratch_folder())
         keys = Keys(plan, images, RepoStore(plan.repos, scratch / "repos"), witnesses)
-        deferred = cast(Backend, stack.enter_context(Deferred(backend, most=plan.workers)))
+        deferred = cast(Backend, stack.enter_context(DeferredBackend(backend, most=plan.workers)))
         kept = FinishedRollouts(stack.enter_context(Journal(plan.progress / "rollouts.jsonl")))
         store, archive = RepoStore(plan.repos, scratch / "graded"), Archive(plan.progress / "runs")
         bench = Bench(store, deferred, images, archive, witnesses)
         yield Desk(plan, keys, bench, kept, folders, Running(0), backend, scratch)
 
 
-def finished(plan: Plan) -> list[AttemptResult]:
+def finished_attempts(plan: Plan) -> list[AttemptResult]:
     """Returns the newest record of each attempt in the evaluation's journal."""
     path = plan.progress / "results.jsonl"
     if not path.is_file():
@@ -211,7 +211,7 @@ def _loop(desk: Desk, todo: list[Item]) -> Iterator[Rollouts]:
 
         def roll_out(item: Item) -> Trajectory:
             assert actor, "no rollout was left to do"
-            model_for = lambda task: watched(actor(task, item.sample), item.name, desk.running)  # noqa: E731
+            model_for = lambda task: watch(actor(task, item.sample), item.name, desk.running)  # noqa: E731
             place = (keys.store, desk.backend, loop, desk.scratch, keys.images)
             return Trajectory.of(attempt_task(item.task, model_for, *place))
 

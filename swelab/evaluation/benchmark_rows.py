@@ -144,7 +144,7 @@ def checked_task(task: Task, where: str) -> Task:
     return task
 
 
-def chosen(
+def select_tasks(
     tasks: Iterable[Task],
     *,
     pattern: str = "",

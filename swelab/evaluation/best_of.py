@@ -66,7 +66,7 @@ def visible_runs(
         return {(task.instance_id, patch): run for (task, patch), run in zip(pairs, runs, strict=True)}
 
 
-def chosen(attempts: Sequence[AttemptResult], runs: VisibleRuns) -> AttemptResult:
+def choose(attempts: Sequence[AttemptResult], runs: VisibleRuns) -> AttemptResult:
     """Chooses an attempt according to RULE, without grades."""
     counts = Counter(each.model_patch for each in attempts)
 
@@ -99,7 +99,7 @@ def best_of(done: Sequence[AttemptResult], runs: VisibleRuns, samples: int) -> R
     verdict.
     """
     attempts = by_task(done)
-    picked = {name: chosen(row, runs) for name, row in attempts.items()}
+    picked = {name: choose(row, runs) for name, row in attempts.items()}
     resolved = sum(bool(each.grade and each.grade.resolved) for each in picked.values())
     return {
         "of": samples,

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from swelab.configs.kinds.policy import ScriptedPolicy
 from swelab.console.option_types import at_least, number, title, whole
-from swelab.evaluation.benchmark_rows import Source, chosen
+from swelab.evaluation.benchmark_rows import Source, select_tasks
 from swelab.evaluation.evaluation_plan import (
     DEFAULT_SCAFFOLD,
     Plan,
@@ -24,7 +24,7 @@ UNRECORDED = {"output_dir", "resume", "redo_existing", "check_only", "no_checks"
 """Options that do not affect the result. summary.json does not list these options."""
 
 
-def parsed(about: str, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def parse(about: str, arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command-line options."""
     parser = argparse.ArgumentParser(
         description=about,
@@ -148,7 +148,7 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, Callable[[Sequence[Task]], 
     )
     wanted = {"pattern": args.filter, "part": args.slice, "most": args.max_instances}
     given = {"ids": args.instance_ids, "shuffled": args.shuffle}
-    return plan, lambda tasks: chosen(tasks, **wanted, **given)
+    return plan, lambda tasks: select_tasks(tasks, **wanted, **given)
 
 
 def recorded_options(args: argparse.Namespace) -> Record:

@@ -66,7 +66,7 @@ def run_configuration(
         os.environ.setdefault(BACKEND, backend)
     print(f"results are in {runs}; -p base.uuid={runs.name} goes on there", file=sys.stderr, flush=True)
     excluded = settings.get("excluded_ids") or []
-    add_experiment(runs, root, _shown(settings), plan.options | {"force": str(force), "most": most})
+    add_experiment(runs, root, _public_settings(settings), plan.options | {"force": str(force), "most": most})
     _prepare(plan, runs, problems, excluded, force)
     try:
         _evaluate(plan, runs, problems, force)
@@ -144,7 +144,7 @@ def _prepare(plan: Plan, runs: Path, problems: Sequence[str], excluded: Sequence
         write_bytes(runs / name / "debug_gym.log", f"{name}: error, in excluded_ids, not run\n".encode())
 
 
-def _shown(settings: Settings) -> Record:
+def _public_settings(settings: Settings) -> Record:
     """Returns the settings as experiment_info.jsonl lists them. The settings contain no API keys, which are
     in another file."""
     return {name: value for name, value in settings.items() if "key" not in name.lower()}

@@ -10,7 +10,7 @@ import re
 import shlex
 import subprocess
 
-from swelab.grading.harness.script import KEEPS_CODE, instrumented
+from swelab.grading.harness.script import KEEPS_CODE, with_test_status
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.harness.swesmith_profiles import ACTIVATE
 from swelab.records import InputError
@@ -46,7 +46,7 @@ def with_script(task: Task) -> Task:
     """
     where = task.instance_id
     if "eval_script" in task:
-        return task | {"eval_script": checked(task.eval_script or "", where)}
+        return task | {"eval_script": with_exit_code(task.eval_script or "", where)}
     spec = read_spec(task)
     if not (task.test_patch and task.base_commit and spec.test_patch and not task.test_cmd):
         expected = "a row of SWE-bench with base_commit and test_patch, or one with eval_script"
@@ -58,7 +58,7 @@ def with_script(task: Task) -> Task:
     if HEREDOC in diff:
         raise InputError(f"test_patch holds the line {HEREDOC}", where, "a test patch without it")
     text = SCRIPT.format(restored=restored, word=HEREDOC, diff=diff, command=command)
-    return task | {"eval_script": checked(text, where), "log_parser": spec.parser}
+    return task | {"eval_script": with_exit_code(text, where), "log_parser": spec.parser}
 
 
 def old_paths(diff: str) -> set[str]:
@@ -66,7 +66,7 @@ def old_paths(diff: str) -> set[str]:
     return set(re.findall(r"^--- a/(\S+)", diff, re.M))
 
 
-def checked(text: str, where: str) -> str:
+def with_exit_code(text: str, where: str) -> str:
     """Returns an eval script that fails if its tests fail.
 
     This is `text`, or `text` changed so that it exits with the exit code of its tests.
@@ -81,7 +81,7 @@ def checked(text: str, where: str) -> str:
         raise InputError(f"eval_script is not valid bash: {why}", where, "a script that bash reads")
     if STOPS.search(text) or KEEPS_CODE in text:
         return text
-    script = instrumented(text)
+    script = with_test_status(text)
     if script == text:
         raise InputError(
             "eval_script continues after its tests, so that it never fails",

@@ -107,7 +107,7 @@ def policy_of(
     if path.is_dir():
         name = path.resolve().name
         check_name(name)
-        return name, recipes.complete(POLICY, _served(path) | settings, model)
+        return name, recipes.complete(POLICY, _local_settings(path) | settings, model)
     if "/" not in model or model.startswith(("/", ".", "~")):
         expected = "openai/NAME or another name that LiteLLM knows, a folder of weights, or a recipe (.yaml)"
         raise InputError(
@@ -117,11 +117,11 @@ def policy_of(
     if not (service.strip() and name.strip(" /")):
         raise InputError("--model names no model of the service", model, "openai/NAME, such as openai/gpt-4o")
     settings |= {"kind": "hosted", "model": model}
-    settings |= _reached(model, api_base, api_key_env)
+    settings |= _service_settings(model, api_base, api_key_env)
     return model, recipes.complete(POLICY, settings, model)
 
 
-def _served(folder: Path) -> Record:
+def _local_settings(folder: Path) -> Record:
     """Returns the settings of a policy whose weights are served on this machine. It has as many servers as
     the GPUs allow."""
     gpus = machine.gpus()
@@ -145,7 +145,7 @@ def gpus_of_a_server(folder: Path, gpus: Sequence[machine.Gpu]) -> int:
     return count
 
 
-def _reached(model: str, api_base: str, api_key_env: str) -> Record:
+def _service_settings(model: str, api_base: str, api_key_env: str) -> Record:
     """Returns the settings api_base and api_key_env of a service.
 
     For an openai/ model at --api-base, $OPENAI_API_KEY is set to `none` if the variable is missing. Raises

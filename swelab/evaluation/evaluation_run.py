@@ -13,7 +13,7 @@ from swelab.checks.finding import require
 from swelab.evaluation import preconditions
 from swelab.evaluation.attempt_folders import AttemptFolders
 from swelab.evaluation.attempt_result import AttemptResult, attempt_result
-from swelab.evaluation.attempt_run import attempts, finished
+from swelab.evaluation.attempt_run import attempts, finished_attempts
 from swelab.evaluation.benchmark_rows import Benchmark, read_benchmark
 from swelab.evaluation.best_of import VisibleRuns, visible_runs
 from swelab.evaluation.debugging_rows import debugging_tasks, is_debugging
@@ -33,7 +33,7 @@ from swelab.records.task_records import Task
 from swelab.rollouts.rollout_stage import lost_rollout
 from swelab.tasks.harbor.harbor_archives import write_archives
 from swelab.tasks.pulled_for_tasks import pull_for_tasks
-from swelab.tasks.task_images import leaks, refused, task_images
+from swelab.tasks.task_images import leaks, task_images, unusable_tasks
 
 IDENTITY = "evaluation.json"
 Choice = Callable[[Sequence[Task]], list[Task]]
@@ -93,7 +93,7 @@ def _attempts(
         return done, visible_runs(plan, todo, images, done), None
     except (Fault, KeyboardInterrupt) as error:
         known = {task.instance_id for task in todo}
-        last = {(each.instance_id, each.sample): each for each in finished(plan)}
+        last = {(each.instance_id, each.sample): each for each in finished_attempts(plan)}
         return [each for (name, _), each in last.items() if name in known], None, error
 
 
@@ -136,7 +136,9 @@ def _is_left(plan: Plan, tasks: Sequence[Task]) -> bool:
     """Returns whether an attempt is missing. If none is missing, the output files are written again without
     checks."""
     whole = {
-        (each.instance_id, each.sample) for each in finished(plan) if not (each.is_lost or each.is_paused)
+        (each.instance_id, each.sample)
+        for each in finished_attempts(plan)
+        if not (each.is_lost or each.is_paused)
     }
     return any((task.instance_id, n) not in whole for task in tasks for n in range(plan.samples))
 
@@ -221,7 +223,7 @@ def with_images(plan: Plan, tasks: Sequence[Task], benchmark: Benchmark) -> tupl
     for name, what in leaks(in_images, plan.images).items():
         benchmark.refuse(name, f"its image tells its answer: {what}")
     left = [task for task in in_images if task.instance_id not in benchmark.refused]
-    return plan, refused(left, plan.images)
+    return plan, unusable_tasks(left, plan.images)
 
 
 def _no_images(plan: Plan, tasks: Sequence[Task], why: dict[str, str]) -> list[AttemptResult]:

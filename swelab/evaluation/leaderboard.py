@@ -84,12 +84,12 @@ def write_leaderboard(
     first = next((row["run_dir"] for row in rows if row["run_dir"]), "")
     used = read_json(folder / first / "meta.json") if first else {}
     used = {**used, "recipe": read_json(folder / "evaluation.json")["scaffold"]}
-    write_submission(out, name, _submitted(folder, rows, clean), summary, used, details)
+    write_submission(out, name, _submissions(folder, rows, clean), summary, used, details)
     return out
 
 
 @dataclass(frozen=True)
-class Submitted:
+class Submission:
     """An attempt in a submission.
 
     grade and trajectory are None if they are missing. log: output of the tests.
@@ -104,7 +104,7 @@ class Submitted:
 
 
 def write_submission(
-    out: Path, name: str, attempts: Iterable[Submitted], summary: Record, used: Record, details: Record
+    out: Path, name: str, attempts: Iterable[Submission], summary: Record, used: Record, details: Record
 ) -> None:
     """Writes the folder of a submission.
 
@@ -145,7 +145,7 @@ def without_notes(trajectory: Record) -> Record:
     return {name: trajectory[name] for name in kept} | {"info": info}
 
 
-def _submitted(folder: Path, rows: Iterable[Record], clean: Callable[[str], str]) -> Iterator[Submitted]:
+def _submissions(folder: Path, rows: Iterable[Record], clean: Callable[[str], str]) -> Iterator[Submission]:
     """Yields the attempts of an evaluation, in the order of `rows`."""
     archive = Archive(folder / "progress" / "runs")
     report = read_json(folder / "report.json")["instances"]
@@ -159,7 +159,7 @@ def _submitted(folder: Path, rows: Iterable[Record], clean: Callable[[str], str]
         trajectory = read_json(folder / row["run_dir"] / "traj.json") if row["run_dir"] else None
         told = [predictions[name].model_patch, kept.log if kept else "", trajectory]
         patch, log, trajectory = json.loads(clean(json.dumps(told, ensure_ascii=False)))
-        yield Submitted(name, report[name]["status"], patch, grade, log, trajectory)
+        yield Submission(name, report[name]["status"], patch, grade, log, trajectory)
 
 
 def results(rows: Iterable[Record]) -> dict[str, list[str]]:

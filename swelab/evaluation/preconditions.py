@@ -25,7 +25,7 @@ from swelab.models.chat.litellm_errors import BUSY, read_fault
 from swelab.records import Fault, InputError, Record, shorten
 from swelab.records.task_records import Task
 from swelab.sandbox import backend_name
-from swelab.tasks.task_images import refused
+from swelab.tasks.task_images import unusable_tasks
 
 WORD = [{"role": "user", "content": "Answer with one word: ready"}]
 CALL = [{"role": "user", "content": "Call the tool bash with the command `true`. Answer with nothing else."}]
@@ -59,7 +59,7 @@ def images(plan: Plan, tasks: Sequence[Task]) -> Iterator[Finding]:
         yield ok(f"images: {count} are needed; those that are not in {where} or the engine are pulled first")
         return
     try:
-        missing = refused(in_images, plan.images)
+        missing = unusable_tasks(in_images, plan.images)
     except InputError as fault:
         yield fix(f"images: {fault}")
         return

@@ -53,7 +53,7 @@ def prompt_row(source: Source, row: Record, form: str) -> Record:
     """Converts a task's row to a prompt row of slime (SWE-RL) or Miles. Miles' field `subset` says whose
     images are used: SWE-bench Verified's or SWE-Gym's."""
     if form == "slime":
-        instance = {"instance": row, "data_source": named(source.data)}
+        instance = {"instance": row, "data_source": set_name(source.data)}
         return {"text": row["problem_statement"], "metadata": instance}
     subset = "gym" if source.images == "swe-gym" else "verified"
     return {
@@ -62,7 +62,7 @@ def prompt_row(source: Source, row: Record, form: str) -> Record:
     }
 
 
-def named(data: str) -> str:
+def set_name(data: str) -> str:
     """Returns the value of `data_source`: the data set's name. Programs derive image names from this
     value."""
     return data.partition("@")[0]
@@ -88,7 +88,7 @@ def write_assets(source: Source, folder: Path) -> Record:
     images = list(dict.fromkeys(filter(None, (docker_image(task, {}) for task in scripted))))
     write_bytes(folder / ASSETS[0], "".join(f"{task.instance_id}\n" for task in scripted).encode())
     write_bytes(folder / ASSETS[1], "".join(f"{full_name(image)}\n" for image in images).encode())
-    write_jsonl(folder / ASSETS[2], (slime_row(task, named(source.data)) for task in scripted))
+    write_jsonl(folder / ASSETS[2], (slime_row(task, set_name(source.data)) for task in scripted))
     return {"lines": {ASSETS[0]: len(scripted), ASSETS[1]: len(images), ASSETS[2]: len(scripted)},
             "refused": benchmark.refused}  # fmt: skip
 

@@ -52,8 +52,8 @@ def write_results(
     for sample in range(plan.samples):
         rows = [each for each in mine if each.sample == sample and each.grade]
         predicted = {each.instance_id: each.prediction(plan.name) for each in rows}
-        write_json(plan.folder / named("preds", sample), predicted)
-    scored = _scored(plan, tasks, mine)
+        write_json(plan.folder / file_name("preds", sample), predicted)
+    scored = _write_score(plan, tasks, mine)
     record = summary(plan, benchmark, tasks, mine, scored, minutes)
     if scored and runs is not None and plan.samples > 1:
         record |= {"best_of": best_of(mine, runs, plan.samples)}
@@ -61,17 +61,17 @@ def write_results(
     return record
 
 
-def named(stem: str, sample: int) -> str:
+def file_name(stem: str, sample: int) -> str:
     """Returns the file name for one sample: <stem>.json for sample 0, <stem>.s1.json for sample 1, and so
     on."""
     return f"{stem}.s{sample}.json" if sample else f"{stem}.json"
 
 
-def _scored(plan: Plan, tasks: Sequence[Task], mine: Sequence[AttemptResult]) -> Score | None:
+def _write_score(plan: Plan, tasks: Sequence[Task], mine: Sequence[AttemptResult]) -> Score | None:
     """Writes report and score if every attempt has a grade. Otherwise deletes the report and score of an
     earlier run."""
     grades = [each.grade for each in mine if each.grade]
-    reports = [plan.folder / named("report", sample) for sample in range(plan.samples)]
+    reports = [plan.folder / file_name("report", sample) for sample in range(plan.samples)]
     if len(grades) < len(tasks) * plan.samples:
         for path in (*reports, plan.folder / "score.json"):
             path.unlink(missing_ok=True)
@@ -115,17 +115,17 @@ def summary(
         "without_infra_errors": dict(rate_of_runs(_counts(with_verdict))),
         "complete": scored is not None,
         "attempts_left": len(tasks) * plan.samples - sum(not each.is_paused for each in mine),
-        "witness": witnessed(plan, mine),
-        "statuses": _sorted(Counter(each.status for each in mine if each.grade)),
-        "outcomes": _sorted(Counter(each.outcome for each in mine)),
-        "infrastructure": _sorted(Counter(loss(each) for each in lost)),
+        "witness": witness_counts(plan, mine),
+        "statuses": _sort_counts(Counter(each.status for each in mine if each.grade)),
+        "outcomes": _sort_counts(Counter(each.outcome for each in mine)),
+        "infrastructure": _sort_counts(Counter(loss(each) for each in lost)),
         "refused_rows": benchmark.refused,
         "statements_naming_tests": [task.instance_id for task in tasks if names_a_test(task)],
         "tasks": len(tasks),
         "samples": plan.samples,
         **_of_several(plan, mine, scored),
         "steps": {"most": max((each.usage.calls for each in mine), default=0)},
-        "usage": _spent(mine) | _paid(plan),
+        "usage": _usage_totals(mine) | _dollar_totals(plan),
         "minutes": round(minutes, 1),
     }
 
@@ -153,7 +153,7 @@ def _of_several(plan: Plan, mine: Sequence[AttemptResult], scored: Score | None)
     return found | ({"run_to_run": run_to_run(_counts(mine), plan.samples)} if "runs" in several else {})
 
 
-def witnessed(plan: Plan, mine: Sequence[AttemptResult]) -> Record:
+def witness_counts(plan: Plan, mine: Sequence[AttemptResult]) -> Record:
     """Counts the resolved attempts by the strength of their witness evidence, and names the witness file.
     Without a witness file, all counts are None."""
     counts = Counter(each.grade.evidence for each in mine if each.grade and each.grade.resolved)
@@ -181,11 +181,11 @@ def _counts(rows: Sequence[AttemptResult]) -> list[tuple[int, int]]:
     return [(sum(row), len(row)) for row in found.values()]
 
 
-def _sorted(counts: Counter[str]) -> dict[str, int]:
+def _sort_counts(counts: Counter[str]) -> dict[str, int]:
     return {str(name): count for name, count in counts.most_common()}
 
 
-def _spent(mine: Sequence[AttemptResult]) -> Record:
+def _usage_totals(mine: Sequence[AttemptResult]) -> Record:
     """Sums calls, tokens and dollars. Also counts the attempts for which each number is known."""
     found: Record = {"calls": sum(each.usage.calls for each in mine)}
     for name in ("prompt_tokens", "completion_tokens", "cost"):
@@ -195,7 +195,7 @@ def _spent(mine: Sequence[AttemptResult]) -> Record:
     return found
 
 
-def _paid(plan: Plan) -> Record:
+def _dollar_totals(plan: Plan) -> Record:
     """Returns the dollars of all requests in all runs, and the possible dollars of calls whose cost is
     uncertain."""
     sums = sums_of(PaidRun(plan.paid, lambda task: "").ledger)

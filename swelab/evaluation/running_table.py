@@ -87,7 +87,7 @@ class Running:
 
 
 @contextmanager
-def shown(running: Running) -> Iterator[None]:
+def draw_table(running: Running) -> Iterator[None]:
     """Draws the table during the block if stderr is a terminal. Otherwise does nothing."""
     if not sys.stderr.isatty() or os.environ.get("TERM") in (None, "", "dumb", "unknown"):
         yield

@@ -37,7 +37,7 @@ def entries(folder: Path, pattern: str = "", status: str = "") -> list[Entry]:
     contain. Raises InputError if no attempt is found.
     """
     rows = folder / ROWS
-    everything = list(_evaluated(folder)) if rows.is_file() else list(_below(folder))
+    everything = list(_evaluation_entries(folder)) if rows.is_file() else list(_below(folder))
     if not everything:
         expected = "the folder of an evaluation, or of .traj or .traj.json files"
         raise InputError("holds no trajectory" if folder.is_dir() else "no such folder", folder, expected)
@@ -51,7 +51,7 @@ def entries(folder: Path, pattern: str = "", status: str = "") -> list[Entry]:
     return selection
 
 
-def _evaluated(folder: Path) -> Iterator[Entry]:
+def _evaluation_entries(folder: Path) -> Iterator[Entry]:
     for row in read_jsonl(folder / ROWS):
         if row.get("run_dir"):
             sample = f"#{row['sample']}" if row.get("sample") else ""
@@ -119,10 +119,14 @@ def browse(entries: Sequence[Entry], keys: Iterator[str], write: Callable[[str],
             shown, turn = pages(entries[place]), 0
         step = {"n": turn + 1, " ": turn + 1, "p": turn - 1, "g": 0, "G": len(shown) - 1}.get(key, turn)
         turn = min(max(step, 0), len(shown) - 1)
-        write(CLEAR + "\n".join(listed(entries, place)) if key == "l" else _page(entries, place, shown, turn))
+        write(
+            CLEAR + "\n".join(list_lines(entries, place))
+            if key == "l"
+            else _page(entries, place, shown, turn)
+        )
 
 
-def listed(entries: Sequence[Entry], place: int = -1) -> list[str]:
+def list_lines(entries: Sequence[Entry], place: int = -1) -> list[str]:
     """Returns one line for each attempt."""
     width = max(len(each.name) for each in entries)
     return [
@@ -145,7 +149,7 @@ def _page(entries: Sequence[Entry], place: int, shown: Sequence[str], turn: int)
 
 
 @contextmanager
-def typed() -> Iterator[Iterator[str]]:
+def pressed_keys() -> Iterator[Iterator[str]]:
     """Yields an iterator of the pressed keys, one at a time and without echo, until the terminal closes."""
     import termios
     import tty

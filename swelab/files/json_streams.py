@@ -142,14 +142,14 @@ def list_items(path: str | Path, key_filter: KeyFilter | None = None) -> Iterato
     list."""
     with _Text(path) as text:
         for number in _elements(text, "[]", "list"):
-            if not (key_filter and _unwanted(text, key_filter) and text.skip()):
+            if not (key_filter and _is_unwanted(text, key_filter) and text.skip()):
                 element = text.value()
                 named = isinstance(element, dict) and isinstance(element.get("instance_id"), str)
                 if not key_filter or not named or key_filter(element["instance_id"]):
                     yield number, element
 
 
-def _unwanted(text: _Text, key_filter: KeyFilter) -> bool:
+def _is_unwanted(text: _Text, key_filter: KeyFilter) -> bool:
     text.peek()
     text.rest_of_line()
     named = _NAMED.match(text.text, text.at)
@@ -234,7 +234,7 @@ class Spool:
         return dict(json.loads(text))
 
 
-class Picked(Sequence[Kind]):
+class RowSelection(Sequence[Kind]):
     """The rows of a spool that have the given numbers, as a sequence of records. Each access reads from
     disk."""
 
@@ -247,7 +247,7 @@ class Picked(Sequence[Kind]):
     def __getitem__(self, index: Any) -> Any:
         found = self._numbers[index]
         if isinstance(index, slice):
-            return Picked(self._spool, found, self._kind)
+            return RowSelection(self._spool, found, self._kind)
         return self._kind.of(self._spool.get(found))
 
 

@@ -101,7 +101,7 @@ def anchor(share: float) -> str:
     return "start" if share <= 0 else "end" if share >= 1 else "middle"
 
 
-def stacked(counts: Mapping[str, int], title: str, names: Mapping[str, str]) -> str:
+def stacked_bar(counts: Mapping[str, int], title: str, names: Mapping[str, str]) -> str:
     """Draws one horizontal bar of shares, in the order of `counts`. The class of each part is
     `status-<name>`. names: maps a name to the label of its part."""
     total, left, body = sum(counts.values()), 0, ""
@@ -126,7 +126,7 @@ def histogram(
 ) -> str:
     """Draws a histogram. values: maps a number to its count. mark: value at which a limit line is drawn.
     axes: the names of the horizontal and the vertical axis."""
-    edges, heights = binned(values, bins, mark)
+    edges, heights = bin_counts(values, bins, mark)
     first, span, top = edges[0], edges[-1] - edges[0], max(heights)
     body = y_axis(nice_ticks(0, top), 0, top)
     for low, high, height in zip(edges, edges[1:], heights):
@@ -146,7 +146,7 @@ def histogram(
     return svg(body + axis_names(axes), title, 150)
 
 
-def binned(values: Mapping[int, int], bins: int, mark: int | None = None) -> tuple[list[int], list[int]]:
+def bin_counts(values: Mapping[int, int], bins: int, mark: int | None = None) -> tuple[list[int], list[int]]:
     """Returns (edges, counts). The edges are whole numbers with equal steps. counts[i] counts the values v
     with edges[i] <= v < edges[i + 1]."""
     low, high = min(values), max([*values, mark or 0])
@@ -210,7 +210,7 @@ def curves(
 
 def _bins(line: Points | Sequence[Bin]) -> Sequence[Bin]:
     bins = [row for row in line if len(row) == 4]
-    return bins or thinned([(row[0], row[1]) for row in line if math.isfinite(row[1])])
+    return bins or average_bins([(row[0], row[1]) for row in line if math.isfinite(row[1])])
 
 
 def _curve(rows: Sequence[Bin], at: Callable[[float, float], str], name: str, series: int) -> str:
@@ -235,7 +235,7 @@ def axis_names(names: tuple[str, str]) -> str:
     )
 
 
-def thinned(points: Points) -> list[Bin]:
+def average_bins(points: Points) -> list[Bin]:
     """Averages neighbouring points in at most POINTS bins of equal size."""
     size = max(1, math.ceil(len(points) / POINTS))
     rows = []

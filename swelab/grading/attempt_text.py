@@ -30,7 +30,7 @@ def listing(name: str, attempts: Sequence[KeptAttempt]) -> str:
     return "\n".join(rows)
 
 
-def shown(
+def describe_attempt(
     attempt: KeptAttempt,
     task: Task | None,
     patch: str | None,

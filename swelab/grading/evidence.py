@@ -86,6 +86,6 @@ class WitnessRun(TypedRecord):
     packed: dict[str, str] = field("base64 of the compressed witness, keyed by task", default={})
 
 
-def ended(status: str, reason: str = "") -> RunEvidence:
+def ended_run(status: str, reason: str = "") -> RunEvidence:
     """Returns the evidence of a run that ended before its tests."""
     return RunEvidence.of({"ended": status, "reason": reason})

@@ -8,8 +8,8 @@ from typing import cast
 
 from swelab.grading import versions
 from swelab.grading.evidence import RunEvidence
-from swelab.grading.harness.grade import CHECKS, REFERENCE, grade_key, judged, limits_of, run_patch
-from swelab.grading.harness.reward_run import Solved, solve
+from swelab.grading.harness.grade import CHECKS, REFERENCE, grade_evidence, grade_key, limits_of, run_patch
+from swelab.grading.harness.reward_run import SolutionRun, solve
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.run_cache import Archive, run_key
 from swelab.grading.witness_store import Witnesses
@@ -22,7 +22,7 @@ from swelab.records import InputError, Record, check
 from swelab.records.attempt_records import Grade, Prediction
 from swelab.records.task_records import Task
 from swelab.sandbox import Backend, Image, Limits, open_backend
-from swelab.sandbox.deferred import Deferred
+from swelab.sandbox.deferred import DeferredBackend
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.task_images import task_images
 
@@ -68,7 +68,7 @@ class Bench:
 
     def judged(self, task: Task, patch: str, run: RunEvidence) -> Grade:
         """Returns the grade for the evidence of a run. Raises InputError if the log parser is unknown."""
-        return judged(read_spec(task), patch, run, self.witnesses.of(task.instance_id))
+        return grade_evidence(read_spec(task), patch, run, self.witnesses.of(task.instance_id))
 
     def run(self, task: Task, patch: str) -> RunEvidence:
         """Returns the evidence for a patch from the archive, or from a new run, which is archived.
@@ -98,7 +98,7 @@ class Bench:
             self.witnesses.of(name),
         )
 
-    def solve(self, task: Task) -> Solved:
+    def solve(self, task: Task) -> SolutionRun:
         """Runs the reference solution of a task that a script judges, and returns the changes that the
         solution makes.
 
@@ -167,7 +167,7 @@ def open_bench(
 
     Raises BackendMissing. Raises InputError if `witness_path` is not a witness file.
     """
-    with Deferred(open_backend(), most=workers) as backend, scratch_folder() as scratch:
+    with DeferredBackend(open_backend(), most=workers) as backend, scratch_folder() as scratch:
         store, witnesses = RepoStore(repos_dir, scratch), Witnesses(witness_path)
         yield Bench(store, cast(Backend, backend), images, Archive(runs_dir), witnesses)
 

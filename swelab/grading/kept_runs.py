@@ -72,7 +72,7 @@ def show_command(instance_id: str, policy: str, subset: str, sample: int = 0) ->
     return f"{PROGRAM} {shlex.join(words + (['--sample', str(sample)] if sample else []))}"
 
 
-def graded(results: Path, name: str, policy: str = "*", subset: str = "*") -> Iterator[KeptAttempt]:
+def grading_runs(results: Path, name: str, policy: str = "*", subset: str = "*") -> Iterator[KeptAttempt]:
     """Yields the grades of an instance in a results folder.
 
     Reads only the shards to which the instance belongs.
@@ -86,7 +86,7 @@ def graded(results: Path, name: str, policy: str = "*", subset: str = "*") -> It
                     yield KeptAttempt(path.parent.parent.name, path.parent.name, sample, grade, grade.run)
 
 
-def validated(results: Path, name: str, subset: str = "*") -> Iterator[KeptAttempt]:
+def validation_runs(results: Path, name: str, subset: str = "*") -> Iterator[KeptAttempt]:
     """Yields the validation runs that include an instance, numbered from 1 for each kind of run."""
     for path in sorted((results / "progress/validate_tasks").glob(f"{subset}.jsonl")):
         counts: dict[str, int] = {}

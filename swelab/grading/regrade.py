@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from swelab.files.json_streams import Picked, Spool
+from swelab.files.json_streams import RowSelection, Spool
 from swelab.grading.grading_stage import Bench, lost_grade
 from swelab.outcomes import LOST_ROLLOUTS
 from swelab.records import Record
@@ -27,7 +27,7 @@ def regrade(
         name = task.instance_id
         if name not in predicted:
             continue
-        record = _judged(task, Prediction.of(patches.get(predicted[name])), bench)
+        record = _grade_again(task, Prediction.of(patches.get(predicted[name])), bench)
         if record is None:
             missing.append(name)
             continue
@@ -41,10 +41,10 @@ def regrade(
         "changed": changed,
         "statuses": dict(sorted(statuses.items())),
     }
-    return facts, Picked(grades, range(len(grades)), Grade)
+    return facts, RowSelection(grades, range(len(grades)), Grade)
 
 
-def _judged(task: Task, prediction: Prediction, bench: Bench) -> Grade | None:
+def _grade_again(task: Task, prediction: Prediction, bench: Bench) -> Grade | None:
     if prediction.outcome in LOST_ROLLOUTS:
         return lost_grade(task, prediction.outcome)
     patch = prediction.model_patch or ""

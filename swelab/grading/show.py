@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from swelab.grading import kept_runs
-from swelab.grading.attempt_text import listing, plain, shown
+from swelab.grading.attempt_text import describe_attempt, listing, plain
 from swelab.grading.kept_runs import KeptAttempt
 from swelab.grading.replay import open_bench, run_again, run_command
 from swelab.grading.run_cache import Archive
@@ -41,7 +41,7 @@ def show(options: argparse.Namespace) -> int:
         place = str(archive.path(attempt.run)) if run else ""
         bold = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         patch = kept_runs.patch_of(options.results, attempt, run)
-        _print(shown(attempt, task, patch, run, place, bold), steered=bold)
+        _print(describe_attempt(attempt, task, patch, run, place, bold), steered=bold)
     return 0
 
 
@@ -61,15 +61,15 @@ def _matching(options: argparse.Namespace, name: str) -> Iterator[KeptAttempt]:
     results = options.results
     if options.validation:
         wanted = (options.validation, options.number)
-        runs = kept_runs.validated(results, name, options.subset)
+        runs = kept_runs.validation_runs(results, name, options.subset)
         yield from (each for each in runs if (each.run_kind, each.number) == wanted)
     elif options.logs:
         yield from kept_runs.by_hand(options.logs, name)
     else:
-        grades = kept_runs.graded(results, name, options.policy, options.subset)
+        grades = kept_runs.grading_runs(results, name, options.policy, options.subset)
         yield from (each for each in grades if options.sample in (None, each.sample))
         if options.policy == "*":
-            yield from kept_runs.validated(results, name, options.subset)
+            yield from kept_runs.validation_runs(results, name, options.subset)
 
 
 def _again(options: argparse.Namespace, attempt: KeptAttempt, task: Task | None, patch: str | None) -> int:

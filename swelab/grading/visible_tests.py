@@ -103,7 +103,7 @@ def run_visible(task: Task, patch: str, bench: Bench) -> VisibleRun:
         return result | {"ended": "not_applied", "reason": refusal}
     try:
         with agent_sandbox(task, bench) as (sandbox, limits):
-            run = evidence.ended("ran") | PatchRun(spec, patch, sandbox, limits, frozenset()).evidence()
+            run = evidence.ended_run("ran") | PatchRun(spec, patch, sandbox, limits, frozenset()).evidence()
     except (SandboxError, HistoryRefused, OSError, MemoryError) as error:
         return result | {"ended": GradeEnd.INFRA_ERROR, "reason": f"{type(error).__name__}: {error}"}
     if run.ended != "ran":

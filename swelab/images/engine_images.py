@@ -84,7 +84,7 @@ class EnginePuller:
             )
             for event in events:
                 if "error" in event:
-                    raise _typed(name, str(event["error"]), bool(bytes_by_layer))
+                    raise _error_of(name, str(event["error"]), bool(bytes_by_layer))
                 if event.get("status") == "Downloading":
                     current = int((event.get("progressDetail") or {}).get("current") or 0)
                     on_bytes(max(0, current - bytes_by_layer.get(event["id"], 0)))
@@ -92,7 +92,7 @@ class EnginePuller:
         except ImageNotFound:
             raise ImageUnknown(f"image {name}: the engine finds no {source.base}@{digest}") from None
         except (APIError, RequestException) as error:
-            raise _typed(
+            raise _error_of(
                 name, str(getattr(error, "explanation", None) or error), bool(bytes_by_layer)
             ) from None
 
@@ -119,7 +119,7 @@ class EnginePuller:
             )
 
 
-def _typed(name: Name, message: str, progressed: bool) -> ImageError | Again:
+def _error_of(name: Name, message: str, progressed: bool) -> ImageError | Again:
     """Returns the exception for an engine error. The kind of error is recognised by the message."""
     text, line = message.lower(), f"image {name}: {shorten(message)}"
     if "toomanyrequests" in text or "too many requests" in text or "rate limit" in text:

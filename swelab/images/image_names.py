@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from swelab.files.json_streams import Picked, Spool
+from swelab.files.json_streams import RowSelection, Spool
 from swelab.records import InputError
 from swelab.records.task_records import Task
 
@@ -99,7 +99,7 @@ def images_of(tasks: Iterable[Task]) -> dict[str, Sequence[Task]]:
     for task in tasks:
         if task.in_image:
             found.setdefault(image_name(task), []).append(spool.add(task))
-    return {name: Picked(spool, numbers, Task) for name, numbers in found.items()}
+    return {name: RowSelection(spool, numbers, Task) for name, numbers in found.items()}
 
 
 def image_name(task: Task) -> str:

@@ -30,7 +30,7 @@ _PIP = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST")
 _AS_ROOT = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_SETGID", "CAP_SETUID")
 
 
-def installed(puller: object, image: HeldImage, script: str) -> HeldImage:
+def install_in_image(puller: object, image: HeldImage, script: str) -> HeldImage:
     """Runs `script` in an image and returns the new record of the image.
 
     If a step fails, the script prints a line (INSTALL_FAILED, exit code, step) and ends. In that case the
@@ -146,7 +146,7 @@ def _in_engine(engine: EnginePuller, image: HeldImage, script: str, digest: str)
             image_data = api.inspect_image(name)
         except ImageNotFound:
             original = _by_digest(api, image.digest)
-            code, output = _contained(api, original["Id"], script, name)
+            code, output = _run_in_container(api, original["Id"], script, name)
             if code:
                 return code, output, {}
             image_data = api.inspect_image(name)
@@ -162,7 +162,7 @@ def _by_digest(api: Any, digest: str) -> Record:
     raise ImageNotFound(f"no image {digest}")
 
 
-def _contained(api: Any, image: str, script: str, name: str) -> tuple[int, str]:
+def _run_in_container(api: Any, image: str, script: str, name: str) -> tuple[int, str]:
     host = api.create_host_config(network_mode="host", cap_drop=["ALL"], cap_add=list(_AS_ROOT))
     environment = [f"{key}={value}" for key, value in _environment().items()]
     container = api.create_container(

@@ -54,7 +54,7 @@ def unpack_layer(archive: Path, folder: Path, label: str) -> Notes:
     `label` begins every error message. Raises ImageBroken, OSError (disk full).
     """
     try:
-        with open(archive, "rb") as raw, _opened(raw) as stream:
+        with open(archive, "rb") as raw, _open_layer(raw) as stream:
             return _Unpacking(folder, label).run(stream)
     except (
         tarfile.TarError,
@@ -67,7 +67,7 @@ def unpack_layer(archive: Path, folder: Path, label: str) -> Notes:
         raise ImageBroken(f"{label}: not a readable archive: {error}") from None
 
 
-def _opened(raw: IO[bytes]) -> IO[bytes]:
+def _open_layer(raw: IO[bytes]) -> IO[bytes]:
     head = raw.read(4)
     raw.seek(0)
     if head.startswith(_GZIP):

@@ -16,7 +16,7 @@ from swelab.images.engine_images import EnginePuller
 from swelab.images.errors import ImageError, RegistryUnreachable
 from swelab.images.image_names import Name, behind, is_file, parse_image_name
 from swelab.images.image_store import ImageStore
-from swelab.images.install_layer import installed
+from swelab.images.install_layer import install_in_image
 from swelab.images.registry import Registry, compressed_bytes
 from swelab.jobs.journal import Journal
 from swelab.records import Fault, digest
@@ -67,7 +67,7 @@ def open_puller(backend: str, folder: Path, registry: Registry, architecture: st
     return (Sifs if backend == "apptainer" else ImageStore)(folder, registry, architecture)
 
 
-class Fetched:
+class FetchProgress:
     """Counts fetched bytes and prints the count from time to time, since one image may take minutes.
 
     Thread-safe.
@@ -108,7 +108,7 @@ class Pulling:
         self.puller, self.folder, self.prefix = puller, folder, prefix
         self.journal, self.check, self.key, self.steps = journal, check, key, steps
         self.present = 0
-        self.fetched = Fetched()
+        self.fetched = FetchProgress()
         self._written = threading.Lock()
 
     def one(self, text: str) -> PulledImage:
@@ -126,7 +126,7 @@ class Pulling:
             self.puller.pull(name, behind(name, self.prefix), self.fetched) if name else file_record(text)
         )
         if steps:
-            pulled = installed(self.puller, pulled, steps)
+            pulled = install_in_image(self.puller, pulled, steps)
         folder = (self.folder / pulled.folder).absolute() if pulled.folder else None
         checked, leaks = self.check(Image(text, pulled.digest, folder, pulled.workdir))
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

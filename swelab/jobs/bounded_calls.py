@@ -154,7 +154,7 @@ def _exactly(descriptor: int, size: int, deadline: float | None) -> bytes:
     return b"".join(parts)
 
 
-def _packed(error: Exception) -> bytes:
+def _pack_error(error: Exception) -> bytes:
     try:
         pickle.loads(packed := pickle.dumps((False, error)))
         return packed
@@ -183,7 +183,7 @@ def serve() -> None:
         except MemoryError:
             return
         except Exception as error:
-            answer = _packed(error)
+            answer = _pack_error(error)
         signal.setitimer(signal.ITIMER_PROF, 0)
         answers.write(_SIZE.pack(len(answer)) + answer)
         answers.flush()

@@ -1,6 +1,6 @@
 """Starts child processes that never outlive this process.
 
-A model server or a trainer starts processes of its own. `Tethered` puts the whole process tree into a PID
+A model server or a trainer starts processes of its own. `ChildProcess` puts the whole process tree into a PID
 namespace (bubblewrap). The kernel kills all processes of the namespace when its first process ends. That
 happens when we stop it, when we end, and when we are killed with SIGKILL.
 Without bubblewrap, or without user namespaces, the child asks the kernel to kill it when its parent ends
@@ -78,7 +78,7 @@ def has_namespaces() -> bool:
 
 
 @cache
-def unmasked() -> Sequence[str]:
+def unmasked_prefix() -> Sequence[str]:
     """Returns the command prefix `UNMASKED` for this user, or () if it is not permitted here."""
     for mapped in ((), ("--user", "--map-current-user")):
         lid = (*UNMASKED, *mapped)
@@ -92,7 +92,7 @@ Command = Callable[[str], Sequence[str]]
 """Function from the path of a private folder to the arguments of a command."""
 
 
-class Tethered:
+class ChildProcess:
     """A started command, whose output goes to `log`. The command ends with `stop`, or when we end.
 
     `command` makes the argument vector from the path of a private folder. The folder contains `files`, and is
@@ -114,7 +114,7 @@ class Tethered:
         self._stdin = stdin
         self._scratch: str | None = None
         self._first = 0
-        self._lid = [*unmasked(), "sh", "-c", REAPER, "sh"] if nests and unmasked() else []
+        self._lid = [*unmasked_prefix(), "sh", "-c", REAPER, "sh"] if nests and unmasked_prefix() else []
         lid = not nests and has_namespaces()
         start = self._start_in_namespace if lid else self._start_in_group
         self.process = start(command, dict(env), log, files or {})

@@ -109,9 +109,9 @@ class Stage:
             if used
         }
         self.inputs = {
-            role: {path: sha256_of(path) for path in map(path_here, listed(paths))}
+            role: {path: sha256_of(path) for path in map(path_here, as_list(paths))}
             for role, paths in inputs.items()
-            if listed(paths)
+            if as_list(paths)
         }
 
     def record(self, outputs: Outputs = (), **facts: object) -> Record:
@@ -140,7 +140,7 @@ class Stage:
         write_json(manifest or manifest_path(next(iter(outputs))), self.record(outputs, **facts))
 
 
-def listed(paths: Paths) -> list[str | Path]:
+def as_list(paths: Paths) -> list[str | Path]:
     """Returns the paths of one role as a list."""
     return [paths] if isinstance(paths, str | Path) else list(paths or [])
 

@@ -53,7 +53,7 @@ def sample_suffix(sample: int) -> str:
     return f".s{sample}" if sample else ""
 
 
-def numbered(rows: Iterable[Record], shard: str) -> Iterator[Record]:
+def with_sample(rows: Iterable[Record], shard: str) -> Iterator[Record]:
     """Adds the number of the sample to each row. Rows of sample 0 stay unchanged."""
     sample = sample_of(shard)
     return ({**row, "sample": sample} if sample else row for row in rows)

@@ -26,7 +26,7 @@ class Wildcards:
     def recipe(self, kind: kinds.RecipeKind[kinds.T], name: str = "") -> kinds.T:
         """Returns the recipe `name`. Without a name, the value of the wildcard with the kind's name is used.
         Raises InputError."""
-        return recipes.named(kind, name or self.names[kind.name], self.configs)
+        return recipes.load_named(kind, name or self.names[kind.name], self.configs)
 
     def path(self, file: str, **names: str) -> str:
         """Returns the path of a file. names: further wildcard values."""

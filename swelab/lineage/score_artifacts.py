@@ -2,7 +2,7 @@
 page."""
 
 from swelab.configs import kinds
-from swelab.configs.trained_on import trained
+from swelab.configs.trained_on import sft_recipes
 from swelab.lineage.common_needs import files_at
 from swelab.lineage.graph import Kind, Wildcards
 
@@ -24,7 +24,7 @@ def _scores(at: Wildcards) -> list[str]:
 
 
 def _checkpoints(at: Wildcards) -> list[str]:
-    return at.each("checkpoint.manifest", trained(at.recipe(kinds.EXPERIMENT), at.configs))
+    return at.each("checkpoint.manifest", sft_recipes(at.recipe(kinds.EXPERIMENT), at.configs))
 
 
 SCORE_ARTIFACTS = {

@@ -8,7 +8,7 @@ from swelab.lineage.common_needs import POLICY, SUBSET, files_at, files_of, imag
 from swelab.lineage.graph import Kind, Wildcards, policy_files
 
 
-def _excluded(at: Wildcards) -> list[str]:
+def _excluded_files(at: Wildcards) -> list[str]:
     return at.each("tasks", setting(at, kinds.SUBSET, "exclude") or [])
 
 
@@ -54,7 +54,7 @@ TASK_ARTIFACTS = {
             "recipe": SUBSET,
             "repos": repos,
             "rows": files_of(kinds.SUBSET),
-            "exclude": _excluded,
+            "exclude": _excluded_files,
             "ratings": _ratings,
             "attempted": lambda at: at.each("lock.kept", _whole_subset(at)),
             "grades": _grades_of_attempts,

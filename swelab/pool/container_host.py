@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def _noted(ended: asyncio.Future[Any]) -> None:
+def _ignore_result(ended: asyncio.Future[Any]) -> None:
     if not ended.cancelled() and ended.exception():
         _log.warning("a sandbox could not be ended: %s", ended.exception())
 
@@ -194,10 +194,10 @@ class Host:
                     self.expired += 1
                     each.ends = now + _AGAIN_SECONDS  # when to try again; the task below may take long
                     _log.warning("sandbox %s expired", each.id[:12])
-                    asyncio.ensure_future(self.destroy(each.id)).add_done_callback(_noted)
+                    asyncio.ensure_future(self.destroy(each.id)).add_done_callback(_ignore_result)
             self.shelf.clear()
             if clearing.done():
-                _noted(clearing)
+                _ignore_result(clearing)
                 clearing = asyncio.ensure_future(self.thread(self.backend.clear))
             await asyncio.sleep(_TICK_SECONDS)
 

@@ -48,7 +48,7 @@ class AllowedImages:
         return image
 
     def _check(self, name: str, names: set[str]) -> None:
-        if not _matched(names, self.patterns()):
+        if not _any_match(names, self.patterns()):
             raise ImageMissing(f"image {name} is not on this host's list of allowed images")
 
     def listed(self, engine: DockerEngine) -> list[str]:
@@ -57,10 +57,10 @@ class AllowedImages:
             images = engine.api.images()
         names = {tag for image in images for tag in (image.get("RepoTags") or [])} - {"<none>:<none>"}
         patterns = self.patterns()
-        return sorted(name for name in names if _matched(_forms(name), patterns))
+        return sorted(name for name in names if _any_match(_forms(name), patterns))
 
 
-def _matched(names: Collection[str], patterns: Sequence[str]) -> bool:
+def _any_match(names: Collection[str], patterns: Sequence[str]) -> bool:
     every = {form for name in names for form in (name, *_hub_names(name))}
     return any(fnmatchcase(each, pattern) for each in every for pattern in patterns)
 

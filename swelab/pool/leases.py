@@ -11,7 +11,7 @@ from swelab.pool.renewal import Living
 from swelab.pool.request_schemas import PoolRequest, footprint, limits_of
 from swelab.records import Record
 from swelab.sandbox.protocol import DEFAULT_LIMITS, Limits
-from swelab.sandbox.remote_protocol import Granted
+from swelab.sandbox.remote_protocol import Grant
 
 WAITING, MAKING, ACTIVE, ENDING, ENDED = "waiting", "making", "active", "ending", "ended"
 PLACED = (MAKING, ACTIVE, ENDING)
@@ -84,6 +84,6 @@ class Lease(Living):
         """Creates a lease from a record that `stored` returned."""
         return cls(request=row["asked"], **{name: value for name, value in row.items() if name != "asked"})
 
-    def answer(self, ttl: float) -> Granted:
+    def answer(self, ttl: float) -> Grant:
         """Returns the response to the client. ttl: seconds that the lease lives without renewal."""
-        return Granted(lease_id=self.id, container_id=self.container, node_url=self.node, ttl_seconds=ttl)
+        return Grant(lease_id=self.id, container_id=self.container, node_url=self.node, ttl_seconds=ttl)

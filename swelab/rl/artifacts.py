@@ -11,7 +11,7 @@ from swelab.configs.kinds.rl import Rl
 from swelab.records import Record, write_bytes, write_json
 from swelab.rl.failures import Attempt
 from swelab.rl.method import Group
-from swelab.rl.rewards import solved
+from swelab.rl.rewards import zero_or_one
 from swelab.rl.rollouts import RolledOut
 from swelab.rollouts.command_steps import steps
 
@@ -90,7 +90,7 @@ def validation_row(step: int, done: RolledOut, whole: bool) -> Record:
         "outcome": done.trajectory["outcome"],
         "status": done.grade["status"],
         "resolved": done.grade["resolved"],
-        "reward": done.attempted(solved).reward,
+        "reward": done.attempted(zero_or_one).reward,
         "model_patch": done.trajectory["model_patch"],
     }
     if not whole:

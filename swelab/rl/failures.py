@@ -36,7 +36,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Treated:
+class SwitchedGroup:
     """The result of applying the switches to a group.
 
     rewards: the reward of each rollout, or None for a rollout that is excluded from the baseline. trained:
@@ -56,7 +56,7 @@ class Treated:
         return own or (f"group: {self.dropped}" if self.dropped else "")
 
 
-def treat(group: Sequence[Attempt], failures: Failures, keep_constant: bool = False) -> Treated:
+def treat(group: Sequence[Attempt], failures: Failures, keep_constant: bool = False) -> SwitchedGroup:
     """Applies the switches to a group. A group with constant rewards is dropped unless `keep_constant`."""
     away, masked = set(failures.leave_baseline), {*failures.mask, *failures.leave_baseline}
     rewards: list[float | None] = []
@@ -66,16 +66,16 @@ def treat(group: Sequence[Attempt], failures: Failures, keep_constant: bool = Fa
         ends = {attempt.end, attempt.grade} - {None}
         outside = attempt.lost or bool(ends & away)
         rewards.append(None if outside else attempt.reward)
-        untrained.append(_untrained(attempt, sorted(map(str, ends & masked))))
+        untrained.append(_exclusion_reason(attempt, sorted(map(str, ends & masked))))
         if why := sorted(str(end) for end in ends & set(failures.drop_group)):
             dropped = dropped or f"{why[0]} in the group"
     if not dropped and is_constant(rewards):
         known = any(reward is not None for reward in rewards)
         dropped = "" if keep_constant and known else "constant" if known else "all lost"
-    return Treated(rewards, [not (dropped or why) for why in untrained], dropped, tuple(untrained))
+    return SwitchedGroup(rewards, [not (dropped or why) for why in untrained], dropped, tuple(untrained))
 
 
-def _untrained(attempt: Attempt, switched: Sequence[str]) -> str:
+def _exclusion_reason(attempt: Attempt, switched: Sequence[str]) -> str:
     """Returns why a rollout is not trained regardless of its group, or "". switched: those ends of the
     rollout that the recipe masks."""
     if attempt.lost:
@@ -93,7 +93,7 @@ class Tally:
     lost: int = 0
     masked: int = 0
 
-    def add(self, group: Iterable[Attempt], treated: Treated) -> None:
+    def add(self, group: Iterable[Attempt], treated: SwitchedGroup) -> None:
         """Counts one group."""
         self.groups += 1
         if treated.dropped:

@@ -22,7 +22,7 @@ from swelab.rl.batch_shares import Share, TrainingSample, passes, shares
 from swelab.rl.learner_state import STATE, read_state, whole, write_state
 from swelab.rl.losses import LOSSES, kl_to_reference, mismatch_weights
 from swelab.rl.samples import Sample
-from swelab.rl.scorer import Scorer, load_model, padded, padded_values, place
+from swelab.rl.scorer import Scorer, load_model, pad, padded_values, place
 from swelab.rl.step_sums import Sums
 from swelab.sft.train.device import dtype_of
 from swelab.sft.train.step_log import peak_memory
@@ -125,7 +125,7 @@ class Learner:
         total, fault, measured = 0.0, "", Sums()
         for number, (rows, known) in enumerate(zip(step, old, strict=True), 1):
             losses = self._losses(rows, known, measured)
-            fault = fault or broken(losses, rows, f"micro-batch {number} of {len(step)}")
+            fault = fault or nonfinite_rows(losses, rows, f"micro-batch {number} of {len(step)}")
             losses.sum().backward()
             total += losses.sum().item()
         every = self._gathered((total, fault, measured))
@@ -169,13 +169,13 @@ class Learner:
     def _scored(self, samples: Sequence[Sample]) -> Tensor:
         """Returns log-probabilities [rows, tokens] under the current weights, without gradient."""
         with torch.no_grad():
-            scored: Tensor = self.policy(*padded(samples, self.device))[0]
+            scored: Tensor = self.policy(*pad(samples, self.device))[0]
         return scored
 
     def _losses(self, batch: list[TrainingSample], old: Tensor | None, sums: Sums) -> Tensor:
         """Returns each sample's share of the batch's loss [rows], with gradients. The share is NaN if one of
         the engine's log-probabilities is not finite."""
-        ids, mask = padded([each.sample for each in batch], self.device)
+        ids, mask = pad([each.sample for each in batch], self.device)
         logprobs, entropy = self.policy(ids, mask)
         width = ids.shape[1]
         advantages = padded_values([each.advantages for each in batch], width, self.device)
@@ -235,7 +235,7 @@ class Learner:
         return peak_memory(self.device.partition(":")[0])
 
 
-def broken(losses: Tensor, rows: Sequence[TrainingSample], place: str) -> str:
+def nonfinite_rows(losses: Tensor, rows: Sequence[TrainingSample], place: str) -> str:
     """Returns a message that names the rows whose losses are not finite, or "" if all losses are finite.
     losses: [rows]."""
     wrong = [row for row, good in zip(rows, torch.isfinite(losses).tolist(), strict=True) if not good]

@@ -17,7 +17,7 @@ from swelab.rl import metrics
 from swelab.rl.ahead import Ahead
 from swelab.rl.idle_shares import Busy, StepClock
 from swelab.rl.learner import NotFinite, Trainee, TrainingSample
-from swelab.rl.method import Group, advantages_of, group_of, measured
+from swelab.rl.method import Group, advantages_of, group_figures, group_of
 from swelab.rl.prompts import Prompts
 from swelab.rl.rollouts import Maker, RolledOut, RolloutRequest, StepJournal
 from swelab.rl.samples import samples
@@ -137,7 +137,7 @@ class Training:
         rollouts = [each for group in groups for each in group.rollouts]
         line = {
             "step": number + 1,
-            **measured(groups, str(number)),
+            **group_figures(groups, str(number)),
             **metrics.of_judge(rollouts, self.place.judge.spent() if self.place.judge else {}),
             **{f"train/{name}": value for name, value in figures.items()},
             "time/rollouts": round(rolled, 3),

@@ -13,7 +13,7 @@ from torch import Tensor
 from swelab.configs.kinds.rl import Method, Mismatch
 
 
-def clipped(
+def clipped_loss(
     logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, method: Method
 ) -> tuple[Tensor, Tensor]:
     """Returns PPO's clipped loss of each token, and a bool mask of the tokens whose gradient is 0 because of
@@ -22,14 +22,15 @@ def clipped(
     `clip_low` and `clip_high` may differ, as in DAPO (arXiv 2503.14476). `dual_clip` is c of arXiv
     1912.09729: the loss of a token with negative advantage is at most c x |advantage|.
     """
-    return _bounded(_ratio(logprobs, old, mask), advantages, mask, method)
+    return _clip(_ratio(logprobs, old, mask), advantages, mask, method)
 
 
 def gspo(
     logprobs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, method: Method
 ) -> tuple[Tensor, Tensor]:
-    """Returns GSPO's loss: like `clipped`, but each sequence has one ratio, the geometric mean of its tokens'
-    ratios.
+    """Returns GSPO's loss: like `clipped_loss`, but with one ratio per sequence.
+
+    This is the geometric mean of the ratios of the sequence's tokens.
 
     The ratio of each token has the value of the sequence's ratio, but the gradient of the token's own
     log-probability. So the mean of these ratios over the tokens has the gradient of the sequence's ratio.
@@ -39,7 +40,7 @@ def gspo(
     count = mask.sum(-1, keepdim=True).clamp(min=1)
     sequence = (difference.sum(-1, keepdim=True) / count).detach()
     own = torch.where(mask, logprobs - logprobs.detach(), 0.0)
-    return _bounded(torch.exp(sequence + own), advantages, mask, method)
+    return _clip(torch.exp(sequence + own), advantages, mask, method)
 
 
 def cispo(
@@ -54,7 +55,7 @@ def cispo(
     return loss, mask & (weight != ratio)
 
 
-LOSSES = {"clipped": clipped, "gspo": gspo, "cispo": cispo}
+LOSSES = {"clipped": clipped_loss, "gspo": gspo, "cispo": cispo}
 """Maps a loss's name in recipes to its function."""
 
 
@@ -93,7 +94,7 @@ def _ratio(logprobs: Tensor, old: Tensor, mask: Tensor) -> Tensor:
     return torch.exp(torch.where(mask, logprobs - old, 0.0))
 
 
-def _bounded(ratio: Tensor, advantages: Tensor, mask: Tensor, method: Method) -> tuple[Tensor, Tensor]:
+def _clip(ratio: Tensor, advantages: Tensor, mask: Tensor, method: Method) -> tuple[Tensor, Tensor]:
     free = -ratio * advantages
     bounded = -ratio.clamp(1 - method.clip_low, 1 + method.clip_high) * advantages
     loss = torch.maximum(free, bounded)

@@ -139,7 +139,7 @@ def _names(recipe: Rl) -> Iterator[Finding]:
     finding for each that is missing or invalid."""
     subsets = [("subset", name) for name in (recipe.subset, *recipe.held_out)]
     for kind, name in [("scaffold", recipe.scaffold), *subsets]:
-        yield from catch(partial(recipes.named, kind, name))
+        yield from catch(partial(recipes.load_named, kind, name))
     for name in recipe.judges:
         keys = catch(partial(_keys, name))
         yield from (finding for finding in keys if finding.severity != Severity.OK)
@@ -148,7 +148,7 @@ def _names(recipe: Rl) -> Iterator[Finding]:
 
 
 def _keys(policy: str) -> Iterator[Finding]:
-    return check_keys(policy, recipes.named(POLICY, policy))
+    return check_keys(policy, recipes.load_named(POLICY, policy))
 
 
 def _against(recipe: Rl, start: Path, machine: Machine) -> list[Finding]:

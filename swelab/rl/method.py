@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from swelab.configs.kinds.rl import Rl
 from swelab.rl import metrics
 from swelab.rl.advantages import OF_ROLLOUTS, STEP_WISE, step_wise
-from swelab.rl.failures import Attempt, Tally, Treated, treat
+from swelab.rl.failures import Attempt, SwitchedGroup, Tally, treat
 from swelab.rl.rewards import reward_of
 from swelab.rl.rollouts import RolledOut
 
@@ -20,7 +20,7 @@ class Group:
 
     rollouts: list[RolledOut]
     attempts: list[Attempt]
-    treated: Treated
+    treated: SwitchedGroup
 
 
 def group_of(rollouts: Sequence[RolledOut], recipe: Rl) -> Group:
@@ -48,7 +48,7 @@ def advantages_of(group: Group, recipe: Rl) -> list[list[float]]:
     return [[each] * len(rollout.turns) for each, rollout in zip(found, group.rollouts, strict=True)]
 
 
-def measured(groups: Sequence[Group], version: str) -> dict[str, float]:
+def group_figures(groups: Sequence[Group], version: str) -> dict[str, float]:
     """Returns the figures of a step that are known before its training. version: version of the weights when
     the step starts."""
     tally = Tally()

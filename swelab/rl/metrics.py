@@ -12,7 +12,7 @@ from swelab.models.token_turn import TokenTurn
 from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records import InputError, Record, read_jsonl
 from swelab.rl.failures import Attempt, Tally
-from swelab.rl.rewards import solved
+from swelab.rl.rewards import zero_or_one
 from swelab.rl.rollouts import RolledOut
 
 Reported = Mapping[str, float]
@@ -118,12 +118,12 @@ def check_trained(path: Path) -> None:
     step."""
     lines = [line for line in read_jsonl(path) if "train/tokens" in line]
     if not any(line["train/tokens"] for line in lines):
-        what = f"no step trained anything: {untrained(lines)}"
+        what = f"no step trained anything: {untrained_reason(lines)}"
         wanted = "tasks that are solved sometimes (`source: attempted`), or more `rollouts.samples`"
         raise InputError(what, path, wanted)
 
 
-def untrained(lines: Iterable[Mapping[str, float]]) -> str:
+def untrained_reason(lines: Iterable[Mapping[str, float]]) -> str:
     """Returns a message that says why groups were not trained. lines: figures of the steps."""
     dropped, groups = Counter[str](), 0.0
     for line in lines:
@@ -150,7 +150,7 @@ def of_judge(rollouts: Iterable[RolledOut], spent: Mapping[str, float]) -> dict[
 def of_validation(rollouts: Sequence[RolledOut]) -> dict[str, float]:
     """Counts the tasks of a validation that were not lost, those that were resolved, and those that were
     lost. The resolve rate excludes lost tasks."""
-    attempts = [done.attempted(solved) for done in rollouts]
+    attempts = [done.attempted(zero_or_one) for done in rollouts]
     played = sum(not attempt.lost for attempt in attempts)
     resolved = sum(attempt.grade == GradeEnd.RESOLVED for attempt in attempts)
     found: dict[str, float] = {

@@ -17,7 +17,7 @@ from swelab.rl.model_maker import model_maker
 from swelab.rl.ray_place import ray_places
 from swelab.rl.rollout_inputs import Reads, open_bench
 from swelab.rl.rollouts import Maker, Place
-from swelab.rl.token_model import Watched
+from swelab.rl.token_model import TimedEngine
 from swelab.rl.token_template import TokenTemplate
 
 MakePlace = Callable[[float, bool], Maker]
@@ -38,13 +38,13 @@ def open_places(
         with ray_places(recipe, start, reads, folder, endpoint) as on_hosts:
             yield lambda temperature, judged: on_hosts(temperature), None
         return
-    scaffold = loop_of(recipes.named(SCAFFOLD, recipe.scaffold))
+    scaffold = loop_of(recipes.load_named(SCAFFOLD, recipe.scaffold))
     with (
         open_bench(reads, folder, recipe.rollouts.at_once) as (bench, scratch),
         judge_of(recipe, folder) as judge,
     ):
         busy = Busy()
-        engine, template = Watched(ServedTokens(endpoint), busy), TokenTemplate.of(start)
+        engine, template = TimedEngine(ServedTokens(endpoint), busy), TokenTemplate.of(start)
 
         def place(temperature: float, judged: bool) -> Place:
             maker = model_maker(recipe, engine, template, scaffold, temperature)
@@ -58,5 +58,5 @@ def judge_of(recipe: Rl, folder: Path) -> AbstractContextManager[Judge | None]:
     recipe has no judge."""
     if not (asked := recipe.judge):
         return nullcontext()
-    policy = recipes.named(POLICY, asked.policy)
+    policy = recipes.load_named(POLICY, asked.policy)
     return open_judge(policy, asked.policy, asked.votes, asked.at_once, folder)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from swelab.models.chat.turn_text import cut
+from swelab.models.chat.turn_text import truncate
 from swelab.records import digest
 
 HISTORY_STEPS = 8
@@ -75,7 +75,7 @@ def judge_messages(issue: str, steps: Sequence[Step], number: int) -> list[dict[
     ]
     question = USER.format(
         mark=mark,
-        issue=cut(issue, ISSUE_CHARS),
+        issue=truncate(issue, ISSUE_CHARS),
         count=len(history),
         history="\n".join(history) or "none",
         number=number + 1,
@@ -114,4 +114,4 @@ def trajectory_reward(outcome: float, scores: Sequence[float | None], coefficien
 
 def _result(step: Step, limit: int) -> str:
     code = "not run" if step.returncode is None else f"exit code {step.returncode}"
-    return f"{code}\n{cut(step.output, limit)}"
+    return f"{code}\n{truncate(step.output, limit)}"

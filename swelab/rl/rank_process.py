@@ -30,7 +30,7 @@ OPEN = "open"
 
 
 @dataclass(frozen=True)
-class Opened:
+class LearnerArguments:
     """Arguments that open a learner; see `Learner`."""
 
     checkpoint: Path

@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from swelab.jobs.child_process import Tethered, fault_line, torch_environment
+from swelab.jobs.child_process import ChildProcess, fault_line, torch_environment
 from swelab.records import Fault
 from swelab.rl.batch_shares import TrainingSample, shares
-from swelab.rl.rank_process import OPEN, Opened
+from swelab.rl.rank_process import OPEN, LearnerArguments
 
 STARTUP_SECONDS = 600
 PROCESS = "swelab.rl.rank_process"
@@ -35,7 +35,7 @@ class RankedLearner:
     of the ranks' command line.
     """
 
-    def __init__(self, opened: Opened, ranks: int, threads: int, device: str, log: Path):
+    def __init__(self, opened: LearnerArguments, ranks: int, threads: int, device: str, log: Path):
         """Starts the ranks. Raises InputError as `Learner` does, and RankLost if a rank does not start."""
         self._settings, self._ranks, self._log = opened.recipe.train, ranks, log
         self._lines: list[Connection] = []
@@ -51,7 +51,7 @@ class RankedLearner:
             listener.listen(ranks)
             argv = [sys.executable, "-m", PROCESS, "--socket", self.address]
             argv += [f"--{name}={value}" for name, value in sizes.items()]
-            self._processes = Tethered(lambda _: argv, env=torch_environment(threads), log=stream)
+            self._processes = ChildProcess(lambda _: argv, env=torch_environment(threads), log=stream)
             try:
                 self._lines = self._accept(listener)
                 self._all([(OPEN, opened)] * ranks)

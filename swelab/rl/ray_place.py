@@ -68,7 +68,7 @@ class HostRollouts:
         """See `ray_workers.Place`. Raises ServingError if this host cannot reach the servers."""
         endpoint = Endpoint(self.url, os.environ[KEY], "policy", engine=self.engine)
         check_reached(self.url)
-        scaffold = loop_of(recipes.named(SCAFFOLD, self.recipe.scaffold))
+        scaffold = loop_of(recipes.load_named(SCAFFOLD, self.recipe.scaffold))
         engine, template = ServedTokens(endpoint), TokenTemplate.of(self.start)
         with open_bench(self.reads, self.folder, count) as (bench, scratch):
 

@@ -7,12 +7,12 @@ from swelab.records import Record
 from swelab.records.attempt_records import Grade
 
 
-def solved(grade: Record) -> float:
+def zero_or_one(grade: Record) -> float:
     """Returns 1 for a resolved task, otherwise 0."""
     return float(grade["resolved"])
 
 
-def signed(grade: Record) -> float:
+def plus_or_minus_one(grade: Record) -> float:
     """Returns 1 for a resolved task, otherwise -1."""
     return 1.0 if grade["resolved"] else -1.0
 
@@ -46,8 +46,8 @@ def reward_of(name: str, evidence: str) -> Callable[[Record], float]:
 
 
 REWARDS: dict[str, Callable[[Record], float]] = {
-    "solved": solved,
-    "signed": signed,
+    "solved": zero_or_one,
+    "signed": plus_or_minus_one,
     "share_of_tests": share_of_tests,
 }
 """Maps a reward's name in recipes to its function. A patch that forged test results, or could have, gets the

@@ -11,7 +11,7 @@ from swelab.grading.run_cache import Archive
 from swelab.grading.witness_store import Witnesses
 from swelab.records.task_records import Task
 from swelab.sandbox import Backend, Image, open_backend
-from swelab.sandbox.deferred import Deferred
+from swelab.sandbox.deferred import DeferredBackend
 from swelab.tasks.checkout import RepoStore, scratch_folder
 
 
@@ -34,7 +34,7 @@ class Reads:
 def open_bench(reads: Reads, folder: Path, at_once: int) -> Iterator[tuple[Bench, Path]]:
     """Yields a grader with sandboxes for `at_once` concurrent rollouts, and a temporary folder. folder: the
     run's folder, which caches the results of tested patches. Raises BackendMissing, InputError."""
-    with scratch_folder() as scratch, Deferred(open_backend(), most=at_once) as backend:
+    with scratch_folder() as scratch, DeferredBackend(open_backend(), most=at_once) as backend:
         store = RepoStore(reads.repos_dir, scratch / "repos")
         archive, witnesses = Archive(folder / "runs"), Witnesses(*reads.witness)
         yield Bench(store, cast(Backend, backend), dict(reads.images), archive, witnesses), scratch

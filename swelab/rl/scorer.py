@@ -95,7 +95,7 @@ def place(policy: Scorer, device: str, mesh: DeviceMesh | None) -> Scorer:
     return policy
 
 
-def padded(samples: Sequence[Sample], device: str) -> tuple[Tensor, Tensor]:
+def pad(samples: Sequence[Sample], device: str) -> tuple[Tensor, Tensor]:
     """Returns ids and mask, [rows, longest length]. Padding is at the end, where causal attention ignores
     it."""
     width = max(len(sample.ids) for sample in samples)

@@ -87,7 +87,7 @@ def step_line(line: Mapping[str, float], steps: int) -> str:
     dropped = sum(value for name, value in line.items() if name.startswith("groups_dropped/"))
     untrained = f"{dropped:.0f} of {line['groups']:.0f} groups not trained" if dropped else ""
     if not line.get("train/tokens", 1):
-        untrained = f"trained nothing: {metrics.untrained([line])}"
+        untrained = f"trained nothing: {metrics.untrained_reason([line])}"
     parts = [
         f"{line['rollouts']:.0f} rollouts",
         _part(line, "rate/resolved", "{:.0%} resolved"),

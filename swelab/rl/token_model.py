@@ -28,7 +28,7 @@ class TokenEngine(Protocol):
 
 
 @dataclass(frozen=True)
-class Watched:
+class TimedEngine:
     """Wraps an engine and measures the time in which it generates."""
 
     engine: TokenEngine

@@ -26,7 +26,7 @@ from swelab.rl.loop import Training
 from swelab.rl.machine_check import stop_unless_fit
 from swelab.rl.places import MakePlace, open_places
 from swelab.rl.prompts import Prompts, check_tasks
-from swelab.rl.rank_process import Opened
+from swelab.rl.rank_process import LearnerArguments
 from swelab.rl.ranked_learner import RankedLearner
 from swelab.rl.rollout_inputs import Reads
 from swelab.rl.step_reports import Reports
@@ -53,7 +53,7 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
         return train_on_verl(recipe, start, reads, folder, reports)
     check_tasks(recipe, reads.tasks, reads.held_out)
     stop_unless_fit(recipe, start)
-    recipes.named(SCAFFOLD, recipe.scaffold)  # raises InputError for a missing recipe before engines start
+    recipes.load_named(SCAFFOLD, recipe.scaffold)  # a missing recipe ends the run before engines start
     torch.set_num_threads(recipe.train.threads)
     with (
         open_servers(recipe, start, folder / "server.log") as (fleet, endpoint),
@@ -85,7 +85,7 @@ def open_learner(recipe: Rl, checkpoint: Path, start: Path, log: Path, ranks: Ex
     train, device = recipe.train, device_of(recipe.train)
     if train.ranks == 1:
         return Learner(checkpoint, recipe, device, start)
-    opened = Opened(checkpoint, recipe, start)
+    opened = LearnerArguments(checkpoint, recipe, start)
     return ranks.enter_context(RankedLearner(opened, train.ranks, train.threads, device, log))
 
 
@@ -123,7 +123,7 @@ def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
     """
     used = {key: value for key, value in learning_slice(recipe).items() if key != "validation"}
     train = {key: value for key, value in used["train"].items() if key not in ("steps", "ranks")}
-    judge = recipes.named(POLICY, recipe.judge.policy) if recipe.judge else None
+    judge = recipes.load_named(POLICY, recipe.judge.policy) if recipe.judge else None
     judged = [rollout_slice(judge), weights_digest(judge)] if judge else []
     return digest([{**used, "train": train}, start, list(tasks), *judged])[:16]
 

@@ -93,7 +93,7 @@ def run(program: Program, tasks: Iterable[Task]) -> dict[str, RolloutEnd]:
     InputError if the program failed, or made no prediction."""
     folder = program.output
     data, rows = folder / "data", list(tasks)
-    write_jsonl(data / "test.jsonl", (shown(task) for task in rows))
+    write_jsonl(data / "test.jsonl", (public_task(task) for task in rows))
     write_json(folder / "tasks.json", rows)
     take_out(folder)
     library = str(Path(__file__).resolve().parents[2])
@@ -110,7 +110,7 @@ def run(program: Program, tasks: Iterable[Task]) -> dict[str, RolloutEnd]:
     return found
 
 
-def shown(task: Task) -> Record:
+def public_task(task: Task) -> Record:
     """Returns a task without its answer."""
     return {name: value for name, value in task.items() if name not in HIDDEN}
 
@@ -140,7 +140,7 @@ def take_out(folder: Path) -> list[str]:
     return lost
 
 
-def merged(folders: Iterable[Path], instance_ids: Iterable[str]) -> dict[str, Prediction]:
+def merge_slices(folders: Iterable[Path], instance_ids: Iterable[str]) -> dict[str, Prediction]:
     """Merges the predictions of several slices, in the order of `instance_ids`.
 
     Each instance must occur exactly once. Raises InputError with the instances that are in two slices, in no

@@ -47,13 +47,13 @@ def read_predictions(path: str | Path, key_filter: KeyFilter | None = None) -> I
 
 def _rows(path: str | Path, key_filter: KeyFilter | None) -> Iterator[Any]:
     if not _one_key_a_line(path):
-        yield from _parsed(path)
+        yield from _parse(path)
         return
     for key, row in object_items(path, key_filter):
-        yield _keyed(key, row, path)
+        yield _with_id(key, row, path)
 
 
-def _keyed(key: str, row: Any, path: str | Path) -> Any:
+def _with_id(key: str, row: Any, path: str | Path) -> Any:
     """Returns a prediction with its key as instance id. Raises InputError if the prediction names another
     id."""
     if not isinstance(row, dict):
@@ -74,7 +74,7 @@ def _one_key_a_line(path: str | Path) -> bool:
         return False
 
 
-def _parsed(path: str | Path) -> list[Any]:
+def _parse(path: str | Path) -> list[Any]:
     text = read_text(path)
     if not text.strip():
         raise InputError("the file is empty", path, "predictions")
@@ -83,7 +83,7 @@ def _parsed(path: str | Path) -> list[Any]:
     except (ValueError, RecursionError):
         content = list(read_jsonl(path))
     if isinstance(content, dict) and "instance_id" not in content:
-        return [_keyed(key, row, path) for key, row in content.items()]
+        return [_with_id(key, row, path) for key, row in content.items()]
     return content if isinstance(content, list) else [content]
 
 

@@ -196,7 +196,7 @@ class RolloutPlace:
         return self.marked(lost_rollout(item, reason))
 
 
-def recorded(
+def recorded_trajectories(
     names: list[str], *, policy_name: str, folder: str, subset: str, shard: str, runs: int = 1
 ) -> Iterator[Trajectory]:
     """Yields the trajectories of the instances in `shard`, from a folder with recordings of other programs.

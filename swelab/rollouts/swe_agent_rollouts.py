@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from swelab.agents import swe_agent
-from swelab.agents.swe_agent_program import AgentFailed, hopeless, stopped
+from swelab.agents.swe_agent_program import AgentFailed, abort_reason, hopeless
 from swelab.configs.kinds.policy import Policy
 from swelab.configs.kinds.scaffold import SweAgentScaffold
 from swelab.console.terminal import Progress
@@ -99,7 +99,7 @@ def _attempt(
             _log.warning("%s", failure)
         finally:
             batch.take(todo)
-        if reason := stopped(batch.folder):
+        if reason := abort_reason(batch.folder):
             raise InputError(f"SWE-agent broke the batch off: {reason}", batch.folder / "run_batch.log")
         todo = batch.left(todo)
         if batch.spent():

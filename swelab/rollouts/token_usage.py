@@ -39,7 +39,7 @@ def _total(values: list[Any]) -> int | None:
     return sum(values) if values and all(map(_number, values)) else None
 
 
-def watched(
+def collect_usage(
     trajectories: Iterable[tuple[str | Path, Trajectory]], usage: dict[str, Usage]
 ) -> Iterator[tuple[str | Path, Trajectory]]:
     """Yields (path, trajectory) pairs unchanged, and stores each trajectory's usage in `usage` by instance

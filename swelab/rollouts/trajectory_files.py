@@ -77,7 +77,7 @@ def read_parts(path: Path) -> Record:
     """
     with open(path, "rb") as stream:
         try:
-            found = _decoded(_conversation(stream))
+            found = _decode(_conversation(stream))
             if {"history", "info", "replay_config"} <= found.keys():
                 return found
         except (msgspec.MsgspecError, ValueError):  # the code below reports the fault
@@ -85,13 +85,13 @@ def read_parts(path: Path) -> Record:
         stream.seek(0)
         data = stream.read()
     try:
-        return _decoded(data)
+        return _decode(data)
     except (msgspec.MsgspecError, json.JSONDecodeError):
         return _decoded_by_python(data)
 
 
 def _decoded_by_python(data: bytes) -> Record:
-    """Like `_decoded`, but accepts NaN and lone surrogates. Raises Broken, ValueError."""
+    """Like `_decode`, but accepts NaN and lone surrogates. Raises Broken, ValueError."""
     try:
         whole = json.loads(data.decode("utf-8"))
     except json.JSONDecodeError as error:
@@ -101,7 +101,7 @@ def _decoded_by_python(data: bytes) -> Record:
     return {name: whole[name] for name in _Recording.__struct_fields__ if name in whole}
 
 
-def _decoded(data: bytes) -> Record:
+def _decode(data: bytes) -> Record:
     check_utf8(data)
     found = _DECODER.decode(data)
     parts = {name: getattr(found, name) for name in _Recording.__struct_fields__}

@@ -39,7 +39,7 @@ def command_line(
     rights = ["--userns", "--no-privs"]
     if user:
         rights = [f"--security=uid:{user.value}", f"--security=gid:{user.value}", "--drop-caps=all"]
-    places = [repository] if image_root.covered(own) else [repository, own]
+    places = [repository] if image_root.is_covered(own) else [repository, own]
     binds = [*((folder / "testbed", place, "rw") for place in places), (folder / "tmp", "/tmp", "rw")]
     binds += [(folder / "home", rootfs.HOME, "rw")]
     binds += [(folder / "etc" / name, f"/etc/{name}", "ro") for name in _ETC]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from swelab.sandbox import image_root, isolation, rootfs, safe_files
 from swelab.sandbox.bounded_output import BoundedOutput
-from swelab.sandbox.bwrap_process import Launch, gate_command, refusal, refused
+from swelab.sandbox.bwrap_process import Launch, gate_command, refusal, refusal_of
 from swelab.sandbox.lifeline import Lifeline
 from swelab.sandbox.live_session import LiveSession
 from swelab.sandbox.memory_filesystem import Mounter, PrivateFiles, mounter
@@ -109,7 +109,7 @@ class BubblewrapSandbox(Closing):
         """Runs `bash -c command` in /testbed; see the protocol. Raises SandboxLost, ValueError (env)."""
         limits = limits or self._limits
         variables = {**self._environment, **(env or {})}
-        return refused(command, env or {}) or self._run(gate_command(command, variables, limits), limits)
+        return refusal_of(command, env or {}) or self._run(gate_command(command, variables, limits), limits)
 
     def session(
         self, command: str, *, env: Mapping[str, str] | None = None, limits: Limits | None = None

@@ -85,7 +85,7 @@ def refusal(command: str, extra: Mapping[str, str]) -> str:
     return "Argument list too long" if len(as_bytes(command)) > _LONGEST_ARGUMENT else ""
 
 
-def refused(command: str, extra: Mapping[str, str]) -> ExecResult | None:
+def refusal_of(command: str, extra: Mapping[str, str]) -> ExecResult | None:
     """Returns None if bash accepts the command as an argument, or else a result with bash's error message.
 
     Raises ValueError if `extra` contains an invalid environment variable.

@@ -13,7 +13,7 @@ from swelab.sandbox.protocol import Backend, Closing, Sandbox, SandboxLost
 _log = logging.getLogger(__name__)
 
 
-class Deferred:
+class DeferredBackend:
     """A backend that removes its sandboxes in a separate thread.
 
     The end of its `with` block waits for the thread. If `most` sandboxes already wait for removal, `close`

@@ -19,10 +19,10 @@ from typing import Literal
 
 from swelab.sandbox import docker_files, reap, sandbox_image
 from swelab.sandbox.bounded_output import BoundedOutput
-from swelab.sandbox.bwrap_process import become_words, process_limits, refusal, refused
+from swelab.sandbox.bwrap_process import become_words, process_limits, refusal, refusal_of
 from swelab.sandbox.docker_container import Lane, pieces
 from swelab.sandbox.docker_engine import DockerEngine
-from swelab.sandbox.docker_images import EngineImages, Prepared
+from swelab.sandbox.docker_images import EngineImages, PreparedImage
 from swelab.sandbox.docker_protocol import RequestEnd
 from swelab.sandbox.image_root import DEFAULT_PATH
 from swelab.sandbox.live_session import LiveSession
@@ -62,7 +62,7 @@ class DockerSandbox(Closing):
     def __init__(
         self,
         backend: "DockerBackend",
-        image: Prepared,
+        image: PreparedImage,
         source: Path | Source,
         limits: Limits,
         forgets: bool = False,
@@ -107,7 +107,7 @@ class DockerSandbox(Closing):
     ) -> ExecResult:
         """Runs `bash -c command` in /testbed; see the protocol. Raises SandboxLost, ValueError (env)."""
         limits = limits or self._limits
-        if (result := refused(command, env or {})) is not None:
+        if (result := refusal_of(command, env or {})) is not None:
             return result
         words = become_words(command, {**self._environment, **(env or {})}, process_limits(limits))
         kept = BoundedOutput(limits.output_bytes)
@@ -274,7 +274,7 @@ class DockerBackend:
     ) -> DockerSandbox:
         self.clear()
         engine = self.engine
-        image = image or sandbox_image.loaded(engine)
+        image = image or sandbox_image.load_image(engine)
         prepared = self._images.prepared(engine, image)
         try:
             return DockerSandbox(self, prepared, source, limits, forgets)

@@ -12,7 +12,7 @@ from swelab.sandbox import isolation
 from swelab.sandbox.bounded_output import BoundedOutput
 from swelab.sandbox.container_owner import labels
 from swelab.sandbox.docker_engine import DockerEngine
-from swelab.sandbox.docker_images import NEUTRAL, UID, Prepared
+from swelab.sandbox.docker_images import NEUTRAL, UID, PreparedImage
 from swelab.sandbox.docker_protocol import Disconnected, Overdue, RequestEnd, Talk
 from swelab.sandbox.live_session import LiveSession
 from swelab.sandbox.memory_group import drop_loaded
@@ -34,7 +34,7 @@ class Lane:
     def __init__(
         self,
         engine: DockerEngine,
-        image: Prepared,
+        image: PreparedImage,
         profile: str,
         limits: Limits,
         volumes: dict[str, str],
@@ -52,7 +52,7 @@ class Lane:
         self._name = secrets.token_hex(16)
         self._forgets = forgets
         mounts = _mounts(limits, volumes, labels() | {_LANE: self._name})
-        self.id = _created(engine, image, _settings(start), _host(limits, profile) | {"Mounts": mounts})
+        self.id = _create(engine, image, _settings(start), _host(limits, profile) | {"Mounts": mounts})
         try:
             self._wire = engine.attach(self.id)
             self._talk = Talk(self._wire)
@@ -193,7 +193,9 @@ def _mounts(limits: Limits, volumes: dict[str, str], marks: dict[str, str]) -> l
     ]
 
 
-def _created(engine: DockerEngine, image: Prepared, settings: dict[str, Any], host: dict[str, Any]) -> str:
+def _create(
+    engine: DockerEngine, image: PreparedImage, settings: dict[str, Any], host: dict[str, Any]
+) -> str:
     """Creates a container and returns its id. The container uses the hosts file of the prepared image.
 
     For each container with a network, the engine writes a hosts file in 0.1 s of CPU time, even with the

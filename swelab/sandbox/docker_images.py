@@ -33,7 +33,7 @@ NEUTRAL = ("BASH_ENV=", "ENV=", "LD_PRELOAD=", "LD_LIBRARY_PATH=")
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedImage:
     """A prepared image.
 
     id: id of the prepared image in the engine. environment: variables that the original image declares.
@@ -49,10 +49,10 @@ class EngineImages:
     """Finds and prepares images. Thread-safe."""
 
     def __init__(self) -> None:
-        self._images: dict[tuple[str, str, bool], Prepared] = {}
+        self._images: dict[tuple[str, str, bool], PreparedImage] = {}
         self._lock = threading.Lock()
 
-    def prepared(self, engine: DockerEngine, image: Image) -> Prepared:
+    def prepared(self, engine: DockerEngine, image: Image) -> PreparedImage:
         """Returns the prepared image from which a sandbox starts.
 
         Raises ImageMissing, SandboxLost, OSError (disk full).
@@ -64,7 +64,7 @@ class EngineImages:
                 declared = (original.get("Config") or {}).get("Env") or []
                 environment = dict(pair.split("=", 1) for pair in declared)
                 made = _prepare(engine, original["Id"], image)
-                self._images[key] = Prepared(made, environment, _hosts_of(engine, made))
+                self._images[key] = PreparedImage(made, environment, _hosts_of(engine, made))
             return self._images[key]
 
     def forget(self, image: Image) -> None:

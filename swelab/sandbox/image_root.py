@@ -103,12 +103,12 @@ def image_mounts(root: ImageRoot, folder: Path, shm_bytes: int) -> list[str]:
             if f"/home/{path.name}" != HOME:
                 arguments += top_level(path, f"/home/{path.name}")
     arguments += own_mounts(folder, shm_bytes)
-    if root.workdir and (own := f"/{root.workdir.relative_to(root.folder)}") and not covered(own):
+    if root.workdir and (own := f"/{root.workdir.relative_to(root.folder)}") and not is_covered(own):
         arguments += ["--bind", str(folder / "testbed"), own]  # hides the image's own files
     return [*arguments, "--remount-ro", "/"]
 
 
-def covered(path: str) -> bool:
+def is_covered(path: str) -> bool:
     """Returns whether `path` is in a folder that each sandbox replaces by its own folder."""
     private = (WORKDIR, "/tmp", HOME, "/etc", "/dev", "/proc", "/sys")
     return any(PurePosixPath(path).is_relative_to(place) for place in private)

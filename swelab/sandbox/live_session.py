@@ -34,7 +34,7 @@ A debugger writes its answer in a few pieces.
 """
 
 
-class Heard(BoundedOutput):
+class UnreadOutput(BoundedOutput):
     """The unread output of a process. Keeps the head and the tail, together at most `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
@@ -76,7 +76,7 @@ class LiveSession(Closing):
 
     def __init__(self, run: Callable[["LiveSession"], ExecResult], output_bytes: int) -> None:
         """Waits until the process runs. Raises the exception of `run` if the process does not start."""
-        self.heard = Heard(output_bytes)
+        self.heard = UnreadOutput(output_bytes)
         self._changed = self.heard.changed
         self._speaking = threading.Lock()
         self._wire: socket.socket | None = None
@@ -150,7 +150,7 @@ class LiveSession(Closing):
             raise SandboxError(f"the process does not read: {len(self._unsent)} bytes for it still wait")
         self._unsent += data
         while (wire := self._wire) is not None and self._unsent:
-            self._unsent = _sent(wire, self._unsent)
+            self._unsent = _send_some(wire, self._unsent)
             now = time.monotonic()
             if not self._unsent or now >= deadline:
                 return
@@ -242,7 +242,7 @@ def line_bytes(line: str | None, until: bytes, timeout: float, quiet: float) -> 
     return data
 
 
-def _sent(wire: socket.socket, data: bytes) -> bytes:
+def _send_some(wire: socket.socket, data: bytes) -> bytes:
     """Sends as much of `data` as possible without blocking, and returns the unsent rest.
 
     Returns b"" if the socket is closed.

@@ -45,9 +45,9 @@ class Mounter:
 
     def _work(self, entered: "Future[None]") -> None:
         try:
-            _called(_libc.unshare, _CLONE_FS | _CLONE_NEWNS)
+            _call(_libc.unshare, _CLONE_FS | _CLONE_NEWNS)
             for kind in (_MS_SLAVE, _MS_SHARED):
-                _called(_libc.mount, None, b"/", None, ctypes.c_ulong(_MS_REC | kind), None)
+                _call(_libc.mount, None, b"/", None, ctypes.c_ulong(_MS_REC | kind), None)
         except OSError as error:
             entered.set_exception(error)
             return
@@ -106,7 +106,7 @@ class PrivateFiles:
 
         def mount() -> int:
             flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
-            _called(_libc.mount, b"tmpfs", os.fsencode(place), b"tmpfs", flags, options)
+            _call(_libc.mount, b"tmpfs", os.fsencode(place), b"tmpfs", flags, options)
             os.mkdir(place / _ROOT)
             os.chmod(place / _ROOT, 0o755)
             return os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -139,7 +139,7 @@ def _free_memory() -> int:
     return 1 << 60
 
 
-def _called(function: Callable[..., int], *arguments: object) -> None:
+def _call(function: Callable[..., int], *arguments: object) -> None:
     if function(*arguments):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

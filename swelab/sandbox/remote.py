@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from swelab.records import InputError
-from swelab.sandbox.bwrap_process import refusal, refused
+from swelab.sandbox.bwrap_process import refusal, refusal_of
 from swelab.sandbox.container_owner import this_run
 from swelab.sandbox.live_session import line_bytes
 from swelab.sandbox.protocol import (
@@ -34,7 +34,7 @@ from swelab.sandbox.protocol import (
     SessionAnswer,
 )
 from swelab.sandbox.remote_client import PoolClient
-from swelab.sandbox.remote_protocol import CREATE_SECONDS, LATE_SECONDS, RESULT, Granted, find_token
+from swelab.sandbox.remote_protocol import CREATE_SECONDS, LATE_SECONDS, RESULT, Grant, find_token
 from swelab.sandbox.tree_tar import archive, check_folder
 
 _FILE_SECONDS = 660.0
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 class RemoteSandbox(Closing):
     """See `protocol.Sandbox`."""
 
-    def __init__(self, backend: "RemoteBackend", lease: Granted, limits: Limits) -> None:
+    def __init__(self, backend: "RemoteBackend", lease: Grant, limits: Limits) -> None:
         self._backend, self._limits = backend, limits
         self.lease_id, self.container_id = lease.lease_id, lease.container_id
         self._patience = lease.ttl_seconds
@@ -61,7 +61,7 @@ class RemoteSandbox(Closing):
         Raises SandboxLost, ValueError (env).
         """
         limits = limits or self._limits
-        if (result := refused(command, env or {})) is not None:
+        if (result := refusal_of(command, env or {})) is not None:
             return result
         body = {"command": command, "env": dict(env or {}), "limits": vars(limits)}
         answer = self.ask("/exec", body, seconds=limits.wall_seconds + _HOPS * LATE_SECONDS)
@@ -223,7 +223,7 @@ class RemoteBackend:
             raise
         return box
 
-    def _allocate(self, body: dict[str, Any]) -> Granted:
+    def _allocate(self, body: dict[str, Any]) -> Grant:
         request_id = secrets.token_hex(16)
         named = {**body, "run": self._run, "request_id": request_id}
         try:
@@ -233,7 +233,7 @@ class RemoteBackend:
                 seconds=self._wait + CREATE_SECONDS + LATE_SECONDS,
                 patience=min(self._wait, _RESTART_SECONDS),
             )
-            return Granted.of(answer.json())
+            return Grant.of(answer.json())
         except BaseException as error:
             if not isinstance(error, SandboxError) or isinstance(error, EngineDown):
                 self._cancel(request_id)

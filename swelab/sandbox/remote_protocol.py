@@ -34,7 +34,7 @@ If the host must prepare an image first, this may take longer. The request must 
 """
 
 
-class Granted(TypedRecord):
+class Grant(TypedRecord):
     """The response of a pool that grants a lease."""
 
     lease_id: str = field("id of the lease, for the client")

@@ -70,20 +70,26 @@ def read_toolbox(path: Path) -> Toolbox:
         if python_view.is_one_of(entry.name, python_view.INSTALLERS_PROGRAMS):
             continue
         if entry.is_symlink():
-            bin_files[entry.name] = (os.fsdecode(_moved(os.fsencode(os.readlink(entry)), path)), 0)
+            bin_files[entry.name] = (os.fsdecode(_relocate(os.fsencode(os.readlink(entry)), path)), 0)
         elif entry.is_file():
-            bin_files[entry.name] = (_moved(entry.read_bytes(), path), 0o755)
+            bin_files[entry.name] = (_relocate(entry.read_bytes(), path), 0o755)
     prefixes = _prefixes(path, python)
-    return Toolbox(path, prefixes, bin_files, tuple(_shown(path, prefixes)), tuple(_hidden(python, prefixes)))
+    return Toolbox(
+        path,
+        prefixes,
+        bin_files,
+        tuple(_visible_paths(path, prefixes)),
+        tuple(_hidden_paths(python, prefixes)),
+    )
 
 
-def _shown(path: Path, prefixes: tuple[tuple[str, str], ...]) -> Iterator[str]:
+def _visible_paths(path: Path, prefixes: tuple[tuple[str, str], ...]) -> Iterator[str]:
     for host, inside in prefixes:
         yield from python_view.interpreter(Path(host), inside)
     yield from python_view.venv(path, TOOLBOX)
 
 
-def _hidden(python: Path, prefixes: tuple[tuple[str, str], ...]) -> Iterator[str]:
+def _hidden_paths(python: Path, prefixes: tuple[tuple[str, str], ...]) -> Iterator[str]:
     real = python.resolve().parent.parent
     yield from python_view.packages_of_programs(real)
     seen = {str(real)} if real.is_relative_to("/usr") else set()
@@ -92,7 +98,7 @@ def _hidden(python: Path, prefixes: tuple[tuple[str, str], ...]) -> Iterator[str
         yield from python_view.hidden_packages(Path(host), inside)
 
 
-def _moved(content: bytes, venv: Path) -> bytes:
+def _relocate(content: bytes, venv: Path) -> bytes:
     """Replaces the venv's host path by its path in sandboxes.
 
     Scripts contain the path of their interpreter, and the host path does not exist in a sandbox.

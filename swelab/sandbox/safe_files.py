@@ -42,7 +42,7 @@ def read_file(root: Path, path: str, max_bytes: int) -> bytes:
 
     Raises PathRefused, FileNotFoundError.
     """
-    with _explained(path), _parent(root, path, None) as (parent, name):
+    with _explain_errors(path), _parent(root, path, None) as (parent, name):
         descriptor = os.open(name, _READ, dir_fd=parent)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -62,7 +62,7 @@ def write_file(root: Path, path: str, data: bytes, owner: tuple[int, int]) -> No
     Creates missing folders. Every new file and folder belongs to `owner` (uid, gid). Raises PathRefused,
     OSError.
     """
-    with _explained(path), _parent(root, path, owner) as (parent, name):
+    with _explain_errors(path), _parent(root, path, owner) as (parent, name):
         mode = _replaced_mode(parent, name, path)
         temporary = f".swelab-{secrets.token_hex(8)}"
         descriptor = os.open(temporary, _WRITE, 0o600, dir_fd=parent)
@@ -78,7 +78,7 @@ def write_file(root: Path, path: str, data: bytes, owner: tuple[int, int]) -> No
 
 
 @contextmanager
-def _explained(path: str) -> Iterator[None]:
+def _explain_errors(path: str) -> Iterator[None]:
     """Converts errors that sandboxed code can cause to PathRefused. A full disk remains an OSError."""
     try:
         yield

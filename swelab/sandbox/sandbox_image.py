@@ -68,7 +68,7 @@ def _tell_difference(record: Path, root: Path, debian: frozenset[str]) -> None:
         print(f"warning: {record}: {what}; it is used as it is. To renew it, {fix}", file=sys.stderr)
 
 
-def loaded(engine: DockerEngine) -> Image:
+def load_image(engine: DockerEngine) -> Image:
     """Loads the sandbox image into the engine if needed, and returns the image.
 
     Raises ImageMissing, SandboxLost, OSError.

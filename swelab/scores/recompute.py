@@ -30,7 +30,7 @@ from swelab.records.score_records import VerifiedScore
 from swelab.records.stage_records import Manifest
 from swelab.records.task_records import Task
 from swelab.rollouts.predictions import collect, read_predictions, shard_predictions
-from swelab.rollouts.token_usage import watched
+from swelab.rollouts.token_usage import collect_usage
 from swelab.scores.score import read_usage, score
 from swelab.scores.trail import Trail, follow
 from swelab.scores.verification import Finding, Verification, check_files, check_recipes, difference, summary
@@ -71,10 +71,10 @@ def check_numbers(trail: Trail, verification: Verification) -> Iterator[Finding]
     for stage in trail.stages.values():
         files = {*stage.outputs, *(path for paths in stage.inputs.values() for path in paths)}
         if (again := CHECKS.get(stage.rule)) and not files & verification.withheld.keys():
-            yield from _guarded(next(iter(stage.outputs)), again(TrailStage(stage), verification))
+            yield from _guard(next(iter(stage.outputs)), again(TrailStage(stage), verification))
 
 
-def _guarded(path: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+def _guard(path: str, findings: Iterator[Finding]) -> Iterator[Finding]:
     """Yields the findings about a file. If its inputs cannot be read, yields a further finding."""
     try:
         yield from findings
@@ -92,7 +92,7 @@ def verify(score: Path) -> tuple[list[Finding], str]:
     if results and (find(path := str(score.absolute().relative_to(results.parent))) or ("",))[0] == "score":
         load_score(score)
         os.chdir(results.parent)
-        return _checked(follow([path]))
+        return _check(follow([path]))
     record = read_record(score, VerifiedScore)
     if "used" not in record.manifest:
         raise InputError("made by a version that wrote no trail", score, "a score made anew")
@@ -101,10 +101,10 @@ def verify(score: Path) -> tuple[list[Finding], str]:
         os.chdir(results.parent)
     trail = follow(path for paths in own.inputs.values() for path in paths)
     trail.stages[score.name] = own
-    return _checked(trail, _guarded(score.name, check_headline(record, score.name)))
+    return _check(trail, _guard(score.name, check_headline(record, score.name)))
 
 
-def _checked(trail: Trail, further: Iterable[Finding] = ()) -> tuple[list[Finding], str]:
+def _check(trail: Trail, further: Iterable[Finding] = ()) -> tuple[list[Finding], str]:
     """Returns (findings, table). The findings are those about the trail and `further`, without duplicates."""
     verification = Verification.here()
     checks = check_files(trail, verification), check_recipes(trail.stages), check_numbers(trail, verification)
@@ -146,7 +146,7 @@ def _compare(path: str, computed: Record, written: Record) -> Iterator[Finding]:
 def _predictions(stage: TrailStage, verification: Verification) -> Iterator[Finding]:
     names = [task.instance_id for task in stage.tasks()]
     usage: dict[str, Usage] = {}
-    rows = watched(read_records(stage.paths("trajectories"), Trajectory), usage)
+    rows = collect_usage(read_records(stage.paths("trajectories"), Trajectory), usage)
     with tempfile.TemporaryDirectory() as folder:
         yield from _rows(stage.outputs[0], collect(rows, names, Spool(Path(folder))))
     for path in stage.outputs[1:]:

@@ -13,8 +13,8 @@ from swelab.records.attempt_records import Usage
 from swelab.records.report_records import Report
 from swelab.records.score_records import CountedRate, Detectable, Run, Score
 from swelab.records.task_records import Task
-from swelab.scores.statistics.multi_run import Attempts, planned, runs_differ
-from swelab.scores.statistics.one_rate import CONFIDENCE, rounded, wilson
+from swelab.scores.statistics.multi_run import Attempts, detectable_differences, runs_differ
+from swelab.scores.statistics.one_rate import CONFIDENCE, round_digits, wilson
 from swelab.scores.statistics.paired_rates import POWER
 
 GATE_FIELDS = (
@@ -61,10 +61,10 @@ def run_to_run(counts: Iterable[tuple[int, int]], runs: int) -> Record:
     runs. counts: (resolved, attempted) of each task.
     """
     attempts = Attempts([pair for pair in counts if pair[1]])
-    return {"sd": rounded(attempts.luck), "interval": list(attempts.rerun_interval(runs))}
+    return {"sd": round_digits(attempts.luck), "interval": list(attempts.rerun_interval(runs))}
 
 
-def counted(statuses: Sequence[str], lost: bool = True) -> tuple[int, int]:
+def count_attempts(statuses: Sequence[str], lost: bool = True) -> tuple[int, int]:
     """Returns (resolved, attempted) of a task.
 
     lost: whether attempts lost to infrastructure are included in `attempted`.
@@ -102,17 +102,17 @@ def score(
         "policy": policy,
         "subset": subset,
         "benchmark": {"name": subset, "hash": outline.digest, "size": size},
-        **rate_of_runs(map(counted, verdicts.values())),
+        **rate_of_runs(map(count_attempts, verdicts.values())),
         "confidence": CONFIDENCE,
         "infra_errors": statuses[GradeEnd.INFRA_ERROR],
-        "without_infra_errors": rate_of_runs(counted(row, lost=False) for row in verdicts.values()),
+        "without_infra_errors": rate_of_runs(count_attempts(row, lost=False) for row in verdicts.values()),
         "statuses": {status: statuses[status] for status in GradeEnd},
         **witness_counts(row for each in reports for row in each.instances.values()),
         "outcomes": dict(sorted(outcomes.items())),
         **(of_several_runs(verdicts) if len(reports) > 1 else {}),
         "detectable": detectable(verdicts),
         "repos": by_repo(verdicts, repos),
-        **({"usage": spent(usage, statuses[GradeEnd.RESOLVED])} if usage else {}),
+        **({"usage": total_usage(usage, statuses[GradeEnd.RESOLVED])} if usage else {}),
         "instances": verdicts if len(reports) > 1 else {name: row[0] for name, row in verdicts.items()},
     }
     if gate := reports[0].validation:
@@ -123,7 +123,7 @@ def score(
 def of_several_runs(verdicts: Verdicts) -> Record:
     """Returns the rate of each run, the spread of the runs, pass@k and pass^k. See `multi_run.Attempts`."""
     each = [Counter(statuses) for statuses in zip(*verdicts.values(), strict=True)]
-    size, attempts = len(verdicts), Attempts([counted(row) for row in verdicts.values()])
+    size, attempts = len(verdicts), Attempts([count_attempts(row) for row in verdicts.values()])
     rates = [run[GradeEnd.RESOLVED] / size for run in each]
     whole = [
         [status == "resolved" for status in row] for row in verdicts.values() if LOST_GRADES.isdisjoint(row)
@@ -134,8 +134,8 @@ def of_several_runs(verdicts: Verdicts) -> Record:
             for run, share in zip(each, rates, strict=True)
         ],
         "spread": {
-            "sd": rounded(stdev(rates)),
-            "expected_sd": rounded(attempts.luck),
+            "sd": round_digits(stdev(rates)),
+            "expected_sd": round_digits(attempts.luck),
             "lowest": min(rates),
             "highest": max(rates),
             "p_value": runs_differ(whole) if whole else None,
@@ -153,13 +153,13 @@ def pass_at_k(attempts: Attempts, k: int, every: bool) -> Record:
 
 def detectable(verdicts: Verdicts) -> Detectable:
     """Returns the smallest true differences from this policy that further runs would detect.
-    See `multi_run.planned`."""
-    attempts = Attempts([counted(row) for row in verdicts.values()])
+    See `multi_run.detectable_differences`."""
+    attempts = Attempts([count_attempts(row) for row in verdicts.values()])
     low, high = attempts.interval()
     own = max(map(len, verdicts.values()))
     runs = sorted({*PLANNED_RUNS, own}) if attempts.within else [own]
     middle = attempts.rate if 0 < attempts.rate < 1 else (low + high) / 2
-    found = {str(k): planned(middle, len(verdicts), k, attempts.within or None) for k in runs}
+    found = {str(k): detectable_differences(middle, len(verdicts), k, attempts.within or None) for k in runs}
     limits = {k: {"same_tasks_hard": least, "unrelated": most} for k, (least, most) in found.items()}
     return Detectable.of({"power": POWER, "runs": limits})
 
@@ -168,11 +168,11 @@ def by_repo(verdicts: Verdicts, repos: dict[str, str]) -> Record:
     """Returns the rate for the tasks of each repository."""
     groups: dict[str, list[tuple[int, int]]] = {}
     for name, row in verdicts.items():
-        groups.setdefault(repos[name], []).append(counted(row))
+        groups.setdefault(repos[name], []).append(count_attempts(row))
     return {repo: {"tasks": len(groups[repo]), **rate_of_runs(groups[repo])} for repo in sorted(groups)}
 
 
-def spent(usage: Sequence[Record], resolved: int) -> Record:
+def total_usage(usage: Sequence[Record], resolved: int) -> Record:
     """Returns the tokens and dollars of all attempts, in total and divided by `resolved`.
 
     A total is None if a part of it is unknown. A row with neither calls nor a cost is not counted, because it

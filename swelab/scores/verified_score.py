@@ -9,8 +9,8 @@ from swelab.configs.recipes import nearest
 from swelab.outcomes import LOST_GRADES
 from swelab.records import InputError, Record, read_record
 from swelab.records.score_records import Comparison, Score, VerifiedScore
-from swelab.scores.score import counted
-from swelab.scores.statistics.one_rate import CONFIDENCE, rounded
+from swelab.scores.score import count_attempts
+from swelab.scores.statistics.one_rate import CONFIDENCE, round_digits
 from swelab.scores.statistics.paired_rates import (
     POWER,
     detectable_difference,
@@ -115,7 +115,7 @@ def compare_runs(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
     """
     sides = [statuses_of(each) for each in (first, second)]
     pair(*(dict.fromkeys(side, True) for side in sides))
-    counts = [{name: counted(row, lost=False) for name, row in side.items()} for side in sides]
+    counts = [{name: count_attempts(row, lost=False) for name, row in side.items()} for side in sides]
     names = sorted(name for name in counts[0] if counts[0][name][1] and counts[1][name][1])
     before, after = ([side[name] for name in names] for side in counts)
     common = {
@@ -131,7 +131,7 @@ def compare_runs(first: PolicyVerdicts, second: PolicyVerdicts) -> Comparison:
     fields = {
         **common,
         "p_value": sign_flip(moved),
-        "difference": rounded(sum(d / n - c / m for (c, m), (d, n) in zip(before, after)) / len(names)),
+        "difference": round_digits(sum(d / n - c / m for (c, m), (d, n) in zip(before, after)) / len(names)),
         "interval": list(difference_interval(before, after)),
         "discordant": {"gained": sum(each > 0 for each in moved), "lost": sum(each < 0 for each in moved)},
         "both": sum(not each and c > 0 for each, (c, _) in zip(moved, before)),
@@ -190,7 +190,7 @@ def _side_by_side(policies: dict[str, Score], comparison: tuple[str, str]) -> Re
     for name, record in policies.items():
         if record.benchmark != first.benchmark:
             raise InputError(
-                f"{name} was scored on {_named(record)}", f"benchmark {first.subset}", f"{_named(first)}"
+                f"{name} was scored on {_name_of(record)}", f"benchmark {first.subset}", f"{_name_of(first)}"
             )
         if record.get("validation") != first.get("validation"):
             raise InputError(f"{name} was scored after another validation", f"benchmark {first.subset}")
@@ -211,7 +211,7 @@ def _side_by_side(policies: dict[str, Score], comparison: tuple[str, str]) -> Re
     }
 
 
-def _named(record: Score) -> str:
+def _name_of(record: Score) -> str:
     return f"{record.benchmark.size} tasks with hash {record.benchmark.hash[:12]}"
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from swelab.jobs.child_process import Tethered
+from swelab.jobs.child_process import ChildProcess
 from swelab.records import InputError, Record, read_json, shorten
 from swelab.service import ServiceError, SubmissionRefused
 
@@ -107,7 +107,7 @@ class SbCli:
         environment = {**os.environ, "COLUMNS": "100000", "NO_COLOR": "1", "TERM": "dumb"}
         environment |= {"TYPER_STANDARD_TRACEBACK": "1", "_TYPER_STANDARD_TRACEBACK": "1"}
         with tempfile.TemporaryFile() as output:
-            running = Tethered(lambda _: [str(self.program), *arguments], env=environment, log=output)
+            running = ChildProcess(lambda _: [str(self.program), *arguments], env=environment, log=output)
             began = time.monotonic()
             try:
                 while running.poll() is None and time.monotonic() < began + self.seconds:

@@ -141,12 +141,12 @@ def service_grades(
             sent = run.instances.get(name)
             if not sent or sent.patch_sha256 != patch_digest(predictions[name]):
                 raise InputError(f"{name} was judged for another patch", run.run_id, "these predictions")
-            facts |= _judged(sent, run.run_id)
+            facts |= _grade_fields(sent, run.run_id)
         facts |= {"resolved": facts.get("status") == GradeEnd.RESOLVED}
         yield as_record(facts, Grade, f"grade of {name}")
 
 
-def _judged(sent: ServiceVerdict, run_id: str) -> Record:
+def _grade_fields(sent: ServiceVerdict, run_id: str) -> Record:
     empty = sent.empty and sent.verdict != "failed"
     return {
         "status": GradeEnd.EMPTY_PATCH if empty else STATUS[sent.verdict],

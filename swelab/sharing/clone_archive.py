@@ -18,7 +18,7 @@ from swelab.jobs.provenance import sha256_of
 from swelab.lineage import KINDS, find, pattern
 from swelab.records import InputError, atomic
 from swelab.scores.verification import WITHHELD
-from swelab.sharing.experiment_files import Finished
+from swelab.sharing.experiment_files import FinishedExperiment
 from swelab.sharing.privacy import Private
 from swelab.tasks.task_rows import read_tasks
 
@@ -34,7 +34,7 @@ version."""
 BINARY = (".safetensors", ".tar", ".zip", ".bin", ".pt")
 
 
-def write_archive(finished: Finished, to: Path, private: Private) -> None:
+def write_archive(finished: FinishedExperiment, to: Path, private: Private) -> None:
     """Writes a gzip-compressed tar to `to`. The tar contains one folder, the clone. Raises InputError with
     the files that contain a key, a path of this machine, or an answer of a hidden set."""
     withheld, top = finished.withheld(), to.name.partition(".")[0]
@@ -102,7 +102,7 @@ def code_files(root: Path) -> Iterator[str]:
     yield from (name for name in known if name and (root / name).is_file())
 
 
-def _results(finished: Finished) -> Iterator[str]:
+def _results(finished: FinishedExperiment) -> Iterator[str]:
     """Yields the files behind the score, further files of the same jobs, and the contents of their folders.
 
     Files that jobs only wait for are included, such as the result of the check before a training. Without
@@ -122,7 +122,7 @@ def _results(finished: Finished) -> Iterator[str]:
         yield from (each.as_posix() for each in (there.rglob("*") if there.is_dir() else ()))
 
 
-def _answers(finished: Finished) -> list[str]:
+def _answers(finished: FinishedExperiment) -> list[str]:
     """Returns the gold patches, test patches, verifier scripts and solutions of hidden sets, escaped as in
     JSON."""
     hidden = [each for each in finished.subsets if finished.is_hidden(each)]

@@ -13,7 +13,7 @@ from swelab.configs.experiment import parts_of
 from swelab.lineage import Wildcards
 from swelab.records import Record, read_json, read_jsonl, read_records, write_bytes
 from swelab.records.attempt_records import Grade, Trajectory
-from swelab.sharing.experiment_files import Finished
+from swelab.sharing.experiment_files import FinishedExperiment
 from swelab.sharing.parquet_files import write_parquet
 from swelab.sharing.privacy import Private
 from swelab.tasks.task_rows import read_tasks
@@ -60,7 +60,7 @@ REASONS = {
 """Maps a reason's short name to an explanation."""
 
 
-def write_dataset(finished: Finished, to: Path, private: Private) -> None:
+def write_dataset(finished: FinishedExperiment, to: Path, private: Private) -> None:
     """Writes the data set into the folder `to`."""
     counts = Counter[tuple[str, str]]()
     scored = [each for each in finished.subsets if each in finished.recipe.benchmarks]
@@ -82,13 +82,13 @@ def write_dataset(finished: Finished, to: Path, private: Private) -> None:
     write_bytes(to / "README.md", card(finished, counts, private).encode())
 
 
-def _tasks(finished: Finished, subsets: Iterable[str]) -> Iterator[Record]:
+def _tasks(finished: FinishedExperiment, subsets: Iterable[str]) -> Iterator[Record]:
     for subset in subsets:
         for path in finished.paths("lock.kept", subset=subset):
             yield from ({**task, "subset": subset} for task in read_tasks(path))
 
 
-def _attempts(finished: Finished, runs: Iterable[tuple[str, str]]) -> Iterator[Record]:
+def _attempts(finished: FinishedExperiment, runs: Iterable[tuple[str, str]]) -> Iterator[Record]:
     for policy, subset in runs:
         of = {"policy": policy, "subset": subset}
         graded = read_records(map(Path, finished.paths("grades.grades", **of)), Grade)
@@ -100,7 +100,7 @@ def _attempts(finished: Finished, runs: Iterable[tuple[str, str]]) -> Iterator[R
             yield {**row, "sample": row.sample, **verdict}
 
 
-def _sft_rows(finished: Finished) -> Iterator[Record]:
+def _sft_rows(finished: FinishedExperiment) -> Iterator[Record]:
     for path in finished.paths("dataset.dataset"):
         for row in read_jsonl(path):
             if "messages" in row:  # a preference pair has no messages
@@ -108,7 +108,7 @@ def _sft_rows(finished: Finished) -> Iterator[Record]:
                 yield {**row, "sample": row.get("sample", 0), "tools": row.get("tools"), "weights": weights}
 
 
-def card(finished: Finished, counts: Counter[tuple[str, str]], private: Private) -> str:
+def card(finished: FinishedExperiment, counts: Counter[tuple[str, str]], private: Private) -> str:
     """Returns the text of README.md: the content of the data set, its sources, and how many items were
     dropped."""
     configs = [f"- config_name: {name}\n  data_files:\n" + "".join(
@@ -127,7 +127,7 @@ def card(finished: Finished, counts: Counter[tuple[str, str]], private: Private)
     lines += [f"| {subset} | {made} | {licence} |" for subset in finished.subsets
               for made, licence in sources(subset)]  # fmt: skip
     lines += ["", "## Dropped", "", "What the recipes left out on the way, by the step that did."]
-    lines += ["", "| set, step | why | how many |", "|---|---|---|", *_dropped(finished), ""]
+    lines += ["", "| set, step | why | how many |", "|---|---|---|", *_drop_rows(finished), ""]
     met = [f"{count:,} times `{what}`" for what, count in sorted(private.met.items())]
     if met:
         lines += [
@@ -157,7 +157,7 @@ def sources(subset: str) -> list[tuple[str, str]]:
     return licences
 
 
-def _dropped(finished: Finished) -> Iterator[str]:
+def _drop_rows(finished: FinishedExperiment) -> Iterator[str]:
     """Yields table rows that say how many items each step dropped, and why."""
     for path, role, names in finished.kinds:
         if role == "lock.lock":

@@ -24,7 +24,7 @@ ENDS = (("verified_score", "score"), ("page", "page"))
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedExperiment:
     """An experiment with a verified score. Paths are relative to the clone, which is the working folder."""
 
     score: VerifiedScore
@@ -112,7 +112,7 @@ def _is(pattern: str, names: dict[str, str], path: str) -> bool:
     return pattern.format_map({"sample": "", **names}) == path
 
 
-def read_finished(path: Path) -> Finished:
+def read_finished(path: Path) -> FinishedExperiment:
     """Reads a verified score and finds the files behind it. Sets the working folder to the score's clone.
 
     Raises InputError if the file is not a verified score, or if the score no longer passes verification.
@@ -129,4 +129,4 @@ def read_finished(path: Path) -> Finished:
     if outside := [each for each in trail.files if os.path.isabs(each)]:
         what = f"is made from {outside[0]}, which is not in this clone"
         raise InputError(what, path, "files in the clone, which recipes name by a relative path")
-    return Finished(score, score.manifest["experiment"], trail)
+    return FinishedExperiment(score, score.manifest["experiment"], trail)

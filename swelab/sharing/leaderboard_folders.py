@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from swelab.configs import kinds
-from swelab.evaluation.leaderboard import Submitted, used_of, write_submission
+from swelab.evaluation.leaderboard import Submission, used_of, write_submission
 from swelab.evaluation.leaderboard_claims import check_ids
 from swelab.grading.run_cache import Archive
 from swelab.lineage import Wildcards
 from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record, read_records
 from swelab.records.attempt_records import Grade, Trajectory
-from swelab.sharing.experiment_files import Finished
+from swelab.sharing.experiment_files import FinishedExperiment
 from swelab.sharing.privacy import Private
 from swelab.tasks.hidden_tests import names_a_test
 from swelab.tasks.task_rows import read_tasks
@@ -21,7 +21,7 @@ from swelab.tasks.task_rows import read_tasks
 RUNS = Path("results/progress/runs")
 
 
-def write_submissions(finished: Finished, to: Path, private: Private) -> list[str]:
+def write_submissions(finished: FinishedExperiment, to: Path, private: Private) -> list[str]:
     """Writes `<subset>/<date>_<policy>` below `to`. Returns a reason for each subset that has no
     submission."""
     reasons: list[str] = []
@@ -30,7 +30,7 @@ def write_submissions(finished: Finished, to: Path, private: Private) -> list[st
     for record in (finished.score, *finished.score.get("others", [])):
         subset, its = record["benchmark"]["name"], record["policies"][policy]
         tasks = [task for path in finished.paths("lock.kept", subset=subset) for task in read_tasks(path)]
-        if reason := _refused(finished, recipe, subset, (task.instance_id for task in tasks)):
+        if reason := _refusal(finished, recipe, subset, (task.instance_id for task in tasks)):
             reasons.append(f"{subset}{reason}")
             continue
         out = to / subset / f"{time.strftime('%Y%m%d', time.gmtime())}_{policy}"
@@ -38,11 +38,11 @@ def write_submissions(finished: Finished, to: Path, private: Private) -> list[st
         summary |= {name: its[name] for name in ("resolved", "total", "resolve_rate", "interval")}
         summary["statements_naming_tests"] = [task.instance_id for task in tasks if names_a_test(task)]
         attempts = _attempts(finished, policy, subset, private)
-        write_submission(out, policy, attempts, summary, _used(recipe), {})
+        write_submission(out, policy, attempts, summary, _scaffold_facts(recipe), {})
     return reasons
 
 
-def _refused(finished: Finished, recipe: kinds.Policy, subset: str, ids: Iterable[str]) -> str:
+def _refusal(finished: FinishedExperiment, recipe: kinds.Policy, subset: str, ids: Iterable[str]) -> str:
     """Returns why a scored subset has no submission, or "" if it has one."""
     if finished.is_hidden(subset):
         return " is hidden"
@@ -55,12 +55,14 @@ def _refused(finished: Finished, recipe: kinds.Policy, subset: str, ids: Iterabl
     return ""
 
 
-def _used(recipe: kinds.Policy) -> Record:
+def _scaffold_facts(recipe: kinds.Policy) -> Record:
     name = getattr(recipe, "scaffold", None)
     return used_of(name, Wildcards({"scaffold": name}).recipe(kinds.SCAFFOLD)) if name else {}
 
 
-def _attempts(finished: Finished, policy: str, subset: str, private: Private) -> Iterator[Submitted]:
+def _attempts(
+    finished: FinishedExperiment, policy: str, subset: str, private: Private
+) -> Iterator[Submission]:
     of, archive = {"policy": policy, "subset": subset}, Archive(RUNS)
     paths = map(Path, finished.paths("grades.grades", **of))
     grades = {grade.instance_id: grade for _, grade in read_records(paths, Grade)}
@@ -70,4 +72,4 @@ def _attempts(finished: Finished, policy: str, subset: str, private: Private) ->
         kept = archive.look(grade.run) if grade.run and RUNS.is_dir() else None
         plain = json.loads(private.clean(json.dumps(row)))
         log = private.clean(kept.log if kept else "")
-        yield Submitted(row.instance_id, grade.status, plain["model_patch"], grade, log, plain)
+        yield Submission(row.instance_id, grade.status, plain["model_patch"], grade, log, plain)

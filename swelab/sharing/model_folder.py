@@ -11,7 +11,7 @@ from swelab.configs.kinds.policy import weights_of
 from swelab.lineage import Wildcards, weights_paths
 from swelab.outcomes import GradeEnd
 from swelab.records import write_bytes
-from swelab.sharing.experiment_files import Finished
+from swelab.sharing.experiment_files import FinishedExperiment
 from swelab.sharing.privacy import Private
 
 TEXT = (".json", ".jinja", ".txt", ".md")
@@ -56,7 +56,7 @@ Instead of the third line, `.venv/bin/python -m scripts.verify results/verified_
 """
 
 
-def write_model(finished: Finished, to: Path, private: Private) -> str:
+def write_model(finished: FinishedExperiment, to: Path, private: Private) -> str:
     """Writes the weights and the model card into `to`. Returns "", or the reason why this is impossible."""
     policy = Wildcards({"policy": finished.shown}).recipe(kinds.POLICY)
     weights = next(iter(weights_of(policy)), "")
@@ -76,7 +76,7 @@ def write_model(finished: Finished, to: Path, private: Private) -> str:
     return ""
 
 
-def card(finished: Finished, policy: kinds.Policy, weights: str) -> str:
+def card(finished: FinishedExperiment, policy: kinds.Policy, weights: str) -> str:
     """Returns the text of the model card, README.md."""
     record = finished.score
     both = [record, *record.get("others", [])]
@@ -137,7 +137,7 @@ def _bases(weights: str) -> list[tuple[str, Model]]:
     return [(name, Wildcards({"model": name}).recipe(kinds.MODEL))] if word == "model" and name else []
 
 
-def _data(finished: Finished) -> str:
+def _data(finished: FinishedExperiment) -> str:
     """Returns lines about the data on which the weights were trained."""
     lines = [f"- attempts of `{policy}` at `{subset}`" for policy, subset in finished.runs(False)]
     for stage in finished.trail.stages.values():

@@ -10,7 +10,7 @@ from typing import Any
 from swelab.configs.kinds.subset import DatasetSubset
 from swelab.files.dataset_files import published_files, read_rows
 from swelab.files.hub_commits import newest_commit
-from swelab.files.json_streams import Picked, Spool
+from swelab.files.json_streams import RowSelection, Spool
 from swelab.records import InputError, numbered_jsonl
 from swelab.records.task_records import Task
 from swelab.tasks.criteria import Criteria
@@ -67,7 +67,7 @@ def make_tasks(
     limit = recipe.limit or len(order)
     if len(order) > limit:
         drops["over_limit"] = len(order) - limit
-    return Picked(spool, order[:limit], Task), dict(sorted(drops.items()))
+    return RowSelection(spool, order[:limit], Task), dict(sorted(drops.items()))
 
 
 def named_set(
@@ -100,7 +100,7 @@ def raw_rows(recipe: DatasetSubset, downloads: Path = DOWNLOADS) -> Iterator[tup
     """Yields (location, row). Rows are as published. Raises InputError, HubError.
     A location is file and line for JSON Lines, otherwise file and row number from 0."""
     if path := recipe.path:
-        yield from _placed(Path(path).expanduser())
+        yield from _numbered_rows(Path(path).expanduser())
     elif not recipe.dataset:
         raise InputError("neither path nor dataset", "subset recipe", "where the rows come from")
     elif not recipe.revision:
@@ -109,10 +109,10 @@ def raw_rows(recipe: DatasetSubset, downloads: Path = DOWNLOADS) -> Iterator[tup
     else:
         given = (recipe.dataset, recipe.revision, recipe.split, recipe.files, recipe.sha256)
         for file in published_files(*given, downloads):
-            yield from _placed(file)
+            yield from _numbered_rows(file)
 
 
-def _placed(path: Path) -> Iterator[tuple[str, Any]]:
+def _numbered_rows(path: Path) -> Iterator[tuple[str, Any]]:
     if path.suffix == ".jsonl":
         return ((f"{path}, line {number}", row) for number, row in numbered_jsonl(path))
     return ((f"{path}, row {number}", row) for number, row in enumerate(read_rows(path, AT_ONCE)))

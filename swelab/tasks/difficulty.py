@@ -61,7 +61,7 @@ def rate_tasks(
         def open_work() -> Iterator[Callable[[Record], Difficulty]]:
             log = progress.with_suffix(".server.log")
             with open_policy(policy, policy_name, WHOLE, log, paid) as model_for:
-                yield lambda item: _rated(item, spool, model_for, rater)
+                yield lambda item: _rate(item, spool, model_for, rater)
 
         rated = run_shard(
             items,
@@ -98,7 +98,7 @@ def rating_losses(policy: Policy, name: str) -> Losses[Difficulty]:
     return Losses(most, lambda record: f"{words}: {record.answer}", name, "ratings")
 
 
-def _rated(item: Record, spool: Spool, model_for: ModelFor, rater: Rater) -> Difficulty:
+def _rate(item: Record, spool: Spool, model_for: ModelFor, rater: Rater) -> Difficulty:
     with closing(model_for(Task.of(item))) as model:
         return rate(item["instance_id"], spool.get(item["number"])["messages"], model, rater)
 

@@ -25,7 +25,7 @@ from swelab.sandbox import Backend, Limits
 from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.drill_archive import build_repo, catalogue, module_text
 from swelab.tasks.drill_text import Function, Mutation, issue, part_of, test_path
-from swelab.tasks.forge.operators import chosen
+from swelab.tasks.forge.operators import choose_operators
 from swelab.tasks.split import bug_hash, side_of
 
 VERSION = 1
@@ -94,7 +94,7 @@ def make_tasks(
     makes.
     """
     (name, archive), *_ = repo_tars.items()
-    settings = recipes.named(REPO, name, configs)
+    settings = recipes.load_named(REPO, name, configs)
     if settings.source != "drill" or archive.read_bytes() != build_repo(settings):
         raise InputError("not the archive of its recipe", archive, f"that of configs/repos/{name}.yaml")
     sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
@@ -126,7 +126,7 @@ def _queue(recipe: DrillSubset, name: str, modules: dict[str, list[Function]]) -
     bugs_in_turn = []
     counts: Counter[str] = Counter()
     bugs = candidates(modules, recipe.seed)
-    operators = chosen(recipe.operators, (bug.mutation.op for bug in bugs))
+    operators = choose_operators(recipe.operators, (bug.mutation.op for bug in bugs))
     for bug in bugs:
         function = bug.function.identity
         of_side = side_of(name, function, recipe.heldout_share) == recipe.side
@@ -166,17 +166,17 @@ class Judge:
     def _round(self, batch: dict[str, Bug]) -> dict[str, Record]:
         """Runs the tests on the clean code, then twice on the code with the bugs.
         Maps each module path to the test statuses of these three runs."""
-        tests = " ".join(_placed(path, test_path(path)) for path in batch)
+        tests = " ".join(_archive_path(path, test_path(path)) for path in batch)
         runs = []
         with self.backend.start(self.tree, limits=RUN_LIMITS) as sandbox:
             for buggy in (False, True, True):
                 for path, bug in batch.items() if buggy else ():
-                    sandbox.put(_placed(path, path), bug.text.encode())
+                    sandbox.put(_archive_path(path, path), bug.text.encode())
                 output = sandbox.exec(f"{TEST_COMMAND} {tests}", limits=RUN_LIMITS).output
                 runs.append({test.decode(): status.decode() for status, test in STATUS.findall(output)})
         results = {}
         for path in batch:
-            prefix, folder = _placed(path, test_path(path)) + "::", _placed(path, "")
+            prefix, folder = _archive_path(path, test_path(path)) + "::", _archive_path(path, "")
             mine = [
                 {t.removeprefix(folder): s for t, s in run.items() if t.startswith(prefix)} for run in runs
             ]
@@ -194,7 +194,7 @@ class Judge:
         return Verdict(failed, passed, "" if failed else "survived")
 
 
-def _placed(path: str, name: str) -> str:
+def _archive_path(path: str, name: str) -> str:
     """Returns the path of the file `name` in the archive. path: the task's module."""
     part = part_of(path)
     return f"{part}/{name}" if part else name

@@ -29,7 +29,8 @@ def check_image(backend: Backend, image: Image, tasks: Sequence[Task]) -> tuple[
     with backend.start(None, image=image, limits=_LIMITS) as sandbox:
         files = _files(sandbox)
         for task in tasks:
-            leaks += [Leak(instance_id=task.instance_id, what=what) for what in _solved(sandbox, task, files)]
+            copies = _leaks_in_copies(sandbox, task, files)
+            leaks += [Leak(instance_id=task.instance_id, what=what) for what in copies]
         leaks += [Leak(instance_id="", what=what) for what in _histories(sandbox, files)]
         try:
             prepare(sandbox, tasks[0])
@@ -59,7 +60,7 @@ def _output(sandbox: Sandbox, command: str, most: int) -> bytes:
         sandbox.exec(f"rm -f {path}")
 
 
-def _solved(sandbox: Sandbox, task: Task, files: list[str]) -> Iterator[str]:
+def _leaks_in_copies(sandbox: Sandbox, task: Task, files: list[str]) -> Iterator[str]:
     """Yields the leaks in copies of the files that the task's patch changes."""
     wanted = {name: PurePosixPath(name).name for name in patched_files(task)}
     for path in files:

@@ -26,7 +26,7 @@ def without_installs(script: str) -> str:
     because the patch may change its sources. Lines after the first here document or `git checkout` stay, too.
     """
     head, tail = _halves(script)
-    return "\n".join([*(_quoted(line) for line in head), *tail])
+    return "\n".join([*(_without_install(line) for line in head), *tail])
 
 
 def preparation(tasks: Iterable[Task]) -> str:
@@ -37,7 +37,7 @@ def preparation(tasks: Iterable[Task]) -> str:
         head, _ = _halves(task.eval_script or "")
         last = max((number for number, line in enumerate(head) if _steps(line)), default=-1)
         if last >= 0:
-            made = [made for line in head[: last + 1] for made in _prepared(line)]
+            made = [made for line in head[: last + 1] for made in _preparation_lines(line)]
             lines += [] if "\n".join(made) in "\n".join(lines) else made
     return "\n".join([*lines, ""]) if lines else ""
 
@@ -53,7 +53,7 @@ def _steps(line: str) -> list[str]:
     return [part for part in _BETWEEN.split(line)[::2] if _STEP.match(part)]
 
 
-def _quoted(line: str) -> str:
+def _without_install(line: str) -> str:
     """Returns a line without its install steps, except those that build the repository itself."""
     if not (steps := _steps(line)):
         return line
@@ -63,7 +63,7 @@ def _quoted(line: str) -> str:
     return re.sub(r"\s*(?:;|&&)\s*$", "", "".join(kept)) or ":"
 
 
-def _prepared(line: str) -> list[str]:
+def _preparation_lines(line: str) -> list[str]:
     """Converts a line of an eval script to lines of the preparation script.
     Comments, git commands and `set` (which could make the shell exit) are removed."""
     if re.match(r"\s*(?:#|set\s|git\s|$)", line):

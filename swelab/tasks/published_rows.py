@@ -26,7 +26,7 @@ def read_row(raw: Any, where: str, images: str = "swe-bench") -> Task:
     """
     if not isinstance(raw, dict):
         raise InputError(f"a {type(raw).__name__}", where, "a JSON object")
-    prompt = _unwrapped(raw, where)
+    prompt = _unwrap(raw, where)
     row, at = prompt.row, prompt.at
     for name in REQUIRED:
         if name not in row or (name in NAMES and not row[name]):
@@ -89,7 +89,7 @@ class _Prompt:
     text: str = ""
 
 
-def _unwrapped(raw: Record, where: str) -> _Prompt:
+def _unwrap(raw: Record, where: str) -> _Prompt:
     """Finds the instance in a prompt row. A row that is not a prompt row is the instance. Raises InputError.
 
     slime's rows are {text, metadata: {instance, data_source}} or {prompt, instance}. Those of its coding

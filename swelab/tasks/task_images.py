@@ -47,7 +47,7 @@ def task_images(tasks: Sequence[Task], path: Path | None, refuse_leaks: bool = T
     }
 
 
-def refused(tasks: Sequence[Task], path: Path | None) -> dict[str, str]:
+def unusable_tasks(tasks: Sequence[Task], path: Path | None) -> dict[str, str]:
     """Maps the instance id of each task that cannot be used to the reason.
 
     Either the image could not be pulled, or the image shows the task's answer. Raises InputError if a task

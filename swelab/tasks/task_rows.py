@@ -16,13 +16,13 @@ def read_tasks(path: str | Path, key_filter: KeyFilter | None = None) -> Iterato
     without a row, and for a row that lacks a field, has no FAIL_TO_PASS, or repeats an instance_id.
     """
     task = None
-    for task in checked(list_items(path, key_filter), path):
+    for task in check_rows(list_items(path, key_filter), path):
         yield task
     if task is None and next(list_items(path), None) is None:
         raise InputError("holds no task", path, "at least one")
 
 
-def checked(rows: Iterable[tuple[int, Any]], path: str | Path) -> Iterator[Task]:
+def check_rows(rows: Iterable[tuple[int, Any]], path: str | Path) -> Iterator[Task]:
     """Checks and yields the row of each (number, row) pair. Raises InputError as `read_tasks` does."""
     lines: dict[str, int] = {}
     for number, row in rows:

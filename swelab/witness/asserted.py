@@ -17,7 +17,7 @@ from swelab.witness.relations import (
     identical,
     matches,
     negation,
-    ordered,
+    order_holds,
     truth,
 )
 
@@ -37,13 +37,13 @@ def relation(slot: Slot, emitted: Sequence[Data], cut: Sequence[Data | None]) ->
     emitted: values of the patch. cut: the expected values, with None for operands that the patch emits.
     """
     try:
-        held = _relation(slot, _filled(slot, emitted, cut))
+        held = _relation(slot, _fill(slot, emitted, cut))
     except CANNOT_SAY:
         return None
     return negation(held) if slot.negated else held
 
 
-def _filled(slot: Slot, emitted: Sequence[Data], cut: Sequence[Data | None]) -> list[Data]:
+def _fill(slot: Slot, emitted: Sequence[Data], cut: Sequence[Data | None]) -> list[Data]:
     unknown: Data = ["opaque", "cut"]
     full = []
     for at, is_cut in enumerate(slot.cut):
@@ -63,9 +63,9 @@ def _relation(slot: Slot, full: list[Data]) -> Truth:
     if slot.asserts == "isinstance":
         return _isinstance(full[0], full[1])
     if slot.asserts == "raises":
-        return _raised(full)
+        return _raises(full)
     if slot.asserts == "warns":
-        return _warned(full)
+        return _warns(full)
     return None
 
 
@@ -77,7 +77,7 @@ def _operator(op: str, left: Data, right: Data, slot: Slot) -> Truth:
     if op in ("in", "not in"):
         return contains(right, left) if op == "in" else negation(contains(right, left))
     if op in ("<", "<=", ">", ">="):
-        return ordered(left, right, op)
+        return order_holds(left, right, op)
     if op in ("search", "match", "fullmatch"):
         return matches(right, left, op)
     if op in ("startswith", "endswith"):
@@ -111,7 +111,7 @@ def _isinstance(value: Data, classes: Data) -> Truth:
     return True if set(names) & {*bases, "builtins.object"} else None
 
 
-def _raised(full: list[Data]) -> Truth:
+def _raises(full: list[Data]) -> Truth:
     error, expected, pattern = (*full, ["n"], ["n"])[:3]
     if error[0] != "E":
         return False
@@ -121,7 +121,7 @@ def _raised(full: list[Data]) -> Truth:
     return matches(pattern, error, "search") if pattern[0] in ("s", "r") else (True if names else None)
 
 
-def _warned(full: list[Data]) -> Truth:
+def _warns(full: list[Data]) -> Truth:
     warnings, pattern = full[0], (*full, ["n"], ["n"])[2]
     if warnings[0] != "l" or any(each[0] != "t" or len(each[1]) != 2 for each in warnings[1]):
         return None

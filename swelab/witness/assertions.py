@@ -32,7 +32,7 @@ MOCK_ASSERTIONS = (
 
 
 @dataclass
-class Asserted:
+class Assertion:
     """One relation that a test asserts: its kind, its operands, and the operators between them."""
 
     kind: str
@@ -46,11 +46,11 @@ class Asserted:
 class Each:
     """A relation that must hold for each element: `all(a == b for a, b in pairs)`."""
 
-    inner: "list[Asserted | Each]"
+    inner: "list[Assertion | Each]"
     generators: list[ast.comprehension]
 
 
-def condition(test: ast.expr, negated: bool = False) -> "list[Asserted | Each]":
+def condition(test: ast.expr, negated: bool = False) -> "list[Assertion | Each]":
     """Returns the relations that must all hold if a condition is true.
 
     With `negated`, they must hold if it is false.
@@ -61,16 +61,16 @@ def condition(test: ast.expr, negated: bool = False) -> "list[Asserted | Each]":
         return condition(test.operand, not negated)
     if isinstance(test, ast.Compare) and (not negated or len(test.ops) == 1):
         ops = [OPERATORS[type(each)] for each in test.ops]
-        return [Asserted("compare", [test.left, *test.comparators], ops, negated)]
+        return [Assertion("compare", [test.left, *test.comparators], ops, negated)]
     if isinstance(test, ast.Call) and not test.keywords:
         return _call_condition(test, negated)
-    return [Asserted("truth", [test], negated=negated)]
+    return [Assertion("truth", [test], negated=negated)]
 
 
-def _call_condition(test: ast.Call, negated: bool) -> "list[Asserted | Each]":
+def _call_condition(test: ast.Call, negated: bool) -> "list[Assertion | Each]":
     name = test.func.id if isinstance(test.func, ast.Name) else ""
     if name == "isinstance" and len(test.args) == 2:
-        return [Asserted("isinstance", list(test.args), negated=negated)]
+        return [Assertion("isinstance", list(test.args), negated=negated)]
     wanted = {"all": False, "any": True}.get(name)
     if (
         wanted is negated
@@ -86,13 +86,13 @@ def _call_condition(test: ast.Call, negated: bool) -> "list[Asserted | Each]":
         method, receiver = test.func.attr, test.func.value
         of_re = isinstance(receiver, ast.Name) and receiver.id == "re"
         if of_re and method in MATCHES and len(test.args) == 2:
-            return [Asserted("compare", [test.args[1], test.args[0]], [MATCHES[method]], negated)]
+            return [Assertion("compare", [test.args[1], test.args[0]], [MATCHES[method]], negated)]
         if method in ("startswith", "endswith") and len(test.args) == 1:
-            return [Asserted("compare", [receiver, test.args[0]], [method], negated)]
-    return [Asserted("truth", [test], negated=negated)]
+            return [Assertion("compare", [receiver, test.args[0]], [method], negated)]
+    return [Assertion("truth", [test], negated=negated)]
 
 
-def unittest_call(call: ast.Call) -> "list[Asserted | Each] | None":
+def unittest_call(call: ast.Call) -> "list[Assertion | Each] | None":
     """Returns the assertions of a call such as `self.assertEqual(...)`, or None for other calls."""
     if not isinstance(call.func, ast.Attribute) or any(isinstance(each, ast.Starred) for each in call.args):
         return None
@@ -101,17 +101,17 @@ def unittest_call(call: ast.Call) -> "list[Asserted | Each] | None":
         if name in ("assertTrue", "assertFalse"):
             return condition(call.args[0], ONE_OPERAND[name])
         op = "is not" if ONE_OPERAND[name] else "is"
-        return [Asserted("compare", [call.args[0], ast.Constant(None)], [op])]
+        return [Assertion("compare", [call.args[0], ast.Constant(None)], [op])]
     named = {each.arg: each.value for each in call.keywords}
     operands = [*call.args[:2], *(named[key] for key in ("first", "second") if key in named)]
     if name not in COMPARED or len(operands) != 2:
         return None
     if COMPARED[name] == "isinstance":
-        return [Asserted("isinstance", operands, negated=name in NEGATED)]
+        return [Assertion("isinstance", operands, negated=name in NEGATED)]
     more: dict[str, str] = {key: ast.unparse(named[key]) for key in ("places", "delta") if key in named}
     if COMPARED[name] == "~" and len(call.args) > 2:
         more["places"] = ast.unparse(call.args[2])
-    return [Asserted("compare", operands, [COMPARED[name]], name in NEGATED, more)]
+    return [Assertion("compare", operands, [COMPARED[name]], name in NEGATED, more)]
 
 
 def called_name(call: ast.Call) -> str:

@@ -19,7 +19,7 @@ _CHARACTER, _BYTE = 2.5, 2.0
 _LIKELY = "ValueError TypeError KeyError AttributeError IndexError RuntimeError".split()
 
 
-def raised(name: str) -> float:
+def exception_bits(name: str) -> float:
     """Returns the bits of an exception's class.
 
     The number is small, since most code raises one of a few classes.

@@ -46,21 +46,21 @@ def python(data: Data) -> Any:
     raise ValueError(kind)
 
 
-def changed(data: Data, name: str) -> Data | None:
+def apply_change(data: Data, name: str) -> Data | None:
     """Applies the change with this name to data. Returns None if the change cannot be applied."""
     if name == "same":
         return data
     try:
-        return _changed(data, CHANGES[name])
+        return _apply(data, CHANGES[name])
     except FAILS:
         return None
 
 
-def _changed(data: Data, change: Callable[[Any], Any]) -> Data | None:
+def _apply(data: Data, change: Callable[[Any], Any]) -> Data | None:
     if data[0] == "O":  # change the first attribute to which the change applies
         for at, (name, held) in enumerate(data[2]):
             try:
-                new = _changed(held, change)
+                new = _apply(held, change)
             except FAILS:
                 continue
             if new is not None and new != held:
@@ -165,7 +165,7 @@ class Guesses:
         self._effects: dict[str, tuple[str, float]] = {}
         for name, bits in _COST.items():
             for data in shown if name != "same" else ():
-                made_of = changed(data, name)
+                made_of = apply_change(data, name)
                 if made_of is not None:
                     told = (f"a constant, {name}", bits + math.log2(len(shown)))
                     self._effects.setdefault(json.dumps(made_of), told)
@@ -176,7 +176,7 @@ class Guesses:
             return "", 0.0
         if bug is not None:
             for name, bits in _COST.items():
-                if changed(bug, name) == data:
+                if apply_change(bug, name) == data:
                     return name, bits
         return self._effects.get(json.dumps(data), ("", 0.0))
 

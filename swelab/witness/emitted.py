@@ -17,7 +17,7 @@ _NAMED = _ITEMS | {"b", "i", "f"}  # the value is followed by at most a class na
 
 
 @dataclass
-class Emitted:
+class TestOutput:
     """The output of one test.
 
     values: emitted values by (slot, occurrence, part). outcome: how the test ended. parameters: the
@@ -29,7 +29,7 @@ class Emitted:
     parameters: str = ""
 
 
-def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Emitted]:
+def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], TestOutput]:
     """Parses the output of a run into emitted values by test.
 
     The keys are (node id of the function, number of the case). Reading stops at the first line that is no
@@ -38,7 +38,7 @@ def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Emitted
     """
     questions = {path.rpartition("/")[2]: base for path, base in manifest.questions.items()}
     owners = {slot.slot: slot.test for slot in manifest.slots}
-    by_run: dict[tuple[str, int], Emitted] = {}
+    by_run: dict[tuple[str, int], TestOutput] = {}
     now = ("", 0)
     for number, text in enumerate(raw[:MAX_BYTES].split(b"\n")):
         event = _event(text, number)
@@ -47,17 +47,17 @@ def read(raw: bytes, manifest: WitnessManifest) -> dict[tuple[str, int], Emitted
         if event[1] == "case" and len(event) == 4 and isinstance(event[3], str):
             path, _, rest = event[3].partition("::")
             now = (questions.get(path.rpartition("/")[2], ""), _number(event[2]))
-            test = by_run.setdefault(now, Emitted())
+            test = by_run.setdefault(now, TestOutput())
             test.parameters = test.parameters or rest[len(rest.split("[")[0]) :]
         elif event[1] == "end" and len(event) == 4:
-            test = by_run.setdefault(now, Emitted())
+            test = by_run.setdefault(now, TestOutput())
             if test.outcome in ("", "passed"):
                 test.outcome = event[3] if isinstance(event[3], str) else "?"
         elif event[1] == "value" and len(event) == 7 and _has_values(event):
             slot = _number(event[3])
             at = (now[0] or owners.get(slot, ""), _number(event[2]))
             key = (slot, _number(event[4]), event[5])
-            test = by_run.setdefault(at, Emitted())
+            test = by_run.setdefault(at, TestOutput())
             if key not in test.values:
                 test.values[key] = [each if is_data(each) else _NO_DATA for each in event[6]]
     return by_run
@@ -96,7 +96,7 @@ def by_case(raw: bytes) -> dict[str, list[Data]]:
     return data
 
 
-def written(cases: Iterable[list[Data]]) -> bytes:
+def serialize(cases: Iterable[list[Data]]) -> bytes:
     """Serializes the events of cases in the format of a run's output."""
     events = [event for case in cases for event in case]
     lines = [json.dumps([number, *event], separators=(",", ":")) for number, event in enumerate(events)]

@@ -14,11 +14,11 @@ from swelab.records.witness_records import Slot, WitnessManifest
 from swelab.witness import MODULE
 from swelab.witness.emitted import Data
 from swelab.witness.mixins import taken_over
-from swelab.witness.node_ids import base_of, located
+from swelab.witness.node_ids import base_of, locate
 from swelab.witness.pruning import Pruner, drop_unused_imports, fill_empty
 from swelab.witness.questions import ALIAS, Form, Questioner, strip_texts
 from swelab.witness.scopes import FUNCTIONS, Function, Scopes
-from swelab.witness.slicing import Slicer, find, inheriting, renamed, sliced
+from swelab.witness.slicing import Slicer, find, inheriting, rename_chain, slice_module
 from swelab.witness.subjects import Subjects, is_test
 from swelab.witness.unasserted import Results
 from swelab.witness.visible_constants import constants, hashes
@@ -64,12 +64,12 @@ def form(
     the package's modules with assertion classes that tests inherit. first: number of the first question, for
     its module's name. Malformed sources never raise: tests that cannot be read are reported as unformed.
     """
-    parsed = {path: _parsed(text) for path, text in (package or {}).items() if path not in sources}
+    parsed = {path: _parse(text) for path, text in (package or {}).items() if path not in sources}
     trees = {path: tree for path, tree in parsed.items() if isinstance(tree, ast.Module)}
     forming = _Forming(sources, roots, trees, first)
     by_base: dict[str, list[str]] = {}
     for test in dict.fromkeys(tests):
-        where = located(test, sources)
+        where = locate(test, sources)
         if where is None:
             forming.unformed[test] = "its file is not among the sources, or it is no function of it"
         else:
@@ -107,7 +107,7 @@ class _Forming:
     def tree(self, path: str) -> ast.Module | str:
         """Returns the parsed file, or the reason why it cannot be parsed."""
         if path not in self.trees:
-            tree = _parsed(self.sources[path])
+            tree = _parse(self.sources[path])
             self.trees[path] = tree if isinstance(tree, str) else taken_over(tree, self.package)
         return self.trees[path]
 
@@ -146,7 +146,7 @@ class _Forming:
 
     def _names(self, path: str) -> set[str]:
         if path not in self.imports:
-            names = _imported(self.tree(path))
+            names = _imported_names(self.tree(path))
             if "" in names:  # `from . import name` imports from the package that contains the module
                 names.add(posixpath.basename(posixpath.dirname(path)))
             self.imports[path] = names
@@ -180,7 +180,7 @@ class _Forming:
             for version in ("question", "answers"):
                 part = self.slicers[path].sliced(chain)
                 inner = (find if definition else inheriting)(part, names) or []
-                target = renamed(part, inner) + ([] if definition else names[-1:])
+                target = rename_chain(part, inner) + ([] if definition else names[-1:])
                 texts[version], slots = self._formed(part, version, base, first, target)
         except RecursionError:
             return "its expressions are nested too deeply"
@@ -225,7 +225,7 @@ class _Forming:
             if target:
                 Pruner(subjects).run()
                 chain = find(tree, target) or inheriting(tree, target)
-                tree = sliced(tree, chain) if chain else tree
+                tree = slice_module(tree, chain) if chain else tree
                 drop_unused_imports(tree)
         fill_empty(tree)
         at = sum(isinstance(each, ast.ImportFrom) and each.module == "__future__" for each in tree.body)
@@ -261,7 +261,7 @@ class _Forming:
         return Question(self.files, self.answers, removed, self.targets, manifest, self.unformed)
 
 
-def _parsed(text: str) -> ast.Module | str:
+def _parse(text: str) -> ast.Module | str:
     if len(text) > _MAX_SOURCE:
         return f"its file has more than {_MAX_SOURCE} characters"
     try:
@@ -277,7 +277,7 @@ def _stem(path: str) -> str:
     return posixpath.basename(posixpath.dirname(path)) if name == "__init__" else name
 
 
-def _imported(tree: ast.Module | str) -> set[str]:
+def _imported_names(tree: ast.Module | str) -> set[str]:
     """Returns the last names of the modules that a module imports."""
     names: set[str] = set()
     for node in ast.walk(tree) if isinstance(tree, ast.Module) else ():

@@ -20,7 +20,7 @@ from swelab.witness import bits as weights
 from swelab.witness.asserted import CANNOT_SAY, is_strong, public_text, relation
 from swelab.witness.changes import Guesses
 from swelab.witness.clock import tells_the_day, today
-from swelab.witness.emitted import Data, Emitted, Key, read
+from swelab.witness.emitted import Data, Key, TestOutput, read
 from swelab.witness.node_ids import case_of
 from swelab.witness.relations import OPAQUE, equal, margins
 from swelab.witness.visible_constants import hash_of
@@ -49,7 +49,7 @@ def gold_values(manifest: WitnessManifest, gold: Sequence[bytes], answers: bytes
                 case=max(at[1], 0), occurrences=[], bits=0.0, standing="unwitnessed", reason=_NOT_RUN
             )
             continue
-        near = answered.get(at, Emitted()), buggy.get(at, Emitted())
+        near = answered.get(at, TestOutput()), buggy.get(at, TestOutput())
         sight = frozenset(manifest.sight.get(base, ())) | _hashes(buggy.get(at))
         shown = sight, Guesses(manifest.shown.get(base, ()))
         tests[test] = _gold_test(slots, at[1], emitted, near, shown)
@@ -62,8 +62,8 @@ def gold_values(manifest: WitnessManifest, gold: Sequence[bytes], answers: bytes
 def _gold_test(
     slots: dict[int, Slot],
     case: int,
-    runs: Sequence[Emitted],
-    near: tuple[Emitted, Emitted],
+    runs: Sequence[TestOutput],
+    near: tuple[TestOutput, TestOutput],
     shown: tuple[frozenset[str], Guesses],
 ) -> GoldTest:
     """Returns how strongly the gold patch confirms a test, and the values that all runs share. near: values
@@ -84,7 +84,7 @@ def _gold_test(
     return own | {"bits": judged.bits, "standing": judged.standing, "reason": reason}
 
 
-def _hashes(bug: Emitted | None) -> frozenset[str]:
+def _hashes(bug: TestOutput | None) -> frozenset[str]:
     """Returns hashes of all values that the test emits with the bug. An agent sees these values if it runs
     the test."""
     values = bug.values.items() if bug else ()
@@ -97,7 +97,7 @@ def _has_data(key: Key, values: Sequence[Data]) -> bool:
     return any(each[0] not in OPAQUE for each in values)
 
 
-def _why_not(emitted: Emitted, steady: Sequence[GoldValue]) -> str:
+def _why_not(emitted: TestOutput, steady: Sequence[GoldValue]) -> str:
     if emitted.outcome not in ("", "passed"):
         return f"its question ended as {emitted.outcome} with the gold patch"
     if not emitted.values:
@@ -111,8 +111,8 @@ def _gold_value(
     slot: Slot,
     key: Key,
     values: list[Data],
-    answers: Emitted,
-    bug: Emitted,
+    answers: TestOutput,
+    bug: TestOutput,
     sight: frozenset[str],
     guesses: Guesses,
 ) -> GoldValue:
@@ -146,7 +146,7 @@ def _worth(
     """Returns (bits of an assertion's operands, simple change that gives the hardest operand, or "")."""
     if part == "v" and slot.asserts in ("raises", "warns"):
         kind = str(values[0][1]) if values[0][0] == "E" else ""
-        return weights.raised(kind), f"raises {kind}" if kind and slot.asserts == "raises" else ""
+        return weights.exception_bits(kind), f"raises {kind}" if kind and slot.asserts == "raises" else ""
     if part == "v" and slot.asserts == "truth" and values[0][0] == "b":
         return weights.BARE_TRUTH, ""
     costs = []
@@ -201,7 +201,7 @@ def standing(tests: Mapping[str, TestTestimony], repaired: Collection[str]) -> t
 
 
 def _test(
-    gold: GoldTest, slots: dict[int, Slot], emitted: Emitted | None, counted: set[str]
+    gold: GoldTest, slots: dict[int, Slot], emitted: TestOutput | None, counted: set[str]
 ) -> TestTestimony:
     """Returns how strongly a patch's values confirm a test. counted: names of values whose bits are already
     counted. The names of this test's values are added."""
@@ -240,7 +240,7 @@ def _test(
 
 
 def _occurrence(
-    slot: Slot, gold: GoldValue, now: list[Data] | None, emitted: Emitted | None, both: list[Data] | None
+    slot: Slot, gold: GoldValue, now: list[Data] | None, emitted: TestOutput | None, both: list[Data] | None
 ) -> tuple[str, str]:
     """Returns (verdict, reason) for one value. The verdict is confirmed, weak, unconfirmed, contradicted, or
     "" if the value may differ."""

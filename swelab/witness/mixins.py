@@ -47,7 +47,7 @@ def taken_over(tree: ast.Module, package: Mapping[str, ast.Module]) -> ast.Modul
         path, class_def = classes[name]
         copied = copy.deepcopy(class_def)
         copied.name = f"{TAKEN_OVER}{number}"
-        added = [*_imports(copied, package[path], _dotted(path), number), copied]
+        added = [*_imports(copied, package[path], _dotted_name(path), number), copied]
         at = next(at for at, each in enumerate(tree.body) if _is_based(each, name))
         for node in (node for each in added for node in ast.walk(each)):
             ast.copy_location(node, tree.body[at])
@@ -89,7 +89,7 @@ def _is_based(node: ast.stmt, name: str) -> bool:
     return isinstance(node, ast.ClassDef) and any(_last(each) == name for each in node.bases)
 
 
-def _dotted(path: str) -> str:
+def _dotted_name(path: str) -> str:
     parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
     return ".".join(parts[1:] if parts[0] in ("src", "lib") else parts)
 

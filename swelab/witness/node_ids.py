@@ -30,7 +30,7 @@ def case_of(test: str, base: str, cases: Mapping[tuple[str, str], int]) -> int:
     return fits[0] if len(fits) == 1 else -1
 
 
-def located(test: str, sources: Mapping[str, str]) -> str | None:
+def locate(test: str, sources: Mapping[str, str]) -> str | None:
     """Returns the node id of a test in one of the sources. Also accepts `test_x (module.Class)` and a bare
     name.
 

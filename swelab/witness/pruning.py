@@ -43,7 +43,7 @@ class Pruner:
         for body, statement in list(_statements(scope.node)):
             if name := _changes_only(statement):
                 changes.setdefault(name, []).append((body, statement))
-        shared = _shared(scope.node)
+        shared = _outer_names(scope.node)
         given = {each.arg for each in parameters(scope.node)} if isinstance(scope.node, FUNCTIONS) else set()
         for name, statements in changes.items():
             own = sum(loads(statement)[name] for _, statement in statements)
@@ -266,7 +266,7 @@ def _bound_name(target: ast.AST) -> str:
     return target.id if isinstance(target, ast.Name) else ""
 
 
-def _shared(node: ast.AST) -> set[str]:
+def _outer_names(node: ast.AST) -> set[str]:
     """Returns the names that inner functions declare global or nonlocal."""
     told = [each for each in ast.walk(node) if isinstance(each, ast.Global | ast.Nonlocal)]
     return {name for each in told for name in each.names}

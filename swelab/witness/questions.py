@@ -9,7 +9,7 @@ from typing import Literal
 from swelab.records.witness_records import Slot
 from swelab.witness.assertions import (
     MOCK_ASSERTIONS,
-    Asserted,
+    Assertion,
     Each,
     called_name,
     catches,
@@ -80,7 +80,7 @@ class Questioner(ast.NodeTransformer):
         name, receiver = call.func.attr, call.func.value
         if name == "match" and isinstance(receiver, ast.Name) and receiver.id in self.caught and call.args:
             value = ast.Attribute(value=receiver, attr="value", ctx=ast.Load())
-            return self._statements([Asserted("compare", [value, call.args[0]], ["search"])], node)
+            return self._statements([Assertion("compare", [value, call.args[0]], ["search"])], node)
         if name.startswith(MOCK_ASSERTIONS):
             return [self._statement(self._calls(call, receiver, node), node)]
         return self._helper(node, call)
@@ -121,12 +121,12 @@ class Questioner(ast.NodeTransformer):
         return ast.copy_location(made, node)
 
     # Emission.
-    def _statements(self, checks: list[Asserted | Each], node: ast.stmt) -> ast.AST | list[ast.stmt]:
+    def _statements(self, checks: list[Assertion | Each], node: ast.stmt) -> ast.AST | list[ast.stmt]:
         made = [self._expression(each, node) for each in checks]
         found = [self._statement(each, node) for each in made if each is not None]
         return found or ast.copy_location(ast.Pass(), node)
 
-    def _expression(self, check: Asserted | Each, node: ast.AST) -> ast.expr | None:
+    def _expression(self, check: Assertion | Each, node: ast.AST) -> ast.expr | None:
         if isinstance(check, Each):
             inner = self._expression(check.inner[0], node)
             return None if inner is None else ast.ListComp(elt=inner, generators=check.generators)
@@ -164,7 +164,7 @@ class Questioner(ast.NodeTransformer):
         if not subjects:
             return node
         kept = [each for each in given if each in subjects or self.form == "answers"]
-        made = Asserted("compare", kept or subjects, ["helper"])
+        made = Assertion("compare", kept or subjects, ["helper"])
         slot = self._slot("compare", [each not in subjects for each in given], node, made)
         operands = [each if each in subjects or self.form == "answers" else cut_value() for each in given]
         return [self._statement(self._ask("emit", slot, *operands), node)]
@@ -216,7 +216,7 @@ class Questioner(ast.NodeTransformer):
         return self._ask("part", slot, number, self._with_parts(node, slot, depth + 1))
 
     # Slots and syntax nodes.
-    def _slot(self, kind: str, cut: list[bool], node: ast.AST, check: Asserted | None = None) -> int:
+    def _slot(self, kind: str, cut: list[bool], node: ast.AST, check: Assertion | None = None) -> int:
         number = self.first + len(self.slots)
         slot = Slot(slot=number, test=self.test, line=getattr(node, "lineno", 0), asserts=kind, cut=cut)  # type: ignore[arg-type]
         if check is not None:

@@ -222,7 +222,7 @@ def identical(a: Data, b: Data) -> Truth:
     return False if equal(a, b) is False else None
 
 
-def ordered(a: Data, b: Data, op: str) -> Truth:
+def order_holds(a: Data, b: Data, op: str) -> Truth:
     """Returns the result of `a < b` or another order operator."""
     compare: Callable[[Any, Any], bool] = {
         "<": operator.lt,

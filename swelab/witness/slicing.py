@@ -32,9 +32,10 @@ def find(tree: ast.Module, names: Sequence[str]) -> list[ast.ClassDef | Function
     body: Sequence[ast.stmt] = tree.body
     for at, name in enumerate(names):
         last = at == len(names) - 1
-        definition = _defined(body, name, FUNCTIONS if last else (ast.ClassDef,))
+        definition = _definition(body, name, FUNCTIONS if last else (ast.ClassDef,))
         if definition is None and last and chain:
-            return [*chain, *_inherited(tree, chain[-1], name)] if _inherited(tree, chain[-1], name) else None
+            inherited = _inherited_functions(tree, chain[-1], name)
+            return [*chain, *inherited] if inherited else None
         if definition is None:
             return None
         chain.append(definition)
@@ -49,7 +50,7 @@ def inheriting(tree: ast.Module, names: Sequence[str]) -> list[ast.ClassDef | Fu
     chain: list[ast.ClassDef | Function] = []
     body: Sequence[ast.stmt] = tree.body
     for name in names[:-1]:
-        found = _defined(body, name, (ast.ClassDef,))
+        found = _definition(body, name, (ast.ClassDef,))
         if found is None:
             return None
         chain.append(found)
@@ -61,13 +62,13 @@ def _has_foreign_base(tree: ast.Module, node: ast.AST, depth: int = 0) -> bool:
     for base in getattr(node, "bases", []) if depth < 20 else []:
         if not isinstance(base, ast.Name) or base.id == "object":
             continue
-        held = _defined(tree.body, base.id, (ast.ClassDef,))
+        held = _definition(tree.body, base.id, (ast.ClassDef,))
         if held is None or _has_foreign_base(tree, held, depth + 1):
             return True
     return False
 
 
-def _defined(body: Sequence[ast.stmt], name: str, kinds: tuple[type, ...]) -> Any:
+def _definition(body: Sequence[ast.stmt], name: str, kinds: tuple[type, ...]) -> Any:
     definition: Any = None
     for statement in body:
         nested = [getattr(statement, part, []) for part in ("body", "orelse", "handlers")]
@@ -75,19 +76,19 @@ def _defined(body: Sequence[ast.stmt], name: str, kinds: tuple[type, ...]) -> An
             definition = statement
         elif isinstance(statement, ast.If | ast.Try):
             inner = [each for part in nested for each in part]
-            definition = _defined(inner, name, kinds) or definition
+            definition = _definition(inner, name, kinds) or definition
     return definition
 
 
-def _inherited(tree: ast.Module, node: ast.AST, name: str, depth: int = 0) -> list[Function]:
+def _inherited_functions(tree: ast.Module, node: ast.AST, name: str, depth: int = 0) -> list[Function]:
     for base in getattr(node, "bases", []) if depth < 20 else []:
-        base_class = _defined(tree.body, base.id, (ast.ClassDef,)) if isinstance(base, ast.Name) else None
+        base_class = _definition(tree.body, base.id, (ast.ClassDef,)) if isinstance(base, ast.Name) else None
         if base_class is None:
             continue
-        found = _defined(base_class.body, name, FUNCTIONS)
+        found = _definition(base_class.body, name, FUNCTIONS)
         if isinstance(found, FUNCTIONS):
             return [found]
-        if further := _inherited(tree, base_class, name, depth + 1):
+        if further := _inherited_functions(tree, base_class, name, depth + 1):
             return further
     return []
 
@@ -129,7 +130,7 @@ class Slicer:
         """Returns the ids of the module's statements that the test uses, directly or through other
         statements."""
         needed = {id(holder)}
-        names = _mentioned(holder, test)
+        names = _mentioned_names(holder, test)
         rest = [each for each in self.tree.body if each is not holder]
         imports = (ast.Import, ast.ImportFrom)
         own = {name for each in rest if not isinstance(each, imports) for name in self._bound[id(each)]}
@@ -149,18 +150,18 @@ class Slicer:
 
     def _mentioned(self, node: ast.stmt, test: ast.AST) -> set[str]:
         if isinstance(node, ast.ClassDef | ast.If | ast.Try):
-            return _mentioned(node, test)
+            return _mentioned_names(node, test)
         if id(node) not in self._mentions:
-            self._mentions[id(node)] = _mentioned(node, test)
+            self._mentions[id(node)] = _mentioned_names(node, test)
         return self._mentions[id(node)]
 
 
-def sliced(tree: ast.Module, chain: Sequence[ast.ClassDef | Function]) -> ast.Module:
+def slice_module(tree: ast.Module, chain: Sequence[ast.ClassDef | Function]) -> ast.Module:
     """Returns a copy of a module with only what the test at the end of `chain` needs."""
     return Slicer(tree).sliced(chain)
 
 
-def renamed(tree: ast.Module, chain: Sequence[ast.ClassDef | Function]) -> list[str]:
+def rename_chain(tree: ast.Module, chain: Sequence[ast.ClassDef | Function]) -> list[str]:
     """Gives a test's classes and function neutral names throughout the module, and returns these names."""
     new: dict[str, str] = {}
     for at, node in enumerate(chain):
@@ -205,7 +206,7 @@ def _is_wanted(node: ast.stmt, bound: set[str], names: set[str], own: set[str], 
         )
     if bound:
         return bool(bound & (names | _SET_UP))
-    changed = _changed(node)
+    changed = _mutated_name(node)
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return False
     if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
@@ -213,7 +214,7 @@ def _is_wanted(node: ast.stmt, bound: set[str], names: set[str], own: set[str], 
     return not changed or changed not in own or changed in names
 
 
-def _changed(node: ast.stmt) -> str:
+def _mutated_name(node: ast.stmt) -> str:
     """Returns the name that a statement of the module changes without binding it, or ""."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         return root_name(node.value.func) if isinstance(node.value.func, ast.Attribute) else ""
@@ -235,7 +236,7 @@ def _binds(node: ast.stmt) -> set[str]:
     return names
 
 
-def _mentioned(node: ast.AST, test: ast.AST) -> set[str]:
+def _mentioned_names(node: ast.AST, test: ast.AST) -> set[str]:
     """Returns the names that a statement reads, requests as fixtures, or mentions in strings. Other tests in
     a class are skipped."""
     names: set[str] = set()
@@ -288,7 +289,7 @@ def _attributes(module: ast.Module) -> Iterable[str]:
 def _mentioned_members(owner: ast.ClassDef, test: ast.AST) -> set[str]:
     found: set[str] = set()
     for each in owner.body:
-        found |= _mentioned(each, test) - (
+        found |= _mentioned_names(each, test) - (
             {each.name} if isinstance(each, FUNCTIONS) and each is not test else set()
         )
     return found

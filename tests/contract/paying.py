@@ -30,7 +30,7 @@ def run(folder, budget, shard):
         list(map(Task.of, told["tasks"])),
         policy_name="expert",
         policy=recipes.complete(POLICY, policy, "policy"),
-        scaffold=loop_of(recipes.named(SCAFFOLD, "demo")),
+        scaffold=loop_of(recipes.load_named(SCAFFOLD, "demo")),
         subset="train",
         shard=shard,
         repos_dir=folder / "repos",

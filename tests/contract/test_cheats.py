@@ -32,7 +32,7 @@ def drilled(backend, tmp_path_factory):
     """A task from the forge, and the store of its repository."""
     folder = tmp_path_factory.mktemp("drill")
     tar = folder / "drill.tar"
-    tar.write_bytes(drill.build_repo(recipes.named(REPO, "drill")))
+    tar.write_bytes(drill.build_repo(recipes.load_named(REPO, "drill")))
     rows, _ = drill.make_tasks(RECIPE, {"drill": tar}, backend, folder / "j.jsonl", 2)
     return rows[0] | {"test_timeout": int(PATIENCE)}, RepoStore(folder, folder / "trees")
 
@@ -87,7 +87,7 @@ def broken(store, entry):
 
 @pytest.mark.full
 def test_forgeries_are_refused_and_honest_fixes_are_not(tmp_path, backend):
-    (tmp_path / "drill.tar").write_bytes(drill.build_repo(recipes.named(REPO, "drill")))
+    (tmp_path / "drill.tar").write_bytes(drill.build_repo(recipes.load_named(REPO, "drill")))
     store = RepoStore(tmp_path, tmp_path / "trees")
     listed = {each.name: each for each in corpus.entries(*corpus.FORGERIES, corpus.HONEST)}
     assert {listed[name].kind for name in SAMPLE} == {*"ABCDEF", "witness", "honest"}

@@ -15,7 +15,7 @@ from swelab.records import InputError, read_json, write_json
 from swelab.records.training_records import RowMessage, SftRow, Tool
 from swelab.rl.token_model import TokenModel
 from swelab.rl.token_template import TokenTemplate
-from swelab.sft.rows.chat_template import PlainRows, parsed
+from swelab.sft.rows.chat_template import PlainRows, template_message
 from swelab.sft.rows.styles import Style, write_conversation
 from tests.contract.debugging import FIX, Played, recipe, rollout
 from tests.toy_checkpoint import make_checkpoint
@@ -121,7 +121,7 @@ def test_rows_rl_and_evaluation_hold_the_same_tokens(calls, checkpoint, place_of
     served = rollout(place_of_rollouts, loop, lambda: serving)
     assert served["model_patch"] == rl["model_patch"] and served["outcome"] == "submitted"
     for prompt, (messages, told) in zip(engine.prompts, serving.requests, strict=True):
-        messages = [parsed(RowMessage.of(message)) for message in messages]
+        messages = [template_message(RowMessage.of(message)) for message in messages]
         tokenizer = template._tokenizer
         asked = tokenizer.apply_chat_template(
             messages, tools=told.get("tools"), add_generation_prompt=True, tokenize=False

@@ -5,7 +5,7 @@ import json
 import pytest
 from swebench import types
 
-from swelab.grading.harness.grade import judged, run_patch
+from swelab.grading.harness.grade import grade_evidence, run_patch
 from swelab.grading.harness.spec import read_spec
 from swelab.sandbox import Limits
 from swelab.tasks.patch_text import reversed_patch
@@ -39,7 +39,7 @@ def row(task, script, **more):
 def told(task, patch, store, backend):
     """Returns the status and reason of a patch on a row whose repository already has the bug."""
     run = run_patch(task, patch, store, backend, Limits(), allow_empty=True)
-    return judged(read_spec(task), patch, run), run
+    return grade_evidence(read_spec(task), patch, run), run
 
 
 @pytest.fixture

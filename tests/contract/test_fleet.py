@@ -138,7 +138,7 @@ def test_rollouts_over_killed_servers_are_those_over_sound_ones(
     weights = str(served.folder / "toy")
     policy = {"kind": "checkpoint", "scaffold": "demo", "weights": weights, "sampling": {"max_tokens": 24}}
     policy = recipes.complete(POLICY, policy, "policy")
-    scaffold = loop_of(recipes.named(kinds.SCAFFOLD, "demo"))
+    scaffold = loop_of(recipes.load_named(kinds.SCAFFOLD, "demo"))
     scaffold = scaffold.model_copy(update={"step_limit": 3, "max_format_errors": 9})
     tasks = [task | {"instance_id": f"task-{n}", "problem_statement": f"Mend f{n}."} for n in range(12)]
 

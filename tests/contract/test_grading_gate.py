@@ -22,7 +22,7 @@ from swelab.records.attempt_records import Prediction
 from swelab.records.task_records import Lock, Task
 from swelab.sandbox import SandboxLost
 from swelab.tasks.checkout import RepoStore, gold_patch
-from swelab.tasks.task_images import refused
+from swelab.tasks.task_images import unusable_tasks
 from swelab.tasks.validation_lock import read_kept
 
 pytestmark = pytest.mark.real
@@ -115,7 +115,7 @@ def test_tasks_without_a_usable_image_are_broken_with_the_reason(task, bench, tm
         "counts": {},
     }
     write_json(tmp_path / "images.json", record)
-    why = refused([task, lost, leaky], tmp_path / "images.json")
+    why = unusable_tasks([task, lost, leaky], tmp_path / "images.json")
     with Journal(tmp_path / "j.jsonl") as journal:
         lock = validate([task, lost, leaky], SETTINGS, bench, journal, 2, why)
     check(lock, Lock, "test")
@@ -128,9 +128,9 @@ def test_tasks_without_a_usable_image_are_broken_with_the_reason(task, bench, tm
             "gold_resolved": 0,
         },
     ]
-    assert refused([task], None) == {}
+    assert unusable_tasks([task], None) == {}
     with pytest.raises(InputError, match="was not pulled"):
-        refused([lost | {"image_name": "lab/unknown"}], tmp_path / "images.json")
+        unusable_tasks([lost | {"image_name": "lab/unknown"}], tmp_path / "images.json")
 
 
 SUB = """--- a/calc/more.py
@@ -268,7 +268,7 @@ def test_kept_runs_are_judged_anew_without_running(task, bench, tmp_path, monkey
     assert [grade["status"] for grade in grades] == ["resolved"]
     assert record["judged"] == 1 and record["changed"] == record["missing"] == []
     monkeypatch.setattr(
-        "swelab.grading.harness.logs.passed", lambda group, test, found: group == "PASS_TO_PASS"
+        "swelab.grading.harness.logs.has_passed", lambda group, test, found: group == "PASS_TO_PASS"
     )
     record, _ = regrade([task], predictions, told, idle)
     assert record["changed"] == [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from swelab.grading.harness.grade import judged, run_patch
+from swelab.grading.harness.grade import grade_evidence, run_patch
 from swelab.grading.harness.spec import read_spec
 from swelab.sandbox import Limits
 from swelab.tasks.checkout import RepoStore, gold_patch
@@ -18,7 +18,7 @@ STARTS = [
 
 def told(task, patch, store, backend):
     run = run_patch(task, patch, store, backend, Limits(), allow_empty=True)
-    grade = judged(read_spec(task), patch, run)
+    grade = grade_evidence(read_spec(task), patch, run)
     return grade["status"], grade["reason"]
 
 

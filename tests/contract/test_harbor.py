@@ -282,7 +282,7 @@ def verified(engine, container, folder):
 
 
 def test_docker_builds_what_the_verifier_judges(world, tmp_path, engine, image):
-    sandbox_image.loaded(open_backend("docker").engine)
+    sandbox_image.load_image(open_backend("docker").engine)
     folder = world / "out/hidden+1"
     context = shutil.copytree(folder / "environment", tmp_path / "context")
     first, *lines = (context / "Dockerfile").read_text().splitlines()
@@ -300,7 +300,7 @@ def test_docker_builds_what_the_verifier_judges(world, tmp_path, engine, image):
 
 @pytest.mark.full
 def test_docker_cuts_the_history_of_a_published_image(tmp_path, tmp_path_factory, engine, image):
-    sandbox_image.loaded(open_backend("docker").engine)
+    sandbox_image.load_image(open_backend("docker").engine)
     case, tree = CASES[0], tmp_path / "image"
     tree.mkdir()
     row, fix = make(case, tree, tmp_path_factory.getbasetemp().parent / "archives")

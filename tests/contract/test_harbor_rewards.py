@@ -44,7 +44,7 @@ def ground(request, lab, image, backend):
         return backend, lab
     engine = request.getfixturevalue("engine")
     docker = open_backend("docker")
-    sandbox_image.loaded(docker.engine)
+    sandbox_image.load_image(docker.engine)
     return docker, folders.in_engine(engine, image, lab)
 
 

@@ -116,7 +116,7 @@ class Planned(DeterministicModel):
 
 def attempt(tmp_path, task):
     """A rollout of a model that looks for the clean code, writes a note and submits."""
-    scaffold = loop_of(recipes.named(SCAFFOLD, "demo"))
+    scaffold = loop_of(recipes.load_named(SCAFFOLD, "demo"))
     commands = (
         "cat pkg/calc.py; git log -p --all --reflog; echo $(git rev-list --all --count) commits",
         "grep -r 'a +' .; echo note > notes.txt",
@@ -271,8 +271,8 @@ def test_a_leaking_image_is_refused_in_one_line(smith, tmp_path, registry):
             rollout_stage.roll_out(
                 [row(image)],
                 policy_name="scripted",
-                policy=recipes.named(POLICY, "scripted"),
-                scaffold=loop_of(recipes.named(SCAFFOLD, "demo")),
+                policy=recipes.load_named(POLICY, "scripted"),
+                scaffold=loop_of(recipes.load_named(SCAFFOLD, "demo")),
                 subset="s",
                 shard="000of001",
                 repos_dir=tmp_path,

@@ -15,7 +15,7 @@ from swelab.grading.grading_stage import Bench
 from swelab.grading.validation.validate_tasks import validate
 from swelab.images.engine_images import EnginePuller
 from swelab.images.image_store import ImageStore
-from swelab.images.install_layer import installed
+from swelab.images.install_layer import install_in_image
 from swelab.images.registry import Registry
 from swelab.jobs.journal import Journal
 from swelab.records import InputError, write_json
@@ -133,9 +133,9 @@ def test_steps_run_once_with_a_network_and_tests_run_without(pulled, index, tmp_
     backend, puller, before = pulled
     task = row(index, "addends")
     steps = preparation([task])
-    record = installed(puller, before, steps)
+    record = install_in_image(puller, before, steps)
     assert record["install"] == "" and record["digest"] != before["digest"]
-    assert installed(puller, before, steps) == record  # found again
+    assert install_in_image(puller, before, steps) == record  # found again
     lock = judged(task, pulled, record, tmp_path)
     assert [kept["instance_id"] for kept in lock["kept"]] == ["lab__calc-1"], lock
     folder = puller.folder / record["folder"] if record["folder"] else None
@@ -151,7 +151,7 @@ def test_steps_run_once_with_a_network_and_tests_run_without(pulled, index, tmp_
 
 def test_a_step_that_fails_is_quoted_in_the_lock(pulled, index, tmp_path):
     task = row(index, "absent")
-    record = installed(pulled[1], pulled[2], preparation([task]))
+    record = install_in_image(pulled[1], pulled[2], preparation([task]))
     assert record["digest"] == pulled[2]["digest"]
     step = f"`python -m pip install --index-url http://{index}/simple absent`"
     assert record["install"].startswith(f"the install step {step} fails (exit code 1): ERROR: ")

@@ -94,7 +94,7 @@ def test_a_global_batch_makes_optimizer_steps(trainer):
     assert done.stdout.split()[0] == "results/rl/miles-4b/checkpoint.json"
     done = train(trainer, "--global-batch-size", 16)
     recipe = done.stdout.split()[0].split("/")[2]
-    assert recipes.named(RL, recipe, trainer.parent / "configs").train.minibatches == 4
+    assert recipes.load_named(RL, recipe, trainer.parent / "configs").train.minibatches == 4
 
 
 def test_a_judge_has_the_nodes_that_its_gpus_fill(trainer):
@@ -102,7 +102,7 @@ def test_a_judge_has_the_nodes_that_its_gpus_fill(trainer):
     done = train(trainer, *options)
     assert done.returncode == 0, done.stderr
     recipe = done.stdout.split()[0].split("/")[2]
-    judge = recipes.named(RL, recipe, trainer.parent / "configs").cluster.judge
+    judge = recipes.load_named(RL, recipe, trainer.parent / "configs").cluster.judge
     assert (judge.nodes, judge.tensor_parallel) == (2, 2)
 
 

@@ -41,7 +41,7 @@ FORMS = {"text": ("mini-swebench", as_block), "tool": ("mini-swebench-tool", as_
 def rollout(task, repos_dir, backend, tmp_path, commands, form="text", tool="bash", **changes):
     """Returns the trajectory of a model that runs `commands`, one per turn, and the model's requests."""
     recipe, written = FORMS[form]
-    scaffold = benchmark_loop(recipes.named(SCAFFOLD, recipe)).model_copy(update=changes)
+    scaffold = benchmark_loop(recipes.load_named(SCAFFOLD, recipe)).model_copy(update=changes)
     plan = [("THOUGHT: so.", tool, {"command": command}) for command in commands]
     with planned_model(plan, written) as service:
         model = ChatModel(Endpoint(service.url, KEY, "planned"), scaffold, SAMPLING)
@@ -64,7 +64,7 @@ def test_every_setting_of_the_package_is_accounted_for(form):
     assert found["environment"]["interpreter"] == ["bash", "-c"]
     several = {"parallel_tool_calls": True} if form == "tool" else {}
     assert found["model"]["model_kwargs"] == {"drop_params": True} | several
-    scaffold = benchmark_loop(recipes.named(SCAFFOLD, FORMS[form][0]))
+    scaffold = benchmark_loop(recipes.load_named(SCAFFOLD, FORMS[form][0]))
     assert scaffold.environment["PAGER"] == "cat" and "BASH_ENV" not in scaffold.environment
     assert (scaffold.step_limit, scaffold.cost_limit) == (250, 3)
     assert scaffold.limits.wall_seconds == 60 and scaffold.wall_seconds == 0
@@ -181,4 +181,4 @@ def test_a_package_without_its_settings_is_one_line(monkeypatch, tmp_path):
     (tmp_path / "x.yaml").write_text("agent: {step_limit: 1}\n")
     monkeypatch.setattr(mini_benchmark, "package_file", lambda form: tmp_path / "x.yaml")
     with pytest.raises(InputError, match="x.yaml: has no 'model'; expected the benchmark configuration"):
-        benchmark_loop(recipes.named(SCAFFOLD, "mini-swebench"))
+        benchmark_loop(recipes.load_named(SCAFFOLD, "mini-swebench"))

@@ -26,8 +26,8 @@ POLICY = {"kind": "scripted", "scaffold": "demo", "seed": 7, "wrong_edit": 0.3, 
 def world(tmp_path_factory, backend):
     """Tasks, a policy, and the results of local threads."""
     folder = tmp_path_factory.mktemp("ray")
-    write_bytes(folder / "repos" / "drill.tar", drill.build_repo(recipes.named(REPO, "drill")))
-    subset = recipes.named(SUBSET, "drill-train").model_copy(update={"limit": 12})
+    write_bytes(folder / "repos" / "drill.tar", drill.build_repo(recipes.load_named(REPO, "drill")))
+    subset = recipes.load_named(SUBSET, "drill-train").model_copy(update={"limit": 12})
     tars = {"drill": folder / "repos" / "drill.tar"}
     rows, _ = drill.make_tasks(subset, tars, backend, folder / "making.jsonl", 2)
     write_list(folder / "tasks.json", rows)

@@ -45,7 +45,7 @@ def ground(request, instances, image, backend, tmp_path):
     for number, (name, layer) in enumerate(instances[2].items()):
         folder, digest = "", f"sha256:{number:064}"
         if docker:
-            sandbox_image.loaded(open_backend("docker").engine)
+            sandbox_image.load_image(open_backend("docker").engine)
             container = docker.docker("create", image.digest)
             docker.docker("cp", "-", f"{container}:/", input=layer)
             digest = docker.docker("commit", container)
@@ -108,7 +108,7 @@ def test_real_instances_are_told_right(ground, instances):
     lock = read_json(folder / "lock.json")
     assert {row["instance_id"] for row in lock["kept"]} == {case.instance for case in CASES}, lock
 
-    policy = recipes.named(POLICY, "scripted").plain() | {"wrong_edit": 0, "give_up": 0}
+    policy = recipes.load_named(POLICY, "scripted").plain() | {"wrong_edit": 0, "give_up": 0}
     write_json(folder / "gold.yaml", policy)
     where = (f"--policy={folder}/gold.yaml", "--scaffold=configs/scaffolds/demo.yaml", "--subset=real")
     run("rollout", folder, backend, *where, f"--output={folder}/rollouts.jsonl")

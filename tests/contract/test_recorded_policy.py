@@ -10,7 +10,7 @@ from swelab.grading.grading_stage import grade_shard
 from swelab.records import check, write_jsonl
 from swelab.records.attempt_records import Prediction
 from swelab.records.training_records import SftRow
-from swelab.rollouts.rollout_stage import recorded
+from swelab.rollouts.rollout_stage import recorded_trajectories
 from swelab.sft.rows.dataset import build_dataset, load_verdicts
 from swelab.sft.rows.lengths import ChatTokenizer
 from swelab.sft.rows.styles import Style
@@ -32,7 +32,7 @@ def test_recordings_are_graded_anew_and_become_rows(task, repos_dir, tmp_path):
     write_mini(runs, "by_mini", mini() | {"info": mini()["info"] | {"submission": gold}})
     names = [each["instance_id"] for each in tasks]
     settings = {"subset": "s", "shard": "000of001"}
-    rows = list(recorded(names, policy_name="bought", folder=str(runs), **settings))
+    rows = list(recorded_trajectories(names, policy_name="bought", folder=str(runs), **settings))
     predictions = {row["instance_id"]: Prediction.of(row | {"model_name_or_path": "bought"}) for row in rows}
     grades = list(
         grade_shard(

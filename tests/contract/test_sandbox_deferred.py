@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from swelab.sandbox import Limits, SandboxLost
-from swelab.sandbox.deferred import Deferred
+from swelab.sandbox.deferred import DeferredBackend
 from tests.contract.attacks import PATIENCE
 
 pytestmark = pytest.mark.real
@@ -13,7 +13,7 @@ BACKENDS = ("bubblewrap", "docker", "remote")
 
 
 def test_none_is_left_when_the_work_ends(place, tree):
-    with Deferred(place, most=2) as deferred:
+    with DeferredBackend(place, most=2) as deferred:
         boxes = []
         for _ in range(4):
             with deferred.start(tree, limits=Limits()) as box:
@@ -44,7 +44,7 @@ class Slow:
 
 def test_whoever_closes_too_many_waits():
     slow = Slow(threading.current_thread())
-    with Deferred(slow, most=2) as deferred:
+    with DeferredBackend(slow, most=2) as deferred:
         for _ in range(2):
             deferred.start(None).close()
         assert slow.closed_by == []

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.real, pytest.mark.alone]
 @pytest.fixture(scope="module")
 def docker(engine):
     backend = open_backend("docker")
-    sandbox_image.loaded(backend.engine)
+    sandbox_image.load_image(backend.engine)
     return backend
 
 
@@ -201,7 +201,7 @@ def test_the_script_reaps_and_removes_prepared_images(engine, docker, tree, imag
     assert "swelab-prepared" not in engine.docker("images")
     with docker.start(tree) as box:
         assert text(box.exec("cat a.txt")) == "hello\n"
-    assert sandbox_image.loaded(docker.engine).digest in engine.docker("images", "--no-trunc", "--quiet")
+    assert sandbox_image.load_image(docker.engine).digest in engine.docker("images", "--no-trunc", "--quiet")
 
 
 def test_what_an_engine_is_told_about_a_container(engine, docker, tree):

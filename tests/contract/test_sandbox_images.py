@@ -51,7 +51,7 @@ def own_image(request, image, backend, tmp_path_factory):
 def _loaded(docker):
     from swelab.sandbox import sandbox_image
 
-    return sandbox_image.loaded(docker.engine)
+    return sandbox_image.load_image(docker.engine)
 
 
 def test_the_images_own_repository_is_copied_and_ours(own_image):

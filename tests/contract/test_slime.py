@@ -27,8 +27,8 @@ ASKED = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 40, "s
 def place(tmp_path_factory, backend):
     """Drill tasks, and the environment variables that name them."""
     folder = tmp_path_factory.mktemp("slime")
-    write_bytes(folder / "repos/drill.tar", drill.build_repo(recipes.named(REPO, "drill")))
-    subset = recipes.named(SUBSET, "drill-train").model_copy(update={"limit": 2})
+    write_bytes(folder / "repos/drill.tar", drill.build_repo(recipes.load_named(REPO, "drill")))
+    subset = recipes.load_named(SUBSET, "drill-train").model_copy(update={"limit": 2})
     tars = {"drill": folder / "repos/drill.tar"}
     rows, _ = drill.make_tasks(subset, tars, backend, folder / "making.jsonl", 2)
     write_list(folder / "tasks.json", rows)

@@ -33,9 +33,9 @@ NAMES = ("o__r.1.x__1", "o__r.1.x__2", "o__r.1.x__3")
 def batch(engine, image, tmp_path, monkeypatch):
     """A shard of three tasks in an image of the engine, a policy, a scaffold, and the stand-in."""
     from swelab.sandbox.docker_engine import DockerEngine
-    from swelab.sandbox.sandbox_image import loaded
+    from swelab.sandbox.sandbox_image import load_image
 
-    held = loaded(DockerEngine())
+    held = load_image(DockerEngine())
     row = {"repo": "o/r", "patch": PATCH, "problem_statement": "Mend it.", "image_name": held.name}
     row |= {"FAIL_TO_PASS": ["t.py::t"], "PASS_TO_PASS": []}
     write_json(tmp_path / "tasks.json", [row | {"instance_id": name} for name in NAMES])

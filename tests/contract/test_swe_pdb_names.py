@@ -258,15 +258,15 @@ def test_words_and_variables_become_a_recipe_of_its_own(trainer):
     done = train(trainer, "train_swepdb_4b.sh", *words.split(), **given, TRAIN_DATA_FILES=rows)
     assert done.returncode == 0, done.stderr
     configs, name = trainer.parent / "configs", done.stdout.split()[0].split("/")[2]
-    made = recipes.named(RL, name, configs)
+    made = recipes.load_named(RL, name, configs)
     assert name.startswith("swepdb-4b-") and made.start == str(mine) and made.train.lr == 2e-6
     assert (made.rollouts.samples, made.rollouts.at_once, made.rollouts.context_length) == (4, 16, 20096)
     assert (made.method.advantage, made.method.failures.mask) == ("leave-one-out", [])
     assert (made.cluster.gpus, made.job.gpus) == (2, 2)
     assert (made.train.minibatches, made.cluster.trainer.offload) == (4, "optimizer")
-    scaffold = recipes.named(SCAFFOLD, made.scaffold, configs)
+    scaffold = recipes.load_named(SCAFFOLD, made.scaffold, configs)
     assert scaffold.step_limit == 50 and "grep" not in scaffold.tools and "pdb" in scaffold.tools
-    sides = [recipes.named(SUBSET, each, configs) for each in (made.subset, made.validation.subset)]
+    sides = [recipes.load_named(SUBSET, each, configs) for each in (made.subset, made.validation.subset)]
     assert [(each.path, each.side) for each in sides] == [(str(rows), "train"), (str(rows), "heldout")]
 
 
@@ -295,7 +295,11 @@ def test_words_and_variables_become_a_recipe_of_its_own(trainer):
         ("data.train_files=[a,b]", {}, "no such file; expected KodCode rows"),
         ("algorithm.adv_estimator=[1]", {}, "adv_estimator=[1]; expected grpo or rloo"),
         ("=5", {}, "'=5'; expected KEY=VALUE"),
-        ("rllm.agent.max_steps=x", {}, "the settings of train_swepdb_4b.sh, in configs/scaffolds: field step_limit"),
+        (
+            "rllm.agent.max_steps=x",
+            {},
+            "the settings of train_swepdb_4b.sh, in configs/scaffolds: field step_limit",
+        ),
         ("--lr 5", {}, "error: unrecognized arguments: --lr"),
         ("", {"SWE_PDB_MODEL_PATH": "/none"}, "SWE_PDB_MODEL_PATH=/none: no such folder; expected weights"),
         ("", {"CHECKPOINT_DIR": "/proc/q/x"}, "cannot be made; expected SWE_PDB_CHECKPOINT_BASE, ROLL"),

@@ -251,13 +251,13 @@ def test_options_of_a_training_script_become_a_recipe_of_its_own(trainer):
     configs = trainer.parent / "configs"
     recipe = done.stdout.split()[0].split("/")[2]
     assert recipe.startswith("swerl-8b-2nodes-") and f"configs/rl/{recipe}.yaml" in done.stderr
-    made = recipes.named(RL, recipe, configs)
+    made = recipes.load_named(RL, recipe, configs)
     assert made.start == str(trainer.parent / "mine")
     assert (made.rollouts.at_once, made.rollouts.samples) == (16, 8)
     assert (made.rollouts.context_length, made.train.lr, made.train.betas) == (16384, 2e-6, [0.9, 0.95])
     assert (made.judge.votes, made.judge.coefficient, made.method.advantage) == (5, 0.5, "step-wise")
     assert (made.cluster.judge.nodes, made.cluster.rollout.nodes, made.job.nodes) == (2, 2, 5)
-    assert recipes.named(POLICY, made.judge.policy, configs).weights == str(trainer.parent / "judge")
+    assert recipes.load_named(POLICY, made.judge.policy, configs).weights == str(trainer.parent / "judge")
     assert places["SAVE_CKPT"].readlink() == ROOT / f"results/rl/{recipe}/checkpoint"
     assert places["SWE_SAVE_TRAJ_DIR"].readlink() == ROOT / f"results/rl/{recipe}/rollouts"
     again = train(trainer, name, *options.split(), **given)
@@ -270,7 +270,7 @@ def test_rows_of_ones_own_become_the_subset(trainer):
     done = train(trainer, "examples/experimental/swe-agent/run-qwen3-4b-instruct.sh", PROMPT_DATA=rows)
     assert done.returncode == 0, done.stderr
     configs, recipe = trainer.parent / "configs", done.stdout.split()[0].split("/")[2]
-    subset = recipes.named(SUBSET, recipes.named(RL, recipe, configs).subset, configs)
+    subset = recipes.load_named(SUBSET, recipes.load_named(RL, recipe, configs).subset, configs)
     assert (subset.path, subset.images) == (str(rows), "swe-gym") and recipe.startswith("miles-4b-")
     kept = trainer.parent / "out/qwen3-4B-Instruct-2507_miles"
     assert kept.readlink() == ROOT / f"results/rl/{recipe}/checkpoint"
@@ -339,7 +339,7 @@ def test_what_has_no_counterpart_is_refused_with_its_reason(trainer):
 def made_by(trainer, name, *options, **variables):
     done = train(trainer, f"swe-rl/scripts/{name}", *options, **variables)
     assert done.returncode == 0, done.stderr
-    return recipes.named(RL, done.stdout.split()[0].split("/")[2], trainer.parent / "configs")
+    return recipes.load_named(RL, done.stdout.split()[0].split("/")[2], trainer.parent / "configs")
 
 
 def test_options_and_variables_of_the_judge_are_its_policy_s(trainer):
@@ -351,7 +351,7 @@ def test_options_and_variables_of_the_judge_are_its_policy_s(trainer):
     made = made_by(trainer, name, "--prm-m", "7", **given, SWE_PRM_MAX_CONCURRENCY=9)
     assert (made.judge.votes, made.judge.coefficient, made.judge.at_once) == (7, 0.5, 9)
     assert (made.cluster.judge.nodes, made.cluster.judge.tensor_parallel, made.job.nodes) == (2, 4, 6)
-    policy = recipes.named(POLICY, made.judge.policy, trainer.parent / "configs")
+    policy = recipes.load_named(POLICY, made.judge.policy, trainer.parent / "configs")
     assert (policy.weights, policy.sampling.temperature, policy.sampling.max_tokens) == (str(judge), 0.7, 512)
     without = made_by(trainer, name, "--advantage-estimator", "grpo", PRM_ENABLE=0)
     assert without.judge is None and without.cluster.judge is None and without.job.nodes == 4
@@ -382,7 +382,7 @@ def test_other_words_of_the_originals(trainer):
     made = made_by(trainer, name, *options, SWE_ROLLOUT_TIMEOUT=600, RUN_TIMESTAMP="then", DEBUG_MODE=1)
     assert (made.cluster.resume_from, made.wandb) == (str(earlier), "mine") and saved.is_symlink()
     assert (made.rollouts.head_share, made.rollouts.samples, made.train.steps) == (0.4, 2, 80)
-    assert recipes.named(SCAFFOLD, made.scaffold, trainer.parent / "configs").wall_seconds == 600
+    assert recipes.load_named(SCAFFOLD, made.scaffold, trainer.parent / "configs").wall_seconds == 600
     assert [path.name for path in (trainer.parent / "out/swe_rollouts").iterdir()] == [
         "swe-rl-8b-remote-2nodes_then"
     ]

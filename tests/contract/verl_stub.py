@@ -70,7 +70,7 @@ def order_in(folder: Path, name: str, start: str) -> Path:
     """Returns the order of a training from a recipe. It tells verl the name of our loop."""
     recipe = recipes.load(RL, folder / name)
     tasks, held_out = (list(read_tasks(folder / f"{name}.json")) for name in ("some", "held"))
-    scaffold = recipes.named(SCAFFOLD, recipe.scaffold).model_dump(exclude_none=True)
+    scaffold = recipes.load_named(SCAFFOLD, recipe.scaffold).model_dump(exclude_none=True)
     reads = Reads(tasks, folder / "repos", held_out)
     path = folder / f"{start}.json"
     write_order(path, Order(recipe, scaffold, folder / start, reads, folder / f"run-{start}"))

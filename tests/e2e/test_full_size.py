@@ -76,7 +76,7 @@ def test_the_laptop_builds_the_demo_by_default():
 
 
 def test_eight_gpus_make_the_published_steps():
-    recipe = recipes.named(SFT, "swesmith-7b")
+    recipe = recipes.load_named(SFT, "swesmith-7b")
     ranks = ranks_of(recipe)
     assert (ranks.total, ranks.gpus) == (8, 8)
     assert share(recipe.train, ranks) == {"batch_size": 1, "gradient_accumulation_steps": 1}
@@ -94,5 +94,5 @@ def test_the_published_model_is_described_to_torchtune_as_it_is():
 
 @pytest.mark.parametrize("policy", ["qwen-coder-7b", "swesmith-7b"])
 def test_its_policies_serve_the_published_context_on_two_gpus(policy):
-    recipe = recipes.named("policy", policy)
+    recipe = recipes.load_named("policy", policy)
     assert recipe["context_length"] == QWEN_7B["max_position_embeddings"] and recipe["job"]["gpus"] == 2

@@ -28,7 +28,7 @@ from swelab.records.report_records import Report
 from swelab.records.score_records import VerifiedScore
 from swelab.records.task_records import Lock, Task
 from swelab.rollouts.predictions import collect
-from swelab.rollouts.token_usage import usage_of, watched
+from swelab.rollouts.token_usage import collect_usage, usage_of
 from swelab.scores.score import score
 from swelab.scores.trail import trail_record
 from swelab.scores.verified_score import load_score, score_experiment
@@ -473,7 +473,7 @@ def manifests(scores: list[Path]) -> None:
         Stage("make_tasks").write([made])
         Stage("validate_tasks", tasks=made).write([lock, tasks["tasks"]])
         rollouts, grades = Path("results/rollouts", policy, subset), Path("results/grades", policy, subset)
-        used = {f"configs/policies/{policy}.yaml": recipes.named("policy", policy)}
+        used = {f"configs/policies/{policy}.yaml": recipes.load_named("policy", policy)}
         reports = sorted(grades.glob("report*.json"))
         for sample, report in enumerate(reports):
             of_it = [path.name for path in sorted(grades.glob("*.jsonl")) if sample_of(path.stem) == sample]
@@ -514,7 +514,7 @@ def collected(folder: Path, shards: list[str], suffix: str, tasks: dict[str, str
     paths, usage = [folder / name for name in shards], {}
     stage = Stage("collect_predictions", **tasks, trajectories=paths)
     names = [task["instance_id"] for task in read_tasks(tasks["tasks"])]
-    rows = watched(read_records(paths, Trajectory), usage)
+    rows = collect_usage(read_records(paths, Trajectory), usage)
     write_object(folder / f"preds{suffix}.json", collect(rows, names, Spool(folder)))
     write_object(folder / f"usage{suffix}.json", sorted(usage.items()))
     stage.write([folder / f"preds{suffix}.json", folder / f"usage{suffix}.json"])

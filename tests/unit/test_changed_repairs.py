@@ -34,7 +34,7 @@ def keys(tmp_path):
     """The keys of three tasks without a gold patch, in a rollout stage and in an evaluation."""
     make_repos(tmp_path)
     tasks = [make_task() | {"instance_id": name, "patch": "", "answers": "none"} for name in NAMES]
-    scaffold = recipes.named(SCAFFOLD, "demo")
+    scaffold = recipes.load_named(SCAFFOLD, "demo")
     policy = ScriptedPolicy(kind="scripted", scaffold="demo", repairs=str(tmp_path / "repairs.jsonl"))
     store = RepoStore(tmp_path / "repos", tmp_path / "scratch")
 

@@ -140,7 +140,7 @@ def test_every_way_in_which_a_run_ends_before_its_tests_is_a_grade():
     assert words >= {"'ran'", "'not_applied'", "GradeEnd.TAMPERED", "GradeEnd.INFRA_ERROR"}
     for word in words - {"'ran'"}:
         ended = eval(word, {"GradeEnd": GradeEnd})
-        status, reason, tests = verdict.verdict(None, evidence.ended(ended, "why"))
+        status, reason, tests = verdict.verdict(None, evidence.ended_run(ended, "why"))
         assert status in set(GradeEnd) and (reason, tests) == ("why", None)
 
 

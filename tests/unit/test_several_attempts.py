@@ -14,7 +14,7 @@ from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.files.json_streams import Spool
 from swelab.grading.grading_stage import grade_shard
 from swelab.grading.swebench_report import build_report
-from swelab.jobs.shards import attempt_name, numbered, parse_shard, sample_of, shard_names
+from swelab.jobs.shards import attempt_name, parse_shard, sample_of, shard_names, with_sample
 from swelab.lineage import Wildcards
 from swelab.models.chat.scripted import ScriptedModel
 from swelab.models.policy_models import of_sample, same_again
@@ -23,7 +23,7 @@ from swelab.records.attempt_records import Grade, Trajectory, Usage
 from swelab.records.report_records import Report
 from swelab.records.task_records import Task
 from swelab.rollouts.predictions import collect, shard_predictions
-from swelab.rollouts.rollout_stage import recorded, rollout_key
+from swelab.rollouts.rollout_stage import recorded_trajectories, rollout_key
 from swelab.rollouts.token_usage import usage_of
 from swelab.sft.rows.dataset import load_verdicts, why_unresolved
 from tests.unit.recorded_runs import PATCH, trajectory, write_run
@@ -46,8 +46,8 @@ def test_shards_of_samples_have_names_of_their_own():
 
 def test_the_first_sample_is_what_a_policy_without_samples_makes():
     row = {"instance_id": "a"}
-    assert list(numbered([row], "000of001")) == [row] and attempt_name(row) == "a"
-    (second,) = numbered([row], "000of001s2")
+    assert list(with_sample([row], "000of001")) == [row] and attempt_name(row) == "a"
+    (second,) = with_sample([row], "000of001s2")
     assert second == {"instance_id": "a", "sample": 2} and attempt_name(second) == "a#2"
     for policy in (SCRIPTED, SERVED):
         several = policy.model_copy(update={"samples": 5})
@@ -79,7 +79,7 @@ def test_paths_of_samples(tmp_path):
     (tmp_path / "policies").mkdir()
     recipe = tmp_path / "policies/p.yaml"
     recipe.write_text("{kind: scripted, scaffold: demo, shards: 2, samples: 2}")
-    assert recipes.named("policy", "p", tmp_path)["samples"] == 2
+    assert recipes.load_named("policy", "p", tmp_path)["samples"] == 2
     at = Wildcards({"policy": "p", "subset": "s"}, tmp_path)
 
     def shards(**names):
@@ -93,10 +93,10 @@ def test_paths_of_samples(tmp_path):
     elsewhere = Wildcards(at.names, tmp_path, Path("/else/where"))
     assert elsewhere.samples("report")[0] == "/else/where/grades/p/s/report.json"
     recipe.write_text("{kind: scripted, scaffold: demo}")
-    assert "samples" not in recipes.named("policy", "p", tmp_path)
+    assert "samples" not in recipes.load_named("policy", "p", tmp_path)
     recipe.write_text("{kind: scripted, scaffold: demo, samples: 0}")
     with pytest.raises(InputError, match="samples"):
-        recipes.named("policy", "p", tmp_path)
+        recipes.load_named("policy", "p", tmp_path)
 
 
 def rolled(name, sample=0, **changes):
@@ -164,12 +164,12 @@ def test_runs_in_a_folder_are_samples_of_a_recorded_policy(tmp_path):
         write_run(tmp_path / run, "x", trajectory(patch=patch), patch)
     write_run(tmp_path / "two", "y", trajectory())
     arguments = {"policy_name": "p", "folder": str(tmp_path), "subset": "s"}
-    one = list(recorded(["x", "y"], shard="000of001", runs=2, **arguments))
-    two = list(recorded(["x", "y"], shard="000of001s1", runs=2, **arguments))
+    one = list(recorded_trajectories(["x", "y"], shard="000of001", runs=2, **arguments))
+    two = list(recorded_trajectories(["x", "y"], shard="000of001s1", runs=2, **arguments))
     assert [row["outcome"] for row in (*one, *two)] == ["submitted", "not_recorded", "submitted", "submitted"]
     assert "a = 2" in one[0]["model_patch"] and "a = 3" in two[0]["model_patch"]
     with pytest.raises(InputError, match="holds 2 runs.*expected 3, as many as samples"):
-        list(recorded(["x"], shard="000of001", runs=3, **arguments))
+        list(recorded_trajectories(["x"], shard="000of001", runs=3, **arguments))
 
 
 def turn(prompt, completion, **extra):

@@ -60,7 +60,7 @@ def read_breakpoints(record: Any) -> list[Breakpoint]:
     return breakpoints
 
 
-def moved(
+def move(
     breakpoints: Sequence[Breakpoint], file: str, before: Sequence[str], after: Sequence[str]
 ) -> tuple[list[Breakpoint], list[Breakpoint]]:
     """Returns (breakpoints after an edit of `file`, breakpoints whose line was deleted).

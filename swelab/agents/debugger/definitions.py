@@ -112,10 +112,10 @@ def _definition(name: str, settings: DebuggerSettings) -> Record:
 
 def in_words(tools: Sequence[Record]) -> str:
     """Returns tool definitions as text, for prompts of models that do not use an API's tool calls."""
-    return "\n".join(_described(tool["function"]) for tool in tools)
+    return "\n".join(_describe(tool["function"]) for tool in tools)
 
 
-def _described(function: Record) -> str:
+def _describe(function: Record) -> str:
     needed = function["parameters"]["required"]
     lines = [f"{function['name']}: {function['description']}"]
     for name, told in function["parameters"]["properties"].items():

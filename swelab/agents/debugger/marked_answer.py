@@ -32,7 +32,7 @@ def ask(session: Session, line: str | None, mark: bytes, seconds: float, most: i
     while True:
         left = max(0.01, deadline - time.monotonic())
         found = session.say(said, until=mark, timeout=min(SLICE_SECONDS, left))
-        heard, said = _bounded(heard + found.output, most), None
+        heard, said = _truncate(heard + found.output, most), None
         if found.end == "exit":
             return Answer(heard, "exit", found.returncode, found.limit)
         if found.end == "prompt" or heard.count(mark) >= 2:
@@ -41,7 +41,7 @@ def ask(session: Session, line: str | None, mark: bytes, seconds: float, most: i
             return Answer(heard, "timeout")
 
 
-def _bounded(heard: bytes, most: int) -> bytes:
+def _truncate(heard: bytes, most: int) -> bytes:
     if len(heard) <= 2 * most:
         return heard
     dropped = len(heard) - 2 * most

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from swelab.agents.debugger.breakpoints import Breakpoint, better_line, moved, read_breakpoints
+from swelab.agents.debugger.breakpoints import Breakpoint, better_line, move, read_breakpoints
 from swelab.agents.debugger.marked_answer import ask
 from swelab.agents.debugger.task_files import TaskFiles
 from swelab.configs.kinds.debugger_settings import DebuggerSettings
@@ -89,7 +89,7 @@ class PdbSession:
 
     def edited(self, path: str, before: list[str], after: list[str]) -> str:
         """Moves the breakpoints of a rewritten file. Returns notes for the policy."""
-        self.breakpoints, gone = moved(self.breakpoints, ROOT + path, before, after)
+        self.breakpoints, gone = move(self.breakpoints, ROOT + path, before, after)
         notes = [f"Breakpoint {each.place_text(ROOT)} is gone with its line." for each in gone]
         if self._session is not None:
             self._stale = True

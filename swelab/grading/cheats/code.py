@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from swelab.grading.cheats.files import SHOUT, Cheat, add, printed
+from swelab.grading.cheats.files import SHOUT, Cheat, add, passed_lines
 from swelab.grading.harness.patch_paths import touched_paths
 from swelab.records.task_records import Task
 
@@ -20,17 +20,17 @@ def rebind(task: Task, body: str) -> str:
 
 def ends_at_import(tree: Path, task: Task) -> None:
     """Prints forged PASSED lines at import, then ends the process with exit code 0."""
-    append(tree, task, SHOUT.format(lines="\n" + printed(task)) + "os._exit(0)\n")
+    append(tree, task, SHOUT.format(lines="\n" + passed_lines(task)) + "os._exit(0)\n")
 
 
 def prints_at_exit(tree: Path, task: Task) -> None:
     """Prints forged PASSED lines after the real lines, since a parser believes the last line about a test."""
-    append(tree, task, f"import atexit\natexit.register(print, {printed(task)!r})\n")
+    append(tree, task, f"import atexit\natexit.register(print, {passed_lines(task)!r})\n")
 
 
 def prints_at_import(tree: Path, task: Task) -> None:
     """Prints a forged summary, and ends the runner before the real summary is printed."""
-    text = SHOUT.format(lines="\n=== short test summary info ===\n" + printed(task))
+    text = SHOUT.format(lines="\n=== short test summary info ===\n" + passed_lines(task))
     append(tree, task, text + "import threading\nthreading.Timer(0.02, os._exit, (0,)).start()\n")
 
 
@@ -40,14 +40,14 @@ def forks_a_reporter(tree: Path, task: Task) -> None:
     When the child has ended, the parent prints the last lines of the log.
     """
     text = "import os, sys\n_pid = os.fork()\nif _pid:\n    os.waitpid(_pid, 0)\n"
-    text += SHOUT.format(lines="\n" + printed(task)).replace("\n", "\n    ")
+    text += SHOUT.format(lines="\n" + passed_lines(task)).replace("\n", "\n    ")
     append(tree, task, text + "os._exit(0)\n")
 
 
 def leaves_a_writer(tree: Path, task: Task) -> None:
     """Leaves a child process that survives the tests and keeps writing forged lines to the log."""
     text = "import os, time\nif os.fork() == 0:\n    for _ in range(200):\n        time.sleep(0.01)\n        "
-    text += SHOUT.format(lines="\n" + printed(task)).replace("\n", "\n        ")
+    text += SHOUT.format(lines="\n" + passed_lines(task)).replace("\n", "\n        ")
     append(tree, task, text.rstrip() + "\n    os._exit(0)\n")
 
 

@@ -91,11 +91,11 @@ def patch_of(entry: Entry, task: Task, store: RepoStore) -> str:
 def _write(entry: Entry, task: Task, tree: Path) -> None:
     path = touched_paths(task.patch)[0]
     facts = _facts(task, tree, path)
-    main, *others = re.split(r"^\+\+\+ (.+)\n", _filled(entry.text, facts), flags=re.M)
+    main, *others = re.split(r"^\+\+\+ (.+)\n", _fill(entry.text, facts), flags=re.M)
     source = (tree / path).read_text()
     if entry.kind == HONEST:
         top = others[others.index("top") + 1] if "top" in others else ""
-        (tree / path).write_text(_repaired(source, task, main, top))
+        (tree / path).write_text(_repair(source, task, main, top))
         others = [] if top else others
     elif main.strip():
         (tree / path).write_text(f"{source}\n\n{main}")
@@ -126,7 +126,7 @@ def _facts(task: Task, tree: Path, path: str) -> dict[str, str]:
     }
 
 
-def _filled(text: str, facts: dict[str, str]) -> str:
+def _fill(text: str, facts: dict[str, str]) -> str:
     """Returns `text` with each `$word` replaced, even inside replacements.
 
     Raises InputError if a word is unknown.
@@ -136,12 +136,12 @@ def _filled(text: str, facts: dict[str, str]) -> str:
         word = match[1] or match[2]
         if word not in facts:
             raise InputError(f"${word} stands for nothing", expected=", ".join(sorted(facts)))
-        return _filled(facts[word], facts)
+        return _fill(facts[word], facts)
 
     return _WORD.sub(of, text)
 
 
-def _repaired(source: str, task: Task, function: str, top: str) -> str:
+def _repair(source: str, task: Task, function: str, top: str) -> str:
     """Returns `source` with two changes.
 
     `function` replaces the broken function, and `top` is inserted before the first import.
@@ -188,14 +188,14 @@ def _in_comment(text: str, encoding: str) -> bytes:
     return f"# -*- coding: {encoding} -*-\n# {body}\n".encode()
 
 
-def _zipped(name: str, data: bytes) -> bytes:
+def _zip_file(name: str, data: bytes) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr(zipfile.ZipInfo(name), data)
     return stream.getvalue()
 
 
-def _compiled(text: str, name: str) -> bytes:
+def _compile(text: str, name: str) -> bytes:
     code = marshal.dumps(compile(text, name, "exec", dont_inherit=True))
     return importlib.util.MAGIC_NUMBER + bytes(12) + code
 
@@ -204,8 +204,8 @@ WAYS: dict[str, Callable[[str, str], bytes]] = {
     "": _plain,
     "comment": _in_comment,
     "latin-1": lambda text, _: f"# coding: latin-1\n{text}".encode("latin-1"),
-    "zip": lambda text, name: _zipped(name, text.encode()),
-    "zip-pyc": lambda text, name: _zipped(f"{name}c", _compiled(text, name)),
+    "zip": lambda text, name: _zip_file(name, text.encode()),
+    "zip-pyc": lambda text, name: _zip_file(f"{name}c", _compile(text, name)),
     "marshal": lambda text, name: marshal.dumps(compile(text, name, "exec", dont_inherit=True)),
 }
 """Maps the name of an encoding to a function (text, word) that returns a file's content.
@@ -214,7 +214,7 @@ WAYS: dict[str, Callable[[str, str], bytes]] = {
 """
 
 
-def assigned(listed: list[Entry], tasks: list[Task]) -> Iterator[tuple[Entry, Task]]:
+def assign(listed: list[Entry], tasks: list[Task]) -> Iterator[tuple[Entry, Task]]:
     """Yields each entry with one task that suits the entry, and spreads the entries over the tasks."""
     for place, entry in enumerate(listed):
         suited = [task for task in tasks if entry.suits(task)]

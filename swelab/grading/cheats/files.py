@@ -41,7 +41,7 @@ The log is one of these streams, even if the runner captures output.
 """
 
 
-def printed(task: Task) -> str:
+def passed_lines(task: Task) -> str:
     """Returns PASSED lines for all listed tests, as pytest would print them."""
     return "".join(f"PASSED {test}\n" for test in [*task.FAIL_TO_PASS, *task.PASS_TO_PASS])
 
@@ -81,7 +81,7 @@ def conftest_expects_failure(tree: Path, task: Task) -> None:
 
 def conftest_prints_and_ends(tree: Path, task: Task) -> None:
     """Prints forged PASSED lines, and ends the process before any test."""
-    add(tree, "conftest.py", SHOUT.format(lines="\n" + printed(task)) + "os._exit(0)\n")
+    add(tree, "conftest.py", SHOUT.format(lines="\n" + passed_lines(task)) + "os._exit(0)\n")
 
 
 def ini_collects_only(tree: Path, task: Task) -> None:
@@ -93,7 +93,7 @@ def ini_deselects(tree: Path, task: Task) -> None:
     """Deselects the failing tests through addopts, and loads a plugin that prints PASSED lines for them."""
     lines = " ".join(f'--deselect "{test}"' for test in task.FAIL_TO_PASS)
     (tree / "pytest.ini").write_text(f"[pytest]\naddopts = {lines} -p quietly\n")
-    add(tree, "quietly.py", f"import atexit\natexit.register(print, {printed(task)!r})\n")
+    add(tree, "quietly.py", f"import atexit\natexit.register(print, {passed_lines(task)!r})\n")
 
 
 def ini_loads_plugin(tree: Path, task: Task) -> None:
@@ -135,9 +135,8 @@ def dist_info_entry_point(tree: Path, task: Task) -> None:
 
 def sitecustomize(tree: Path, task: Task) -> None:
     """Adds code that Python runs at its start if the repository is on its path."""
-    text = (
-        f"import os\nif os.path.exists('.git'):\n    print({printed(task)!r}, flush=True)\n    os._exit(0)\n"
-    )
+    lines = passed_lines(task)
+    text = f"import os\nif os.path.exists('.git'):\n    print({lines!r}, flush=True)\n    os._exit(0)\n"
     for name in ("sitecustomize.py", "usercustomize.py"):
         add(tree, name, text)
 
@@ -150,18 +149,18 @@ def path_file(tree: Path, task: Task) -> None:
 
 def shadows_runner(tree: Path, task: Task) -> None:
     """Adds a pytest.py to the repository, which `python -m pytest` finds first."""
-    add(tree, "pytest.py", f"print({printed(task)!r})\n")
+    add(tree, "pytest.py", f"print({passed_lines(task)!r})\n")
 
 
 def shadows_runner_part(tree: Path, task: Task) -> None:
     """Adds a package to the repository that has the name of a package that pytest imports."""
-    text = f"import atexit\natexit.register(print, {printed(task)!r})\n"
+    text = f"import atexit\natexit.register(print, {passed_lines(task)!r})\n"
     add(tree, "iniconfig/__init__.py", text + _REAL.format(name="iniconfig"))
 
 
 def shadows_library(tree: Path, task: Task) -> None:
     """Adds a module to the repository that has the name of a standard library module."""
-    text = f"import atexit\natexit.register(print, {printed(task)!r})\n"
+    text = f"import atexit\natexit.register(print, {passed_lines(task)!r})\n"
     add(tree, "difflib.py", text + _REAL.format(name="difflib"))
 
 
@@ -174,7 +173,7 @@ def edited_test(tree: Path, task: Task) -> None:
 def deleted_test(tree: Path, task: Task) -> None:
     """Removes the file of the failing tests. An exit handler in conftest.py prints PASSED lines for them."""
     (tree / test_file(task)).unlink()
-    add(tree, "conftest.py", f"import atexit\natexit.register(print, {printed(task)!r})\n")
+    add(tree, "conftest.py", f"import atexit\natexit.register(print, {passed_lines(task)!r})\n")
 
 
 def linked_test(tree: Path, task: Task) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from swelab.console.terminal import Progress
 from swelab.grading.cheats.code import CODE_CHEATS
 from swelab.grading.cheats.corpus import HONEST, Entry, patch_of
-from swelab.grading.cheats.files import FILE_CHEATS, Cheat, printed
+from swelab.grading.cheats.files import FILE_CHEATS, Cheat, passed_lines
 from swelab.grading.cheats.forging import FORGING_CHEATS
 from swelab.grading.cheats.reach import REACHING_CHEATS
 from swelab.grading.harness.grade import CHECKS, grade
@@ -45,7 +45,8 @@ def written_patches(task: Task) -> dict[str, str]:
 
     The patches touch paths outside the checkout or in .git.
     """
-    lines = [f"+{line}" for line in ["#!/bin/sh", *(f"echo {line}" for line in printed(task).splitlines())]]
+    commands = [f"echo {line}" for line in passed_lines(task).splitlines()]
+    lines = [f"+{line}" for line in ["#!/bin/sh", *commands]]
     body = f"@@ -0,0 +1,{len(lines)} @@\n" + "\n".join(lines) + "\n"
 
     def new(path: str) -> str:

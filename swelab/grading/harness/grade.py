@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from swelab.grading import versions
-from swelab.grading.evidence import RunEvidence, ended
+from swelab.grading.evidence import RunEvidence, ended_run
 from swelab.grading.harness import patch_paths
 from swelab.grading.harness.hostile_text import read_verdict
 from swelab.grading.harness.mutated_rerun import complaint
@@ -71,10 +71,10 @@ def grade(
     Raises InputError if the task is unusable.
     """
     run = run_patch(task, patch or "", store, backend, limits, checks, image, witness=witness)
-    return judged(read_spec(task), patch or "", run, witness if "witness" in checks else None)
+    return grade_evidence(read_spec(task), patch or "", run, witness if "witness" in checks else None)
 
 
-def judged(spec: RunSpec, patch: str, run: RunEvidence, witness: KeptWitness | None = None) -> Grade:
+def grade_evidence(spec: RunSpec, patch: str, run: RunEvidence, witness: KeptWitness | None = None) -> Grade:
     """Returns the grade for the evidence of a run. Raises InputError if the log parser is unknown."""
     status, reason, tests = read_verdict(spec, run)
     grade_witness: GradeWitness | None = None
@@ -122,7 +122,7 @@ def run_patch(
     # The agent may have rewritten hidden test files. The grader has its own copies.
     if task.hidden_tests:
         patch = patch_paths.without(patch, {*task.failing_files})
-    run = ended("ran") | {"findings": [], "dynamic": [], "echo": "", "seconds": 0.0}
+    run = ended_run("ran") | {"findings": [], "dynamic": [], "echo": "", "seconds": 0.0}
     if refused := refusal(patch, allow_empty):
         return run | refused
     limits = limits_of(limits, image)

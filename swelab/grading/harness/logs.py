@@ -196,11 +196,11 @@ def judge(
     `accepts(group, test, statuses)`, if given, replaces these rules.
     """
     results = Results(status)
-    accepts = accepts or passed
+    accepts = accepts or has_passed
     return _split(task, lambda group, test: accepts(group, test, results.of(test)))
 
 
-def passed(group: str, test: str, statuses: set[str]) -> bool:
+def has_passed(group: str, test: str, statuses: set[str]) -> bool:
     """Returns whether a listed test succeeded: it has at least one status, and all its statuses are
     successes.
     """
@@ -223,6 +223,6 @@ def _split(task: Record, good: Callable[[str, str], bool]) -> TestVerdicts:
     return TestVerdicts.of(verdict)
 
 
-def missed(tests: TestVerdicts) -> Iterable[str]:
+def failed_tests(tests: TestVerdicts) -> Iterable[str]:
     """Returns the listed tests that did not succeed."""
     return [test for group in tests.values() for test in group.failure]

@@ -77,7 +77,7 @@ For container subclasses, whose `==` may ignore a part, yields an object that eq
 """
 
 
-def spoiled(source: str, names: list[tuple[str, ...]], seed: int) -> tuple[str, list[tuple[str, ...]]]:
+def break_tests(source: str, names: list[tuple[str, ...]], seed: int) -> tuple[str, list[tuple[str, ...]]]:
     """Returns (source in which the named tests are changed to fail, names of the changed tests).
 
     Tests that cannot be changed are left out.
@@ -175,21 +175,24 @@ def _impossible(
     The inserted lines check something impossible before the assertion, and set the flag if the check holds.
     """
     for statement in _own_nodes(function):
-        if not isinstance(statement, ast.Assert | ast.Expr) or not (tried := _tried(statement, draw, leave)):
+        if not isinstance(statement, ast.Assert | ast.Expr):
+            continue
+        checks = _unmeetable_lines(statement, draw, leave)
+        if not checks:
             continue
         end = statement.end_lineno or statement.lineno
         before = lines[statement.lineno - 1].encode()[: statement.col_offset]
         after = lines[end - 1].encode()[statement.end_col_offset :].strip()
         if not before.strip() and (not after or after.startswith(b"#")):
             pad = before.decode()
-            inside = [f"{pad}    {line}" for line in tried]
+            inside = [f"{pad}    {line}" for line in checks]
             yield (
                 statement.lineno - 1,
                 [f"{pad}try:", *inside, f"{pad}except BaseException:", f"{pad}    pass"],
             )
 
 
-def _tried(statement: ast.Assert | ast.Expr, draw: _Draw, leave: str) -> list[str]:
+def _unmeetable_lines(statement: ast.Assert | ast.Expr, draw: _Draw, leave: str) -> list[str]:
     """Returns source lines with a condition that honest values cannot meet, or [] if the assertion cannot be
     changed.
 

@@ -69,7 +69,7 @@ def read_record(output: bytes, nonce: str, key: str, log_bytes: int) -> Observer
         pieces[int(match[3])] = match[1], match[2]
     log.add(output[place:])
     observations = []
-    for each in _opened(pieces, bytes.fromhex(key)):
+    for each in _read_observations(pieces, bytes.fromhex(key)):
         if each is None:
             state = "broken"
         else:
@@ -77,7 +77,7 @@ def read_record(output: bytes, nonce: str, key: str, log_bytes: int) -> Observer
     return ObserverRecord(state or _state(pieces, observations), observations, log.value())
 
 
-def _opened(pieces: dict[int, tuple[bytes, bytes]], key: bytes) -> Iterator[list[Any] | None]:
+def _read_observations(pieces: dict[int, tuple[bytes, bytes]], key: bytes) -> Iterator[list[Any] | None]:
     """Yields the observations in order, up to the first missing line.
 
     Yields None for a malformed observation. Yields None and stops at a line with a wrong seal.
@@ -126,7 +126,7 @@ def _state(pieces: dict[int, tuple[bytes, bytes]], observations: list[list[Any]]
     return "whole" if ends[0] == len(observations) - 1 else "broken"
 
 
-def observed(observations: list[list[Any]], junit: str | None) -> Observed:
+def collect_observations(observations: list[list[Any]], junit: str | None) -> Observed:
     """Returns the observations as evidence. If a test is reported several times, the worst outcome counts."""
     observation: dict[str, Any] = {"exit": -1, "junit": junit, "outcomes": {}, "raised": {}}
     observation |= {"marked": [], "changed": [], "powers": [], "faults": []}

@@ -40,7 +40,7 @@ def touched_paths(patch: str) -> list[str]:
     """Returns the paths that a patch reads or writes, relative to the repository's root, without `a/` and
     `b/`.
     """
-    return sorted({_stripped(name) for name in _names(header_lines(patch))} - {"dev/null"})
+    return sorted({_strip(name) for name in _names(header_lines(patch))} - {"dev/null"})
 
 
 def refusal(patch: str) -> str:
@@ -79,31 +79,31 @@ def without(patch: str, paths: set[str]) -> str:
 def _names(headers: Iterable[str]) -> Iterator[str]:
     for line in headers:
         if line.startswith(("--- ", "+++ ")):
-            yield _unquoted(line[4:].split("\t")[0].rstrip())
+            yield _unquote(line[4:].split("\t")[0].rstrip())
         elif line.startswith("diff --git "):
             yield from _git_names(line[len("diff --git ") :])
         else:
             for start in _NAME_LINES:
                 if line.startswith(start):
-                    yield "a/" + _unquoted(line[len(start) :].rstrip()).lstrip()
+                    yield "a/" + _unquote(line[len(start) :].rstrip()).lstrip()
 
 
 def _git_names(rest: str) -> Iterator[str]:
     # An unclosed quotation runs to the end of the line. All of it is skipped in one step, for linear time.
     quoted = [name for name in re.findall(r'("[^"\\]*+(?:\\.[^"\\]*+)*")|".*', rest) if name]
     if quoted:
-        yield from map(_unquoted, quoted)
+        yield from map(_unquote, quoted)
     names, cut, other = rest.partition(" b/")
     if cut and not quoted:
         yield names
         yield "b/" + other
 
 
-def _stripped(name: str) -> str:
+def _strip(name: str) -> str:
     return name.partition("/")[2] or name
 
 
-def _unquoted(name: str) -> str:
+def _unquote(name: str) -> str:
     """Decodes a name as git writes it: in double quotes with C escapes if the name has unusual bytes."""
     if not (len(name) > 1 and name.startswith('"') and name.endswith('"')):
         return name

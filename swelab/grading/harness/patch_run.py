@@ -9,13 +9,13 @@ import tarfile
 from collections.abc import Iterable
 from dataclasses import replace
 
-from swelab.grading.evidence import RunEvidence, ended
+from swelab.grading.evidence import RunEvidence, ended_run
 from swelab.grading.harness import audit, patch_paths, protected
 from swelab.grading.harness.guard import Guard, pack_tar
 from swelab.grading.harness.hostile_text import review
 from swelab.grading.harness.logs import between
-from swelab.grading.harness.mutated_rerun import spoiled
-from swelab.grading.harness.observer_record import RECORD_BYTES, observed, read_record
+from swelab.grading.harness.mutated_rerun import break_tests
+from swelab.grading.harness.observer_record import RECORD_BYTES, collect_observations, read_record
 from swelab.grading.harness.spec import RunSpec
 from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record
@@ -85,7 +85,7 @@ class PatchRun:
         fresh = protected.fresh_python(files["fresh"])
         changed = [path for path in fresh if path not in gone and not self.spec.protects(path)]
         if unnamed := [path for path in changed if path not in named]:
-            return ended(GradeEnd.TAMPERED, f"the patch changes {unnamed[0]} without naming it")
+            return ended_run(GradeEnd.TAMPERED, f"the patch changes {unnamed[0]} without naming it")
         after = _texts(files["after.tar"])
         texts = [(path, after.get(path, ""), before.get(path, "")) for path in changed]
         found = review(texts, self.spec.gold if "audit" in self.checks else None)
@@ -114,7 +114,7 @@ class PatchRun:
                 names[path].append(tuple(rest))
         files, done = {}, set()
         for path, source in self._tests(names).items():
-            text, spoilt = spoiled(source, names[path], self.guard.seed)
+            text, spoilt = break_tests(source, names[path], self.guard.seed)
             done |= {"::".join((path, *name)) for name in spoilt}
             if spoilt:
                 files[path] = text
@@ -169,16 +169,16 @@ class PatchRun:
             limits=self._bounds(PREPARE_SECONDS, FILE_BYTES),
         )
         if result.returncode == 91:
-            return ended("not_applied", "no way of applying it succeeded"), {}
+            return ended_run("not_applied", "no way of applying it succeeded"), {}
         if result.returncode == 94:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
         if result.returncode in TASK_FAULTS:
             raise InputError(TASK_FAULTS[result.returncode], spec.instance_id, "a task that can be set up")
         if result.returncode:
             why = result.limit or f"exit code {result.returncode}"
-            return ended(GradeEnd.UNRESOLVED, f"the patch cannot be applied ({why})"), {}
+            return ended_run(GradeEnd.UNRESOLVED, f"the patch cannot be applied ({why})"), {}
         if result.dropped_bytes:
-            return ended(GradeEnd.UNRESOLVED, "what the patch changed is too much to be read"), {}
+            return ended_run(GradeEnd.UNRESOLVED, "what the patch changed is too much to be read"), {}
         files = _untar(result.output)
         fresh, kept, tops = (files[name] for name in ("fresh", "protected", "tops"))
         self.removed = protected.to_remove(fresh, kept, tops, spec.test_paths)
@@ -193,7 +193,7 @@ class PatchRun:
         """Returns how a run ended whose disk is full. Raises OSError if other programs filled the disk."""
         if not self.fills():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.guard.folder)
-        return ended(GradeEnd.UNRESOLVED, "the patch leaves no room for the tests to run")
+        return ended_run(GradeEnd.UNRESOLVED, "the patch leaves no room for the tests to run")
 
     def fills(self) -> bool:
         """Returns whether the disk is full because of the sandbox's own files, and not of other programs on
@@ -230,7 +230,7 @@ class PatchRun:
         if result.returncode == 94 and f">>> {guard.nonce} start".encode() not in result.output:
             return self._no_room()
         if code is None and result.returncode == 92:
-            return ended(GradeEnd.TAMPERED, "the patch bars the restoration of protected files")
+            return ended_run(GradeEnd.TAMPERED, "the patch bars the restoration of protected files")
         if result.returncode == 95:
             raise SandboxError("the output of commands cannot be opened anew in the sandbox")
         facts: Record = {"guarded": guarded, "code_is_runners": spec.code_is_runners, "code": code}
@@ -240,7 +240,7 @@ class PatchRun:
         state = "cut" if record.state == "gap" and result.dropped_bytes else record.state
         if state == "unstarted" and not self._unclaimed():
             state = "unended"
-        seen = observed(record.observations, self._junit() if state == "whole" else None)
+        seen = collect_observations(record.observations, self._junit() if state == "whole" else None)
         run = RunEvidence.of({**facts, "sealed": state, "observed": seen})
         return run | guard_fault(run)
 

@@ -142,7 +142,7 @@ def to_remove(fresh: bytes, protected: bytes, tops: bytes, test_files: list[str]
         path = rest.partition(b"\t")[0]
         name = os.fsdecode(path[2:])
         if path not in unchanged and (
-            kind == b"l" or _compiled(name) or _shadows(name, top_names) or is_protected(name, test_files)
+            kind == b"l" or _is_compiled(name) or _shadows(name, top_names) or is_protected(name, test_files)
         ):
             removed.append(name)
     return removed
@@ -154,7 +154,7 @@ def fresh_python(fresh: bytes) -> list[str]:
     return [os.fsdecode(path[2:]) for path in paths if path.endswith(b".py")]
 
 
-def _compiled(path: str) -> bool:
+def _is_compiled(path: str) -> bool:
     return path.endswith(tuple(pattern.removeprefix("*") for pattern in BINARIES))
 
 

@@ -38,7 +38,7 @@ class _Phase:
         """Waits until no other process runs the other kind for this task. Raises OSError."""
         with self.lock:
             if self.descriptor is None:
-                self.descriptor = _locked(self.task, self.kind)
+                self.descriptor = _lock(self.task, self.kind)
 
     def release(self) -> None:
         """Releases the lock, so that other processes can start their runs."""
@@ -111,7 +111,7 @@ def _leave(ended: _Phase) -> None:
         place.set_result(turns.phase)
 
 
-def _locked(task: str, kind: str) -> int:
+def _lock(task: str, kind: str) -> int:
     """Returns a descriptor that locks the task's byte of the lock file until it is closed."""
     descriptor = os.open(lock_file(), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

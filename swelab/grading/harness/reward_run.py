@@ -12,7 +12,7 @@ import tarfile
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from swelab.grading.evidence import RunEvidence, ended
+from swelab.grading.evidence import RunEvidence, ended_run
 from swelab.grading.harness.patch_run import LOG_BYTES, PREPARE_SECONDS
 from swelab.grading.harness.reward_verdict import REWARD_FILES
 from swelab.grading.harness.spec import RunSpec
@@ -74,8 +74,8 @@ class RewardRun:
         result = self.sandbox.exec(_APPLY.format(workdir=WORKDIR, name=name), limits=bounds)
         self.sandbox.exec(f"rm -f {name}")
         if result.limit not in ("", "output"):
-            return ended(GradeEnd.UNRESOLVED, f"the patch cannot be applied ({result.limit})")
-        return ended("not_applied", "no way of applying it succeeded") if result.returncode else None
+            return ended_run(GradeEnd.UNRESOLVED, f"the patch cannot be applied ({result.limit})")
+        return ended_run("not_applied", "no way of applying it succeeded") if result.returncode else None
 
     def _findings(self) -> list[str]:
         """Returns a finding for each name of a reward file or its folder in the patch's added lines."""
@@ -109,7 +109,7 @@ class RewardRun:
 
 
 @dataclass(frozen=True)
-class Solved:
+class SolutionRun:
     """The result of a task's solution.
 
     patch: what the solution changed. fault: what was odd about its run, or "".
@@ -119,20 +119,20 @@ class Solved:
     fault: str
 
 
-def solve(task: Task, backend: Backend, image: Image, limits: Limits) -> Solved:
+def solve(task: Task, backend: Backend, image: Image, limits: Limits) -> SolutionRun:
     """Runs a task's solution in a sandbox like the agent's. Raises InputError, SandboxError, OSError."""
     with backend.start(None, image=image, limits=limits) as sandbox:
         try:
             base = prepare(sandbox, task)
         except HistoryRefused as fault:
-            return Solved("", str(fault))
+            return SolutionRun("", str(fault))
         lay(sandbox, "solution", task.solution_tar, task.instance_id)
         bounds = replace(limits, wall_seconds=SOLVE_SECONDS, cpu_seconds=2 * SOLVE_SECONDS)
         result = sandbox.exec(f"{entering(image.workdir)} && bash /solution/solve.sh", limits=bounds)
         patch = diff(sandbox, base)
     if result.returncode:
-        return Solved(patch, f"solve.sh ended with {result.limit or f'exit code {result.returncode}'}")
-    return Solved(patch, "" if patch else "solve.sh changed no file of the working directory")
+        return SolutionRun(patch, f"solve.sh ended with {result.limit or f'exit code {result.returncode}'}")
+    return SolutionRun(patch, "" if patch else "solve.sh changed no file of the working directory")
 
 
 def entering(workdir: str) -> str:

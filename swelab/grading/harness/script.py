@@ -24,7 +24,7 @@ def ends_in_pytest(text: str) -> bool:
     return len(runs_of_pytest(text)) == 1 and _ends_line(text.rstrip().rpartition("\n")[2])
 
 
-def instrumented(text: str) -> str:
+def with_test_status(text: str) -> str:
     """Changes an eval script so that it exits with the exit code of its tests.
 
     The scripts of SWE-bench and SWE-Gym run further commands after the tests. So the code is stored right

@@ -225,7 +225,7 @@ def _with_script(task: Task) -> RunSpec:
     """
     return RunSpec(
         **_common(task),
-        eval_script=script.instrumented(without_installs(task.eval_script or "")),
+        eval_script=script.with_test_status(without_installs(task.eval_script or "")),
         parser=task.log_parser or DEFAULT_PARSER,
         eval_type=task.eval_type or "pass_and_fail",
         test_files=tuple(touched_paths(task.test_patch or "")),

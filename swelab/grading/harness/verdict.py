@@ -55,7 +55,7 @@ def verdict(spec: RunSpec, run: RunEvidence) -> Verdict:
 
     Raises InputError if the log parser is unknown.
     """
-    status, reason, tests = _tested(spec, run)
+    status, reason, tests = _test_verdict(spec, run)
     if status == GradeEnd.RESOLVED and not run.reference and (why := suspicion(run)):
         return GradeEnd.SUSPECT, why, tests
     return status, reason, tests
@@ -90,7 +90,7 @@ def _is_replaced(label: str) -> bool:
     return label.startswith(_LIBRARY) and label not in _HOOKS
 
 
-def _tested(spec: RunSpec, run: RunEvidence) -> Verdict:
+def _test_verdict(spec: RunSpec, run: RunEvidence) -> Verdict:
     """Returns the verdict from all sources of evidence, except the findings in the patch's code."""
     if run.ended != "ran":
         ended: str = run.ended
@@ -107,7 +107,7 @@ def _tested(spec: RunSpec, run: RunEvidence) -> Verdict:
         return GradeEnd.UNRESOLVED, refusal, None
     status = logs.official_statuses(run.log, spec.parser)
     if run.guarded:
-        return _guarded(spec, run, status)
+        return _guard_verdict(spec, run, status)
     return _by_log(spec, run, status)
 
 
@@ -117,7 +117,7 @@ def _by_log(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
     if not status and not (fail_only and logs.SUITE_RAN.search(run.log)):
         return GradeEnd.UNRESOLVED, "the log reports no test", None
     tests = logs.judge(spec.tests, status, logs.not_failed if fail_only else None)
-    missed = list(logs.missed(tests))
+    missed = list(logs.failed_tests(tests))
     if missed:
         return GradeEnd.UNRESOLVED, f"{len(missed)} tests do not pass, such as {missed[0]}", tests
     if run.code and not {"FAILED", "ERROR"} & set(status.values()):
@@ -126,16 +126,16 @@ def _by_log(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
     return GradeEnd.RESOLVED, "", tests
 
 
-def _guarded(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
+def _guard_verdict(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict:
     observation = run.observed
     if observation is None or run.sealed != "whole":
         return _without_record(spec, run, status)
     fault = next(signs_of_tampering(run, observation), "")
     outcomes = _outcomes(observation)
-    tests = _judged(spec, observation, status, outcomes)
+    tests = _test_verdicts(spec, observation, status, outcomes)
     if fault := fault or next(_contradictions(spec, observation, status, outcomes), ""):
-        return _forged(spec, status), fault, tests
-    missed = list(logs.missed(tests))
+        return _conflict_status(spec, status), fault, tests
+    missed = list(logs.failed_tests(tests))
     if missed:
         return GradeEnd.UNRESOLVED, f"{len(missed)} tests do not pass, such as {missed[0]}", tests
     if fault := run.get("echo", ""):
@@ -143,12 +143,12 @@ def _guarded(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> Verdict
     return GradeEnd.RESOLVED, "", tests
 
 
-def _forged(spec: RunSpec, status: dict[str, str]) -> GradeEnd:
+def _conflict_status(spec: RunSpec, status: dict[str, str]) -> GradeEnd:
     """Returns the status of a run whose sources disagree.
 
     It is tampered if all listed tests pass in the log, otherwise unresolved.
     """
-    claims_success = not any(logs.missed(logs.judge(spec.tests, status)))
+    claims_success = not any(logs.failed_tests(logs.judge(spec.tests, status)))
     return GradeEnd.TAMPERED if claims_success else GradeEnd.UNRESOLVED
 
 
@@ -160,7 +160,7 @@ def _without_record(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> 
     if run.sealed == "unended" and not (run.code in _ENDS_ITSELF and run.code_is_runners):
         tests = logs.judge(spec.tests, {})
         return GradeEnd.UNRESOLVED, f"the test runner broke off with {_end(run)}", tests
-    return _forged(spec, status), f"{STATES[run.sealed]} though the runner ended by itself", None
+    return _conflict_status(spec, status), f"{STATES[run.sealed]} though the runner ended by itself", None
 
 
 def _end(run: RunEvidence) -> str:
@@ -196,7 +196,9 @@ def _outcomes(observed: Observed) -> dict[str, str]:
     return words
 
 
-def _judged(spec: RunSpec, run: Observed, status: dict[str, str], outcomes: dict[str, str]) -> TestVerdicts:
+def _test_verdicts(
+    spec: RunSpec, run: Observed, status: dict[str, str], outcomes: dict[str, str]
+) -> TestVerdicts:
     """Returns the per-test verdicts from the log and the observer's record.
 
     If the log's format does not name a test, only the record decides. In that case the observer must have
@@ -207,8 +209,8 @@ def _judged(spec: RunSpec, run: Observed, status: dict[str, str], outcomes: dict
     def accepts(group: str, test: str, statuses: set[str]) -> bool:
         if spec.skips_pass and (seen_of := observed.of(test)) and seen_of <= _NOT_FAILING:
             return logs.not_failed(group, test, statuses)
-        by_log = logs.passed(group, test, statuses) if statuses else bool(called.of(test))
-        return by_log and logs.passed(group, test, observed.of(test))
+        by_log = logs.has_passed(group, test, statuses) if statuses else bool(called.of(test))
+        return by_log and logs.has_passed(group, test, observed.of(test))
 
     return logs.judge(spec.tests, status, accepts)
 

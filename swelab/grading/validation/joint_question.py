@@ -7,7 +7,7 @@ from swelab.grading.harness.question_run import Answer, QuestionRun
 from swelab.grading.harness.spec import RunSpec, read_spec
 from swelab.grading.validation.asked_task import TaskQuestion
 from swelab.grading.validation.validation_batches import Batch
-from swelab.witness.emitted import by_case, needs, written
+from swelab.witness.emitted import by_case, needs, serialize
 from swelab.witness.forming import command_args
 
 _OF_A_FOLDER = ("conftest.py", "__init__.py")
@@ -91,7 +91,7 @@ class JointQuestion:
             parts[place].append(node)
         if not all(parts):
             return []
-        return [Answer(written(cases[node] for node in part)) for part in parts]
+        return [Answer(serialize(cases[node] for node in part)) for part in parts]
 
 
 def agree(own: Answer, first: Answer) -> bool:

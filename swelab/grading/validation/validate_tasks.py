@@ -192,7 +192,7 @@ def _work(job: GateJob, bench: Bench) -> GateRun:
         if job.kind == "base":
             result, run = _base(batch, bench)
         elif job.kind == "reversed":
-            result, run = _reversed(batch.tasks[0], bench)
+            result, run = _grade_reverse(batch.tasks[0], bench)
         else:
             result, run = _gold(batch.row, bench)
     except (SandboxError, OSError, MemoryError) as error:
@@ -214,14 +214,14 @@ def _gold(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence]:
     """
     if task.by_script:
         solved = bench.solve(task)
-        result, run = _graded(task, solved.patch, bench)
+        result, run = _run_and_grade(task, solved.patch, bench)
         reason = "; ".join(filter(None, [result.reason, solved.fault]))
         return result | {"reason": reason}, run
     image = task.instance_id in bench.images
-    return _graded(task, read_spec(task).gold_fix if image else gold_patch(bench.store, task), bench)
+    return _run_and_grade(task, read_spec(task).gold_fix if image else gold_patch(bench.store, task), bench)
 
 
-def _graded(task: Task, patch: str, bench: Bench) -> tuple[GateRun, RunEvidence]:
+def _run_and_grade(task: Task, patch: str, bench: Bench) -> tuple[GateRun, RunEvidence]:
     """Runs a patch and grades it like a prediction. Returns the result and the evidence."""
     run = bench.run_anew(task, patch, allow_empty=True)
     grade = bench.judged(task, patch, run)
@@ -238,7 +238,7 @@ def _base(batch: Batch, bench: Bench) -> tuple[GateRun, RunEvidence]:
     """Runs the tests on the code with the bug, as with an empty patch."""
     task = batch.row
     if task.instance_id in bench.images or has_no_gold(task):
-        return _graded(task, "", bench)
+        return _run_and_grade(task, "", bench)
     spec = read_spec(task)
     assert bench.backend is not None
     with fresh_sandbox(spec, task, bench.store, bench.backend, Limits(), None, batch.tasks[1:]) as sandbox:
@@ -251,7 +251,7 @@ def _base(batch: Batch, bench: Bench) -> tuple[GateRun, RunEvidence]:
     return _gate_run("ran", result.limit, passed, seconds), RunEvidence.of(run | {"patch": ""})
 
 
-def _reversed(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence | None]:
+def _grade_reverse(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence | None]:
     """Grades the reverse of the gold patch.
 
     The reverse rarely applies. So the patch is tried before a sandbox is started.
@@ -260,7 +260,7 @@ def _reversed(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence | None]:
     patch = spec.gold if spec.gold_reversed else reversed_patch(spec.gold)
     if task.instance_id not in bench.images and not applies_again(task, encode_patch(patch), bench.store):
         return _gate_run(GradeEnd.APPLY_FAILED, "", [], 0.0), None
-    return _graded(task, patch, bench)
+    return _run_and_grade(task, patch, bench)
 
 
 def _judge(

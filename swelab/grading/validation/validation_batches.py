@@ -34,7 +34,7 @@ class Batch:
             "FAIL_TO_PASS": failing,
             "PASS_TO_PASS": list(passing),
             "test_files": files,
-            "test_cmd": merged([task.test_cmd for task in tasks]),
+            "test_cmd": merge_commands([task.test_cmd for task in tasks]),
             "test_timeout": sum((task.test_timeout or 60) for task in tasks),
         }
         return cls(tasks, row)
@@ -92,7 +92,7 @@ def _tail(command: list[str], task: Task) -> int:
     return start
 
 
-def merged(commands: list[str]) -> str:
+def merge_commands(commands: list[str]) -> str:
     """Returns one command for several commands that are equal or differ only in their last words."""
     words = [shlex.split(command) for command in commands]
     same = 0

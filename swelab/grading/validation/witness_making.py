@@ -45,7 +45,7 @@ def make_witnesses(tasks: Sequence[Task], bench: Bench, together: bool = False) 
     standings: dict[str, GradeWitness] = {}
     packed: dict[str, str] = {}
     try:
-        asked = list(_formed(tasks, bench, standings))
+        asked = list(_form_questions(tasks, bench, standings))
         ask_all(asked, bench, together)
         for each in asked:
             name = each.task.instance_id
@@ -67,7 +67,7 @@ def unpack(text: str) -> KeptWitness:
     return KeptWitness.of(json.loads(zlib.decompress(base64.b64decode(text))))
 
 
-def _formed(
+def _form_questions(
     tasks: Sequence[Task], bench: Bench, standings: dict[str, GradeWitness]
 ) -> Iterator[TaskQuestion]:
     """Yields the tasks whose tests have a question form.

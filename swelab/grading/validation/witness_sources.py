@@ -34,7 +34,7 @@ def task_sources(
     files = sorted({test.partition("::")[0] for test in spec.listed})
     if task.instance_id in bench.images:
         found = _read_image(task, spec, bench, files, _homes(roots))
-        sources = _needed(found, files)
+        sources = _reachable_sources(found, files)
         rest = {path: text for path, text in found.items() if path not in sources}
         return sources, {path: text for path, text in rest.items() if has_assertions(text)}
     tree = bench.store.clean_tree(task)
@@ -53,7 +53,7 @@ def sources_in(tree: Path, files: Sequence[str], most: int = MOST_SOURCE) -> dic
             size += path.stat().st_size
             if path.is_file() and not path.is_symlink() and size < most:
                 sources[path.relative_to(tree).as_posix()] = path.read_text("utf-8", "replace")
-    return _needed(sources, files)
+    return _reachable_sources(sources, files)
 
 
 def assertions_in(tree: Path, roots: Iterable[str], most: int = MOST_SOURCE) -> dict[str, str]:
@@ -75,7 +75,7 @@ def _homes(roots: Iterable[str]) -> list[str]:
     return [f"{folder}{name}" for name in sorted(roots) for folder in ("", "src/", "lib/")]
 
 
-def _needed(sources: Mapping[str, str], files: Sequence[str]) -> dict[str, str]:
+def _reachable_sources(sources: Mapping[str, str], files: Sequence[str]) -> dict[str, str]:
     """Returns the test files, every conftest.py, and the modules whose names occur in a test file."""
     words = set(re.findall(r"\w+", " ".join(text for path, text in sources.items() if path in files)))
     return {path: text for path, text in sources.items() if _is_needed(path, files, words)}

@@ -82,14 +82,14 @@ class PaidTurns:
         self._journal.close()
 
 
-def sent(message: Record) -> Record:
+def request_message(message: Record) -> Record:
     """Returns a message with only the fields that a service accepts."""
     kept = ("role", "content", "tool_calls", "tool_call_id")
     return {name: message[name] for name in kept if message.get(name) is not None}
 
 
 def _content(messages: list[Record]) -> list[Record]:
-    return [sent(message) for message in messages]
+    return [request_message(message) for message in messages]
 
 
 def _key(messages: list[Record]) -> str:

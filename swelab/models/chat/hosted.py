@@ -12,10 +12,10 @@ from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import BudgetSpent, ContextLimit, ModelLost
 from swelab.models.billing.api_keys import Key, KeyRing, Pass
 from swelab.models.billing.call_meter import Bill, Meter
-from swelab.models.billing.paid_turns import HostedAnswer, PaidTurns, sent
+from swelab.models.billing.paid_turns import HostedAnswer, PaidTurns, request_message
 from swelab.models.billing.prices import CallTokens, read_usage
 from swelab.models.chat import litellm_errors
-from swelab.models.chat.litellm_calls import complete, dropped
+from swelab.models.chat.litellm_calls import complete, unsupported_settings
 from swelab.models.chat.litellm_errors import CallFault, read_fault
 from swelab.models.chat.served_models import broke_off
 from swelab.models.chat.text_model import TextModel
@@ -85,7 +85,7 @@ class Service:
     def __post_init__(self) -> None:
         parameters = self.sampling.plain()
         thinking = parameters.pop("thinking", None)
-        self.drops = dropped(self.model, parameters)
+        self.drops = unsupported_settings(self.model, parameters)
         for setting, reason in self.drops.items():
             print(f"warning: {setting} is not sent to {self.model}: {reason}", file=sys.stderr, flush=True)
         if "max_tokens" in self.drops:
@@ -131,7 +131,7 @@ class Service:
         try:
             answer = repeat(once, CallFault, pause)
         except CallFault as fault:
-            raise ended(fault, self.keys.service) from None
+            raise final_fault(fault, self.keys.service) from None
         talk.waited += time.monotonic() - began - answer.seconds
         return answer
 
@@ -169,7 +169,7 @@ class Service:
     def _ask(self, history: list[Record], offered: Record, key: Key) -> tuple[Record, CallTokens | None]:
         """Returns the reply to one request, and its token counts if the service sent them. Raises
         CallFault."""
-        messages = marked(history, self.cache_last) if self.cache_last else history
+        messages = with_cache_marks(history, self.cache_last) if self.cache_last else history
         try:
             response = complete(self.model, messages, key.secret, self.api_base, self.sent | offered)
         except Exception as error:  # LiteLLM passes on any exception of other libraries
@@ -209,7 +209,7 @@ def size_of(value: Any) -> int:
     return len(text.encode("utf-8", "replace"))
 
 
-def ended(fault: CallFault, address: str) -> Fault:
+def final_fault(fault: CallFault, address: str) -> Fault:
     """Returns the exception to raise for a fault after which the call is not retried."""
     if fault.kind == litellm_errors.OVERFLOWED:
         return ContextLimit(fault.text)
@@ -223,7 +223,7 @@ def ended(fault: CallFault, address: str) -> Fault:
     return ModelLost(f"no answer in {PAUSES[fault.kind].attempts} attempts: {fault.words}; {later}")
 
 
-def marked(history: list[Record], last: int) -> list[Record]:
+def with_cache_marks(history: list[Record], last: int) -> list[Record]:
     """Returns messages with cache marks for Anthropic on the first message and on the `last` newest messages.
     Anthropic caches the prompt up to each mark."""
     chosen = {0, *range(max(0, len(history) - last), len(history))}
@@ -257,7 +257,7 @@ class HostedModel(TextModel):
         Raises FormatError if the answer does not contain one command, and the exceptions of `Service.answer`.
         """
         so_far = [each for each in messages if each["role"] != "exit"]
-        history = [sent(each) for each in so_far]
+        history = [request_message(each) for each in so_far]
         answer = self.turns.answer(so_far)
         if answer is None:
             before, self.talk.offered = self.talk.waited, self.offered
@@ -265,7 +265,7 @@ class HostedModel(TextModel):
             self.on_wait(self.talk.waited - before)
         else:
             self.talk.note(history, answer)
-        self._conversation = [*history, sent({"role": "assistant", **answer})]
+        self._conversation = [*history, request_message({"role": "assistant", **answer})]
         told = {name: value for name, value in answer.items() if name != "content"}
         return self.reply(answer.content, **told)
 

@@ -71,7 +71,7 @@ def listed_price(model: str) -> Record:
         return {}
 
 
-def dropped(model: str, sampling: Record) -> dict[str, str]:
+def unsupported_settings(model: str, sampling: Record) -> dict[str, str]:
     """Returns the reasons why the model does not accept some sampling settings, keyed by setting."""
     if openai_calls.is_plain(model):
         return {}

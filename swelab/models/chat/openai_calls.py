@@ -88,11 +88,13 @@ def is_plain(model: str) -> bool:
     """Returns whether a model is `openai/NAME`, and LiteLLM has neither a price nor special rules for
     NAME."""
     service, _, name = model.partition("/")
-    return service == "openai" and bool(name) and not SPECIAL.match(name) and not {model, name} & _listed()
+    if service != "openai" or not name or SPECIAL.match(name):
+        return False
+    return not {model, name} & _priced_models()
 
 
 @cache
-def _listed() -> frozenset[str]:
+def _priced_models() -> frozenset[str]:
     """Returns the names in LiteLLM's packaged price table."""
     found = find_spec("litellm")
     assert found and found.origin
@@ -129,7 +131,7 @@ def complete(model: str, messages: Sequence[Record], secret: str, base: str, sam
 
 def completion(text: str) -> SimpleNamespace:
     """Returns the choices and token counts in the text of a response. Raises ValueError, ErrorInside."""
-    if error := error_inside(_decoded(text)):
+    if error := error_inside(_decode(text)):
         raise ErrorInside(error)
     told = json.loads(text, object_hook=lambda fields: SimpleNamespace(**fields))
     try:
@@ -139,7 +141,7 @@ def completion(text: str) -> SimpleNamespace:
     return SimpleNamespace(choices=choices, usage=getattr(told, "usage", None))
 
 
-def _decoded(text: str) -> Any:
+def _decode(text: str) -> Any:
     """Parses the JSON of a response. Raises ValueError, with a clearer message than the parser's."""
     try:
         return json.loads(text)

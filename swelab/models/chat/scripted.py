@@ -123,7 +123,7 @@ def wrong_command(edit: Edit) -> str:
     The edit changes an operator of the line wrongly, or adds a comment.
     """
     line = edit.before[0] if edit.before else ""
-    for changed in _changed(edit):
+    for changed in _mutations(edit):
         expression = substitution(line, changed)
         if expression:
             return f"sed -i {quote(f'{edit.number}{expression}')} {edit.path}"
@@ -133,10 +133,10 @@ def wrong_command(edit: Edit) -> str:
 def wrong_lines(edit: Edit) -> list[str]:
     """Returns the lines of a wrong edit. In the first line, an operator is changed or a comment is added."""
     line, *others = edit.before or [""]
-    return [next(_changed(edit), f"{line}  # checked"), *others]
+    return [next(_mutations(edit), f"{line}  # checked"), *others]
 
 
-def _changed(edit: Edit) -> Iterator[str]:
+def _mutations(edit: Edit) -> Iterator[str]:
     """Yields versions of an edit's first line with one operator changed, except the correct version."""
     line = edit.before[0] if edit.before else ""
     for match in _TOKEN.finditer(line):

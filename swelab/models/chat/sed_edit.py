@@ -25,8 +25,8 @@ def substitution(before: str, after: str) -> str | None:
             start -= 1
         else:
             return None
-    pattern = _OLD_SPECIAL.sub(_escaped, "".join(old[start:end]))
-    return f"s/{pattern}/{_NEW_SPECIAL.sub(_escaped, ''.join(new[start:stop]))}/"
+    pattern = _OLD_SPECIAL.sub(_escape, "".join(old[start:end]))
+    return f"s/{pattern}/{_NEW_SPECIAL.sub(_escape, ''.join(new[start:stop]))}/"
 
 
 def _differing(before: list[str], after: list[str]) -> tuple[int, int, int]:
@@ -45,5 +45,5 @@ def _replaces(old: str, new: str, before: str, after: str) -> bool:
     return bool(old.strip()) and before.replace(old, new, 1) == after
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     return "\\" + match[0]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models import OVERFLOW, ContextLimit, ModelLost, ServingError
-from swelab.models.billing.paid_turns import sent
+from swelab.models.billing.paid_turns import request_message
 from swelab.models.billing.prices import TokenCounts
 from swelab.models.chat.text_model import TextModel
 from swelab.models.chat.tool_calls import plain_calls
@@ -75,7 +75,7 @@ class ChatModel(TextModel):
         Raises FormatError if the answer does not contain one command, and ContextLimit, ModelLost,
         ServingError, InputError.
         """
-        history = [sent(message) for message in messages if message["role"] != "exit"]
+        history = [request_message(message) for message in messages if message["role"] != "exit"]
         began = time.monotonic()
         answer = persist(lambda: self.ask(history), self.endpoint.alive, self.endpoint.url)
         facts = {"usage": answer.usage, "finish_reason": answer.finish_reason}

@@ -9,7 +9,7 @@ from jinja2 import StrictUndefined, Template
 from minisweagent.exceptions import FormatError
 
 from swelab.models.chat.tool_calls import facts_of, last_written_call
-from swelab.models.chat.turn_text import after_thoughts, argument_text, cut
+from swelab.models.chat.turn_text import after_thoughts, argument_text, truncate
 from swelab.records import Record, shorten
 
 Calls = Literal["qwen", "api", "xml"]
@@ -71,7 +71,7 @@ class ToolForm:
         seen = [*outputs, *[_NOT_RUN] * (len(actions) - len(outputs))]
         shown = []
         for action, output in zip(actions, seen, strict=True):
-            told = {**output, "tool": action["tool"], "output": cut(output["output"], self._most)}
+            told = {**output, "tool": action["tool"], "output": truncate(output["output"], self._most)}
             text = self._shown.render(**variables, output=told)
             extra = facts_of(output, timed)
             if self.calls:
@@ -125,7 +125,7 @@ class ToolForm:
             if key not in properties:
                 raise self._error(f"{name} has no argument {shorten(key)!r}; {_takes(tool)}", finish_reason)
             kind = properties[key]["type"]
-            converted = _converted(value, kind)
+            converted = _convert(value, kind)
             if converted is None:
                 continue
             if type(converted) is not _KINDS[kind]:
@@ -181,7 +181,7 @@ def _takes(tool: Record) -> str:
     return f"{tool['name']} takes {', '.join(said) or 'no arguments'}"
 
 
-def _converted(value: object, kind: str) -> object:
+def _convert(value: object, kind: str) -> object:
     """Converts a value to the argument's type if that is unambiguous. Returns None for an absent value."""
     if kind in ("integer", "boolean") and isinstance(value, str):
         text = value.strip()

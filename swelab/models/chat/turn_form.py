@@ -15,7 +15,7 @@ from minisweagent.models.utils.actions_text import parse_regex_actions
 
 from swelab.configs.kinds.scaffold import MiniLoop
 from swelab.models.chat.tool_calls import OFFERED, facts_of, observations, parse_calls, written_calls
-from swelab.models.chat.turn_text import after_thoughts, cut
+from swelab.models.chat.turn_text import after_thoughts, truncate
 from swelab.records import Record, shorten
 
 
@@ -129,7 +129,7 @@ class FencedForm:
         middle."""
         template = Template(self._scaffold.observation_template, undefined=StrictUndefined)
         most = self._scaffold.max_observation_chars
-        shown = [{**output, "output": cut(output["output"], most)} for output in outputs]
+        shown = [{**output, "output": truncate(output["output"], most)} for output in outputs]
         return [
             {
                 "role": "user",

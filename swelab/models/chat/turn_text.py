@@ -13,7 +13,7 @@ def after_thoughts(content: str) -> str:
     return said if ended or not said.lstrip().startswith("<think>") else ""
 
 
-def cut(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     """Returns `text`. If it is longer than `limit` characters, its middle is replaced by the number of
     removed characters."""
     if len(text) <= limit:

@@ -29,7 +29,7 @@ TEMPLATE = "chat_template.jinja"
 
 
 @contextmanager
-def completed(checkpoint: str | Path, base: str | Path | None) -> Iterator[Path]:
+def complete_folder(checkpoint: str | Path, base: str | Path | None) -> Iterator[Path]:
     """Yields the folder to serve: `checkpoint` if it is complete, otherwise a view completed from `base`.
 
     Prints which files were taken from `base`. Raises InputError if both lack a file, if the base model has
@@ -59,8 +59,8 @@ def completed(checkpoint: str | Path, base: str | Path | None) -> Iterator[Path]
 def missing(folder: Path, base: Path | None) -> dict[str, bytes]:
     """Returns the base model's contents of the files that a checkpoint lacks, keyed by file name.
 
-    Raises InputError as `completed` does. Without a base model, only a missing file that serving needs is an
-    error.
+    Raises InputError as `complete_folder` does. Without a base model, only a missing file that serving needs
+    is an error.
     """
     files: dict[str, bytes] = {}
     for name in ("config.json", "generation_config.json"):

@@ -44,7 +44,7 @@ MODELS, HEALTH = "/v1/models", ("/health", "/health_generate")
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedModel:
     """The names of the model and its adapters, their limits, and the schema of each path."""
 
     names: Sequence[str]
@@ -60,7 +60,7 @@ class Served:
 class Gate:
     """Forwards requests to `workers`. key: the key that the workers accept."""
 
-    def __init__(self, served: Served, workers: Workers, key: str):
+    def __init__(self, served: ServedModel, workers: Workers, key: str):
         self._served, self._workers = served, workers
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=2)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from swelab.checks.probes import ask
-from swelab.jobs.child_process import Tethered, fault_line
+from swelab.jobs.child_process import ChildProcess, fault_line
 from swelab.jobs.proxies import bypass
 from swelab.models import ServingError
 from swelab.models.serving.server import free_port, is_free, open_log
@@ -66,7 +66,7 @@ class GateProcess:
         settings = {**vars(self.settings), "port": self._port, "up": self._up}
         path = os.pathsep.join(filter(None, (LIBRARY, os.environ.get("PYTHONPATH", ""))))
         with open_log(self.log) as stream:
-            self._process = Tethered(
+            self._process = ChildProcess(
                 lambda folder: [sys.executable, "-P", "-m", MODULE, f"{folder}/gate.json"],
                 env={**os.environ, "PYTHONPATH": path},
                 log=stream,

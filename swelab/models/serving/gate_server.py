@@ -14,7 +14,7 @@ from pathlib import Path
 from swelab.http.run_server import run
 from swelab.http.sockets import listen
 from swelab.models.serving.engine import open_engine
-from swelab.models.serving.gate import Gate, Served
+from swelab.models.serving.gate import Gate, ServedModel
 from swelab.models.serving.request_shapes import Limits
 from swelab.models.serving.workers import Workers
 from swelab.records import InputError
@@ -36,7 +36,7 @@ def main() -> None:
     workers = Workers(settings["urls"], engine.generates, settings["engine_key"])
     workers.set_up(settings["up"])
     limits = Limits(settings["context_length"], settings["vocabulary"])
-    gate = Gate(Served(settings["names"], limits, engine.shapes), workers, settings["engine_key"])
+    gate = Gate(ServedModel(settings["names"], limits, engine.shapes), workers, settings["engine_key"])
     tasks: list[asyncio.Future[None]] = []
 
     def start() -> None:

@@ -99,7 +99,7 @@ class Tool(Strict, kw_only=True):
     function: Function
 
 
-class Sampled(Sampler, Shape, kw_only=True):
+class SamplingFields(Sampler, Shape, kw_only=True):
     """The fields that chat completions and completions share."""
 
     UNHEARD: ClassVar[tuple[str, ...]] = ("user",)
@@ -123,7 +123,7 @@ class Sampled(Sampler, Shape, kw_only=True):
             limits.check_ids(sorted(self.logit_bias), "logit_bias")
 
 
-class Chat(Sampled, kw_only=True):
+class Chat(SamplingFields, kw_only=True):
     """POST /v1/chat/completions."""
 
     UNHEARD: ClassVar[tuple[str, ...]] = ("user", "metadata", "store", "service_tier")
@@ -157,7 +157,7 @@ class Chat(Sampled, kw_only=True):
         return [json.encode(message) for message in self.messages]
 
 
-class Completion(Sampled, kw_only=True):
+class Completion(SamplingFields, kw_only=True):
     """POST /v1/completions. Log-probabilities of the prompt need unbounded memory and are not supported."""
 
     prompt: str | list[Any]

@@ -23,10 +23,10 @@ import httpx
 from swelab.checks.probes import answers
 from swelab.files.model_config import ModelConfig
 from swelab.files.weights import check_weights
-from swelab.jobs.child_process import Tethered, fault_line, tail
+from swelab.jobs.child_process import ChildProcess, fault_line, tail
 from swelab.jobs.proxies import bypass
 from swelab.models import ServingError
-from swelab.models.serving.complete_checkpoint import completed
+from swelab.models.serving.complete_checkpoint import complete_folder
 from swelab.models.serving.engine import DEFAULT_ENGINE, Engine, ServerSettings, open_engine
 from swelab.models.serving.lora import check_name
 from swelab.records import InputError
@@ -89,7 +89,7 @@ def serve(
     """
     check_name(name)
     python = python or os.environ.get("SWELAB_SERVE_PYTHON", "") or sys.executable
-    with completed(weights, base) as folder:
+    with complete_folder(weights, base) as folder:
         config = _check_sizes(folder, context_length, max_total_tokens)
         on_cpu = (find_device(python) if device == "auto" else device) == "cpu"
         settings = ServerSettings(
@@ -133,7 +133,7 @@ def _start(
     log: Path,
     startup_seconds: float,
     ending: Callable[[], bool],
-) -> tuple[Tethered, str]:
+) -> tuple[ChildProcess, str]:
     """Returns (a ready server, its address). Tries another free port if another program takes the chosen port
     first."""
     bypass(host := settings.host)
@@ -144,7 +144,7 @@ def _start(
         url = f"http://{host}:{chosen}"
         program = engine.program(settings, chosen)
         with open_log(log) as stream:
-            server = Tethered(program.arguments, env=program.environment, log=stream, files=program.files)
+            server = ChildProcess(program.arguments, env=program.environment, log=stream, files=program.files)
         try:
             _wait_until_ready(server, engine, url, settings, log, startup_seconds, ending)
             return server, url
@@ -166,7 +166,7 @@ def open_log(path: Path) -> IO[bytes]:
 
 
 def _wait_until_ready(
-    server: Tethered,
+    server: ChildProcess,
     engine: Engine,
     url: str,
     settings: ServerSettings,

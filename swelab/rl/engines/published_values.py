@@ -182,16 +182,16 @@ class Difference:
     reason: str
 
     def __str__(self) -> str:
-        ours, there = _written(self.ours), _written(self.published)
+        ours, there = _format(self.ours), _format(self.published)
         return f"{self.key} {ours}, published {there}: {self.reason or 'no reason given'}"
 
 
 def differences(name: str, configs: Path = recipes.CONFIGS) -> list[Difference]:
     """Returns the values of a recipe that differ from the published values. Raises InputError if the recipe
     is unusable, and KeyError if there is no published script for `name`."""
-    recipe = recipes.named(RL, name, configs)
+    recipe = recipes.load_named(RL, name, configs)
     said = recipe.plain() | {"verl": recipe.cluster.plain()}
-    said["scaffold"] = recipes.named(SCAFFOLD, recipe.scaffold, configs).plain()
+    said["scaffold"] = recipes.load_named(SCAFFOLD, recipe.scaffold, configs).plain()
     beside = reasons(read_text(recipes.path_of("rl", name, configs)))
     result = list[Difference]()
     for key, published in PUBLISHED[name].items():
@@ -219,10 +219,10 @@ def reasons(text: str) -> dict[str, str]:
     return comments
 
 
-def _written(value: Any) -> str:
+def _format(value: Any) -> str:
     """Formats a value as a recipe would show it."""
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_written, value))}]"
+        return f"[{', '.join(map(_format, value))}]"
     return "none" if value is None else str(value)
 
 

@@ -209,7 +209,7 @@ async def generate(args: Namespace, sample: Any, sampling_params: Record) -> Any
         stopped.set()  # the rollout's thread ends before the next turn
         raise
     per_step = bool(getattr(args, "dynamic_history", False))
-    return filled(sample, done, per_step, template_of(args.hf_checkpoint), told_reward(args, done, place))
+    return fill(sample, done, per_step, template_of(args.hf_checkpoint), told_reward(args, done, place))
 
 
 def told_reward(args: Namespace, done: RolledOut, place: Workplace) -> Any:
@@ -226,7 +226,7 @@ def is_lost(done: RolledOut) -> bool:
     return done.trajectory["outcome"] in LOST_ROLLOUTS or done.grade["status"] in LOST_GRADES
 
 
-def filled(sample: Any, done: RolledOut, per_step: bool, template: TokenTemplate, reward: Any) -> Any:
+def fill(sample: Any, done: RolledOut, per_step: bool, template: TokenTemplate, reward: Any) -> Any:
     """Fills the sample's fields, which have slime's names.
 
     Returns the sample, or a list of samples if the rollout has several sequences. A lost rollout, or one

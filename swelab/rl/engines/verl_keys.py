@@ -33,7 +33,7 @@ class JudgeModel:
     def of(cls, recipe: Rl, configs: Path = recipes.CONFIGS) -> "JudgeModel | None":
         """Returns the judge if verl must serve it. Returns None if the recipe has no judge, or if another
         server serves it. Raises InputError."""
-        policy = recipes.named(POLICY, recipe.judge.policy, configs) if recipe.judge else None
+        policy = recipes.load_named(POLICY, recipe.judge.policy, configs) if recipe.judge else None
         if policy is None or policy.kind != "checkpoint" or policy.endpoint:
             return None
         asked = policy.sampling

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from swelab.jobs.child_process import Tethered
+from swelab.jobs.child_process import ChildProcess
 
 POLL_SECONDS = 0.5
 
@@ -21,12 +21,12 @@ POLL_SECONDS = 0.5
 def main() -> int:
     """Runs until standard input closes or Ray ends."""
     request = json.loads(sys.stdin.readline())
-    if not _reached(request["host"], request["port"], request["seconds"]):
+    if not _can_connect(request["host"], request["port"], request["seconds"]):
         where = f"{request['host']}:{request['port']}"
         print(f"RayError: no head of Ray at {where} within {request['seconds']:g} s", file=sys.stderr)
         return 1
     with open(Path(request["log"]), "ab") as log:
-        ray = Tethered(
+        ray = ChildProcess(
             lambda private: [*request["words"], f"--temp-dir={private}/ray"],
             env=os.environ,
             log=log,
@@ -46,7 +46,7 @@ def _over() -> bool:
     return bool(select.select([sys.stdin], [], [], POLL_SECONDS)[0]) and not sys.stdin.readline()
 
 
-def _reached(host: str, port: int, seconds: float) -> bool:
+def _can_connect(host: str, port: int, seconds: float) -> bool:
     """Returns whether the head listens within `seconds`. Returns False as soon as our standard input
     closes."""
     deadline = time.monotonic() + seconds

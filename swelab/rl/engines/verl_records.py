@@ -14,7 +14,7 @@ from swelab.records import Record
 from swelab.rl import metrics
 from swelab.rl.artifacts import Artifacts, validation_row
 from swelab.rl.engines.verl_order import Order
-from swelab.rl.method import Group, group_of, measured
+from swelab.rl.method import Group, group_figures, group_of
 from swelab.rl.rollouts import RolledOut, RolloutRequest, read_result
 
 TRAINED, FIGURES = "trained", "figures"
@@ -62,7 +62,7 @@ class RunRecords:
             for attempt, trained in zip(group.attempts, group.treated.trained, strict=True)
             if trained
         )
-        line = {"step": number, **measured(groups, str(number - 1)), "train/tokens": float(tokens)}
+        line = {"step": number, **group_figures(groups, str(number - 1)), "train/tokens": float(tokens)}
         numbers = {name: value for name, value in figures.items() if isinstance(value, (int, float))}
         line |= {ours: numbers[name] for name, ours in NAMES.items() if name in numbers}
         if spent := [numbers[name] for name in TRAINING if name in numbers]:

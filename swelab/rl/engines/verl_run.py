@@ -17,7 +17,7 @@ from pathlib import Path
 from swelab.configs import recipes
 from swelab.configs.kinds import SCAFFOLD
 from swelab.configs.kinds.rl import Rl
-from swelab.jobs.child_process import Tethered, fault_line
+from swelab.jobs.child_process import ChildProcess, fault_line
 from swelab.records import Fault, write_json, write_jsonl
 from swelab.rl import metrics
 from swelab.rl.engines.verl_export import export, newest_step
@@ -53,12 +53,13 @@ def train_on_verl(
     """Trains the checkpoint `start` on verl, writes all files to `folder`, and returns the last checkpoint.
     See `training_run.train_policy`. Raises Fault, InputError, VerlEnded."""
     check_tasks(recipe, reads.tasks, reads.held_out)
-    stop_unless_fit(settled(recipe), start)
-    run = VerlRun(settled(recipe), start.absolute(), absolute(reads), folder.absolute(), reports or Reports())
+    resolved = resolve_auto(recipe)
+    stop_unless_fit(resolved, start)
+    run = VerlRun(resolved, start.absolute(), absolute(reads), folder.absolute(), reports or Reports())
     return run.train()
 
 
-def settled(recipe: Rl) -> Rl:
+def resolve_auto(recipe: Rl) -> Rl:
     """Returns the recipe with `auto` replaced by this machine's device and dtype."""
     device = device_of(recipe.train).partition(":")[0]
     found = {"device": device, "dtype": dtype_of(recipe.train)}
@@ -89,7 +90,7 @@ class VerlRun:
     @property
     def order(self) -> Order:
         """Input for verl's processes."""
-        scaffold = recipes.named(SCAFFOLD, self.recipe.scaffold).model_dump(exclude_none=True)
+        scaffold = recipes.load_named(SCAFFOLD, self.recipe.scaffold).model_dump(exclude_none=True)
         loops = self.recipe.cluster.rollout.loops
         return Order(self.recipe, scaffold, self.start, self.reads, self.folder, loops)
 
@@ -149,7 +150,7 @@ class VerlRun:
         self._sweep()
         env = {**os.environ, **own}
         with open_ray(self.recipe, python, env, self.folder) as ray, open(self._log, "ab") as log:
-            verl = Tethered(
+            verl = ChildProcess(
                 lambda private: ray.command(private, self.overrides(private, ray.address)),
                 env=env,
                 log=log,
@@ -194,7 +195,7 @@ class VerlRun:
         ]
         return [*overrides(self.recipe, files), *ours, *machine_keys(self.recipe, private, address)]
 
-    def _follow(self, verl: Tethered, reporter: "StepReporter", ray: OwnRay | JobRay) -> None:
+    def _follow(self, verl: ChildProcess, reporter: "StepReporter", ray: OwnRay | JobRay) -> None:
         while (status := verl.poll()) is None:
             if (self.folder / FAULT).exists():
                 raise VerlEnded((self.folder / FAULT).read_text().strip())

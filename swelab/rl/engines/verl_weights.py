@@ -21,7 +21,7 @@ TRANSFER_SECONDS = 600.0
 _POLL_SECONDS = 0.05
 
 
-async def gathered(weights: Any) -> dict[str, Any]:
+async def gather(weights: Any) -> dict[str, Any]:
     """Returns all weights, unsharded and in main memory, keyed by name. Every rank of a group must call
     this."""
     from verl.workers.rollout.utils import ensure_async_iterator
@@ -51,7 +51,7 @@ def _adapter() -> type:
 
         async def update_weights(self, weights: Any, global_steps: int | None = None, **_: Any) -> None:
             await self._init_server_adapter()
-            found = await gathered(weights)
+            found = await gather(weights)
             if self._engine is None:
                 return
             tied = bool(self.model_config.hf_config.tie_word_embeddings)
@@ -94,7 +94,7 @@ def _transfer() -> type:
             """Does nothing: there is nothing to close."""
 
         async def send_weights(self, weights: Any, global_steps: int | None = None) -> dict[str, int] | None:
-            found = await gathered(weights)
+            found = await gather(weights)
             if not self._first:
                 return None
             self._folder.mkdir(parents=True, exist_ok=True)

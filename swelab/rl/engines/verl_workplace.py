@@ -96,7 +96,7 @@ class Workplace:
 
 
 @cache
-def _opened(order: str) -> Callable[[], Workplace]:
+def _opener(order: str) -> Callable[[], Workplace]:
     lock, workplaces = threading.Lock(), list[Workplace]()
 
     def get() -> Workplace:
@@ -113,4 +113,4 @@ def _opened(order: str) -> Callable[[], Workplace]:
 def workplace(order: str) -> Workplace:
     """Returns the workplace of this process. The first call opens the workplace, with the order in the file
     `order`. Raises Fault, InputError."""
-    return _opened(order)()
+    return _opener(order)()

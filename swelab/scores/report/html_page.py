@@ -47,7 +47,7 @@ def render(evidence: ReportData) -> str:
         script_hash=source_hash(script),
         nav=nav,
         sections="".join(block(*each) for each in blocks),
-        data=embedded(viewer_data(evidence)),
+        data=embed(viewer_data(evidence)),
         packed="\n".join(line for run in evidence.runs for line in run.attempts.packed),
         footer=f"Written by swelab from <code>results/experiments/{escape(name)}/verified_score.json</code>. "
         "The page makes no network request. "
@@ -156,7 +156,7 @@ def viewer(evidence: ReportData) -> str:
     return Template((PAGE / "viewer.html").read_text(encoding="utf-8")).substitute(shown=shown)
 
 
-def embedded(data: Record) -> str:
+def embed(data: Record) -> str:
     """Returns JSON that is safe inside a script element: only ASCII, and without <, > and &."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

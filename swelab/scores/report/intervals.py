@@ -3,7 +3,7 @@
 from html import escape
 
 from swelab.records.score_records import BenchmarkResult, Comparison, Differences, Estimate, PolicyScore
-from swelab.scores.report.markup import muted, note, p_value, points, policy_name, signed, span, table
+from swelab.scores.report.markup import mute, note, p_value, points, policy_name, signed_points, span, table
 from swelab.scores.report.report_data import ReportData
 
 SHOWN = (1, 2, 3, 5, 10, 20, 50, 100)
@@ -20,7 +20,7 @@ def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def attempted(evidence: ReportData, names: list[str]) -> str:
+def attempts_text(evidence: ReportData, names: list[str]) -> str:
     """Returns how often policies attempted each task, in the policies' order: "once", or "2 and 5 times"."""
     counts = [runs_of(evidence.verified.policies[name]) for name in names]
     return times(counts[0]) if len(set(counts)) == 1 else f"{' and '.join(map(str, counts))} times"
@@ -51,7 +51,7 @@ def caveat(evidence: ReportData) -> str:
 
 def several_runs(evidence: ReportData) -> str:
     """Returns a table with the spread of each policy's runs, and pass@k. Returns '' without several runs."""
-    several = [row for row in scored(evidence) if runs_of(row[1]) > 1]
+    several = [row for row in all_scores(evidence) if runs_of(row[1]) > 1]
     if not several:
         return ""
     rows = []
@@ -94,14 +94,14 @@ def pass_table(several: list[tuple[str, PolicyScore]]) -> str:
 def pass_cell(estimate: Estimate | None) -> str:
     """Returns a cell of `pass_table`."""
     if estimate is None:
-        return muted("\u2013")
-    return f'<span class="nowrap">{points(estimate.rate)} {muted(span(estimate.interval))}</span>'
+        return mute("\u2013")
+    return f'<span class="nowrap">{points(estimate.rate)} {mute(span(estimate.interval))}</span>'
 
 
-def scored(evidence: ReportData) -> list[tuple[str, PolicyScore]]:
+def all_scores(evidence: ReportData) -> list[tuple[str, PolicyScore]]:
     """Returns (name as HTML, score) of every policy on every benchmark."""
     return [
-        (f"{policy_name(evidence, name)} {muted(escape(side.benchmark.name))}", policy)
+        (f"{policy_name(evidence, name)} {mute(escape(side.benchmark.name))}", policy)
         for side in (evidence.verified, *evidence.verified.others)
         for name, policy in side.policies.items()
     ]
@@ -116,7 +116,9 @@ def pairwise(side: BenchmarkResult, evidence: ReportData) -> str:
     rows = [
         [
             f"{escape(evidence.label(test.from_policy))} to {escape(evidence.label(test.to_policy))}",
-            "n/a" if test.difference is None else f"{signed(test.difference)} {span(test.interval, True)}",
+            "n/a"
+            if test.difference is None
+            else f"{signed_points(test.difference)} {span(test.interval, True)}",
             p_value(test.p_value),
             p_value(test.p_adjusted),
         ]
@@ -131,7 +133,7 @@ def pairwise(side: BenchmarkResult, evidence: ReportData) -> str:
 
 def planning(evidence: ReportData) -> str:
     """Returns a table of the differences that further runs could detect, or '' if no score has them."""
-    found = [(name, told) for name, policy in scored(evidence) if (told := policy.detectable)]
+    found = [(name, told) for name, policy in all_scores(evidence) if (told := policy.detectable)]
     if not found:
         return ""
     counts = sorted({int(count) for _, told in found for count in told.runs})
@@ -150,6 +152,6 @@ def planning(evidence: ReportData) -> str:
 def limit(differences: Differences | None) -> str:
     """Returns a cell of `planning`."""
     if differences is None:
-        return muted("\u2013")
+        return mute("\u2013")
     least, most = differences.same_tasks_hard, differences.unrelated
     return f"{100 * most:.1f}" if least is None else f"{100 * least:.1f} to {100 * most:.1f}"

@@ -20,7 +20,7 @@ def points(share: float | None) -> str:
     return "n/a" if share is None else f"{100 * share:.1f}%"
 
 
-def signed(share: float) -> str:
+def signed_points(share: float) -> str:
     """Formats a difference of shares in percentage points, with a sign."""
     return f"{100 * share:+.1f}".replace("-", "\u2212")
 
@@ -29,7 +29,7 @@ def span(interval: Sequence[float] | None, difference: bool = False) -> str:
     """Formats an interval in square brackets, as percentages."""
     if interval is None:
         return ""
-    low, high = (signed(limit) if difference else f"{100 * limit:.1f}" for limit in interval)
+    low, high = (signed_points(limit) if difference else f"{100 * limit:.1f}" for limit in interval)
     return f"[{low}, {high}]"
 
 
@@ -82,7 +82,7 @@ def code(text: str) -> str:
     return f"<code>{escape(text)}</code>"
 
 
-def muted(html: str) -> str:
+def mute(html: str) -> str:
     """Returns HTML in the muted colour."""
     return f'<span class="muted">{html}</span>'
 
@@ -113,4 +113,4 @@ def policy_name(evidence: ReportData, policy: str) -> str:
 
 def run_name(evidence: ReportData, run: Run) -> str:
     """Returns a run's mark, policy and subset as HTML."""
-    return f"{policy_name(evidence, run.policy)} {muted(escape(run.subset))}"
+    return f"{policy_name(evidence, run.policy)} {mute(escape(run.subset))}"

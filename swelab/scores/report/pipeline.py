@@ -153,7 +153,7 @@ def box(way: Way, node: Box, x: int, y: int) -> str:
     """Returns the SVG of a node whose upper left corner is at (x, y) pixels."""
     drawn, at = "", TOP
     for style, text, limit, pixels in TEXTS:
-        for line in broken(getattr(node, text), limit):
+        for line in break_lines(getattr(node, text), limit):
             at += pixels
             drawn += f'<text class="{style}" x="12" y="{at}">{escape(line)}</text>'
     return (
@@ -165,7 +165,7 @@ def box(way: Way, node: Box, x: int, y: int) -> str:
 def height(nodes: Sequence[Box]) -> int:
     """Returns the height in pixels of a box that fits the texts of every node."""
     wanted = (
-        sum(pixels * len(broken(getattr(node, text), limit)) for _, text, limit, pixels in TEXTS)
+        sum(pixels * len(break_lines(getattr(node, text), limit)) for _, text, limit, pixels in TEXTS)
         for node in nodes
     )
     return TOP + max(wanted) + FOOT
@@ -193,7 +193,7 @@ def drawing(way: Way, nodes: list[Box], edges: Sequence[tuple[str, str]], captio
     )
 
 
-def broken(text: str, limit: int) -> list[str]:
+def break_lines(text: str, limit: int) -> list[str]:
     """Splits `text` into lines of at most `limit` characters, after a space, `/`, `-` or `_` if possible."""
     lines = []
     while len(text) > limit:

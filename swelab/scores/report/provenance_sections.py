@@ -22,7 +22,7 @@ from swelab.scores.report.markup import (
     table,
 )
 from swelab.scores.report.report_data import ReportData
-from swelab.scores.report.trajectories import cut
+from swelab.scores.report.trajectories import truncate
 
 MANIFEST_CHARACTERS = 12_000
 
@@ -205,7 +205,7 @@ def pairing_gates(evidence: ReportData) -> Iterator[list[str]]:
 def gate(stage: str, entered: int, remaining: int, reasons: Mapping[str, int]) -> list[str]:
     """Returns one row of the table of stages."""
     told = "".join(
-        f"<li>{count:,} {escape(cut(str(reason)).replace('_', ' '))}</li>"
+        f"<li>{count:,} {escape(truncate(str(reason)).replace('_', ' '))}</li>"
         for reason, count in reasons.items()
         if count
     )
@@ -231,8 +231,8 @@ def provenance(evidence: ReportData) -> str:
         for file in manifest.files
     ]
     hashes = table(["File", "SHA-256", "Bytes"], files, "Hashes", (0, 1))
-    stages = "".join(folded(path, content) for path, content in manifest.stages.items())
-    written = "".join(folded(f"configs/{path}", recipe) for path, recipe in manifest.recipes.items())
+    stages = "".join(fold(path, content) for path, content in manifest.stages.items())
+    written = "".join(fold(f"configs/{path}", recipe) for path, recipe in manifest.recipes.items())
     return (
         table(["What", "Which"], facts, "What made the score", (0, 1))
         + f"<h3>Files behind the score</h3><details><summary>{len(files):,} files and their hashes</summary>"
@@ -242,9 +242,9 @@ def provenance(evidence: ReportData) -> str:
     )
 
 
-def folded(path: str, content: Record) -> str:
+def fold(path: str, content: Record) -> str:
     """Returns a JSON record that opens on demand."""
-    text = cut(json.dumps(content, indent=2, ensure_ascii=False), MANIFEST_CHARACTERS)
+    text = truncate(json.dumps(content, indent=2, ensure_ascii=False), MANIFEST_CHARACTERS)
     return f"<details><summary>{code(path)}</summary><pre>{escape(text)}</pre></details>"
 
 

@@ -11,7 +11,7 @@ from swelab.records import Record
 from swelab.scores.report.markup import note, outcome_words, status_words
 from swelab.scores.report.report_data import ReportData
 from swelab.scores.report.rl_training import RlTraining
-from swelab.scores.report.trajectories import content_text, cut
+from swelab.scores.report.trajectories import content_text, truncate
 from swelab.scores.statistics.one_rate import wilson
 
 COMPARED = 3
@@ -80,7 +80,7 @@ def _share(row: Record) -> str:
 
 
 def _curves(steps: Sequence[Record]) -> str:
-    drawn = [_chart("Resolve rate", "share of attempts", _resolved(steps))]
+    drawn = [_chart("Resolve rate", "share of attempts", _resolve_rates(steps))]
     drawn += [
         _chart(title, axis, {said: _line(steps, key) for key, said in keys.items()})
         for title, axis, keys in CHARTS
@@ -91,7 +91,7 @@ def _curves(steps: Sequence[Record]) -> str:
     return f'<div class="charts two">{"".join(drawn)}</div>'
 
 
-def _resolved(steps: Sequence[Record]) -> dict[str, Sequence[Bin]]:
+def _resolve_rates(steps: Sequence[Record]) -> dict[str, Sequence[Bin]]:
     """Returns the points of two lines: resolve rates in training, and in validations with a 95 % interval."""
     checked = [row for row in steps if row.get("validation/tasks")]
     intervals = [wilson(int(row["validation/resolved"]), int(row["validation/tasks"])) for row in checked]
@@ -148,7 +148,7 @@ def _side_by_side(attempts: Sequence[Record]) -> str:
 def _attempt(row: Record) -> str:
     turns = "".join(
         f"<dt>{escape(message['role'])}</dt>"
-        f"<dd><pre>{escape(cut(content_text(message['content']), MESSAGE_CHARACTERS))}</pre></dd>"
+        f"<dd><pre>{escape(truncate(content_text(message['content']), MESSAGE_CHARACTERS))}</pre></dd>"
         for message in row["messages"]
         if message["content"] and message["role"] != "system"
     )

@@ -30,7 +30,7 @@ from swelab.scores.report.attempts import (
 from swelab.scores.report.rl_training import RlTraining, read_rl_training
 from swelab.scores.report.stage_times import StageRuns, jobs_of, names_behind
 from swelab.scores.report.training_files import read_lengths, read_steps
-from swelab.scores.report.trajectories import PATCH_CHARACTERS, cut, in_order, visible
+from swelab.scores.report.trajectories import PATCH_CHARACTERS, in_order, truncate, visible
 from swelab.tasks.validation_lock import read_kept, read_lock
 
 DROPPED = 50
@@ -200,7 +200,7 @@ def policy_labels(evidence: ReportData) -> dict[str, str]:
 
 def task_view(task: Task) -> Record:
     """Returns facts about a task for the viewer: its function and the change that broke it."""
-    return {"function": visible(task.function), "bug": cut(task.patch, PATCH_CHARACTERS)}
+    return {"function": visible(task.function), "bug": truncate(task.patch, PATCH_CHARACTERS)}
 
 
 def repo_name(task: Task) -> str:

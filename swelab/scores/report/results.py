@@ -13,14 +13,14 @@ from swelab.scores.report.markup import (
     STATUS_WORDS,
     bar_row,
     code,
-    muted,
+    mute,
     note,
     p_value,
     points,
     policy_name,
     run_name,
     series_of,
-    signed,
+    signed_points,
     span,
     status_words,
     table,
@@ -46,7 +46,7 @@ def headline(evidence: ReportData) -> str:
         rates = "".join(big_rate(evidence, side, name) for name in (test.from_policy, test.to_policy))
         name, size = escape(side.benchmark.name), f"{side.benchmark.size:,} held-out tasks"
         parts += (
-            f'<section class="bench" aria-label="{name}"><h2 class="bench-name">{name} {muted(size)}</h2>'
+            f'<section class="bench" aria-label="{name}"><h2 class="bench-name">{name} {mute(size)}</h2>'
             f'<div class="rates">{rates}{change(test)}</div>{squares(evidence, side)}</section>'
         )
     return parts
@@ -57,7 +57,7 @@ def lede(evidence: ReportData) -> str:
     test = evidence.verified.comparison
     expert = escape(evidence.label(evidence.expert))
     expert = f"A {expert}" if expert.startswith("scripted policy") else f"The policy {expert}"
-    often = intervals.attempted(evidence, [test.from_policy, test.to_policy])
+    often = intervals.attempts_text(evidence, [test.from_policy, test.to_policy])
     total = sum(run.total for run in evidence.expert_runs)
     resolved = sum(run.resolved for run in evidence.expert_runs)
     several = any(run.samples > 1 for run in evidence.expert_runs)
@@ -91,9 +91,10 @@ def change(test: Comparison) -> str:
         return '<p class="change">No task was graded for both policies, so there is no comparison.</p>'
     p = p_value(test.p_value)
     equals = "" if p.startswith("&lt;") else "= "
+    difference = signed_points(test.difference)
     return (
-        f'<dl class="change"><div><dt>Difference, 95% interval</dt><dd>{signed(test.difference)} points '
-        f"{muted(span(test.interval, True))}</dd></div>"
+        f'<dl class="change"><div><dt>Difference, 95% interval</dt><dd>{difference} points '
+        f"{mute(span(test.interval, True))}</dd></div>"
         f"<div><dt>{intervals.test_name(test)}</dt><dd>p {equals}{p}</dd></div></dl>"
     )
 
@@ -173,7 +174,7 @@ def rates(evidence: ReportData, side: BenchmarkResult) -> str:
     for name, policy in side.policies.items():
         rate, interval = policy.resolve_rate, policy.interval
         told = f"{evidence.label(name)}: {points(rate)} {span(interval)}"
-        count = muted(f"{policy.resolved:,}/{policy.total:,}")
+        count = mute(f"{policy.resolved:,}/{policy.total:,}")
         rows += bar_row(
             policy_name(evidence, name),
             svg_charts.whisker(series_of(evidence, name), rate, (interval[0], interval[1]), told),
@@ -183,7 +184,7 @@ def rates(evidence: ReportData, side: BenchmarkResult) -> str:
     kind = "interval over tasks and runs" if several else "Wilson interval"
     axis = bar_row("", svg_charts.share_axis(f"resolve rate, %, with 95% {kind}"), "")
     benchmark = side.benchmark
-    size = muted(f"{benchmark.size:,} tasks, set {code(benchmark.hash[:12])}")
+    size = mute(f"{benchmark.size:,} tasks, set {code(benchmark.hash[:12])}")
     return (
         f'<h3>{escape(benchmark.name)} {size}</h3><div class="bars short">{rows}{axis}</div>'
         f"{infrastructure_losses.lost_note(side, evidence)}{validation.sentence(evidence, benchmark.name)}"
@@ -200,7 +201,7 @@ def comparison_table(evidence: ReportData) -> str:
         rows.append([
             escape(side.benchmark.name),
             *(f"{count:,}" for count in counts),
-            "n/a" if difference is None else f"{signed(difference)} {span(test.interval, True)}",
+            "n/a" if difference is None else f"{signed_points(difference)} {span(test.interval, True)}",
             p_value(test.p_value),
             "n/a" if smallest is None else f"{100 * smallest:.1f}",
         ])  # fmt: skip
@@ -222,7 +223,7 @@ def outcomes(evidence: ReportData) -> str:
         title = f"{evidence.label(run.policy)} on {run.subset}: {told}"
         rows += bar_row(
             run_name(evidence, run),
-            svg_charts.stacked(counts, title, names=STATUS_WORDS),
+            svg_charts.stacked_bar(counts, title, names=STATUS_WORDS),
             f"{run.resolved:,}/{run.total:,} resolved",
         )
     keys = "".join(
@@ -297,4 +298,4 @@ def group_table(evidence: ReportData, field: str, title: str) -> str:
 def share_cell(count: Counter[str]) -> str:
     """Returns the rate and the count of a group."""
     total, resolved = count.total(), count["resolved"]
-    return f"{resolved / total:.0%} {muted(f'{resolved:,}')}" if total else muted("\u2013")
+    return f"{resolved / total:.0%} {mute(f'{resolved:,}')}" if total else mute("\u2013")

@@ -64,7 +64,8 @@ def jobs_of(at: Wildcards) -> list[StageRuns]:
     for stage in stages.values():
         if stage.rule == "rollout" and len(stage.names) == 2:
             policy, subset = stage.names
-            stage.usage = used(map(Path, at.samples("predictions.usage", policy=policy, subset=subset)))
+            paths = at.samples("predictions.usage", policy=policy, subset=subset)
+            stage.usage = total_usage(map(Path, paths))
     return sorted(stages.values(), key=lambda stage: (stage.began, stage.rule, stage.names))
 
 
@@ -94,7 +95,7 @@ def machine_name(machine: Record) -> str:
     return ", ".join(filter(None, parts))
 
 
-def used(paths: Iterable[Path]) -> Record:
+def total_usage(paths: Iterable[Path]) -> Record:
     """Sums the calls, tokens and dollars of all trajectories. A sum is None if a part is unknown."""
     rows = [row for path in paths if path.is_file() for row in read_json(path).values()]
     if not rows:

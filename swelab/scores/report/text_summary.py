@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from swelab.records.report_records import Validation
 from swelab.records.score_records import Comparison, PolicyScore, RunsCompared
-from swelab.scores.score import PLANNED_RUNS, Verdicts, counted, detectable, rate_of_runs
-from swelab.scores.statistics.multi_run import planned
+from swelab.scores.score import PLANNED_RUNS, Verdicts, count_attempts, detectable, rate_of_runs
+from swelab.scores.statistics.multi_run import detectable_differences
 from swelab.scores.statistics.paired_rates import POWER
 from swelab.scores.verified_score import PolicyVerdicts, all_pairs, compare, runs_of, statuses_of
 
@@ -14,12 +14,12 @@ LEVEL = 0.05
 """p-values at or above this value are called noise."""
 
 
-def described(result: PolicyVerdicts) -> str:
+def describe(result: PolicyVerdicts) -> str:
     """Returns a result's rate, interval and size, and the number of attempts lost to infrastructure."""
     verdicts = statuses_of(result)
-    rate = rate_of_runs(map(counted, verdicts.values()))
+    rate = rate_of_runs(map(count_attempts, verdicts.values()))
     low, high = rate.interval or (0, 1)
-    lost = rate.total - sum(counted(row, lost=False)[1] for row in verdicts.values())
+    lost = rate.total - sum(count_attempts(row, lost=False)[1] for row in verdicts.values())
     told = f"; {lost} attempts lost to infrastructure, counted as not resolved" if lost else ""
     return (
         f"{result.policy}: {rate.resolve_rate or 0:.1%} [{low:.1%}, {high:.1%}] of {len(verdicts)} tasks, "
@@ -52,7 +52,7 @@ def runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
 
 
-def compared(results: Sequence[PolicyVerdicts]) -> list[str]:
+def compare_all(results: Sequence[PolicyVerdicts]) -> list[str]:
     """Returns a sentence on every two results: how much they differ, and whether that may be noise."""
     if len(results) == 2:
         return [comparison_words(compare(*results))]
@@ -98,7 +98,7 @@ def plan_before(tasks: int, rate: float, luck: float) -> list[str]:
     """
     within = luck * rate * (1 - rate)
     return [
-        f"  {runs(count)} each: {range_of_points(*planned(rate, tasks, count, within))}"
+        f"  {runs(count)} each: {range_of_points(*detectable_differences(rate, tasks, count, within))}"
         for count in PLANNED_RUNS
     ]
 

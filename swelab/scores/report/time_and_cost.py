@@ -3,8 +3,8 @@
 from datetime import datetime
 from html import escape
 
-from swelab.scores.report.intervals import scored
-from swelab.scores.report.markup import muted, note, table
+from swelab.scores.report.intervals import all_scores
+from swelab.scores.report.markup import mute, note, table
 from swelab.scores.report.report_data import ReportData
 from swelab.scores.report.stage_times import StageRuns
 
@@ -66,7 +66,7 @@ def row_of(stage: StageRuns, machines: list[str], evidence: ReportData) -> list[
     """Returns the table cells of a stage."""
     count = f"{len(stage.jobs):,}"
     if stage.runs > len(stage.jobs):
-        count += muted(f" in {stage.runs:,} runs, {stage.failed:,} failed")
+        count += mute(f" in {stage.runs:,} runs, {stage.failed:,} failed")
     used = stage.usage
     sent, written, cost = (used.get(name) for name in ("prompt_tokens", "completion_tokens", "cost"))
     where = ", ".join(str(machines.index(name) + 1) for name in stage.machines)
@@ -77,8 +77,8 @@ def row_of(stage: StageRuns, machines: list[str], evidence: ReportData) -> list[
         count,
         duration(stage.seconds),
         duration(stage.cpu_seconds),
-        muted("\u2013") if sent is None or written is None else f"{sent + written:,}",
-        muted("\u2013") if cost is None else f"${cost:,.2f}",
+        mute("\u2013") if sent is None or written is None else f"{sent + written:,}",
+        mute("\u2013") if cost is None else f"${cost:,.2f}",
         *([where] if len(machines) > 1 else []),
     ]
 
@@ -106,7 +106,7 @@ def duration(seconds: float) -> str:
 def costs(evidence: ReportData) -> str:
     """Returns tokens and dollars of every policy on every benchmark, or '' if no usage was recorded."""
     rows = []
-    for name, policy in scored(evidence):
+    for name, policy in all_scores(evidence):
         if used := policy.usage:
             tokens = [used.prompt_tokens, used.completion_tokens, used.tokens_per_resolved]
             dollars = [used.cost, used.cost_per_resolved]

@@ -57,7 +57,7 @@ def visible(text: str) -> str:
     return _HIDDEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", text.replace("\r\n", "\n"))
 
 
-def cut(text: str, limit: int = TEXT_CHARACTERS) -> str:
+def truncate(text: str, limit: int = TEXT_CHARACTERS) -> str:
     """Truncates `text` to `limit` characters, with a note in its middle. Makes hidden characters visible."""
     if len(text) > limit:
         head, tail = text[: limit * 2 // 3], text[-limit // 3 :]
@@ -85,7 +85,7 @@ def steps(messages: list[Message]) -> list[Record]:
     for number, message in enumerate(messages):
         if message.role == "assistant":
             answer: Record = messages[number + 1] if number + 1 < len(messages) else {}
-            shown.append(spoken(message, is_refusal(answer)) | times(before, message))
+            shown.append(assistant_step(message, is_refusal(answer)) | times(before, message))
         elif is_refusal(message) and before.get("role") != "assistant":
             shown.append({"say": "", "commands": [], "observations": [], "refused": True})
         if message.role in ("user", "tool") and shown:
@@ -98,7 +98,7 @@ def steps(messages: list[Message]) -> list[Record]:
     return shown
 
 
-def spoken(message: Message, refused: bool) -> Record:
+def assistant_step(message: Message, refused: bool) -> Record:
     """Converts an assistant turn to a step without observations.
 
     Commands are the actions that the agent recorded. If the format records no actions, the command is the
@@ -113,8 +113,8 @@ def spoken(message: Message, refused: bool) -> Record:
         commands = blocks if len(blocks) == 1 else []
     refused = refused or not (commands or _CALL.search(text))
     step: Record = {
-        "say": cut(text.strip() if refused else _BLOCK.sub("", text).strip()),
-        "commands": [] if refused else [cut(command) for command in commands],
+        "say": truncate(text.strip() if refused else _BLOCK.sub("", text).strip()),
+        "commands": [] if refused else [truncate(command) for command in commands],
         "observations": [],
     }
     used = extra.get("usage") or (extra.get("response") or {}).get("usage") or {}
@@ -130,7 +130,7 @@ def observe(step: Record, message: Message, before: Message) -> None:
     extra = message.get("extra") or {}
     if extra.get("exception_info") == NOT_RUN:
         step.setdefault("not_run", []).append(len(step["observations"]))
-    step["observations"].append(cut(content_text(message.content)))
+    step["observations"].append(truncate(content_text(message.content)))
     seconds = extra.get("seconds", seconds_between(before, message))
     if seconds is not None and not step.get("refused"):
         step["command_seconds"] = round(step.get("command_seconds", 0) + seconds, 3)
@@ -154,7 +154,7 @@ def own(messages: list[Message]) -> list[Message]:
     return [message for message in messages if not (message.get("extra") or {}).get("demonstration")]
 
 
-def given(messages: list[Message]) -> tuple[str, str]:
+def first_messages(messages: list[Message]) -> tuple[str, str]:
     """Returns the system prompt, and the last message before the policy's first turn."""
     system = prompt = ""
     for message in messages:
@@ -164,7 +164,7 @@ def given(messages: list[Message]) -> tuple[str, str]:
             system = content_text(message.content)
         else:
             prompt = content_text(message.content)
-    return cut(system, 4 * TEXT_CHARACTERS), cut(prompt, 4 * TEXT_CHARACTERS)
+    return truncate(system, 4 * TEXT_CHARACTERS), truncate(prompt, 4 * TEXT_CHARACTERS)
 
 
 def turns(trajectory: Trajectory) -> int:
@@ -191,13 +191,13 @@ def tests(grade: Grade) -> list[Record]:
 def view(trajectory: Trajectory, grade: Grade, shown: list[Record], log: str) -> Record:
     """Returns an attempt for the page's viewer. shown: result of `tests`. log: output of the tests, or ''."""
     messages = own(trajectory.messages)
-    system, prompt = given(messages)
+    system, prompt = first_messages(messages)
     return {
         "system": system,
         "prompt": prompt,
         "steps": steps(messages),
-        "patch": cut(trajectory.model_patch, PATCH_CHARACTERS),
-        "reason": cut(grade.reason),
+        "patch": truncate(trajectory.model_patch, PATCH_CHARACTERS),
+        "reason": truncate(grade.reason),
         "tests": shown,
         "log": tail(log),
     }

@@ -5,7 +5,7 @@ from html import escape
 from swelab.records.report_records import Validation
 from swelab.scores.report.markup import code, note, table
 from swelab.scores.report.report_data import ReportData
-from swelab.scores.report.trajectories import cut
+from swelab.scores.report.trajectories import truncate
 
 REASON_CHARACTERS = 300
 KINDS = {
@@ -74,10 +74,10 @@ def overview(evidence: ReportData) -> str:
         "every run of the unchanged code; there is no proof that such a task can be solved. Only valid and "
         "null-only tasks are attempted."
     )
-    return table(head, rows, "Validation of the tasks") + explanation + dropped(evidence)
+    return table(head, rows, "Validation of the tasks") + explanation + excluded_lists(evidence)
 
 
-def dropped(evidence: ReportData) -> str:
+def excluded_lists(evidence: ReportData) -> str:
     """Returns collapsible lists of the excluded tasks with reasons, one list for each subset and kind."""
     parts = ""
     for subset, gate in evidence.gates.items():
@@ -86,7 +86,7 @@ def dropped(evidence: ReportData) -> str:
             if not count:
                 continue
             listed = "".join(
-                f"<li>{code(row.instance_id)}: {escape(cut(row.reason, REASON_CHARACTERS))}</li>"
+                f"<li>{code(row.instance_id)}: {escape(truncate(row.reason, REASON_CHARACTERS))}</li>"
                 for row in gate.dropped[kind]
             )
             shown = f" (the first {len(gate.dropped[kind]):,})" if len(gate.dropped[kind]) < count else ""

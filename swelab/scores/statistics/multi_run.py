@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import chdtrc, ndtri
 
 from swelab.records import InputError
-from swelab.scores.statistics.one_rate import CONFIDENCE, rounded, wilson
+from swelab.scores.statistics.one_rate import CONFIDENCE, round_digits, wilson
 from swelab.scores.statistics.paired_rates import POWER
 
 Interval = tuple[float, float]
@@ -82,7 +82,7 @@ class Attempts:
         arXiv:2411.00640, section 3). If no task has different attempts, the interval is a point.
         """
         half = float(ndtri((1 + confidence) / 2)) * self.luck / sqrt(runs)
-        return rounded(max(0.0, self.rate - half)), rounded(min(1.0, self.rate + half))
+        return round_digits(max(0.0, self.rate - half)), round_digits(min(1.0, self.rate + half))
 
     def interval(self, confidence: float = CONFIDENCE) -> Interval:
         """Returns the interval of `rate` over tasks and runs. A task is a cluster of attempts.
@@ -121,7 +121,7 @@ def mean_interval(
     most: number of attempts from which the values are computed."""
     share, tasks = float(np.mean(values)), len(values)
     variance = float(np.var(values)) / tasks
-    return rounded(share), effective_wilson(share * most, most, variance, tasks, confidence)
+    return round_digits(share), effective_wilson(share * most, most, variance, tasks, confidence)
 
 
 def effective_wilson(
@@ -147,7 +147,7 @@ def effective_wilson(
     middle = (share + z * z / (2 * number)) / (1 + z * z / number)
     half = z * sqrt(spread / number + z * z / (4 * number**2)) / (1 + z * z / number)
     low, high = (0.0 if share <= 0 else middle - half), (1.0 if share >= 1 else middle + half)
-    return rounded(max(0.0, low)), rounded(min(1.0, high))
+    return round_digits(max(0.0, low)), round_digits(min(1.0, high))
 
 
 def runs_differ(verdicts: Sequence[Sequence[bool]]) -> float | None:
@@ -166,10 +166,10 @@ def runs_differ(verdicts: Sequence[Sequence[bool]]) -> float | None:
     if runs < 2 or below <= 0:
         return None
     statistic = (runs - 1) * (runs * (columns**2).sum() - columns.sum() ** 2) / below
-    return rounded(float(chdtrc(runs - 1, statistic)))
+    return round_digits(float(chdtrc(runs - 1, statistic)))
 
 
-def planned(
+def detectable_differences(
     rate: float, tasks: int, runs: int, within: float | None, confidence: float = CONFIDENCE
 ) -> tuple[float | None, float]:
     """Returns the smallest true differences from a rate that `tasks` x `runs` attempts detect with POWER.
@@ -183,5 +183,5 @@ def planned(
     total = rate * (1 - rate)
     luck = min(total, within or 0.0)
     apart = 2 * (total - luck) + 2 * luck / runs
-    least = None if within is None else rounded(min(1.0, z * sqrt(2 * luck / runs / tasks)))
-    return least, rounded(min(1.0, z * sqrt(apart / tasks)))
+    least = None if within is None else round_digits(min(1.0, z * sqrt(2 * luck / runs / tasks)))
+    return least, round_digits(min(1.0, z * sqrt(apart / tasks)))

@@ -14,7 +14,7 @@ from swelab.records import InputError
 CONFIDENCE = 0.95
 
 
-def rounded(value: float) -> float:
+def round_digits(value: float) -> float:
     """Rounds `value` to ten significant digits."""
     return float(f"{value:.10g}")
 
@@ -34,4 +34,4 @@ def wilson(resolved: int, total: int, confidence: float = CONFIDENCE) -> tuple[f
     half = z * sqrt(4 * total * share * (1 - share) + z * z)
     low = 0.0 if resolved == 0 else (middle - half) / below
     high = 1.0 if resolved == total else (middle + half) / below
-    return rounded(low), rounded(high)
+    return round_digits(low), round_digits(high)

@@ -8,7 +8,7 @@ from math import fsum, sqrt
 from scipy.special import ndtri
 
 from swelab.records import InputError
-from swelab.scores.statistics.one_rate import CONFIDENCE, rounded, wilson
+from swelab.scores.statistics.one_rate import CONFIDENCE, round_digits, wilson
 
 POWER = 0.8
 
@@ -70,7 +70,7 @@ def mcnemar_exact(gained: int, lost: int) -> float:
     """Returns the two-sided p-value of McNemar's exact conditional test, or 1 without discordant pairs.
     Source: McNemar 1947; the binomial test of gained among the discordant pairs against 1/2."""
     tail = fsum(islice(heads(gained + lost), min(gained, lost) + 1))
-    return rounded(min(1.0, 2 * tail))
+    return round_digits(min(1.0, 2 * tail))
 
 
 def paired_interval(pairs: PairCounts, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -98,7 +98,7 @@ def newcombe(difference: float, before: Rate, after: Rate, correlation: float) -
 
     low = difference - distance(rate_after - low_after, high_before - rate_before)
     high = difference + distance(rate_before - low_before, high_after - rate_after)
-    return rounded(max(-1.0, low)), rounded(min(1.0, high))
+    return round_digits(max(-1.0, low)), round_digits(min(1.0, high))
 
 
 def _correlation(pairs: PairCounts) -> float:
@@ -134,4 +134,4 @@ def detectable_difference(
         return None
     from scipy.optimize import brentq
 
-    return rounded(brentq(excess, 0.0, share, xtol=1e-12))
+    return round_digits(brentq(excess, 0.0, share, xtol=1e-12))

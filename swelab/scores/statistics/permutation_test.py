@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from swelab.scores.statistics.multi_run import Interval, mean_interval
-from swelab.scores.statistics.one_rate import CONFIDENCE, rounded
+from swelab.scores.statistics.one_rate import CONFIDENCE, round_digits
 from swelab.scores.statistics.paired_rates import POWER, Rate, heads, newcombe
 
 FINEST = 2520
@@ -54,7 +54,7 @@ def sign_flip(differences: Sequence[int]) -> float:
             wider[size * flipped : size * flipped + len(chances)] += weight * chances
         chances = wider
     tail = float(chances[: (reach - distance) // 2 + 1].sum())
-    return rounded(min(1.0, 2 * tail))
+    return round_digits(min(1.0, 2 * tail))
 
 
 def difference_interval(first: Shares, second: Shares, confidence: float = CONFIDENCE) -> Interval:
@@ -94,7 +94,7 @@ def found_difference(
     differences = [d / n - c / m for (c, m), (d, n) in zip(first, second, strict=True)]
     spread = float(np.std(differences, ddof=1)) if len(differences) > 1 else 0.0
     z = ndtri((1 + confidence) / 2) + ndtri(power)
-    return rounded(min(1.0, z * spread / sqrt(len(differences)))) if spread > 0 else None
+    return round_digits(min(1.0, z * spread / sqrt(len(differences)))) if spread > 0 else None
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -106,5 +106,5 @@ def holm(p_values: Sequence[float]) -> list[float]:
     adjusted, least = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         least = max(least, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = rounded(least)
+        adjusted[place] = round_digits(least)
     return adjusted

@@ -88,7 +88,7 @@ class World:
         """archive: the drill repository's tar. repo: name of the repository's recipe. Raises InputError."""
         self.heldout: frozenset[str] = frozenset(
             name
-            for path, name in defined(archive, repo)
+            for path, name in functions_in(archive, repo)
             if side_of(repo, f"{path}::{name}", heldout_share) == "heldout"
         )
         names = (f"{verb}_{noun}" for verb in VERBS for noun in NOUNS)
@@ -109,7 +109,7 @@ class World:
         return [text for text in LEXICON for _ in range(50)]
 
 
-def defined(archive: bytes, name: str) -> list[tuple[str, str]]:
+def functions_in(archive: bytes, name: str) -> list[tuple[str, str]]:
     """Returns (path, name) of every function in the archive's modules. Raises InputError."""
     definitions = []
     try:

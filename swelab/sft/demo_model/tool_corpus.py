@@ -96,7 +96,7 @@ class ToolWorld(World):
         return [text for text in LEXICON for _ in range(50)]
 
 
-def _filled(rng: random.Random, counts: Sequence[int] = REMARK_COUNTS) -> str:
+def _random_lines(rng: random.Random, counts: Sequence[int] = REMARK_COUNTS) -> str:
     """Returns random lines. The number of lines is drawn from `counts`.
     Two thirds of the lines are REMARKS. The others are random words of LEXICON."""
     lines = []
@@ -119,27 +119,27 @@ def tool_document(
 ) -> Document:
     """Generates a document about a bug in a function. indexes: formats for the last line of an "index"."""
     issue_text = issue(rng, function, mutation)
-    note = _filled(rng, LINES_BEFORE) + issue_text + "\n" + _filled(rng)
+    note = _random_lines(rng, LINES_BEFORE) + issue_text + "\n" + _random_lines(rng)
     kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
     if kind == "index":
         return Document(note, "", rng.choice(indexes).format(function) + "\n")
     request = asked_line(issue_text, function.name)
-    note += _again(rng, request) + _filled(rng, LINES_BETWEEN)
+    note += _again(rng, request) + _random_lines(rng, LINES_BETWEEN)
     start = rng.randint(1, LAST_LINE)
     if kind == "begin":
         return _asking(note, "", request, "pdb", {"command": "start", "file": function.test})
     if kind == "print":
         case = rng.choice(function.asserts)
-        seen = f"{start} ->\t    assert {case}\n" + _filled(rng)
-        return _asking(note, seen, request, "pdb", {"command": printed(mutation, case)})
+        seen = f"{start} ->\t    assert {case}\n" + _random_lines(rng)
+        return _asking(note, seen, request, "pdb", {"command": print_command(mutation, case)})
     if mutation.op == "offset_change" and (kind == "rewrite" or rng.random() < PRINTED):
         number = function.body[mutation.line].rpartition(" ")[2]
         request = asked_line(issue_text, function.name, number)
-        note += f"{number}\n" + _filled(rng) + _again(rng, request)
+        note += f"{number}\n" + _random_lines(rng) + _again(rng, request)
     if kind == "search":
         return _asking(note, "", request, "grep", {"pattern": f"def {function.name}"})
     if kind == "look":
-        found = f"{function.path}:{start}:{function.lines()[0]}\n" + _filled(rng)
+        found = f"{function.path}:{start}:{function.lines()[0]}\n" + _random_lines(rng)
         place = {"path": function.path, "start": start, "end": start + 2}
         return _asking(note, found, request, "view", place)
     return _rewritten(rng, note, request, function, mutation, start)
@@ -148,7 +148,7 @@ def tool_document(
 def _again(rng: random.Random, request: str) -> str:
     """Returns the line on the function and random lines, like an earlier turn.
     Returns "" with probability 1 - AGAIN."""
-    return f"{request}\n" + _filled(rng) if rng.random() < AGAIN else ""
+    return f"{request}\n" + _random_lines(rng) if rng.random() < AGAIN else ""
 
 
 def _rewritten(
@@ -159,13 +159,13 @@ def _rewritten(
     lines = (function.lines(mutation) + [""])[:3]
     width = len(str(start + 2))
     seen = f"{function.path}, lines {start} to {start + 2} of {rng.randint(start + 2, LAST_LINE + 2)}:\n"
-    seen += "".join(f"  {start + i:>{width}} {line}\n" for i, line in enumerate(lines)) + _filled(rng)
+    seen += "".join(f"  {start + i:>{width}} {line}\n" for i, line in enumerate(lines)) + _random_lines(rng)
     code = f"    {function.lines()[at].strip()}"
     place: Record = {"path": function.path, "start": start + at, "new_code": code}
     return _asking(note, seen, request, "rewrite", place)
 
 
-def printed(mutation: Mutation, case: str) -> str:
+def print_command(mutation: Mutation, case: str) -> str:
     """Returns a command for pdb. case: an expression `call == value` from the test.
     The command prints the result of the call, or the number to add if the bug is a wrong number."""
     called, _, expected = case.rpartition(" == ")

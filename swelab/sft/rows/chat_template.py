@@ -44,7 +44,7 @@ class ChatTemplate:
         drops assistant turns.
         """
         try:
-            text = self._template.render(messages=[parsed(m) for m in messages], tools=bare(tools))
+            text = self._template.render(messages=[template_message(m) for m in messages], tools=bare(tools))
         except (TemplateError, Fault) as error:
             raise InputError(f"chat_template: {error}", self.path) from None
         row_messages = [RowMessage(role=role, content=content) for role, content in _TURN.findall(text)]
@@ -86,7 +86,7 @@ def says_more(dataset: Path) -> bool:
     return any("tools" in row or weighted(row) for row in read_jsonl(dataset))
 
 
-def parsed(message: RowMessage) -> Record:
+def template_message(message: RowMessage) -> Record:
     """Returns the message in the form that chat templates read.
     Arguments of calls become objects, which templates write as JSON."""
     found: Record = bare(message)

@@ -49,7 +49,7 @@ def compat_line(traj_dir: Path, eval_dir: Path, style: str, system: str, folder:
         return b"", str(loss)
 
 
-def resolved(report: Path, folder: str) -> bool:
+def is_resolved(report: Path, folder: str) -> bool:
     """Returns whether a report.json says that the run is resolved.
 
     The result may be under the key `folder` or at the top level. Raises Unfit if the report cannot be read.
@@ -67,7 +67,7 @@ def whole_line(traj_dir: Path, eval_dir: Path, style: Style, folder: str) -> Lin
     """Converts one resolved run to a row with the whole conversation and collect_trajs' columns."""
     path = traj_dir / folder / f"{folder}{SWE_AGENT}"
     try:
-        if not resolved(eval_dir / folder / "report.json", folder):
+        if not is_resolved(eval_dir / folder / "report.json", folder):
             return b"", "unresolved"
         recording = read_recording(path if path.is_file() else path.with_name(folder + MINI))
         written = write_conversation(recording, style)

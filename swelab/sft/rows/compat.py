@@ -71,8 +71,8 @@ def compat_row(traj_dir: Path, eval_dir: Path, folder: str, style: str, system: 
     if not report.exists():
         raise Lossy("no_report")
     try:
-        resolved = _resolved(json.loads(report.read_text(encoding="utf-8")), folder)
-        messages, replay = _written(traj_dir / folder / f"{folder}.traj", style, system)
+        resolved = _is_resolved(json.loads(report.read_text(encoding="utf-8")), folder)
+        messages, replay = _convert(traj_dir / folder / f"{folder}.traj", style, system)
         row = {"instance_id": folder, "resolved": resolved}
         if replay is not _ABSENT:
             row["model"] = json.loads(replay)["agent"]["model"]["name"]
@@ -85,14 +85,14 @@ def compat_row(traj_dir: Path, eval_dir: Path, folder: str, style: str, system: 
         raise Lossy(f"{type(error).__name__}{key}") from None
 
 
-def _written(path: Path, style: str, system: str) -> tuple[bytes, Any]:
+def _convert(path: Path, style: str, system: str) -> tuple[bytes, Any]:
     """Returns (messages in a style as JSON, replay_config or `_ABSENT`)."""
     if style == "xml":
         with open(path, "rb") as stream:
             end = last_steps(stream, 1)
         try:
             check_utf8(end)
-            messages, replay = usual_messages(end, system, LIMIT_NOTES, _spoken)
+            messages, replay = usual_messages(end, system, LIMIT_NOTES, _assistant_text)
             return b"[%b]" % messages, replay
         except (Unusual, UnicodeDecodeError):  # `read_messages` reports what is wrong
             pass
@@ -100,7 +100,7 @@ def _written(path: Path, style: str, system: str) -> tuple[bytes, Any]:
     return json.dumps(STYLES[style](messages, system)).encode(), replay
 
 
-def _resolved(report: Any, folder: str) -> Any:
+def _is_resolved(report: Any, folder: str) -> Any:
     return report.get(folder, report).get("resolved", False)
 
 
@@ -117,7 +117,7 @@ def read_messages(path: Path) -> tuple[Any, Any]:
         stream.seek(0)
         data = stream.read()
     try:
-        steps = _decoded(data)
+        steps = _decode(data)
         return _messages(steps.trajectory), _replay(steps)
     except (msgspec.MsgspecError, json.JSONDecodeError):  # Python's json accepts more than msgspec
         whole = json.loads(data.decode("utf-8"))
@@ -130,7 +130,7 @@ def _last_steps(stream: IO[bytes]) -> _Trajectory | None:
     steps = None
     for count in (1, 2):
         try:
-            steps = _decoded(last_steps(stream, count))
+            steps = _decode(last_steps(stream, count))
         except (msgspec.MsgspecError, ValueError):
             return None
         last = steps.trajectory[-1]
@@ -143,7 +143,7 @@ def _last_steps(stream: IO[bytes]) -> _Trajectory | None:
     return steps
 
 
-def _decoded(data: bytes) -> _Trajectory:
+def _decode(data: bytes) -> _Trajectory:
     check_utf8(data)
     return _DECODER.decode(data)
 
@@ -183,7 +183,7 @@ def _xml(messages: Any, system: str) -> list[Record]:
     for message in messages:
         role, content = message["role"], None if message["role"] == "system" else message["content"]
         if role == "assistant":
-            content = _spoken(message)
+            content = _assistant_text(message)
         elif role == "system":
             content = system
         elif isinstance(content, list):
@@ -195,7 +195,7 @@ def _xml(messages: Any, system: str) -> list[Record]:
     return rows
 
 
-def _spoken(message: Record) -> str:
+def _assistant_text(message: Record) -> str:
     content = message["content"]
     if content == LIMIT_NOTES[0]:
         return SUBMIT_TURN

@@ -77,15 +77,15 @@ def usual_messages(
 def _message(message: _Message, system: str, spoken: Callable[[Record], str]) -> bytes:
     role = message.role
     if role == "system":
-        return b'{"role": "system", "content": %b}' % _quoted(system)
+        return b'{"role": "system", "content": %b}' % _quote(system)
     if role == "assistant":
-        return b'{"role": "assistant", "content": %b}' % _quoted(spoken(_object(message)))
+        return b'{"role": "assistant", "content": %b}' % _quote(spoken(_object(message)))
     if role not in ("user", "tool"):
         raise Unusual
     return b'{"role": "user", "content": %b}' % _text(message.content)
 
 
-def _quoted(text: str) -> bytes:
+def _quote(text: str) -> bytes:
     return encode_basestring_ascii(text).encode()
 
 
@@ -112,4 +112,4 @@ def _text(content: msgspec.Raw) -> bytes:
         raise Unusual
     if data.isascii() and b"\\u" not in data and b"\\/" not in data:
         return data
-    return _quoted(json.loads(data))
+    return _quote(json.loads(data))

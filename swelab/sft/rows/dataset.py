@@ -23,8 +23,8 @@ from swelab.records.training_records import RowMessage, SftRow, Tool
 from swelab.sft.rows.chat_template import ChatTemplate
 from swelab.sft.rows.failed_turns import failed_turns
 from swelab.sft.rows.lengths import ChatTokenizer, Length, canonical, distribution, is_trained, teaches
-from swelab.sft.rows.overlong import cut, exchanges, spans
-from swelab.sft.rows.selection import CHOSEN, FATE_GATES, Candidate, Dropped, choose, unwanted
+from swelab.sft.rows.overlong import exchanges, select_span, spans
+from swelab.sft.rows.selection import CHOSEN, FATE_GATES, Candidate, DropCounts, choose, exclusion_reason
 from swelab.sft.rows.styles import Conversation, Style, Unfit, write_conversation
 from swelab.tasks.checkout import encode_patch
 
@@ -53,7 +53,7 @@ class Dataset:
 
     chosen: list[Candidate]
     fates: list[tuple[Candidate, str]]
-    dropped: Dropped
+    dropped: DropCounts
     notes: Counter[str]
     trajectories: int
     spool: IO[bytes]
@@ -62,7 +62,7 @@ class Dataset:
         """Yields rows: {"messages", "instance_id", "policy", "resolved"}. "tools" and "part" are optional."""
         for candidate in self.chosen:
             for offset, _ in candidate.rows:
-                yield spooled(self.spool, offset)
+                yield read_spooled(self.spool, offset)
 
     def lengths(self) -> list[Length]:
         """Returns the length of each row."""
@@ -99,11 +99,11 @@ def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str, str], GradeFact
         key = (grade.policy, grade.subset, attempt_name(grade))
         if key in verdicts:
             raise InputError(f"{attempt_name(grade)} is graded twice", path, "one grade a trajectory")
-        verdicts[key] = judged(grade)
+        verdicts[key] = grade_facts(grade)
     return verdicts
 
 
-def judged(grade: Grade) -> GradeFacts:
+def grade_facts(grade: Grade) -> GradeFacts:
     """Returns the facts of a grade that the dataset needs."""
     return GradeFacts(grade.status, grade.resolved, grade.get("patch_sha256"), grade.evidence)
 
@@ -124,7 +124,7 @@ def build_dataset(
     template: formats tool calls as text, for the style `tool`.
     """
     writer = RowWriter(selection, tokenizer, spool, style, template)
-    dropped = Dropped()
+    dropped = DropCounts()
     candidates: list[Candidate] = []
     count = 0
     for trajectory in trajectories:
@@ -133,7 +133,7 @@ def build_dataset(
         status = why_unresolved(trajectory, grades, selection.evidence)
         if status and not (selection.unresolved and status in FAILED_GRADES):
             dropped.add("rollout" if lost else "grade", status)
-        elif reason := unwanted(trajectory, selection):
+        elif reason := exclusion_reason(trajectory, selection):
             dropped.add("criteria", reason)
         else:
             try:
@@ -179,7 +179,7 @@ def why_unresolved(trajectory: Trajectory, grades: Verdicts, evidence: str = "re
     return grade.evidence if evidence not in ("resolved", grade.evidence) else ""
 
 
-def spooled(spool: IO[bytes], offset: int) -> SftRow:
+def read_spooled(spool: IO[bytes], offset: int) -> SftRow:
     """Reads the row that was written to the spool at an offset."""
     spool.seek(offset)
     row = SftRow.of(json.loads(spool.readline()))
@@ -220,7 +220,7 @@ class RowWriter:
             part = {"part": [number, len(pieces)]} if len(pieces) > 1 else {}
             tools = {"tools": written.tools} if written.tools else {}
             self.spool.write(line({"messages": messages, **row, **tools, **part}))
-        digest = hashlib.sha256(canonical(map(unnumbered, written.messages)).encode()).hexdigest()
+        digest = hashlib.sha256(canonical(map(without_call_ids, written.messages)).encode()).hexdigest()
         named = (trajectory.instance_id, length.tokens, trajectory.policy)
         return Candidate(*named, digest, length, tuple(rows), trajectory.sample, resolved)
 
@@ -238,7 +238,7 @@ class RowWriter:
         policy = self.selection.over_long
         pieces = []
         for span in spans(costs, spoken, policy, limit + self.tokenizer.newline):
-            messages = cut(written.messages, groups, span)
+            messages = select_span(written.messages, groups, span)
             while messages and not is_trained(messages[-1]):
                 messages.pop()
             if any(map(teaches, messages)):
@@ -262,7 +262,7 @@ def is_unicode(messages: list[RowMessage]) -> bool:
     return True
 
 
-def unnumbered(message: RowMessage) -> Record:
+def without_call_ids(message: RowMessage) -> Record:
     """Returns the message without call ids, because the same call has another id in each run."""
     rest = {name: value for name, value in message.items() if name not in ("tool_call_id", "tool_calls")}
     calls = [call.function for call in message.tool_calls]

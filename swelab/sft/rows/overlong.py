@@ -62,7 +62,9 @@ def _fitting(costs: Sequence[int], room: int) -> int:
     return len(costs)
 
 
-def cut(messages: Sequence[RowMessage], groups: Sequence[Sequence[int]], span: Span) -> list[RowMessage]:
+def select_span(
+    messages: Sequence[RowMessage], groups: Sequence[Sequence[int]], span: Span
+) -> list[RowMessage]:
     """Returns the messages of the head and of the exchanges in `span`. groups: result of `exchanges`."""
     chosen = [*groups[0], *(number for group in groups[1:][slice(*span)] for number in group)]
     return [messages[number] for number in chosen]

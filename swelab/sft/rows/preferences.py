@@ -18,10 +18,10 @@ from swelab.records import Record, read_jsonl
 from swelab.records.attempt_records import Trajectory
 from swelab.records.training_records import SftRow
 from swelab.sft.rows.chat_template import ChatTemplate
-from swelab.sft.rows.dataset import RowWriter, Verdicts, spooled, why_unresolved
+from swelab.sft.rows.dataset import RowWriter, Verdicts, read_spooled, why_unresolved
 from swelab.sft.rows.lengths import ChatTokenizer, Length, canonical
 from swelab.sft.rows.overlong import DROP
-from swelab.sft.rows.selection import Candidate, unwanted
+from swelab.sft.rows.selection import Candidate, exclusion_reason
 from swelab.sft.rows.styles import Style, Unfit
 
 SIDES = ("chosen_conversations", "rejected_conversations")
@@ -56,7 +56,7 @@ class Pairs:
     def rows(self, spool: IO[bytes]) -> Iterator[Record]:
         """Yields `sft_pair` records, with both conversations, the instance and the policies."""
         for name, good, bad in self.chosen:
-            rows = [spooled(spool, side.candidate.rows[0][0]) for side in (good, bad)]
+            rows = [read_spooled(spool, side.candidate.rows[0][0]) for side in (good, bad)]
             tools = {"tools": rows[0].tools} if rows[0].tools else {}
             yield {
                 **{side: row.messages for side, row in zip(SIDES, rows)},
@@ -117,12 +117,12 @@ def _side(trajectory: Trajectory, grades: Verdicts, writer: RowWriter) -> Side:
     status = why_unresolved(trajectory, grades, writer.selection.evidence)
     if trajectory.outcome not in TRAINABLE_ROLLOUTS or (status and status not in FAILED_GRADES):
         raise Unfit(status)
-    if reason := unwanted(trajectory, writer.selection):
+    if reason := exclusion_reason(trajectory, writer.selection):
         raise Unfit(reason)
     candidate = writer.write(trajectory)
     if not candidate.rows:
         raise Unfit("too_long")
-    messages = spooled(writer.spool, candidate.rows[0][0]).messages
+    messages = read_spooled(writer.spool, candidate.rows[0][0]).messages
     first = next(number for number, each in enumerate(messages) if each.role == "assistant")
     prompt = hashlib.sha256(canonical(messages[:first]).encode()).hexdigest()
     return Side(status, prompt, candidate)
@@ -141,7 +141,7 @@ def _pair_up(
     left = settings.per_instance
     for prompt in sorted(prompts):
         resolved, failed = prompts[prompt]
-        good, bad = (_drawn(found, settings.seed, name) for found in (resolved, failed))
+        good, bad = (_draw(found, settings.seed, name) for found in (resolved, failed))
         count = min(left, max(len(good), len(bad))) if good and bad else 0
         left -= count
         yield from ((good[i % len(good)], bad[i % len(bad)]) for i in range(count))
@@ -152,7 +152,7 @@ def _pair_up(
             dropped["over_per_instance"] += max(0, len(good) - count) + max(0, len(bad) - count)
 
 
-def _drawn(sides: dict[str, Side], seed: int, name: str) -> list[Side]:
+def _draw(sides: dict[str, Side], seed: int, name: str) -> list[Side]:
     def rank(side: Side) -> str:
         return hashlib.sha256(f"{seed} {name} {side.candidate.digest}".encode()).hexdigest()
 

@@ -34,7 +34,7 @@ class Candidate:
     resolved: bool = field(default=True, compare=False)
 
 
-class Dropped:
+class DropCounts:
     """Counts dropped conversations by gate and reason."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Dropped:
         return rows
 
 
-def unwanted(trajectory: Trajectory, selection: Selection) -> str:
+def exclusion_reason(trajectory: Trajectory, selection: Selection) -> str:
     """Returns why a trajectory does not meet the recipe's criteria, or '' if it meets them."""
     outcomes = selection.outcomes
     if outcomes and trajectory.outcome not in outcomes:

@@ -72,7 +72,7 @@ def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
     if any(not isinstance(turn.text, str | None) for turn in turns):
         raise Unfit("not_plain_text")
     written = Conversation([])
-    tools = style.tools or _offered(trajectory) or _own_tools(trajectory.trajectory_format)
+    tools = style.tools or _offered_tools(trajectory) or _own_tools(trajectory.trajectory_format)
     if style.name == "tool":
         written.tools = tools
     if style.name == "xml":
@@ -90,11 +90,11 @@ def write_conversation(trajectory: Rollout, style: Style) -> Conversation:
     return written
 
 
-def _offered(trajectory: Rollout) -> list[Tool]:
+def _offered_tools(trajectory: Rollout) -> list[Tool]:
     """Returns the tools that a trajectory offered to the model, or [] if it does not record them."""
     config = trajectory.info.get("config")
     found = config.get("tools") if isinstance(config, dict) else None
-    return checked(found) or [] if found else []
+    return checked_tools(found) or [] if found else []
 
 
 @cache
@@ -105,12 +105,12 @@ def _own_tools(trajectory_format: str) -> list[Tool]:
 
 def definitions(path: Path) -> list[Tool]:
     """Reads tool definitions in the chat-completion API's form. Raises InputError."""
-    if tools := checked(read_json(path)):
+    if tools := checked_tools(read_json(path)):
         return tools
     raise InputError("not tool definitions", path, "a list of {type: function, function: {name, parameters}}")
 
 
-def checked(value: Any) -> list[Tool] | None:
+def checked_tools(value: Any) -> list[Tool] | None:
     """Returns tool definitions in the chat-completion API's form, or None if `value` has another form."""
     try:
         tools = [Tool.of(tool) for tool in value]

@@ -133,7 +133,7 @@ def _mini(message: Message, refused: bool) -> Turn:
     if not isinstance(content, str):
         return Turn("assistant", content, fault="no_call")
     if (written := parse_xml(content)) and not refused and _tool_of(message) == written.name:
-        return Turn("assistant", written.text, [Call(written.name, _noted(message))])
+        return Turn("assistant", written.text, [Call(written.name, _typed_arguments(message))])
     pattern = TAGGED if TAGGED.search(content) else BLOCK
     commands = [found.strip() for found in pattern.findall(content)]
     calls = [Call("bash", {"command": command}) for command in commands]
@@ -141,7 +141,7 @@ def _mini(message: Message, refused: bool) -> Turn:
     return Turn("assistant", text, calls, "\n".join(commands), fault=_fault(calls, refused, 1))
 
 
-def _noted(message: Message) -> Record:
+def _typed_arguments(message: Message) -> Record:
     """Returns the recorded arguments of a turn's first action. They still have their types."""
     found: Record = message["extra"]["actions"][0]["arguments"]
     return found

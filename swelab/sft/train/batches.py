@@ -92,7 +92,7 @@ def plan_batches(lengths: Sequence[int], train: Train, ranks: Ranks, cost: Cost 
     how = "plain"
     if train.group_by_length:
         how = "grouped"
-        epochs, passes = _grouped(epochs, lengths, train.max_batch_tokens, ranks.total, cost)
+        epochs, passes = _regroup(epochs, lengths, train.max_batch_tokens, ranks.total, cost)
     flat = [[batch for step in epoch for batch in step] for epoch in epochs]
     return Plan(how, ranks.total, passes, flat, train.max_seq_len, len(lengths))
 
@@ -113,7 +113,7 @@ def _plain(order: Sequence[int], step: int, ranks: int, passes: int, batch: int)
     return found
 
 
-def _grouped(
+def _regroup(
     epochs: list[list[list[Batch]]], lengths: Sequence[int], bound: int, ranks: int, cost: Cost
 ) -> tuple[list[list[list[Batch]]], int]:
     """Regroups the rows of each step into passes. Returns (steps of each epoch, passes per rank and step)."""

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from swelab.files.weights import weight_files
 from swelab.records import Fault, Record
 from swelab.records.training_records import SftRow
-from swelab.sft.rows.chat_template import PlainRows, bare, parsed
+from swelab.sft.rows.chat_template import PlainRows, bare, template_message
 from swelab.sft.rows.lengths import TURN_END, ChatTokenizer
 from swelab.sft.rows.preferences import conversations
 
@@ -88,7 +88,7 @@ def compare_tokens(
             raise ParityError(f"{name}: torchtune's tokens or loss mask are not those of tokenizer.json")
         if tokens[-1] != template.convert_tokens_to_ids(TURN_END) or not trained[-1]:
             raise ParityError(f"{name}: the last end-of-turn has no loss")
-        messages = [parsed(message) for message in row.messages]
+        messages = [template_message(message) for message in row.messages]
         served = template.apply_chat_template(messages, tools=bare(row.tools) or None, return_dict=False)
         if template.decode(tokens + newline) != template.decode(served):
             raise ParityError(f"{name}: the chat template's text is not the text that was trained on")

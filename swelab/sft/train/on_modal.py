@@ -14,9 +14,9 @@ from pathlib import Path
 
 from swelab.configs.kinds.sft import Sft
 from swelab.files.weights import check_weights, identity, manifest_digest
-from swelab.jobs.child_process import Tethered, fault_line
+from swelab.jobs.child_process import ChildProcess, fault_line
 from swelab.records import Fault, InputError, read_jsonl
-from swelab.sft.train.torchtune_file import read_torchtune, unfilled
+from swelab.sft.train.torchtune_file import placeholders, read_torchtune
 
 APP = Path(__file__).with_name("modal_app.py")
 TOKENS = ("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET")
@@ -60,7 +60,7 @@ class Modal:
         told = {"N_GPUS": str(self.gpus), "SWELAB_MODAL_VOLUME": self.volume, "NO_COLOR": "1", "TERM": "dumb"}
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self.log.parent, suffix=".log") as output:
-            running = Tethered(
+            running = ChildProcess(
                 lambda _: [self.program, *arguments], env={**os.environ, **told}, log=output.file
             )
             try:
@@ -122,6 +122,6 @@ def train_on_modal(
 def tune_on_modal(modal: Modal, config: Path) -> None:
     """Runs an unchanged torchtune configuration at Modal. Its paths are in the volume.
     Raises InputError, ModalError."""
-    if found := unfilled(read_torchtune(config)):
+    if found := placeholders(read_torchtune(config)):
         raise InputError(found[0], config, "paths of the volume, at /volume")
     modal.call("run", f"{APP}::tune_file", "--config", str(config))

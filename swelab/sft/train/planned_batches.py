@@ -14,7 +14,7 @@ from swelab.sft.train.cross_entropy import TrainedTokensLoss
 from swelab.sft.train.token_rows import IGNORED, Sample, TokenRows
 
 
-class Padded(NamedTuple):
+class PaddedBatch(NamedTuple):
     """Samples padded on the right. Each tensor is [rows, longest]. attends: False for padding."""
 
     tokens: torch.Tensor
@@ -22,7 +22,7 @@ class Padded(NamedTuple):
     attends: torch.Tensor
 
 
-class Joined(NamedTuple):
+class PackedBatch(NamedTuple):
     """Samples joined to one sequence. tokens, labels and positions are [tokens]; lengths is [rows]."""
 
     tokens: torch.Tensor
@@ -72,7 +72,7 @@ def planned_passes(plan: str, data_files: str, base: str, rank: int) -> PlannedP
     return PlannedPasses(read_plan(plan), TokenRows(data_files, base), rank)
 
 
-def padded(samples: Sequence[Sample], pad: int) -> Padded:
+def pad_rows(samples: Sequence[Sample], pad: int) -> PaddedBatch:
     """Returns a forward pass as a batch whose rows are padded to the same length."""
     longest = max(len(sample.tokens) for sample in samples)
 
@@ -80,17 +80,17 @@ def padded(samples: Sequence[Sample], pad: int) -> Padded:
         return torch.tensor([row + [value] * (longest - len(row)) for row in rows])
 
     lengths = torch.tensor([[len(sample.tokens)] for sample in samples])
-    return Padded(
+    return PaddedBatch(
         filled((sample.tokens for sample in samples), pad),
         filled((sample.labels for sample in samples), IGNORED),
         torch.arange(longest)[None, :] < lengths,
     )
 
 
-def joined(samples: Sequence[Sample]) -> Joined:
+def pack(samples: Sequence[Sample]) -> PackedBatch:
     """Returns the samples of a forward pass as one pack."""
     lengths = [len(sample.tokens) for sample in samples]
-    return Joined(
+    return PackedBatch(
         torch.tensor([token for sample in samples for token in sample.tokens]),
         torch.tensor([label for sample in samples for label in sample.labels]),
         torch.cat([torch.arange(length) for length in lengths]),
@@ -108,9 +108,9 @@ def torchtune_batch(batch: Sequence[Any], *, fill: int | None, pad: int) -> Reco
 
     (samples,) = batch
     if fill is None:
-        found = padded(samples, pad)
+        found = pad_rows(samples, pad)
         return {"tokens": found.tokens, "labels": found.labels}
-    one = joined(samples)
+    one = pack(samples)
     room = fill - len(one.tokens)
     rest = torch.zeros(room, dtype=torch.long)
     filled = {
@@ -151,13 +151,13 @@ def trl_batch(batch: Sequence[Any], *, packed: bool, pad: int) -> dict[str, torc
     A pack has positions instead of a mask. The models find the beginnings of rows from the positions."""
     (samples,) = batch
     if packed:
-        one = joined(samples)
+        one = pack(samples)
         return {
             "input_ids": one.tokens[None],
             "labels": one.labels[None],
             "position_ids": one.positions[None],
         }
-    found = padded(samples, pad)
+    found = pad_rows(samples, pad)
     return {
         "input_ids": found.tokens,
         "labels": found.labels,

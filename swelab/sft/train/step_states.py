@@ -71,7 +71,9 @@ class StepStates:
         cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
         return {
             "step": self.recipe.global_step,
-            "weights": {name: _local(weight) for name, weight in _trained(self.recipe._model).items()},
+            "weights": {
+                name: _local(weight) for name, weight in _trained_weights(self.recipe._model).items()
+            },
             "optimizers": [_optimizer_state(each) for each in _optimizers(self.recipe)],
             "schedule": {key: getattr(schedule, key) for key in SCHEDULE_KEYS},
             "generators": [torch.get_rng_state(), cuda],
@@ -90,7 +92,7 @@ class StepStates:
         path = self.folder / f"step_{found}" / f"{self.rank}.pt"
         # We map the file into CPU memory, because a GPU with the model may have no room for a second copy.
         state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-        weights = _trained(self.recipe._model)
+        weights = _trained_weights(self.recipe._model)
         if weights.keys() != state["weights"].keys():
             raise RuntimeError(f"{path} is the state of another model")
         with torch.no_grad():
@@ -164,7 +166,7 @@ def _barrier() -> None:
         distributed.barrier()
 
 
-def _trained(model: Any) -> dict[str, Tensor]:
+def _trained_weights(model: Any) -> dict[str, Tensor]:
     return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
 
 

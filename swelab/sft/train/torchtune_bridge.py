@@ -90,7 +90,7 @@ def torchtune_config(base: Path, dataset: Path, output: Path, train: Train) -> R
     }
     return {
         "output_dir": str(output),
-        "model": adapted(base_model(config), train),
+        "model": with_adapters(base_model(config), train),
         "checkpointer": weights,
         **({"ref_checkpointer": weights} if train.dpo else {}),
         "resume_from_checkpoint": False,
@@ -139,7 +139,7 @@ def tokenizer(base: Path) -> Record:
     }
 
 
-def adapted(model: Record, train: Train) -> Record:
+def with_adapters(model: Record, train: Train) -> Record:
     """Returns the model section, with low-rank adapters if the settings request them."""
     lora = train.lora
     if not lora:

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from swelab.files.weights import check_safetensors
-from swelab.jobs.child_process import Tethered
+from swelab.jobs.child_process import ChildProcess
 from swelab.records import Fault, InputError, Record
 from swelab.sft.train.ranks import Ranks, command
 from swelab.sft.train.torchtune_sizes import size_faults
@@ -50,7 +50,7 @@ def read_torchtune(path: Path) -> Record:
 
 def faults(config: Record) -> list[str]:
     """Returns the faults of a configuration, one line each. This check needs no GPU."""
-    if lines := unfilled(config):
+    if lines := placeholders(config):
         return lines
     for section, key in PATHS:
         for path in _paths(config, section, key):
@@ -62,7 +62,7 @@ def faults(config: Record) -> list[str]:
     return lines or list(size_faults(config))
 
 
-def unfilled(config: Record) -> list[str]:
+def placeholders(config: Record) -> list[str]:
     """Returns one line for each placeholder such as <MODEL_DIR> that is still in a configuration."""
     return [f"{key}: {text} was never filled in" for key, text in _texts(config) if PLACEHOLDER.search(text)]
 
@@ -87,7 +87,7 @@ def _shards(config: Record) -> Iterator[str]:
     part = part if isinstance(part, dict) else {}
     folder, files = part.get("checkpoint_dir"), part.get("checkpoint_files")
     if isinstance(files, dict):
-        files = _numbered(files)
+        files = _file_names(files)
     if not isinstance(files, list) or not files:
         yield f"checkpointer.checkpoint_files: {files!r}; expected a list of files"
         return
@@ -104,7 +104,7 @@ def _shards(config: Record) -> Iterator[str]:
             yield f"checkpointer.checkpoint_files: {error}"
 
 
-def _numbered(files: Record) -> list[str]:
+def _file_names(files: Record) -> list[str]:
     """Returns the files that torchtune's {"filename_format", "max_filename"} describes."""
     try:
         last = files["max_filename"]
@@ -143,7 +143,7 @@ def run_torchtune_file(config: Record, path: Path, processes: int, environment: 
     """Runs torchtune until it ends, and writes its output to our stdout. Raises TrainerEnded."""
     with open(sys.stdout.fileno(), "wb", closefd=False) as output:
         argv = tune_command(config, path, processes)
-        trainer = Tethered(lambda _: argv, env=environment, log=output)
+        trainer = ChildProcess(lambda _: argv, env=environment, log=output)
         try:
             status = trainer.process.wait()
         finally:

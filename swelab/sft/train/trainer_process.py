@@ -9,7 +9,7 @@ from pathlib import Path
 from swelab.configs.kinds.sft import Sft, Train
 from swelab.console.terminal import Progress
 from swelab.files.weights import weight_files
-from swelab.jobs.child_process import Tethered, fault_line, torch_environment
+from swelab.jobs.child_process import ChildProcess, fault_line, torch_environment
 from swelab.records import Fault, digest, sha256_file, write_json
 from swelab.sft.train.device import device_of
 from swelab.sft.train.ranks import ranks_of, recipe_of
@@ -41,7 +41,7 @@ def run_trainer(base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Pat
     plan.write(work, recipe)
     argv = open_trainer(recipe.trainer).command(base, dataset, recipe, plan, work)
     with open(log, "ab") as stream:
-        trainer = Tethered(lambda _: argv, env=_environment(work, train), log=stream)
+        trainer = ChildProcess(lambda _: argv, env=_environment(work, train), log=stream)
     try:
         _follow(trainer, output / STEPS, train.epochs * plan.steps_per_epoch)
     finally:
@@ -101,7 +101,7 @@ def mend(log: Path) -> None:
         os.truncate(log, text.rfind(b"\n") + 1)
 
 
-def _follow(trainer: Tethered, steps: Path, total: int) -> None:
+def _follow(trainer: ChildProcess, steps: Path, total: int) -> None:
     """Shows progress from the trainer's step log until the trainer ends."""
     progress = Progress(total, "train")
     progress.skip(_lines(steps))

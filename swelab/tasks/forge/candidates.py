@@ -67,7 +67,9 @@ def candidates(source: Source, operators: Iterable[str]) -> Iterator[Candidate]:
                         yield _candidate(source, f"{source.path}::{name}", function.lineno, op, edits)
 
 
-def ordered(sources: Iterable[Source], operators: Iterable[str], seed: int) -> tuple[list[Candidate], int]:
+def seeded_order(
+    sources: Iterable[Source], operators: Iterable[str], seed: int
+) -> tuple[list[Candidate], int]:
     """Returns the candidates of a repository in seeded order, and the number of ambiguous candidates.
 
     Operators take turns. If bugs in two functions have the same hash, they are ambiguous. They are excluded,
@@ -116,7 +118,7 @@ def _candidate(source: Source, function: str, line: int, op: str, edits: tuple[E
     shifted = tuple(Edit(e.start - start, e.end - start, e.text) for e in edits)
     new = _lines(apply_edits(source.data[start:end], shifted))
     hunk = list(difflib.unified_diff(old, new, n=CONTEXT))[2:]
-    patch = _header(source.path) + "".join(_moved(line, low) for line in hunk)
+    patch = _header(source.path) + "".join(_shift(line, low) for line in hunk)
     before = tuple(text[1:].strip() for text in hunk if text.startswith("-"))
     after = tuple(text[1:].strip() for text in hunk if text.startswith("+"))
     return Candidate(source.path, function, line, op, edits, before, after, patch, bug_hash(patch))
@@ -130,7 +132,7 @@ def _header(path: str) -> str:
     return f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n"
 
 
-def _moved(line: str, by: int) -> str:
+def _shift(line: str, by: int) -> str:
     """Shifts the line numbers in a hunk's header by `by`. Other lines are unchanged."""
     if not line.startswith("@@ "):
         return line

@@ -107,11 +107,11 @@ def const_change(source: Source, node: ast.AST) -> Changes:
 def bool_negate(source: Source, node: ast.AST) -> Changes:
     """`not x` -> `x`; negates an operand of `and`/`or`, or a comprehension's filter."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield _replace(source, node, _grouped(source, node.operand))
+        yield _replace(source, node, _parenthesize(source, node.operand))
     parts = node.values if isinstance(node, ast.BoolOp) else []
     for part in node.ifs if isinstance(node, ast.comprehension) else parts:
         if not isinstance(part, ast.UnaryOp):
-            yield _replace(source, part, f"not {_grouped(source, part)}")
+            yield _replace(source, part, f"not {_parenthesize(source, part)}")
 
 
 def cond_invert(source: Source, node: ast.AST) -> Changes:
@@ -119,9 +119,9 @@ def cond_invert(source: Source, node: ast.AST) -> Changes:
     if isinstance(node, (ast.If, ast.IfExp)):
         test = node.test
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            yield _replace(source, test, _grouped(source, test.operand))
+            yield _replace(source, test, _parenthesize(source, test.operand))
         else:
-            yield _replace(source, test, f"not {_grouped(source, test)}")
+            yield _replace(source, test, f"not {_parenthesize(source, test)}")
 
 
 def and_or_swap(source: Source, node: ast.AST) -> Changes:
@@ -135,7 +135,7 @@ def and_or_swap(source: Source, node: ast.AST) -> Changes:
 
 def args_swap(source: Source, node: ast.AST) -> Changes:
     """`f(a, b)` -> `f(b, a)`."""
-    if isinstance(node, ast.Call) and _called(node) not in TYPE_CHECKS:
+    if isinstance(node, ast.Call) and _called_name(node) not in TYPE_CHECKS:
         for left, right in zip(node.args, node.args[1:]):
             if not isinstance(left, ast.Starred) and not isinstance(right, ast.Starred):
                 yield from _swap(source, left, right)
@@ -143,9 +143,9 @@ def args_swap(source: Source, node: ast.AST) -> Changes:
 
 def call_change(source: Source, node: ast.AST) -> Changes:
     """`s.lower()` -> `s.upper()`, `min(a)` -> `max(a)`: calls the opposite function."""
-    if isinstance(node, ast.Call) and (new := CALLS.get(_called(node))):
+    if isinstance(node, ast.Call) and (new := CALLS.get(_called_name(node))):
         end = source.span(node.func)[1]
-        yield (Edit(end - len(_called(node)), end, new),)
+        yield (Edit(end - len(_called_name(node)), end, new),)
 
 
 def slice_change(source: Source, node: ast.AST) -> Changes:
@@ -191,14 +191,14 @@ def _between(source: Source, left: ast.AST, right: ast.AST, old: str, new: str) 
         yield (Edit(at, at + len(found[0].encode()), new),)
 
 
-def _grouped(source: Source, node: ast.AST) -> str:
+def _parenthesize(source: Source, node: ast.AST) -> str:
     """Returns the source of an operand of `not`, in parentheses if they are needed."""
     text = source.segment(node)
     simple = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Compare)
     return text if isinstance(node, simple) and "\n" not in text else f"({text})"
 
 
-def _called(node: ast.Call) -> str:
+def _called_name(node: ast.Call) -> str:
     """Returns the last name of the called expression, such as `c` of `a.b.c()`, or ""."""
     if isinstance(node.func, ast.Attribute):
         return node.func.attr

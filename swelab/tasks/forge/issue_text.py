@@ -31,7 +31,7 @@ def issue_text(function: str, broken: list[str], message: str, changed: tuple[st
     opening = OPENINGS[int(bug[:8], 16) % len(OPENINGS)]
     name = qualified.rpartition(".")[2]
     text = opening.format(name=name, path=path, symptom=symptom(message), test=broken[0])
-    text += f"\n\nSeen in `{dotted(path)}.{qualified}`"
+    text += f"\n\nSeen in `{module_name(path)}.{qualified}`"
     if message and not tells(message, changed):
         text += f"; the test ends with\n\n    {message}"
     more = broken[1:SHOWN_TESTS]
@@ -65,7 +65,7 @@ def tells(message: str, changed: tuple[str, ...]) -> bool:
     return any(len(line) >= TELLING and line in message for line in map(str.strip, changed))
 
 
-def dotted(path: str) -> str:
+def module_name(path: str) -> str:
     """Converts `src/pack/module.py` to `pack.module`."""
     parts = path.removesuffix(".py").removeprefix("src/").split("/")
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -36,7 +36,7 @@ OPERATORS: dict[str, Operator] = {
 }
 
 
-def chosen(names: Sequence[str], operators: Iterable[str]) -> list[str]:
+def choose_operators(names: Sequence[str], operators: Iterable[str]) -> list[str]:
     """Returns the operators that a recipe names, or all of `operators` if it names none.
     Raises InputError."""
     words = list(dict.fromkeys(operators))

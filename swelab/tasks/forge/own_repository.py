@@ -35,11 +35,11 @@ def read_commit(recipe: GitRepo) -> Files:
     `exclude` does not name.
     """
     with tempfile.TemporaryDirectory(prefix="swelab-git-") as scratch:
-        bare = _fetched(recipe, Path(scratch) / "bare.git")
+        bare = _fetch(recipe, Path(scratch) / "bare.git")
         return _files(bare, recipe)
 
 
-def _fetched(recipe: GitRepo, bare: Path) -> Path:
+def _fetch(recipe: GitRepo, bare: Path) -> Path:
     """Returns a bare repository that contains the commit."""
     place, commit = recipe.repository, recipe.commit
     if "://" not in place and "@" not in place.partition("/")[0]:

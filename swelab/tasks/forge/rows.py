@@ -14,9 +14,9 @@ from swelab.records import InputError, sha256_file
 from swelab.records.task_records import Task
 from swelab.sandbox import Backend
 from swelab.tasks.checkout import RepoStore, scratch_folder
-from swelab.tasks.forge.candidates import Candidate, ordered, read_sources
+from swelab.tasks.forge.candidates import Candidate, read_sources, seeded_order
 from swelab.tasks.forge.issue_text import issue_text
-from swelab.tasks.forge.operators import OPERATORS, chosen
+from swelab.tasks.forge.operators import OPERATORS, choose_operators
 from swelab.tasks.forge.validate import Repository, Statuses, Validator, Verdict
 from swelab.tasks.split import side_of
 
@@ -77,7 +77,7 @@ def make_tasks(
 def open_repository(name: str, archive: Path, scratch: Path, configs: Path) -> Repository:
     """Unpacks a repository archive under `scratch`. Returns the repository with its recipe.
     Raises InputError."""
-    settings, where = recipes.named(REPO, name, configs), recipes.path_of("repo", name, configs)
+    settings, where = recipes.load_named(REPO, name, configs), recipes.path_of("repo", name, configs)
     if settings.source == "drill" or settings.source == "harbor":
         raise InputError(f"its source is {settings.source!r}", where, "pypi or git")
     place = Task.of({"instance_id": name, "repo_recipe": archive.stem})
@@ -89,8 +89,8 @@ def open_repository(name: str, archive: Path, scratch: Path, configs: Path) -> R
 
 
 def _queue(recipe: ForgeSubset, repo: Repository, drops: Counter[str]) -> list[Candidate]:
-    operators = chosen(recipe.operators, OPERATORS)
-    found, ambiguous = ordered(repo.sources.values(), operators, recipe.seed)
+    operators = choose_operators(recipe.operators, OPERATORS)
+    found, ambiguous = seeded_order(repo.sources.values(), operators, recipe.seed)
     if ambiguous:
         drops["same_bug_in_two_functions"] += ambiguous
     return [c for c in found if side_of(repo.name, c.function, recipe.heldout_share) == recipe.side]

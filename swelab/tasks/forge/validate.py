@@ -170,7 +170,7 @@ class Validator:
         if reason := _unusable(first, repo.passed, most):
             return Verdict(reason=reason, broken=[], message="")
         second = self._run(repo, (candidate.path, content), seconds, WIDE)
-        broken = _broken(first, repo.passed)
+        broken = _broken_tests(first, repo.passed)
         if second.ended or any(first.status.get(t) != second.status.get(t) for t in repo.passed):
             return Verdict(reason="flaky", broken=[], message="")
         return Verdict(reason="", broken=broken, message=_reason_of(broken[0], second.log))
@@ -235,7 +235,7 @@ def _whole(test: str) -> bool:
     return "[" not in test or test.endswith("]")
 
 
-def _broken(run: Run, passed: list[str]) -> list[str]:
+def _broken_tests(run: Run, passed: list[str]) -> list[str]:
     return [test for test in passed if run.status.get(test) in ("FAILED", "ERROR")]
 
 
@@ -244,7 +244,7 @@ def _unusable(run: Run, passed: list[str], most: int) -> str:
     if run.ended:
         return run.ended
     missing = sum(test not in run.status for test in passed)
-    broken = len(_broken(run, passed))
+    broken = len(_broken_tests(run, passed))
     if missing:
         return "collection_error" if run.code != 1 else "tests_missing"
     if not broken:

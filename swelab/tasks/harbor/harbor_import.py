@@ -13,7 +13,7 @@ from swelab.tasks.harbor.harbor_source import Usable, read_rows
 
 
 @dataclass
-class Imported:
+class ImportResult:
     """The result of an import.
 
     rows: the rows of the usable folders, in the order of the folders' names. refused: maps a folder to the
@@ -28,7 +28,7 @@ class Imported:
         return dict(Counter(fault.reason for fault in self.refused.values()).most_common())
 
 
-def import_folders(place: Path, repos: Path, usable: Usable) -> Imported:
+def import_folders(place: Path, repos: Path, usable: Usable) -> ImportResult:
     """Reads the task folders in a folder, and adds missing archives to `repos`.
     Prints the refused folders. Raises InputError if there is no such folder, or no usable task folder."""
     digests: dict[str, str] = {}
@@ -43,7 +43,7 @@ def import_folders(place: Path, repos: Path, usable: Usable) -> Imported:
         if digests[name] != expected:
             raise Refused("its repository is another one", f"{path} has other files: name another folder")
 
-    result = Imported()
+    result = ImportResult()
     for path, row in read_rows(place, usable, keep):
         if isinstance(row, Refused):
             result.refused[path.name] = row

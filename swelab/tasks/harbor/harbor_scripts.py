@@ -28,14 +28,14 @@ def script_row(folder: HarborFolder) -> Task:
             "PASS_TO_PASS": [],
             "source": "harbor",
             "answers": "script",
-            "verifier_tar": _packed(folder, "tests"),
+            "verifier_tar": _pack(folder, "tests"),
         }
     )
     row = row | ({"verifier_env": folder.verifier_env} if folder.verifier_env else {})
-    return row | ({"solution_tar": _packed(folder, "solution")} if file_in(folder.path, SOLUTION) else {})
+    return row | ({"solution_tar": _pack(folder, "solution")} if file_in(folder.path, SOLUTION) else {})
 
 
-def _packed(folder: HarborFolder, part: str) -> str:
+def _pack(folder: HarborFolder, part: str) -> str:
     """Returns a tar of the files in a subfolder of the task folder, in Base64. Raises Refused."""
     files: Files = {}
     left = MOST_BYTES

@@ -19,11 +19,11 @@ def known_ids() -> dict[str, str]:
     return found
 
 
-def hashed(instance_id: str) -> str:
+def hash_of(instance_id: str) -> str:
     """Returns the hash of an instance's id, in the form of HASHES."""
     return hashlib.sha256(instance_id.encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS]
 
 
 def evaluation_set(instance_id: str) -> str:
     """Returns the evaluation set that has an instance of this id, or ""."""
-    return known_ids().get(hashed(instance_id), "")
+    return known_ids().get(hash_of(instance_id), "")

@@ -85,7 +85,7 @@ def read_row(row: Any, where: str, entrypoint: str | None = None) -> SmallTask:
         raise InputError(f"field task_id is {_kind(name)}", where, "a string")
     where = f"{where} ({shorten(name)})"
     given = extra.get("files", row.get("files"))
-    listed = _parsed(given, "extra_info.files", where) if isinstance(given, str) else given
+    listed = _parse(given, "extra_info.files", where) if isinstance(given, str) else given
     if not isinstance(listed, list) or not listed:
         raise InputError(f"field extra_info.files is {_kind(listed)}", where, "a list of {path, content}")
     files: dict[str, str] = {}
@@ -195,13 +195,13 @@ def _object(row: Record, field: str, where: str) -> Record:
     value = row.get(field)
     if value is None:
         return {}
-    value = _parsed(value, field, where) if isinstance(value, str) else value
+    value = _parse(value, field, where) if isinstance(value, str) else value
     if not isinstance(value, dict):
         raise InputError(f"field {field} is {_kind(value)}", where, "an object, or one as a JSON string")
     return value
 
 
-def _parsed(text: str, field: str, where: str) -> Any:
+def _parse(text: str, field: str, where: str) -> Any:
     try:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError):

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from swelab.configs.kinds.kodcode_subset import KodcodeSubset
-from swelab.files.json_streams import Picked, Spool
+from swelab.files.json_streams import RowSelection, Spool
 from swelab.jobs.journal import Journal
 from swelab.jobs.resumable_run import run_shard
 from swelab.records import Fault, InputError, Record, digest
@@ -38,7 +38,7 @@ def make_tasks(
     """
     drops: Counter[str] = Counter()
     spool, numbers = Spool(), list[int]()
-    chosen = _chosen(recipe, drops)
+    chosen = _choose_tasks(recipe, drops)
     most = recipe.limit or sys.maxsize
     with Journal(progress) as journal:
         while len(numbers) < most and (block := list(islice(chosen, min(BLOCK, most - len(numbers))))):
@@ -53,12 +53,12 @@ def make_tasks(
         drops["over_limit"] = over
     if not numbers:
         raise InputError(f"no row is a task ({dict(drops)})", recipe.path, "tasks of which a test fails")
-    rows = Picked(spool, numbers, Task)
+    rows = RowSelection(spool, numbers, Task)
     _tell_evaluation(rows)
     return rows, dict(sorted(drops.items()))
 
 
-def _chosen(recipe: KodcodeSubset, drops: Counter[str]) -> Iterator[SmallTask]:
+def _choose_tasks(recipe: KodcodeSubset, drops: Counter[str]) -> Iterator[SmallTask]:
     """Yields the tasks on the recipe's side of the split, except tasks of excluded evaluation sets.
     Counts dropped tasks in `drops`. Raises InputError for a task_id with two contents."""
     digests: dict[str, str] = {}

@@ -85,18 +85,18 @@ def _sandbox(task: SmallTask, tree: Path, backend: Backend, limits: Limits) -> S
 def _verdict(task: SmallTask, sandbox: Sandbox, limits: Limits) -> NullVerdict:
     collecting = f"{task.entrypoint} {_COLLECTING}"
     done = sandbox.exec(collecting, limits=limits)
-    tests = _collected(done)
+    tests = _collected_tests(done)
     if not tests and not done.timed_out and done.returncode == 5:
         return NullVerdict(reason="no_tests")
     if tests and done.returncode == 0:
         return _null_verdict(tests, sandbox.exec(tests_of(task), limits=limits))
     sandbox.put(task.code, stand_in(task.files[task.code]).encode())
-    tests = _collected(again := sandbox.exec(collecting, limits=limits))
+    tests = _collected_tests(again := sandbox.exec(collecting, limits=limits))
     if not tests or again.returncode or any(word in test for test in tests for word in _UNSTEADY):
         return NullVerdict(reason="tests_unknown")
     ended: NullEnd = "too long" if done.timed_out else "broken off"
     run = NullRun(collected=len(tests), imports=False, collected_by="stand-in", ended=ended)
-    return NullVerdict(failing=_cut(tests), passing=[], run=run)
+    return NullVerdict(failing=_shorten(tests), passing=[], run=run)
 
 
 def _null_verdict(tests: list[str], result: ExecResult) -> NullVerdict:
@@ -106,7 +106,7 @@ def _null_verdict(tests: list[str], result: ExecResult) -> NullVerdict:
         words.setdefault(test, set()).add(word)
     ended: NullEnd = "ran" if words and result.returncode in (0, 1) else "broken off"
     ended = "too long" if result.timed_out else ended
-    listed, said = _cut(tests), {"PASSED", "FAILED", "ERROR"}
+    listed, said = _shorten(tests), {"PASSED", "FAILED", "ERROR"}
     skipped = [test for test in listed if not words.get(test, set()) & said] if ended == "ran" else []
     left = [test for test in listed if test not in set(skipped)]
     passing = [test for test in left if words.get(test) == {"PASSED"}]
@@ -117,11 +117,11 @@ def _null_verdict(tests: list[str], result: ExecResult) -> NullVerdict:
     return NullVerdict(reason=reason, failing=failing, passing=passing, run=run)
 
 
-def _collected(result: ExecResult) -> list[str]:
+def _collected_tests(result: ExecResult) -> list[str]:
     return list(dict.fromkeys(_TEST.findall(result.output.decode("utf-8", "replace"))))
 
 
-def _cut(tests: list[str]) -> list[str]:
+def _shorten(tests: list[str]) -> list[str]:
     """Truncates test ids at their first space, as in logs. Removes duplicates."""
     return list(dict.fromkeys(test.split()[0] for test in tests))
 

@@ -136,7 +136,7 @@ def test_a_rule_runs_in_its_environment(tmp_path, name, chosen):
 def test_an_image_cannot_train_on_several_nodes(monkeypatch):
     plan = load_experiment("demo")
     monkeypatch.setattr(
-        recipes, "named", lambda kind, name: Sft(base="x", job={"nodes": 2}) if kind is SFT else SCRIPTED
+        recipes, "load_named", lambda kind, name: Sft(base="x", job={"nodes": 2}) if kind is SFT else SCRIPTED
     )
     check_site(site(environments={"train": "/a/folder"}), plan)
     with pytest.raises(InputError, match="on 2 nodes, and site.environments.train is an image"):
@@ -152,7 +152,7 @@ def test_gpus_need_a_partition(tmp_path, monkeypatch):
     plan = load_experiment("demo")
     check_site(site(partitions={"cpu": "short"}), plan)
     monkeypatch.setattr(
-        recipes, "named", lambda kind, name: Sft(base="x", job={"gpus": 2}) if kind is SFT else SCRIPTED
+        recipes, "load_named", lambda kind, name: Sft(base="x", job={"gpus": 2}) if kind is SFT else SCRIPTED
     )
     with pytest.raises(InputError, match="asks for 2 GPUs; expected a partition"):
         check_site(site(partitions={"cpu": "short"}), plan)

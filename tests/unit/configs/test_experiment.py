@@ -6,7 +6,7 @@ import yaml
 from swelab.configs import recipes
 from swelab.configs.experiment import attempts, load_experiment, local_files, parts_of
 from swelab.configs.kinds import EXPERIMENT
-from swelab.configs.trained_on import learned, subsets_behind
+from swelab.configs.trained_on import rl_recipes, subsets_behind
 from swelab.lineage import Wildcards, behind
 from tests.conftest import ROOT
 from tests.unit.configs.faults import fault
@@ -84,7 +84,7 @@ def test_a_part_runs_in_the_images_of_the_whole(configs):
 
 
 def test_what_was_learned_from_counts_as_trained(configs):
-    assert learned(recipes.named(EXPERIMENT, "one", configs), configs) == ["learns"]
+    assert rl_recipes(recipes.load_named(EXPERIMENT, "one", configs), configs) == ["learns"]
     assert subsets_behind("rl:learns", configs) == ["part", "shown"]
     assert load_experiment("one", configs).benchmarks == ["held"]
 

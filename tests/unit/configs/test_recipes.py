@@ -20,12 +20,12 @@ from tests.unit.configs.faults import fault
 def test_every_shipped_recipe_loads(kind):
     assert recipes.names(kind)
     for name in recipes.names(kind):
-        recipes.named(kind, name)
+        recipes.load_named(kind, name)
 
 
 @pytest.mark.parametrize("name", ["demo-debugger", "demo-rewrite"])
 def test_a_demo_trains_under_the_prompt_that_it_is_scored_under(name):
-    scored, trained = (recipes.named(SCAFFOLD, each).plain() for each in (name, f"{name}-train"))
+    scored, trained = (recipes.load_named(SCAFFOLD, each).plain() for each in (name, f"{name}-train"))
     assert trained.pop("step_limit") < scored.pop("step_limit")
     assert trained == scored
 
@@ -67,10 +67,10 @@ def test_a_dump_is_what_was_written_and_the_defaults_of_the_schema(kind):
     for name in recipes.names(kind):
         written = recipes.read_yaml(recipes.path_of(kind, name))
         validator_for(schema)(schema).validate(written)
-        dumped = recipes.named(RECIPE_KINDS[kind], name).plain()
+        dumped = recipes.load_named(RECIPE_KINDS[kind], name).plain()
         # order matters, and so does 0 or 0.0
         assert json.dumps(dumped) == json.dumps(filled(written, schema)), name
-        assert dumped == recipes.named(kind, name)
+        assert dumped == recipes.load_named(kind, name)
 
 
 @pytest.mark.parametrize(
@@ -90,15 +90,15 @@ def test_what_models_refuse(kind, settings):
 
 
 def test_models_cannot_be_changed():
-    policy = recipes.named(POLICY, "base")
+    policy = recipes.load_named(POLICY, "base")
     with pytest.raises(ValidationError, match="frozen"):
         policy.shards = 2
 
 
 def test_defaults_are_filled_in():
-    scaffold = recipes.named(SCAFFOLD, "demo")
+    scaffold = recipes.load_named(SCAFFOLD, "demo")
     assert scaffold.limits.processes >= 4
-    assert recipes.named("policy", "base")["shards"] == 1
+    assert recipes.load_named("policy", "base")["shards"] == 1
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import yaml
 
 from swelab.configs import recipes
 from swelab.configs.kinds import EXPERIMENT, RL
-from swelab.configs.trained_on import rewarded, trained, training_subsets
+from swelab.configs.trained_on import rl_recipes_behind, sft_recipes, training_subsets
 from swelab.lineage import weights_paths
 from swelab.records import InputError
 
@@ -39,15 +39,15 @@ def configs(tmp_path):
 
 
 def test_every_subset_of_a_chain_counts_as_trained(configs):
-    experiment = recipes.named(EXPERIMENT, "one", configs)
-    assert list(rewarded("rl:second", configs)) == ["second", "first"]
-    assert trained(experiment, configs) == ["taught"]
+    experiment = recipes.load_named(EXPERIMENT, "one", configs)
+    assert list(rl_recipes_behind("rl:second", configs)) == ["second", "first"]
+    assert sft_recipes(experiment, configs) == ["taught"]
     assert training_subsets(experiment, configs) == ["shown", "hard", "easy"]
 
 
 def test_weights_that_start_from_themselves_are_refused(configs):
     with pytest.raises(InputError, match=r"rl/round.yaml: starts from itself"):
-        rewarded("rl:round", configs)
+        rl_recipes_behind("rl:round", configs)
 
 
 def test_weights_by_their_name():
@@ -56,4 +56,4 @@ def test_weights_by_their_name():
 
 def test_the_recipes_that_come_with_it_are_whole():
     for name in recipes.names("rl"):
-        assert recipes.named(RL, name).train.steps > 0
+        assert recipes.load_named(RL, name).train.steps > 0

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from swelab.evaluation.benchmark_rows import Source, chosen, read_benchmark, slice_of
+from swelab.evaluation.benchmark_rows import Source, read_benchmark, select_tasks, slice_of
 from swelab.evaluation.command_line import without_secret
 from swelab.evaluation.evaluation_plan import policy_of
 from swelab.records import InputError
@@ -42,7 +42,7 @@ def test_a_file_without_a_usable_row_is_a_fault(tmp_path):
 
 def test_tasks_are_chosen_by_pattern_then_slice_then_count():
     tasks = [make_task() | {"instance_id": name} for name in ("a1", "b1", "a2", "a3", "a4")]
-    names = lambda **given: [task.instance_id for task in chosen(tasks, **given)]  # noqa: E731
+    names = lambda **given: [task.instance_id for task in select_tasks(tasks, **given)]  # noqa: E731
     assert names(pattern="a", part="1:", most=2) == ["a2", "a3"]
     assert names(ids=["a4", "b1"]) == ["b1", "a4"]
     assert names(part="-2:") == ["a3", "a4"]

@@ -3,7 +3,7 @@
 import pytest
 
 from swelab.evaluation.attempt_result import AttemptResult
-from swelab.evaluation.best_of import best_of, chosen, decided_by, patches_of
+from swelab.evaluation.best_of import best_of, choose, decided_by, patches_of
 from swelab.grading.visible_tests import VisibleRun
 from swelab.outcomes import RolloutEnd
 from swelab.records.attempt_records import Grade, Usage
@@ -45,7 +45,7 @@ def seen(**passed):
 )
 def test_the_rule(patches, ends, passed, sample, by):
     rows, runs = attempts(*patches, ends=ends), seen(**passed)
-    assert chosen(rows, runs).sample == sample and decided_by(rows, runs) == by
+    assert choose(rows, runs).sample == sample and decided_by(rows, runs) == by
 
 
 def test_a_verdict_changes_no_choice_and_counts_afterwards():

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from swelab.evaluation.benchmark_rows import Source
-from swelab.evaluation.eval_scripts import checked, with_script
+from swelab.evaluation.eval_scripts import with_exit_code, with_script
 from swelab.evaluation.prompt_rows import write_assets, write_prompts
 from swelab.grading.harness.spec import read_spec
 from swelab.records import InputError, read_jsonl
@@ -55,10 +55,14 @@ def test_a_script_is_made_that_fails_with_its_tests():
 
 @pytest.mark.parametrize("ended", ["0", "1"])
 def test_a_script_that_goes_on_after_its_tests_is_mended(ended):
-    text = checked(OFFICIAL, "a").replace("pytest", f"(exit {ended}) #", 1).replace("git checkout 0", "true")
+    text = (
+        with_exit_code(OFFICIAL, "a")
+        .replace("pytest", f"(exit {ended}) #", 1)
+        .replace("git checkout 0", "true")
+    )
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True)
     assert done.returncode == int(ended), done.stderr
-    assert checked(text, "a") == text, "an exported row can be exported again"
+    assert with_exit_code(text, "a") == text, "an exported row can be exported again"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +75,7 @@ def test_a_script_that_goes_on_after_its_tests_is_mended(ended):
 )
 def test_a_vacuous_script_is_refused(text, why):
     with pytest.raises(InputError, match=f"eval_script.*{why}"):
-        checked(text, "a__b-1")
+        with_exit_code(text, "a__b-1")
 
 
 def test_the_three_files_hold_only_rows_whose_script_can_fail(tmp_path):

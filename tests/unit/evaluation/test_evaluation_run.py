@@ -8,7 +8,7 @@ import pytest
 from swelab.evaluation import preconditions
 from swelab.evaluation.attempt_result import attempt_result
 from swelab.evaluation.benchmark_rows import Benchmark, Source
-from swelab.evaluation.command_line import parsed, plan_of
+from swelab.evaluation.command_line import parse, plan_of
 from swelab.evaluation.evaluation_plan import (
     Plan,
     gpus_of_a_server,
@@ -91,7 +91,7 @@ def test_a_name_stands_beside_the_model_and_changes_no_attempt(tmp_path):
     assert (found["name"], found["model"]) == ("at t=1", "oracle") and one.identity() == named.identity()
     assert table(found)[2:4] == ["| evaluation | at t=1 |", "| model | `oracle` |"]
     given = ["--model", str(tmp_path / "oracle.yaml"), "--data", "d", "--output-dir", str(tmp_path), "--name"]
-    assert plan_of(parsed("", [*given, "at t=1"]))[0].name == "at t=1" and one.name == "oracle"
+    assert plan_of(parse("", [*given, "at t=1"]))[0].name == "at t=1" and one.name == "oracle"
 
 
 def test_a_task_without_its_archive_is_refused_and_the_others_go_on(tmp_path):
@@ -121,9 +121,9 @@ def test_a_model_without_a_price_has_no_limit_in_dollars(tmp_path, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     (tmp_path / "rows.jsonl").write_text("")
     given = ["--data", str(tmp_path / "rows.jsonl"), "--output-dir", str(tmp_path / "out")]
-    own, _ = plan_of(parsed("", ["--model", "openai/mine/x", "--api-base", "http://h:1/v1", *given]))
+    own, _ = plan_of(parse("", ["--model", "openai/mine/x", "--api-base", "http://h:1/v1", *given]))
     assert own.scaffold.cost_limit == 0 and own.policy.api_key_env == "OPENAI_API_KEY"
-    priced, _ = plan_of(parsed("", ["--model", "openai/gpt-4o", *given]))
+    priced, _ = plan_of(parse("", ["--model", "openai/gpt-4o", *given]))
     assert priced.scaffold.cost_limit is None and priced.scaffold_name == "mini-swebench"
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from swelab.evaluation.evaluation_plan import scaffold_of
-from swelab.evaluation.leaderboard import Submitted, used_of, write_leaderboard, write_submission
+from swelab.evaluation.leaderboard import Submission, used_of, write_leaderboard, write_submission
 from swelab.evaluation.leaderboard_claims import check_ids, missing_tasks
 from swelab.records import InputError, write_json, write_jsonl
 
@@ -15,7 +15,7 @@ SUMMARY |= {"resolve_rate": 0.05, "interval": (0.0, 0.2), "errors": 0}
 def readme_of(tmp_path, scaffold="mini-swebench", **summary):
     out = tmp_path / "out"
     used = used_of(*scaffold_of(scaffold)) if scaffold else {}
-    attempts = [Submitted(ID, "empty_patch", "", None, "", None)]
+    attempts = [Submission(ID, "empty_patch", "", None, "", None)]
     write_submission(out, "toy", attempts, SUMMARY | summary, used, {})
     return (out / "README.md").read_text()
 

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from swelab.evaluation.running_table import Running, _table, shown
+from swelab.evaluation.running_table import Running, _table, draw_table
 
 
 def drawn(running, height=20, width=120):
@@ -40,6 +40,6 @@ def test_a_low_terminal_says_how_many_more_there_are():
 def test_nothing_is_drawn_where_there_is_no_terminal(capsys):
     running = Running(1)
     running.begin("a")
-    with shown(running):
+    with draw_table(running):
         pass
     assert capsys.readouterr() == ("", "")

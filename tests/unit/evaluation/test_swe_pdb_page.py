@@ -120,7 +120,7 @@ def test_figures_of_the_page_are_written():
 def test_recipes_and_scaffolds_of_the_page_are_there():
     for size in ("4b", "8b", "14b"):
         assert f"swepdb-{size}" in recipes.names("rl") and f"swepdb-{size}" in recipes.names("sft")
-        assert recipes.named(SFT, f"swepdb-{size}").base in recipes.names("model")
+        assert recipes.load_named(SFT, f"swepdb-{size}").base in recipes.names("model")
     assert "swepdb-14b-rewrite" in recipes.names("rl")
     subsets = {"kodcode-train", "kodcode-heldout", "syn-debug"}
     assert subsets <= set(recipes.names("subset")) & TOLD

@@ -9,7 +9,7 @@ from swelab.files import svg_charts
 
 @pytest.mark.parametrize("values", [{4: 1}, {0: 3, 1: 2}, {3: 1, 100_000: 1}, dict.fromkeys(range(900), 1)])
 def test_bins_hold_every_value_once(values):
-    edges, heights = svg_charts.binned(values, 24)
+    edges, heights = svg_charts.bin_counts(values, 24)
     assert sum(heights) == sum(values.values()) and len(heights) <= 26
     assert edges[0] <= min(values) and max(values) < edges[-1]
     assert len({high - low for low, high in zip(edges, edges[1:])}) == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from swelab.jobs import child_process
-from swelab.jobs.child_process import Tethered, fault_line, has_namespaces, unmasked
+from swelab.jobs.child_process import ChildProcess, fault_line, has_namespaces, unmasked_prefix
 from tests.contract.attacks import PATIENCE, processes_with, until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,7 +28,7 @@ from swelab.jobs import child_process
 if sys.argv[2] == "group":
     child_process.has_namespaces = lambda: False
 log = open(sys.argv[1], "wb")
-server = child_process.Tethered(lambda _: [sys.executable, *sys.argv[3:]], env=os.environ, log=log)
+server = child_process.ChildProcess(lambda _: [sys.executable, *sys.argv[3:]], env=os.environ, log=log)
 print(server.process.pid, flush=True)
 time.sleep(600)
 """
@@ -46,7 +46,7 @@ def lid(request, monkeypatch):
 def test_stop_ends_the_tree(lid, tmp_path):
     flag = tmp_path / "up"
     with open(tmp_path / "log", "wb") as log:
-        child = Tethered(lambda _: [sys.executable, "-c", TREE, str(flag)], env=os.environ, log=log)
+        child = ChildProcess(lambda _: [sys.executable, "-c", TREE, str(flag)], env=os.environ, log=log)
     assert until(flag.exists, PATIENCE)
     assert len(processes_with(str(flag))) >= 2
     child.stop(grace_seconds=2)
@@ -70,17 +70,17 @@ def test_the_tree_ends_with_a_killed_parent(lid, number, tmp_path):
 
 NESTS = """
 import os, sys, time
-from swelab.jobs.child_process import Tethered
+from swelab.jobs.child_process import ChildProcess
 sandbox = "bwrap --ro-bind / / --unshare-all --proc /proc --dev /dev true"
 words = ["sh", "-c", f"{sandbox} && touch $0; setsid sh -c 'sleep 600; : $0' $0 & wait", sys.argv[1]]
 log = open(sys.argv[1] + ".log", "wb")
-child = Tethered(lambda _: words, env=os.environ, log=log, nests=True)
+child = ChildProcess(lambda _: words, env=os.environ, log=log, nests=True)
 time.sleep(600)
 """
 
 
 def test_a_command_may_make_sandboxes_and_what_it_detached_ends_with_a_killed_parent(tmp_path):
-    assert unmasked(), "namespaces are a requirement of the tests"
+    assert unmasked_prefix(), "namespaces are a requirement of the tests"
     flag, environment = tmp_path / "up", {**os.environ, "TMPDIR": str(tmp_path)}
     parent = subprocess.Popen([sys.executable, "-c", NESTS, str(flag)], cwd=ROOT, env=environment)
     assert until(lambda: flag.exists() and len(processes_with(str(flag))) >= 4, PATIENCE)
@@ -91,7 +91,7 @@ def test_a_command_may_make_sandboxes_and_what_it_detached_ends_with_a_killed_pa
 
 def test_the_status_of_a_command_that_makes_sandboxes_is_told(tmp_path):
     with open(tmp_path / "log", "wb") as log:
-        child = Tethered(lambda _: ["sh", "-c", "exit 3"], env=os.environ, log=log, nests=True)
+        child = ChildProcess(lambda _: ["sh", "-c", "exit 3"], env=os.environ, log=log, nests=True)
     assert until(lambda: child.poll() is not None, PATIENCE)
     assert child.poll() == 3
     child.stop()
@@ -109,7 +109,7 @@ def test_private_files_are_neither_arguments_nor_left_behind(lid, tmp_path):
         return [sys.executable, "-c", show, f"{folder}/token"]
 
     with open(tmp_path / "log", "wb") as log:
-        child = Tethered(command, env=os.environ, log=log, files={"token": b"a secret"})
+        child = ChildProcess(command, env=os.environ, log=log, files={"token": b"a secret"})
     assert until(lambda: child.poll() is not None, PATIENCE)
     child.stop()
     assert (tmp_path / "log").read_text().split() == ["a", "secret", "0o600", paths[0]]
@@ -125,7 +125,7 @@ def test_interrupt_comes_before_the_kill(lid, tmp_path):
     )
     flag = tmp_path / "up"
     with open(tmp_path / "log", "wb") as log:
-        child = Tethered(lambda _: [sys.executable, "-c", polite, str(flag)], env=os.environ, log=log)
+        child = ChildProcess(lambda _: [sys.executable, "-c", polite, str(flag)], env=os.environ, log=log)
     assert until(flag.exists, PATIENCE)
     child.stop(grace_seconds=PATIENCE)
     assert (tmp_path / "log").read_text() == "bye\n" and child.poll() == 0

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from swelab.configs.kinds.rl import Method, Mismatch
-from swelab.rl.losses import cispo, clipped, gspo, kl_to_reference, mismatch_weights
+from swelab.rl.losses import cispo, clipped_loss, gspo, kl_to_reference, mismatch_weights
 
 METHOD = Method(clip_low=0.2, clip_high=0.28)
 
@@ -32,7 +32,7 @@ def tensors(ratios, advantages, mask=None):
 )
 def test_a_clipped_token(ratio, advantage, loss, gradient, cut):
     logprobs, old, advantages, mask = tensors([ratio], [advantage])
-    found, bounded = clipped(logprobs, old, advantages, mask, METHOD)
+    found, bounded = clipped_loss(logprobs, old, advantages, mask, METHOD)
     found.sum().backward()
     assert found.item() == pytest.approx(loss) and logprobs.grad.item() == pytest.approx(gradient)
     assert bounded.item() is cut
@@ -40,13 +40,15 @@ def test_a_clipped_token(ratio, advantage, loss, gradient, cut):
 
 def test_the_second_bound_is_for_bad_tokens_only():
     logprobs, old, advantages, mask = tensors([10.0, 10.0, 2.0], [-1.0, 1.0, -1.0])
-    found, cut = clipped(logprobs, old, advantages, mask, Method(clip_low=0.2, clip_high=0.28, dual_clip=3.0))
+    found, cut = clipped_loss(
+        logprobs, old, advantages, mask, Method(clip_low=0.2, clip_high=0.28, dual_clip=3.0)
+    )
     found.sum().backward()
     assert found.tolist() == pytest.approx([3.0, -1.28, 2.0])
     assert logprobs.grad.tolist() == pytest.approx([0.0, 0.0, 2.0]) and cut.tolist() == [True, True, False]
 
 
-@pytest.mark.parametrize("loss", [clipped, gspo, cispo])
+@pytest.mark.parametrize("loss", [clipped_loss, gspo, cispo])
 def test_what_is_masked_neither_costs_nor_teaches(loss):
     logprobs, old, advantages, mask = tensors([1.0, 1.1, 7.0], [1.0, 1.0, 1.0], [True, True, False])
     with torch.no_grad():

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from swelab.records import InputError
 from swelab.rl.learner import STATE, Learner, NotFinite
-from swelab.rl.rank_process import Opened
+from swelab.rl.rank_process import LearnerArguments
 from swelab.rl.ranked_learner import RankedLearner, RankLost
 from tests.conftest import ROOT
 from tests.contract.attacks import until
@@ -41,7 +41,7 @@ def toy(tmp_path_factory):
 @pytest.fixture
 def opened(toy, tmp_path):
     def opened(checkpoint=toy):
-        return RankedLearner(Opened(checkpoint, RECIPE, toy), 2, 1, "cpu", tmp_path / "ranks.log")
+        return RankedLearner(LearnerArguments(checkpoint, RECIPE, toy), 2, 1, "cpu", tmp_path / "ranks.log")
 
     return opened
 
@@ -107,13 +107,13 @@ MAIN = """
 import sys
 from pathlib import Path
 from swelab.jobs import child_process
-from swelab.rl.rank_process import Opened
+from swelab.rl.rank_process import LearnerArguments
 from swelab.rl.ranked_learner import RankedLearner
 from tests.unit.rl.test_ranked_learner import RECIPE, batch
 if sys.argv[2] == "groups":
     child_process.has_namespaces = lambda: False
 toy, log = Path(sys.argv[1]), Path(sys.argv[3])
-learner = RankedLearner(Opened(toy, RECIPE, toy), 2, 1, "cpu", log)
+learner = RankedLearner(LearnerArguments(toy, RECIPE, toy), 2, 1, "cpu", log)
 print(learner.address, flush=True)
 while True:
     learner.train(batch([1.0, -1.0]))

@@ -4,7 +4,7 @@ from swelab.jobs.journal import Journal
 from swelab.models.token_turn import TokenTurn
 from swelab.outcomes import GradeEnd, RolloutEnd
 from swelab.records.task_records import Task
-from swelab.rl.rewards import solved
+from swelab.rl.rewards import zero_or_one
 from swelab.rl.rollouts import RolledOut, RolloutRequest, StepJournal, read_turn, write_turn
 
 ASKED = RolloutRequest(4, 2, Task.of(Task.of({"instance_id": "x"})))
@@ -36,8 +36,8 @@ def test_turns_and_results_are_read_back_as_they_were(tmp_path):
 
 
 def test_what_a_group_is_told():
-    attempt = done().attempted(solved)
+    attempt = done().attempted(zero_or_one)
     assert (attempt.end, attempt.grade, attempt.reward) == (RolloutEnd.SUBMITTED, GradeEnd.RESOLVED, 1.0)
     assert attempt.trained_tokens == 6 and not attempt.lost
     for lost in (done("sandbox_lost", "infra_error", False), done("submitted", "infra_error", False)):
-        assert lost.attempted(solved).lost and lost.attempted(solved).reward is None
+        assert lost.attempted(zero_or_one).lost and lost.attempted(zero_or_one).reward is None

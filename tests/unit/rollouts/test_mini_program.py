@@ -6,7 +6,7 @@ import pytest
 
 from swelab.outcomes import RolloutEnd
 from swelab.records import InputError, read_json, write_json
-from swelab.rollouts.mini_program import Program, address, ends, merged, shown, take_out
+from swelab.rollouts.mini_program import Program, address, ends, merge_slices, public_task, take_out
 from tests.conftest import make_task
 
 
@@ -27,7 +27,7 @@ def slice_of(folder, **statuses):
 def test_slices_are_merged_in_the_order_of_the_tasks(tmp_path):
     one = slice_of(tmp_path / "one", c="Submitted", a="LimitsExceeded")
     two = slice_of(tmp_path / "two", b="Submitted")
-    found = merged([two, one], ["a", "b", "c"])
+    found = merge_slices([two, one], ["a", "b", "c"])
     assert [(name, row.model_patch, row.outcome) for name, row in found.items()] == [
         ("a", "patch of a", RolloutEnd.STEP_LIMIT),
         ("b", "patch of b", RolloutEnd.SUBMITTED),
@@ -39,12 +39,12 @@ def test_what_is_there_twice_or_lost_or_lacking_is_named(tmp_path):
     one = slice_of(tmp_path / "one", a="Submitted", b="APIConnectionError")
     two = slice_of(tmp_path / "two", a="Submitted", x="Submitted")
     with pytest.raises(InputError) as fault:
-        merged([one, two], ["a", "b", "c"])
+        merge_slices([one, two], ["a", "b", "c"])
     told = str(fault.value)
     for word in ("1 in two slices, such as a", "1 lost", "such as b", "1 in none, such as c", "such as x"):
         assert word in told
     with pytest.raises(InputError, match="holds no preds.json"):
-        merged([tmp_path], ["a"])
+        merge_slices([tmp_path], ["a"])
 
 
 def test_lost_attempts_are_taken_out_for_the_next_run(tmp_path):
@@ -55,7 +55,7 @@ def test_lost_attempts_are_taken_out_for_the_next_run(tmp_path):
 
 
 def test_the_program_is_given_no_answer_and_no_key(tmp_path):
-    row = shown(make_task() | {"verifier_tar": "x", "solution_tar": "x"})
+    row = public_task(make_task() | {"verifier_tar": "x", "solution_tar": "x"})
     answers = {"patch", "FAIL_TO_PASS", "PASS_TO_PASS", "hint", "verifier_tar", "solution_tar"}
     assert not answers & set(row) and row["instance_id"]
     program = Program("http://h:30000", "mine", tmp_path, ("a.yaml",), part="0:5", sandboxes=False)

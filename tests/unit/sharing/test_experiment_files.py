@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 from swelab.records import write_json
 from swelab.scores.trail import Trail
-from swelab.sharing.experiment_files import Finished
+from swelab.sharing.experiment_files import FinishedExperiment
 
 
-class OfTheirs(Finished):
+class OfTheirs(FinishedExperiment):
     """An experiment that scores one set of task folders."""
 
     recipe = SimpleNamespace(benchmarks=["theirs"])

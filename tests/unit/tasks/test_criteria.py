@@ -218,7 +218,7 @@ def snippet(rows):
 
 
 def test_subset0_is_what_the_guide_selects(tmp_path):
-    shipped = recipes.named(SUBSET, "subset0")
+    shipped = recipes.load_named(SUBSET, "subset0")
     assert (shipped.dataset, shipped.split, shipped.limit) == ("SWE-bench/SWE-smith", "train", 0)
     rows = [
         row(n, kind=kind, tests=tests)
@@ -242,7 +242,7 @@ def test_subset0_is_what_the_guide_selects(tmp_path):
 def test_subset0_keeps_none_of_the_real_issues(tmp_path):
     rows = real_rows("swebench_lite5.json")
     assert snippet(rows) == []
-    criteria = recipes.named(SUBSET, "subset0").criteria
+    criteria = recipes.load_named(SUBSET, "subset0").criteria
     with pytest.raises(InputError, match=re.escape("no row meets the criteria ({'id_pattern': 5})")):
         make(rows, tmp_path, criteria=criteria)
 

@@ -22,7 +22,7 @@ from tests.json_service import json_service
 from tests.unit.models.chat.test_served_models import answer, fault
 from tests.unit.tasks.test_datasets_source import row
 
-RATER = recipes.named(RATER, "difficulty")
+RATER = recipes.load_named(RATER, "difficulty")
 
 
 @pytest.fixture

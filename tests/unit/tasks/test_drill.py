@@ -55,7 +55,7 @@ def test_archive_depends_on_the_recipe_alone():
 
 
 def test_shipped_package_has_every_name_once():
-    modules = drill.catalogue(recipes.named(REPO, "drill"))
+    modules = drill.catalogue(recipes.load_named(REPO, "drill"))
     names = [f.name for functions in modules.values() for f in functions]
     assert len(names) == len(set(names)) == len(VERBS) * len(NOUNS)
 
@@ -68,8 +68,8 @@ def test_a_package_larger_than_its_words_is_refused():
 def test_shipped_subsets_split_alike_and_share_no_name():
     names = {}
     for side in ("train", "heldout"):
-        recipe = recipes.named(SUBSET, f"drill-{side}")
-        queue = drill._queue(recipe, "drill", drill.catalogue(recipes.named(REPO, "drill")))
+        recipe = recipes.load_named(SUBSET, f"drill-{side}")
+        queue = drill._queue(recipe, "drill", drill.catalogue(recipes.load_named(REPO, "drill")))
         assert len(queue) >= recipe.limit
         taken = queue[: recipe.limit]
         assert {side_of("drill", b.function.identity, recipe.heldout_share) for b in taken} == {side}
@@ -146,7 +146,7 @@ def test_an_archive_of_another_recipe_is_refused(small, backend, tmp_path):
 
 
 def test_a_two_file_task_is_a_module_and_its_test_and_nothing_else(backend, tmp_path):
-    repo = recipes.named(REPO, "drill-files").model_copy(update={"modules": 5})
+    repo = recipes.load_named(REPO, "drill-files").model_copy(update={"modules": 5})
     where, journal = written(tmp_path, repo), tmp_path / "journal.jsonl"
     rows, drops = make(where, backend, journal, operators=["offset_change"], limit=3)
     assert len(rows) == 3 and not drops

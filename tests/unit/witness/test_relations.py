@@ -15,7 +15,7 @@ from swelab.records.witness_records import Slot, WitnessManifest
 from swelab.witness.asserted import relation
 from swelab.witness.emitted import read
 from swelab.witness.inside.canonical_data import Canon
-from swelab.witness.relations import contains, equal, matches, ordered, truth
+from swelab.witness.relations import contains, equal, matches, order_holds, truth
 from tests.growth import TIMES, growth
 
 
@@ -56,9 +56,9 @@ def test_relations_are_python_s_or_unknown(one):
             assert equal(said, theirs) in (one == other, None), other
         for op, python in (("<", operator.lt), (">=", operator.ge)):
             try:
-                assert ordered(said, theirs, op) in (python(one, other), None)
+                assert order_holds(said, theirs, op) in (python(one, other), None)
             except (TypeError, InvalidOperation):
-                assert ordered(said, theirs, op) is None
+                assert order_holds(said, theirs, op) is None
         try:
             held = one in other
         except (TypeError, ValueError):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from swelab.agents.debugger.breakpoints import MOST, Breakpoint, better_line, moved, read_breakpoints
+from swelab.agents.debugger.breakpoints import MOST, Breakpoint, better_line, move, read_breakpoints
 
 BEFORE = ["a", "b", "c", "d"]
 
@@ -21,7 +21,7 @@ BEFORE = ["a", "b", "c", "d"]
 def test_a_breakpoint_stays_with_its_line(after, places):
     wanted = [Breakpoint(n, "/f", n, "x > 1", True, False, 3, "g") for n in places]
     other = Breakpoint(9, "/other", 2)
-    kept, gone = moved([*wanted, other], "/f", BEFORE, after)
+    kept, gone = move([*wanted, other], "/f", BEFORE, after)
     assert {each.number: each.line for each in kept} == {n: to for n, to in places.items() if to} | {9: 2}
     assert [each.number for each in gone] == [n for n, to in places.items() if to is None]
     same = ("x > 1", True, False, 3, "g")

@@ -74,7 +74,7 @@ def test_an_honest_fix_takes_the_place_of_the_function(task, store):
 def test_entries_are_dealt_among_the_tasks_that_they_suit(task):
     other = task | {"instance_id": "swelab__other.0.x", "function": "other.py::f"}
     one, two = (Entry(name, "A", "", where, "") for name, where in (("a", "calc"), ("b", "other.py::f")))
-    dealt = list(corpus.assigned([one, two, entry("")], [task, other]))
+    dealt = list(corpus.assign([one, two, entry("")], [task, other]))
     assert [each["instance_id"] for _, each in dealt] == [
         task["instance_id"],
         "swelab__other.0.x",

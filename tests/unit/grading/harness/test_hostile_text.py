@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from swelab.grading.evidence import ended
+from swelab.grading.evidence import ended_run
 from swelab.grading.harness import audit, hostile_text, logs, patch_paths
 from swelab.grading.harness.spec import read_spec
 from swelab.jobs.bounded_calls import BoundedCalls
@@ -70,7 +70,7 @@ def test_a_log_that_a_parser_reads_for_ever_is_no_success(task, monkeypatch, par
     """Both parsers try each place of a long line again. Two megabytes would take hours."""
     monkeypatch.setattr(hostile_text, "_APART", BoundedCalls(cpu_seconds=0.5))
     spec = replace(read_spec(task), parser=parser)
-    run = ended("ran") | {"log": line * (2 << 20), "code": 0, "guarded": False, "timed_out": False}
+    run = ended_run("ran") | {"log": line * (2 << 20), "code": 0, "guarded": False, "timed_out": False}
     status, reason, tests = hostile_text.read_verdict(spec, run)
     assert (status, tests) == (GradeEnd.UNRESOLVED, None) and "its log cannot be read: it took" in reason
     run = run | {"log": "nothing\n"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from swelab.grading.harness.mutated_rerun import complaint, spoiled
+from swelab.grading.harness.mutated_rerun import break_tests, complaint
 
 SOURCE = """
 import unittest
@@ -77,7 +77,7 @@ def outcome(source, name):
 @pytest.mark.parametrize("seed", range(4))
 def test_a_spoiled_test_cannot_pass(name, seed):
     assert outcome(SOURCE, name)
-    text, done = spoiled(SOURCE, [NAMES[name]], seed)
+    text, done = break_tests(SOURCE, [NAMES[name]], seed)
     assert done == [NAMES[name]] and text != SOURCE
     assert not outcome(text, name)
     others = set(NAMES) - {name, "test_truth"}  # that one calls a function whose assertion is spoiled too
@@ -85,8 +85,8 @@ def test_a_spoiled_test_cannot_pass(name, seed):
 
 
 def test_what_cannot_be_spoiled_for_certain_is_left():
-    assert spoiled(SOURCE, [("test_returns",), ("nowhere",), ("TestOne", "gone")], 0) == (SOURCE, [])
-    assert spoiled("(", [("test_x",)], 0) == ("(", [])
+    assert break_tests(SOURCE, [("test_returns",), ("nowhere",), ("TestOne", "gone")], 0) == (SOURCE, [])
+    assert break_tests("(", [("test_x",)], 0) == ("(", [])
 
 
 ANY = """
@@ -136,7 +136,7 @@ def test_x():
 @pytest.mark.parametrize("seed", range(4))
 def test_objects_that_pretend_pass_a_spoiled_test(line, seed):
     source = "import unittest\n" + ANY.format(line=line) + "\n\nassert_equal = equal\n"
-    text, done = spoiled(source, [("test_x",)], seed)
+    text, done = break_tests(source, [("test_x",)], seed)
     assert done and outcome(source, "test_x")
     known = " or value == 4" in line  # a disjunction is not taken apart
     assert outcome(text, "test_x") is not known
@@ -150,7 +150,7 @@ def test_complaints():
 
 def test_files_that_are_indented_by_tabs_are_spoiled():
     source = "class TestTabs:\n\tdef test_sum(self):\n\t\tvalue = 4\n\t\tassert value == 4\n"
-    text, done = spoiled(source, [("TestTabs", "test_sum")], 1)
+    text, done = break_tests(source, [("TestTabs", "test_sum")], 1)
     compile(text, "test_tabs.py", "exec")
     assert done == [("TestTabs", "test_sum")]
     with pytest.raises(AssertionError):
@@ -173,5 +173,5 @@ def test_copy():
 
 def test_a_container_whose_equality_overlooks_values_is_no_forgery():
     """Packages have such classes. Their spoiled tests would still pass."""
-    text, done = spoiled(OVERLOOKS, [("test_copy",)], 1)
+    text, done = break_tests(OVERLOOKS, [("test_copy",)], 1)
     assert done and outcome(OVERLOOKS, "test_copy") and not outcome(text, "test_copy")

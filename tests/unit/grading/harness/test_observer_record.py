@@ -8,7 +8,7 @@ import pytest
 
 from swelab.grading import inside
 from swelab.grading.harness.guard import Guard
-from swelab.grading.harness.observer_record import observed, read_record
+from swelab.grading.harness.observer_record import collect_observations, read_record
 from tests.growth import TIMES, growth
 
 TEST = "tests/t.py::test_f"
@@ -45,7 +45,7 @@ def test_the_record_is_read_and_the_log_is_as_it_was(said):
     guard, output = said
     record = read_record(output, guard.nonce, guard.key, 1 << 20)
     assert (record.state, record.log) == ("whole", b"a log\nits end\n")
-    seen = observed(record.observations, "")
+    seen = collect_observations(record.observations, "")
     assert (seen.exit, seen.outcomes, seen.raised) == (1, {TEST: "failed"}, {TEST: "AssertionError"})
     assert seen.marked == ["x" * 5000, "\udc80\x1e"] and seen.junit == ""
 
@@ -86,7 +86,7 @@ def test_a_line_after_the_end_breaks_the_record(tmp_path):
 def test_the_worst_report_on_a_test_counts():
     lines = [["report", TEST, "failed"], ["report", TEST, "passed"]]
     lines += [["call", TEST, "ValueError"], ["call", TEST, ""]]
-    seen = observed(lines, None)
+    seen = collect_observations(lines, None)
     assert seen.outcomes == {TEST: "failed"} and seen.raised == {TEST: "ValueError"}
 
 
@@ -140,7 +140,7 @@ def test_words_that_the_observer_does_not_say_break_the_record(tmp_path, words):
     channel.tell("end", 0)
     record = read_record((tmp_path / "told").read_bytes(), guard.nonce, guard.key, 99)
     assert record.state == "broken" and words not in record.observations
-    observed(record.observations, "")
+    collect_observations(record.observations, "")
 
 
 @pytest.mark.full

@@ -3,7 +3,7 @@
 import pytest
 
 from swelab.grading.evidence import RunEvidence
-from swelab.grading.harness.grade import judged
+from swelab.grading.harness.grade import grade_evidence
 from swelab.grading.harness.reward_verdict import NoReward, read_reward
 from swelab.grading.harness.spec import RunSpec
 
@@ -29,7 +29,7 @@ def run(rewards, **changes):
     ],
 )
 def test_a_reward_is_a_number_or_an_object_of_numbers(rewards, reward):
-    grade = judged(SPEC, "x", run(rewards))
+    grade = grade_evidence(SPEC, "x", run(rewards))
     assert read_reward(run(rewards)) == grade.reward == pytest.approx(reward)
     assert (grade.status, grade.resolved) == (("resolved", True) if reward == 1 else ("unresolved", False))
     assert reward == 1 or grade.reason == f"the reward is {reward:g}"
@@ -59,7 +59,7 @@ def test_what_is_no_reward_is_unresolved_and_says_why(rewards, why):
     with pytest.raises(NoReward) as fault:
         read_reward(run(rewards))
     assert why in str(fault.value)
-    grade = judged(SPEC, "x", run(rewards, code=127))
+    grade = grade_evidence(SPEC, "x", run(rewards, code=127))
     assert grade.status == "unresolved" and "reward" not in grade
     assert why in grade.reason and grade.reason.endswith("exit code 127; the log ends with 'no such program'")
 
@@ -84,10 +84,10 @@ GOOD = {"reward.txt": "1"}
     ],
 )
 def test_a_reward_of_1_is_not_all(changes, status, why):
-    grade = judged(SPEC, "x", run(GOOD, **changes))
+    grade = grade_evidence(SPEC, "x", run(GOOD, **changes))
     assert grade.status == status and why in grade.reason
 
 
 def test_a_run_that_changes_its_verifier_and_fails_is_unresolved():
-    grade = judged(SPEC, "x", run({"reward.txt": "0"}, tests_changed="/tests/test.sh"))
+    grade = grade_evidence(SPEC, "x", run({"reward.txt": "0"}, tests_changed="/tests/test.sh"))
     assert (grade.status, grade.reward) == ("unresolved", 0)

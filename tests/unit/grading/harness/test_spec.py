@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from swelab.grading.harness.patch_paths import refusal, touched_paths
-from swelab.grading.harness.script import KEEPS_CODE, ends_in_pytest, instrumented
+from swelab.grading.harness.script import KEEPS_CODE, ends_in_pytest, with_test_status
 from swelab.grading.harness.spec import read_spec
 from swelab.records import InputError
 from swelab.records.task_records import Task
@@ -90,9 +90,9 @@ def test_newer_rows_of_swebench():
 
 
 def test_an_eval_script_ends_with_the_exit_code_of_its_tests(tmp_path):
-    script = instrumented(SCRIPT.replace("cd /testbed\n", "").replace("git apply -v -", "cat"))
+    script = with_test_status(SCRIPT.replace("cd /testbed\n", "").replace("git apply -v -", "cat"))
     assert subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True).returncode == 3
-    assert instrumented("make test\n") == "make test\n"
+    assert with_test_status("make test\n") == "make test\n"
 
 
 @pytest.mark.parametrize("flags", ["set -uxo pipefail", "set -e", "set -exo pipefail", "true"])
@@ -104,14 +104,14 @@ def test_what_comes_after_pytest_does_not_change_the_exit_code(tmp_path, flags, 
     (tmp_path / "pytest").write_text(f"#!/bin/sh\necho ran $*\nexit {code}\n")
     (tmp_path / "pytest").chmod(0o755)
     text = f"{flags}\ncat <<'EOF'\npytest in a patch\nEOF\npytest -k 'a or b; c'\n{after}\n"
-    script = instrumented(text)
+    script = with_test_status(text)
     done = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True,
         env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
     )  # fmt: skip
     assert done.returncode == code and done.stdout.count("ran -k a or b; c") == 1
     assert KEEPS_CODE in script
-    assert instrumented(script) == script, "a script that was exported is graded as it is"
+    assert with_test_status(script) == script, "a script that was exported is graded as it is"
 
 
 @pytest.mark.parametrize("text, told", [
@@ -140,7 +140,7 @@ def test_whose_exit_code_a_command_ends_with(text, told):
     "trap 'echo bye' EXIT\npytest a",
 ])  # fmt: skip
 def test_scripts_that_are_no_plain_lines_are_left_as_they_are(text):
-    assert instrumented(text) == text
+    assert with_test_status(text) == text
     assert read_spec(ROW | {"eval_script": text}).code_is_runners is False
 
 

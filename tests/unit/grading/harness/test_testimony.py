@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from swelab.grading.evidence import Observed, ended
+from swelab.grading.evidence import Observed, ended_run
 from swelab.grading.harness import testimony
 from swelab.grading.harness.audit import findings as read
 from swelab.grading.harness.verdict import reaches_out, suspicion
@@ -64,7 +64,7 @@ def test_a_suspect_patch_is_resolved_only_where_it_is_witnessed(before, word, un
     ],
 )
 def test_right_values_do_not_clear_code_that_reads_what_outlives_a_run(findings, powers):
-    run = ended("ran") | {"findings": findings, "observed": Observed.of({"powers": powers})}
+    run = ended_run("ran") | {"findings": findings, "observed": Observed.of({"powers": powers})}
     assert reaches_out(run)
     witnessed = GradeWitness(standing="witnessed", reason="")
     status = testimony.with_witness("suspect", suspicion(run), witnessed, False, reaches=True)
@@ -72,14 +72,14 @@ def test_right_values_do_not_clear_code_that_reads_what_outlives_a_run(findings,
 
 
 def test_other_findings_are_cleared_by_right_values():
-    run = ended("ran") | {"findings": read("a.py", "import gc", "", "")}
+    run = ended_run("ran") | {"findings": read("a.py", "import gc", "", "")}
     assert run.findings and not reaches_out(run)
 
 
 @pytest.mark.parametrize("before", ["resolved", "suspect"])
 def test_a_patch_that_was_never_asked_is_not_resolved(before):
     """For example, its log was first read as a failure and later as a success."""
-    told, unconfirmed = testimony.testimony(KeptWitness.of({}), ended("ran"))
+    told, unconfirmed = testimony.testimony(KeptWitness.of({}), ended_run("ran"))
     assert (told.standing, told.reason) == ("not_witnessed", "the question was not asked")
     status, reason = testimony.with_witness(before, "", told, unconfirmed, False)
     assert status == "suspect" and "the question was not asked" in reason
@@ -105,7 +105,7 @@ def test_values_that_take_for_ever_to_be_judged_confirm_nothing(monkeypatch):
 
     def told(text):
         said = case + b'[1,"value",0,0,1,"v",[["s","%s"]]]\n' % text.encode()
-        run = ended("ran") | {"said": base64.b64encode(said).decode(), "said_ended": ""}
+        run = ended_run("ran") | {"said": base64.b64encode(said).decode(), "said_ended": ""}
         found, unconfirmed = testimony.testimony(witness, run)
         return found.standing, found.reason, unconfirmed
 

@@ -116,7 +116,7 @@ def test_contradictions_are_tampering(case, word):
 )
 def test_code_that_could_forge_a_success_is_suspect_only_where_there_is_one(case, word):
     status, reason, tests = verdict(SPEC, case)
-    assert status == "suspect" and word in reason and not list(logs.missed(tests))
+    assert status == "suspect" and word in reason and not list(logs.failed_tests(tests))
     failing = run(seen(junit=None, outcomes={FAIL: "failed"}), log=LOG.replace(f"PASSED {FAIL}\n", ""))
     told = failing | {"findings": case.findings}
     told["observed"]["powers"] = case.observed.powers

@@ -3,7 +3,7 @@
 import pytest
 
 from swelab.models.chat import litellm_errors as faults
-from swelab.models.chat.hosted import ended
+from swelab.models.chat.hosted import final_fault
 from swelab.models.chat.litellm_calls import complete
 from swelab.models.chat.litellm_errors import read_fault
 from tests.json_service import json_service
@@ -62,5 +62,5 @@ def test_a_service_s_own_words_tell_the_kind(model):
     ],
 )
 def test_the_line_has_the_services_words_its_code_and_whether_a_new_try_helps(kind, helps):
-    line = str(ended(faults.CallFault(kind, "not today", False, None, 418), "here"))
+    line = str(final_fault(faults.CallFault(kind, "not today", False, None, 418), "here"))
     assert "not today (HTTP 418); " in line and helps in line

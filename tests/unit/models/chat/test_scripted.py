@@ -19,8 +19,8 @@ from tests.conftest import BUG
 
 def test_a_published_row_is_played(task):
     row = Task.of({name: task[name] for name in task if name not in ("function", "test_cmd", "source")})
-    scaffold = loop_of(recipes.named(SCAFFOLD, "demo"))
-    model = ScriptedModel(row, recipes.named(POLICY, "scripted"), scaffold)
+    scaffold = loop_of(recipes.load_named(SCAFFOLD, "demo"))
+    model = ScriptedModel(row, recipes.load_named(POLICY, "scripted"), scaffold)
     model.gives_up = model.errs = False
     messages = [{"role": "user", "content": "    return a - b"}]
     commands = []
@@ -96,12 +96,12 @@ def test_repairs_of_rows_without_one(task, tmp_path):
     path = tmp_path / "repairs.jsonl"
     line = {"instance_id": task["instance_id"], "model_name_or_path": "x", "model_patch": reversed_patch(BUG)}
     path.write_text(json.dumps(line) + "\n")
-    policy = recipes.named(POLICY, "scripted").model_copy(update={"repairs": str(path)})
+    policy = recipes.load_named(POLICY, "scripted").model_copy(update={"repairs": str(path)})
     bare = Task.of({**task, "patch": "", "answers": "none"})
     repairs = read_repairs(policy)
     known = with_repair(bare, repairs)
     assert not known.is_bug and gold_command(known) == "sed -i '2s/-/+/' calc/core.py"
     assert with_repair(task, repairs) == task and with_repair(bare, {}) == bare
-    scaffold = loop_of(recipes.named(SCAFFOLD, "demo"))
+    scaffold = loop_of(recipes.load_named(SCAFFOLD, "demo"))
     turn = ScriptedModel(bare, policy, scaffold).query([{"role": "user", "content": ""}])
     assert turn["extra"]["actions"][0]["command"] == f"echo {scaffold.submit_marker}"

@@ -38,7 +38,7 @@ def script(task=TASK, scaffold="demo-debugger", **changes):
     policy = recipes.complete(
         POLICY, {"kind": "scripted", "scaffold": scaffold, "wrong_edit": 0, "give_up": 0, **changes}, "p"
     )
-    loop = loop_of(recipes.named(SCAFFOLD, scaffold))
+    loop = loop_of(recipes.load_named(SCAFFOLD, scaffold))
     model = ScriptedDebugger(task, policy, loop)
     model.form = open_agent(loop.agent).form(loop)
     return model
@@ -124,7 +124,7 @@ def test_it_fails_honestly_at_a_share_of_the_tasks():
 
 def test_a_scaffold_without_its_tools_is_refused():
     policy = recipes.complete(POLICY, {"kind": "scripted", "scaffold": "demo"}, "p")
-    loop = loop_of(recipes.named(SCAFFOLD, "demo-debugger"))
+    loop = loop_of(recipes.load_named(SCAFFOLD, "demo-debugger"))
     lacking = loop.model_copy(
         update={"debugger": loop.debugger.model_copy(update={"tools": ["pdb", "view"]})}
     )

@@ -10,7 +10,7 @@ import pytest
 
 from swelab.configs.kinds.policy import CheckpointPolicy
 from swelab.models import policy_models as policies
-from swelab.models.serving.complete_checkpoint import completed, longest_context, vocabulary
+from swelab.models.serving.complete_checkpoint import complete_folder, longest_context, vocabulary
 from swelab.models.serving.lora import check_adapters, check_name, named_adapters
 from swelab.models.serving.serve_by_hand import (
     check_free,
@@ -47,7 +47,7 @@ def without(folder, *names):
 
 
 def test_a_whole_checkpoint_is_served_as_it_is(checkpoint, base, capsys):
-    with completed(checkpoint, base) as folder:
+    with complete_folder(checkpoint, base) as folder:
         assert folder == checkpoint
     assert not capsys.readouterr().err
 
@@ -55,7 +55,7 @@ def test_a_whole_checkpoint_is_served_as_it_is(checkpoint, base, capsys):
 def test_weights_alone_are_completed_and_not_written_to(checkpoint, base, capsys):
     without(checkpoint, *(p.name for p in checkpoint.iterdir() if p.suffix != ".safetensors"))
     before = listing(checkpoint)
-    with completed(checkpoint, base) as folder:
+    with complete_folder(checkpoint, base) as folder:
         assert folder != checkpoint
         for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
             assert (folder / name).read_bytes() == (base / name).read_bytes()
@@ -69,7 +69,7 @@ def test_weights_alone_are_completed_and_not_written_to(checkpoint, base, capsys
 def test_what_the_checkpoint_has_is_its_own(checkpoint, base):
     (checkpoint / "generation_config.json").write_text('{"eos_token_id": 7}')
     without(checkpoint, "config.json")
-    with completed(checkpoint, base) as folder:
+    with complete_folder(checkpoint, base) as folder:
         assert json.loads((folder / "generation_config.json").read_text()) == {"eos_token_id": 7}
         assert sorted(p.name for p in folder.iterdir() if not p.is_symlink()) == ["config.json"]
 
@@ -80,8 +80,8 @@ def test_only_the_chat_template_is_missing(checkpoint, base):
     template = settings.pop("chat_template")
     path.write_text(json.dumps(settings))
     with pytest.raises(InputError, match="no chat template; expected chat_template.jinja, or a base model"):
-        completed(checkpoint, None).__enter__()
-    with completed(checkpoint, base) as folder:
+        complete_folder(checkpoint, None).__enter__()
+    with complete_folder(checkpoint, base) as folder:
         assert (folder / "chat_template.jinja").read_text() == template
         assert json.loads((folder / "tokenizer_config.json").read_text()) == settings
 
@@ -95,7 +95,7 @@ def test_a_base_of_another_size_is_refused(checkpoint, tmp_path, field, value):
     (other / "config.json").write_text(json.dumps(config | {field: value}))
     without(checkpoint, "config.json")
     with pytest.raises(InputError, match=f"{field} is {value}; expected .*as in the weights of"):
-        completed(checkpoint, other).__enter__()
+        complete_folder(checkpoint, other).__enter__()
 
 
 def test_a_base_of_another_vocabulary_is_refused(checkpoint, tmp_path):
@@ -103,7 +103,7 @@ def test_a_base_of_another_vocabulary_is_refused(checkpoint, tmp_path):
     (other / "merges.txt").write_text("#version: 0.2\na b\n")
     without(checkpoint, "tokenizer.json")
     with pytest.raises(InputError, match=r"merges.txt: another vocabulary than that of"):
-        completed(checkpoint, other).__enter__()
+        complete_folder(checkpoint, other).__enter__()
 
 
 def test_what_neither_has_is_named(checkpoint, tmp_path, base):
@@ -111,9 +111,9 @@ def test_what_neither_has_is_named(checkpoint, tmp_path, base):
     without(other, "config.json")
     without(checkpoint, "config.json")
     with pytest.raises(InputError, match=r"tuned/config.json: no such file, nor in .*other; expected it, or"):
-        completed(checkpoint, other).__enter__()
+        complete_folder(checkpoint, other).__enter__()
     with pytest.raises(InputError, match="nowhere: no such folder"):
-        completed(checkpoint, tmp_path / "nowhere").__enter__()
+        complete_folder(checkpoint, tmp_path / "nowhere").__enter__()
 
 
 def test_the_context_is_the_models_at_most(checkpoint, base):

@@ -15,13 +15,13 @@ def test_each_difference_has_its_reason_beside_it(name):
 
 
 def test_ten_recipes_are_for_verl_and_learn_on_the_tasks_of_their_document():
-    made = {name: recipes.named(RL, name) for name in PUBLISHED}
+    made = {name: recipes.load_named(RL, name) for name in PUBLISHED}
     assert len(made) == 10
     assert {recipe.engine for recipe in made.values()} == {"verl"}
     assert {recipe.subset for name, recipe in made.items() if "swepdb" not in name} == {"swe-gym"}
     debuggers = [recipe for name, recipe in made.items() if "swepdb" in name]
     assert {recipe.subset for recipe in debuggers} == {"kodcode-train"}
-    tools = [recipes.named(SCAFFOLD, recipe.scaffold).tools for recipe in debuggers]
+    tools = [recipes.load_named(SCAFFOLD, recipe.scaffold).tools for recipe in debuggers]
     assert ["pdb" in each for each in tools] == [True, True, True, False]
     both = ["swerl-32b-8nodes", "swerl-32b-8nodes-resume"]
     assert made[both[0]] == made[both[1]]
@@ -57,7 +57,7 @@ def test_a_policy_is_not_scored_on_what_it_learned_on(name, configs):
     scored = "policies: [learner, base]\ncompare: [learner, base]\nbenchmarks: "
     (configs / "experiments/other.yaml").write_text("\n".join([*lines, scored + "[swebench-verified]"]))
     load_experiment("other", configs)
-    learned = recipes.named(RL, name, configs).subset
+    learned = recipes.load_named(RL, name, configs).subset
     (configs / "experiments/same.yaml").write_text("\n".join([*lines, scored + f"[{learned}]"]))
     with pytest.raises(InputError, match=f"subset '{learned}' is trained on and scored"):
         load_experiment("same", configs)

@@ -52,7 +52,7 @@ def test_every_recipe_for_verl_has_its_row():
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_what_a_recipe_is(name):
-    recipe = recipes.named(RL, name)
+    recipe = recipes.load_named(RL, name)
     verl, asked, cells = recipe.cluster, recipe.rollouts, table("recipe", "model")[name]
     _, machines, mode, steps, context, tokens = cells
     parts = [verl.trainer.nodes, verl.rollout.nodes, verl.judge.nodes if verl.judge else 0]
@@ -67,7 +67,7 @@ def test_what_a_recipe_is(name):
 
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if not name.endswith("resume")])
 def test_how_much_it_needs(name):
-    recipe, config = recipes.named(RL, name), model(name)
+    recipe, config = recipes.load_named(RL, name), model(name)
     asked, verl, train = recipe.rollouts, recipe.cluster, recipe.train
     rollouts = train.steps * asked.prompts * asked.samples
     hours = [rollouts / rate for rate in RATES]
@@ -87,9 +87,9 @@ def test_how_much_it_needs(name):
 
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if not name.endswith("resume")])
 def test_how_many_sandboxes_it_wants(name):
-    recipe = recipes.named(RL, name)
+    recipe = recipes.load_named(RL, name)
     asked, gpus = recipe.rollouts, recipe.cluster.nodes * recipe.cluster.gpus
-    memory = loop_of(recipes.named(SCAFFOLD, recipe.scaffold)).limits.memory_bytes
+    memory = loop_of(recipes.load_named(SCAFFOLD, recipe.scaffold)).limits.memory_bytes
     under_way = asked.prompts * asked.samples * (1 + asked.ahead)
     assert table("recipe", "GPUs")[name] == [
         str(gpus), whole(24 * gpus), whole(24 * gpus / 6), str(under_way), str(asked.at_once),
@@ -115,7 +115,7 @@ def test_the_ladder_has_five_rungs_whose_recipes_and_scripts_are_there():
     assert len(named) == 5 and all(
         (ROOT / path).is_file() for path in named - {"configs/rl/verl-killed.yaml"}
     )
-    first = recipes.named(RL, "verl-1gpu")
+    first = recipes.load_named(RL, "verl-1gpu")
     assert shlex.split(commands[0])[-1] == "results/rl/verl-1gpu/checkpoint.json"
     assert (first.engine, first.cluster.nodes, first.cluster.gpus, first.train.steps) == ("verl", 1, 1, 10)
     assert "1.0e-6" in (ROOT / "configs/rl/verl-1gpu.yaml").read_text()

@@ -13,8 +13,8 @@ from swelab.models.token_turn import TokenTurn
 from swelab.records import InputError
 from swelab.records.task_records import Task
 from swelab.rl.engines import slime
-from swelab.rl.engines.slime import Settings, Stoppable, filled, reward_func, told_reward, whole_group
-from swelab.rl.rewards import signed
+from swelab.rl.engines.slime import Settings, Stoppable, fill, reward_func, told_reward, whole_group
+from swelab.rl.rewards import plus_or_minus_one
 from swelab.rl.rollouts import RolledOut, RolloutRequest
 from swelab.rl.token_template import TokenTemplate
 from tests.contract.attacks import PATIENCE
@@ -41,7 +41,7 @@ def rolled_out(end="submitted", resolved=True, turns=TURNS, status=None):
 
 
 def given(template, done, per_step=False, reward=1.0):
-    return filled(SlimeSample(metadata={"instance_id": "x"}), done, per_step, template, reward)
+    return fill(SlimeSample(metadata={"instance_id": "x"}), done, per_step, template, reward)
 
 
 def test_a_sample_holds_what_was_sampled(template):
@@ -87,7 +87,7 @@ def test_a_rollout_that_sampled_nothing_is_no_loss(template):
 
 
 def test_rewards_have_the_form_that_slime_reads(template):
-    place = SimpleNamespace(reward=signed)
+    place = SimpleNamespace(reward=plus_or_minus_one)
     assert told_reward(Namespace(), rolled_out(), place) == 1.0
     keyed = Namespace(reward_key="score")
     assert told_reward(keyed, rolled_out(resolved=False), place) == {"acc": 0.0, "score": -1.0}

@@ -26,7 +26,7 @@ def pool_and_disk(monkeypatch):
 
 
 def shipped(name="swerl-32b-8nodes", **changes):
-    made = recipes.named(RL, name).plain()
+    made = recipes.load_named(RL, name).plain()
     for key, value in changes.items():
         part, _, last = key.rpartition("__")
         place = made

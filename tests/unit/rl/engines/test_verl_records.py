@@ -35,7 +35,7 @@ def order(tmp_path):
     images = {"a": Image("i", "sha256:0", tmp_path / "root", "/w"), "b": Image("j", "sha256:1")}
     held_out = [Task.of({"instance_id": name}) for name in "xy"]
     reads = Reads(tasks, tmp_path / "repos", held_out, images, [tmp_path / "w.json"])
-    scaffold = recipes.named(SCAFFOLD, "demo").model_dump(exclude_none=True)
+    scaffold = recipes.load_named(SCAFFOLD, "demo").model_dump(exclude_none=True)
     return Order(recipe, scaffold, tmp_path / "start", reads, tmp_path / "run", 2)
 
 

@@ -15,7 +15,7 @@ from swelab.records import InputError, read_json, write_json
 from swelab.records.attempt_records import Grade, Message, Trajectory
 from swelab.records.score_records import Comparison
 from swelab.scores.report.attempts import Packs
-from swelab.scores.report.html_page import embedded, render, source_hash
+from swelab.scores.report.html_page import embed, render, source_hash
 from swelab.scores.report.provenance_sections import drops
 from swelab.scores.report.report_data import DROPPED, gather
 from swelab.scores.report.training_files import read_lengths
@@ -23,10 +23,10 @@ from swelab.scores.report.trajectories import (
     LOG_CHARACTERS,
     STEPS,
     TEXT_CHARACTERS,
-    cut,
     in_order,
     steps,
     tail,
+    truncate,
     turns,
     view,
     visible,
@@ -78,7 +78,7 @@ def test_hostile_trajectories_stay_text(page):
     prompts = [row["prompt"] for row in attempts(page)]
     assert prompts.count(visible(HOSTILE)) == 4
     assert (
-        embedded({"x": "</script><!--&\u2028\ud800"})
+        embed({"x": "</script><!--&\u2028\ud800"})
         == '{"x":"\\u003c/script\\u003e\\u003c!--\\u0026\\u2028\\ud800"}'
     )
 
@@ -214,9 +214,9 @@ def test_two_failures_come_for_each_success():
 
 
 def test_text_is_cut_and_says_so():
-    text = cut("a" * 10_000)
+    text = truncate("a" * 10_000)
     assert "7,600 characters left out" in text and len(text) < TEXT_CHARACTERS + 100
-    assert cut("short") == "short"
+    assert truncate("short") == "short"
     assert (
         visible("a\tb\nc\r\nd\re\x07\u200b")
         == "a\tb\nc\nd\u27e8U+000D\u27e9e\u27e8U+0007\u27e9\u27e8U+200B\u27e9"

@@ -6,7 +6,17 @@ from types import SimpleNamespace
 import pytest
 
 from swelab.configs import recipes
-from swelab.scores.report.pipeline import TALL, WIDE, Box, box, broken, corner, edge_path, edges_of, height
+from swelab.scores.report.pipeline import (
+    TALL,
+    WIDE,
+    Box,
+    box,
+    break_lines,
+    corner,
+    edge_path,
+    edges_of,
+    height,
+)
 from swelab.scores.report.reinforcement import sentences
 from tests.conftest import ROOT
 
@@ -19,7 +29,7 @@ WEIGHTS = {
 
 
 def experiment(before, after):
-    at = SimpleNamespace(recipe=lambda kind, name: recipes.named(kind, name, ROOT / "configs"))
+    at = SimpleNamespace(recipe=lambda kind, name: recipes.load_named(kind, name, ROOT / "configs"))
     return SimpleNamespace(at=at, compared_weights=[WEIGHTS.get(before, ""), WEIGHTS[after]])
 
 
@@ -61,7 +71,7 @@ def test_a_long_arrow_of_the_tall_drawing_passes_between_the_columns():
     ],
 )
 def test_a_text_that_does_not_fit_a_line_goes_on_in_the_next(text, lines):
-    assert broken(text, 22) == lines
+    assert break_lines(text, 22) == lines
 
 
 def test_a_box_is_as_high_as_its_lines_and_nothing_is_cut():

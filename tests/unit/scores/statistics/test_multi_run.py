@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import permutation_test
 
 from swelab.records import InputError
-from swelab.scores.statistics.multi_run import Attempts, effective_wilson, planned, runs_differ
+from swelab.scores.statistics.multi_run import Attempts, detectable_differences, effective_wilson, runs_differ
 from swelab.scores.statistics.one_rate import wilson
 from swelab.scores.statistics.paired_rates import mcnemar_exact
 from swelab.scores.statistics.permutation_test import (
@@ -198,7 +198,7 @@ def test_the_interval_of_a_difference_at_the_ends():
 @pytest.mark.parametrize("runs", [1, 4])
 def test_the_planned_difference_is_found_four_times_in_five(runs):
     rng, rate, tasks, found = np.random.default_rng(6), 0.3, 250, 0
-    least, most = planned(rate, tasks, runs, rate * (1 - rate))
+    least, most = detectable_differences(rate, tasks, runs, rate * (1 - rate))
     assert least == pytest.approx(most)  # all of the variance is sampling noise
     for _ in range(300):
         sides = [drawn(rng, np.full(tasks, chance), runs) for chance in (rate - least / 2, rate + least / 2)]
@@ -208,10 +208,10 @@ def test_the_planned_difference_is_found_four_times_in_five(runs):
 
 def test_planning_by_hand():
     z = 1.959963985 + 0.8416212336
-    least, most = planned(0.3, 500, 5, 0.08)
+    least, most = detectable_differences(0.3, 500, 5, 0.08)
     assert least == pytest.approx(z * sqrt(2 * 0.08 / 5 / 500))
     assert most == pytest.approx(z * sqrt((2 * (0.21 - 0.08) + 2 * 0.08 / 5) / 500))
-    assert planned(0.3, 500, 1, None) == (None, pytest.approx(z * sqrt(2 * 0.21 / 500)))
+    assert detectable_differences(0.3, 500, 1, None) == (None, pytest.approx(z * sqrt(2 * 0.21 / 500)))
 
 
 def test_the_found_difference_shrinks_with_tasks():

@@ -9,7 +9,7 @@ import pytest
 from swelab.configs import recipes
 from swelab.configs.kinds import MODEL, REPO, SFT, SUBSET
 from swelab.records import InputError
-from swelab.sft.demo_model.base_corpus import World, defined
+from swelab.sft.demo_model.base_corpus import World, functions_in
 from swelab.tasks import drill
 from swelab.tasks.split import side_of
 
@@ -27,7 +27,7 @@ RECIPE = recipes.complete(
 
 @pytest.fixture(scope="module")
 def archive():
-    return drill.build_repo(recipes.named(REPO, "drill"))
+    return drill.build_repo(recipes.load_named(REPO, "drill"))
 
 
 @pytest.fixture(scope="module")
@@ -36,20 +36,20 @@ def world(archive):
 
 
 def test_the_split_of_the_text_is_the_split_of_the_tasks():
-    shares = {recipes.named(SUBSET, f"drill-{side}").heldout_share for side in ("train", "heldout")}
-    assert shares == {recipes.named(MODEL, "tiny").heldout_share}
+    shares = {recipes.load_named(SUBSET, f"drill-{side}").heldout_share for side in ("train", "heldout")}
+    assert shares == {recipes.load_named(MODEL, "tiny").heldout_share}
 
 
 def test_no_heldout_function_and_no_agent_turn_in_the_text(world, archive):
     from swelab.sft.demo_model.base_model import VOCABULARY_DOCUMENTS
 
-    recipe = recipes.named(MODEL, "tiny")
+    recipe = recipes.load_named(MODEL, "tiny")
     heldout = {
         name
-        for path, name in defined(archive, "drill")
+        for path, name in functions_in(archive, "drill")
         if side_of("drill", f"{path}::{name}", recipe.heldout_share) == "heldout"
     }
-    assert len(heldout) >= recipes.named(SUBSET, "drill-heldout").limit
+    assert len(heldout) >= recipes.load_named(SUBSET, "drill-heldout").limit
     trained = recipe.train.steps * recipe.train.batch_size
     # The documents from which the vocabulary is made, and those for training.
     for seed, count in ((recipe.seed + 1, VOCABULARY_DOCUMENTS), (recipe.seed + 2, trained)):

@@ -9,18 +9,18 @@ from jinja2 import Environment
 from swelab.agents.debugger.definitions import definitions
 from swelab.configs import recipes
 from swelab.configs.kinds import MODEL, REPO, SCAFFOLD, SUBSET
-from swelab.sft.demo_model.base_corpus import defined
+from swelab.sft.demo_model.base_corpus import functions_in
 from swelab.sft.demo_model.base_tokenizer import TOOL_TEMPLATE
 from swelab.sft.demo_model.tool_corpus import ToolWorld
 from swelab.tasks import drill
 from swelab.tasks.split import side_of
 
-RECIPE = recipes.named(MODEL, "tiny-tools")
+RECIPE = recipes.load_named(MODEL, "tiny-tools")
 
 
 @pytest.fixture(scope="module")
 def archive():
-    return drill.build_repo(recipes.named(REPO, "drill-files"))
+    return drill.build_repo(recipes.load_named(REPO, "drill-files"))
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +30,13 @@ def documents(archive):
 
 def test_the_split_of_the_text_is_the_split_of_the_tasks():
     names = ("heldout", "hinted", "practice", "shown")
-    shares = {recipes.named(SUBSET, f"debug-{name}").heldout_share for name in names}
+    shares = {recipes.load_named(SUBSET, f"debug-{name}").heldout_share for name in names}
     assert shares == {RECIPE.heldout_share}
 
 
 def test_no_heldout_function_and_no_second_step_in_the_text(archive, documents):
     share = RECIPE.heldout_share
-    functions = defined(archive, "drill-files")
+    functions = functions_in(archive, "drill-files")
     assert len(functions) == 768 and all("/" not in path for path, _ in functions)
     heldout = {
         name for path, name in functions if side_of("drill-files", f"{path}::{name}", share) == "heldout"
@@ -60,7 +60,7 @@ def test_copies_come_first_then_an_index_of_one_form_then_of_all(documents):
 def test_a_call_is_one_that_the_scaffold_offers_and_the_last_listing_is_what_it_repairs(documents):
     from swelab.agents.agent import loop_of, open_agent
 
-    loop = loop_of(recipes.named(SCAFFOLD, "demo-debugger"))
+    loop = loop_of(recipes.load_named(SCAFFOLD, "demo-debugger"))
     form = open_agent("debugger").form(loop)
     seen = set()
     for document in documents[200:]:
@@ -82,7 +82,7 @@ def test_a_call_is_one_that_the_scaffold_offers_and_the_last_listing_is_what_it_
 
 
 def test_the_template_offers_tools_and_writes_calls_as_they_are_parsed():
-    loop_settings = recipes.named(SCAFFOLD, "demo-debugger")
+    loop_settings = recipes.load_named(SCAFFOLD, "demo-debugger")
     from swelab.agents.agent import loop_of
 
     tools = definitions(loop_of(loop_settings).debugger)

@@ -13,7 +13,7 @@ import pytest
 from swelab.configs.kinds.sft import Selection
 from swelab.records import InputError, read_json, read_jsonl, write_jsonl
 from swelab.records.attempt_records import Grade, Trajectory
-from swelab.sft.rows.dataset import build_dataset, judged, load_verdicts
+from swelab.sft.rows.dataset import build_dataset, grade_facts, load_verdicts
 from swelab.sft.rows.lengths import ChatTokenizer, distribution, same_vocabulary
 from tests.toy_checkpoint import conversations, make_checkpoint
 
@@ -59,7 +59,7 @@ def grade(name, status="resolved", **changes):
 
 
 def build(trajectories, grades, tokenizer, **changes):
-    verdicts = {(row.policy, "", row.instance_id): judged(row) for row in grades}
+    verdicts = {(row.policy, "", row.instance_id): grade_facts(row) for row in grades}
     return build_dataset(
         iter(trajectories), verdicts, Selection(**SELECTION | changes), tokenizer, io.BytesIO()
     )
@@ -169,7 +169,9 @@ def test_memory_does_not_grow_with_the_text(tokenizer, tmp_path):
             row["messages"][1]["content"] += " x" * 20_000
             yield row
 
-    grades = {("scripted", "", f"i{number:03d}"): judged(grade(f"i{number:03d}")) for number in range(60)}
+    grades = {
+        ("scripted", "", f"i{number:03d}"): grade_facts(grade(f"i{number:03d}")) for number in range(60)
+    }
     with open(tmp_path / "spool", "w+b") as spool:
         tracemalloc.start()
         built = build_dataset(stream(), grades, Selection(max_tokens=10**7), tokenizer, spool)

@@ -145,9 +145,9 @@ def test_the_script_writes_pairs_their_lengths_and_counts(base, tmp_path):
 
 def test_a_recipe_starts_from_a_model_or_from_anothers_checkpoint(tmp_path):
     assert lineage("swesmith-7b-dpo") == ["swesmith-7b-dpo", "swesmith-7b"]
-    made = base_manifest(recipes.named(SFT, "swesmith-7b-dpo"))
+    made = base_manifest(recipes.load_named(SFT, "swesmith-7b-dpo"))
     assert made == "results/sft/swesmith-7b/checkpoint.json"
-    assert base_manifest(recipes.named(SFT, "demo")) == "results/models/tiny.json"
+    assert base_manifest(recipes.load_named(SFT, "demo")) == "results/models/tiny.json"
     experiment = load_experiment("swesmith-7b").model_copy(update={"sft": "swesmith-7b-dpo"})
     assert training_subsets(experiment) == ["swesmith-pr"]
     for name, below in (("a", "b"), ("b", "a")):

@@ -188,7 +188,7 @@ def test_the_script_tells_all_faults_at_once(folder):
 
 def test_shapes_of_the_published_models():
     assert QWEN_7B.weights == 7_615_616_512 and QWEN_32B.weights == 32_763_876_352
-    lora = recipes.named(SFT, "swesmith-7b-lora").train.lora
+    lora = recipes.load_named(SFT, "swesmith-7b-lora").train.lora
     # Per layer, with rank 64: 4 attention and 3 feed-forward projections.
     a_layer = 64 * (4 * 3584 + 2 * (3584 + 512) + 3 * (3584 + 18944))
     assert adapter_weights(QWEN_7B, lora) == 28 * a_layer
@@ -196,7 +196,7 @@ def test_shapes_of_the_published_models():
 
 @pytest.mark.parametrize("name", [name for name in recipes.names("sft") if name.startswith("swesmith")])
 def test_the_shipped_recipes_fit_into_the_gpus_that_they_name(name):
-    recipe = recipes.named(SFT, name)
+    recipe = recipes.load_named(SFT, name)
     config = QWEN_32B if "32b" in name else QWEN_7B
     job = recipe.job
     ranks = Ranks(job.nodes, job.gpus, job.gpus, 8)
@@ -207,7 +207,9 @@ def test_the_shipped_recipes_fit_into_the_gpus_that_they_name(name):
 
 
 def test_the_published_settings_field_by_field():
-    seven, large, local = (recipes.named(SFT, f"swesmith-{name}").train for name in ("7b", "32b", "7b-local"))
+    seven, large, local = (
+        recipes.load_named(SFT, f"swesmith-{name}").train for name in ("7b", "32b", "7b-local")
+    )
     both = {"epochs": 3, "batch_size": 1, "weight_decay": 0.01, "warmup_steps": 5, "clip_grad_norm": None}
     both |= {"seed": 42, "dtype": "bf16", "activation_checkpointing": True, "compile": True}
     both |= {"betas": [0.9, 0.999], "lora": None, "dpo": None}
@@ -219,6 +221,6 @@ def test_the_published_settings_field_by_field():
     steps = [train.gradient_accumulation_steps for train in (seven, large, local)]
     assert steps == [2 * 4, 8 * 1, 4]
     for name, values in (("7b", (2e-5, 0.05, 2, 8)), ("32b", (1e-5, 0.01, 3, 16))):
-        train = recipes.named(SFT, f"swesmith-{name}-dpo").train
+        train = recipes.load_named(SFT, f"swesmith-{name}-dpo").train
         names = ("lr", "weight_decay", "epochs", "gradient_accumulation_steps")
         assert tuple(getattr(train, key) for key in names) == values and train.dpo.beta == 0.05

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from swelab.tasks.forge.candidates import candidates, ordered, read_sources, rejects
+from swelab.tasks.forge.candidates import candidates, read_sources, rejects, seeded_order
 from swelab.tasks.forge.operators import OPERATORS
 from swelab.tasks.forge.source import Edit, Source
 
@@ -21,7 +21,7 @@ def real() -> Source:
 def test_diffs_apply_with_git_and_reverse(real, tmp_path):
     file = tmp_path / real.path
     file.parent.mkdir(parents=True)
-    found, _ = ordered([real], OPERATORS, 0)
+    found, _ = seeded_order([real], OPERATORS, 0)
     assert len({candidate.op for candidate in found}) >= 8
     for candidate in found[:40]:
         file.write_bytes(real.data)
@@ -39,16 +39,16 @@ def test_a_diff_changes_only_the_lines_it_names(real):
 
 
 def test_order_is_a_function_of_the_seed(real):
-    first, _ = ordered([real], OPERATORS, 0)
-    again, _ = ordered([real], OPERATORS, 0)
-    other, _ = ordered([real], OPERATORS, 1)
+    first, _ = seeded_order([real], OPERATORS, 0)
+    again, _ = seeded_order([real], OPERATORS, 0)
+    other, _ = seeded_order([real], OPERATORS, 1)
     assert first == again
     assert first != other
     assert {c.bug for c in first} == {c.bug for c in other}
 
 
 def test_operators_take_turns(real):
-    found, _ = ordered([real], OPERATORS, 0)
+    found, _ = seeded_order([real], OPERATORS, 0)
     kinds = len({candidate.op for candidate in found})
     assert len({candidate.op for candidate in found[:kinds]}) == kinds
 
@@ -56,7 +56,7 @@ def test_operators_take_turns(real):
 def test_a_bug_that_two_functions_could_have_is_left_out():
     text = "def f(a):\n    x = 1\n    y = 2\n    z = 3\n    a += x\n    x = 1\n    y = 2\n    return a\n"
     twice = Source("m.py", (text + "\n\n" + text.replace("def f", "def g")).encode())
-    found, ambiguous = ordered([twice], ["op_change"], 0)
+    found, ambiguous = seeded_order([twice], ["op_change"], 0)
     assert (found, ambiguous) == ([], 1)
 
 

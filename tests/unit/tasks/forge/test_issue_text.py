@@ -2,7 +2,7 @@
 
 import pytest
 
-from swelab.tasks.forge.issue_text import OPENINGS, dotted, issue_text, scrub, symptom
+from swelab.tasks.forge.issue_text import OPENINGS, issue_text, module_name, scrub, symptom
 
 CHANGED = ("return word[:1]", "return word[1:]")
 
@@ -63,6 +63,6 @@ def test_what_differs_between_runs_is_scrubbed():
 
 
 def test_dotted_names():
-    assert dotted("pack/__init__.py") == "pack"
-    assert dotted("src/pack/mod.py") == "pack.mod"
-    assert dotted("mod.py") == "mod"
+    assert module_name("pack/__init__.py") == "pack"
+    assert module_name("src/pack/mod.py") == "pack.mod"
+    assert module_name("mod.py") == "mod"

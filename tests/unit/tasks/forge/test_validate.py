@@ -294,7 +294,7 @@ def test_targets_that_match_nothing_are_refused(forge):
 def test_a_repository_of_another_source_is_refused(forge, monkeypatch):
     forge.settings({"source": "drill", "seed": 0})
     monkeypatch.setattr(
-        recipes, "named", lambda *_: DrillRepo(source="drill", modules=1, functions_per_module=1)
+        recipes, "load_named", lambda *_: DrillRepo(source="drill", modules=1, functions_per_module=1)
     )
     with pytest.raises(InputError, match="its source is 'drill'"):
         forge_rows.open_repository("sums", Path("sums.tar"), Path("."), forge.folder / "configs")
