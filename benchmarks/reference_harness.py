@@ -69,14 +69,14 @@ def _profile(row: dict) -> None:
         return
 
     @dataclass
-    class Forged(PythonProfile):
+    class ForgedProfile(PythonProfile):
         owner: str = owner_of
         repo: str = repo_of
         commit: str = commit_of
         test_cmd: str = row["test_cmd"]
 
-    assert Forged().image_name == row["image_name"], (Forged().image_name, row["image_name"])
-    registry.register_profile(Forged)
+    assert ForgedProfile().image_name == row["image_name"], (ForgedProfile().image_name, row["image_name"])
+    registry.register_profile(ForgedProfile)
 
 
 def main() -> None:

@@ -184,11 +184,11 @@ def folder_tar(folder: Path, name: str) -> bytes:
     """Returns a tar of a folder. In the tar, the folder is called `name` and root owns all files."""
     stream = io.BytesIO()
 
-    def owned(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    def set_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = "root"
         return entry
 
     with tarfile.open(fileobj=stream, mode="w") as tar:
-        tar.add(folder, name, filter=owned)
+        tar.add(folder, name, filter=set_owner)
     return stream.getvalue()

@@ -17,10 +17,10 @@ class PacedLoop(SwelabLoop):
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
-        self._work = _Paced(self._work)
+        self._work = _PacedWorkplace(self._work)
 
 
-class _Paced:
+class _PacedWorkplace:
     """A workplace whose rollouts are paced."""
 
     def __init__(self, work: Workplace):

@@ -37,7 +37,7 @@ class Series:
         self.seconds: list[float] = []
         self.failures = 0
 
-    def timed(self, step: Callable[[], Result]) -> Result | None:
+    def measure(self, step: Callable[[], Result]) -> Result | None:
         """Runs a step and measures its time. Returns None if the step failed."""
         started = time.perf_counter()
         try:
@@ -78,11 +78,11 @@ def measure(kind: Kind, tree: Path, at_once: int, rounds: int) -> tuple[dict[str
 
     def live() -> None:
         for _ in range(rounds):
-            box = steps["start"].timed(lambda: kind.start(tree))
+            box = steps["start"].measure(lambda: kind.start(tree))
             if box is not None:
                 for _ in range(EXECS):
-                    steps["exec"].timed(partial(_true, box))
-                steps["destroy"].timed(box.close)
+                    steps["exec"].measure(partial(_true, box))
+                steps["destroy"].measure(box.close)
 
     threads = [threading.Thread(target=live) for _ in range(at_once)]
     began = time.perf_counter()

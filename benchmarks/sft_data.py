@@ -143,12 +143,12 @@ def _write(folder: Path, number: int, size: int) -> None:
 
 
 def _trajectory(text: Callable[[int], str]) -> Record:
-    def heard(role: str, length: int, **more: object) -> Record:
+    def observation(role: str, length: int, **more: object) -> Record:
         content = [{"type": "text", "text": text(length)}]
         return {"role": role, "content": content, "agent": "main", "message_type": "observation", **more}
 
     system = {"role": "system", "content": text(1500), "agent": "main", "message_type": "system_prompt"}
-    history: list[Record] = [system, heard("user", 3000)]
+    history: list[Record] = [system, observation("user", 3000)]
     steps = []
     for number in range(TURNS):
         last = number == TURNS - 1
@@ -167,7 +167,7 @@ def _trajectory(text: Callable[[int], str]) -> Record:
         step = {**action, "observation": text(1300), "response": thought, "query": list(history)}
         step |= {"execution_time": 0.5, "state": {"open_file": "n/a"}, "extra_info": {}}
         steps.append(step)
-        history += [spoken, heard("tool", 1300, tool_call_ids=[call])]
+        history += [spoken, observation("tool", 1300, tool_call_ids=[call])]
     info = {"exit_status": "submitted", "submission": text(800), "model_stats": {"api_calls": TURNS}}
     replay = json.dumps({"agent": {"model": {"name": "expert"}}})
     whole = {"trajectory": steps, "history": history, "info": info, "replay_config": replay}

@@ -80,7 +80,7 @@ class Side:
             run_trainer(model, rows, self.recipe, plan, Path(work) / "run")
             self.runs.append(read_metrics(Path(work) / "run" / "output" / METRICS))
 
-    def timed(self, column: str) -> float:
+    def rate(self, column: str) -> float:
         """Returns the sum of a column per second. The seconds of a step are those of its fastest run."""
         seconds = sum(min(row["seconds"] for row in step) for step in list(zip(*self.runs))[WARM_UP:])
         return sum(row[column] for row in self.runs[0][WARM_UP:]) / seconds
@@ -88,7 +88,7 @@ class Side:
     def show(self) -> None:
         """Prints the setting's line of the table."""
         rows = self.runs[0]
-        tokens, trained = self.timed("tokens"), self.timed("trained_tokens")
+        tokens, trained = self.rate("tokens"), self.rate("trained_tokens")
         waste = 1 - sum(row["tokens"] for row in rows) / sum(
             row["tokens"] / (1 - row["padding_share"]) for row in rows
         )
@@ -205,15 +205,15 @@ def compare(args: argparse.Namespace, folder: Path) -> int:
         each.show()
     ours, shipped, *others = sides
     difference = max(loss_difference(ours.runs[0], other.runs[0]) for other in sides[1:])
-    ratios = [ours.timed(column) / shipped.timed(column) for column in ("tokens", "trained_tokens")]
+    ratios = [ours.rate(column) / shipped.rate(column) for column in ("tokens", "trained_tokens")]
     print(f"load at the end {os.getloadavg()[0]:.1f}")
     print(f"loss_difference={difference:.2e}")
     print(f"ratio_vs_shipped_total={ratios[0]:.2f}")
     print(f"ratio_vs_shipped={ratios[1]:.2f}  (mark: {MARKS[args.device]})")
     for other in others:
-        print(f"ratio_without_checkpointing={ours.timed('tokens') / other.timed('tokens'):.2f}")
+        print(f"ratio_without_checkpointing={ours.rate('tokens') / other.rate('tokens'):.2f}")
     if args.model == "qwen2.5-7b":
-        print(f"tokens_per_second={ours.timed('tokens'):.0f}  (mark: {MARK_7B})")
+        print(f"tokens_per_second={ours.rate('tokens'):.0f}  (mark: {MARK_7B})")
     return int(difference > (ALIKE_PACKED if args.packed else ALIKE))
 
 

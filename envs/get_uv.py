@@ -28,7 +28,7 @@ def get_uv() -> str:
     """
     python = str(HOME / "bin/python")
     pip = [python, "-Im", "pip"]
-    with locked(HOME):
+    with lock(HOME):
         if not output([python, "-Ic", INDEX]):
             with replacing(HOME):
                 run([sys.executable, "-m", "venv", str(HOME)], f"no virtual environment at {HOME}")
@@ -78,7 +78,7 @@ def replacing(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock(folder: Path) -> Iterator[None]:
     """Locks a folder during the block. Prints who holds the lock if it has to wait."""
     with open(f"{folder}.lock", "a+") as holder:
         try:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch_build
-from get_uv import Failed, get_uv, locked, output, replacing, run
+from get_uv import Failed, get_uv, lock, output, replacing, run
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def install(args: argparse.Namespace) -> None:
         return
     if args.folder.is_symlink():
         raise Failed(f"{args.folder} is a link to what is not pinned here; remove the link")
-    with locked(args.folder):
+    with lock(args.folder):
         if is_whole(args):
             return
         text = stamp_text(args)

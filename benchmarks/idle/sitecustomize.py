@@ -114,7 +114,7 @@ def make_witnesses(tasks, *_):
 
 
 @replaces("swelab.images.pull", "Pulling.one")
-def pulled(_, text):
+def pull_record(_, text):
     """Returns the record of an image without files."""
     facts = {"bytes": 0, "folder": "", "workdir": "/testbed", "checked": 1, "leaks": []}
     from swelab.records.image_records import PulledImage

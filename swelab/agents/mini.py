@@ -61,7 +61,7 @@ class SandboxEnvironment:
         output = result.output.decode("utf-8", "replace")
         first_line = output.lstrip().partition("\n")[0].strip()
         if result.returncode == 0 and first_line == self.scaffold.submit_marker:
-            patch = self.printed(result) if self.scaffold.submission == "printed" else self.diff()
+            patch = self.text_after_marker(result) if self.scaffold.submission == "printed" else self.diff()
             extra = {"exit_status": "Submitted", "submission": patch}
             raise Submitted({"role": "exit", "content": "", "extra": extra})
         stopped = result.limit not in ("", "output")
@@ -70,7 +70,7 @@ class SandboxEnvironment:
         return told | {"exception_info": bound, "seconds": seconds}
 
     @staticmethod
-    def printed(result: ExecResult) -> str:
+    def text_after_marker(result: ExecResult) -> str:
         """Returns the output after the marker line, byte for byte, or '' if the output was truncated."""
         text = result.output.decode("utf-8", "surrogateescape").lstrip()
         return "" if result.dropped_bytes else text.partition("\n")[2]
@@ -83,7 +83,7 @@ class SandboxEnvironment:
         """Returns the variables of prompt templates: the given variables and no others."""
         return kwargs
 
-    def left(self) -> str:
+    def unsubmitted_patch(self) -> str:
         """Returns the patch of a rollout that ended without a submission, which is '' in this class.
         Subclasses may raise SandboxError."""
         return ""
@@ -151,7 +151,7 @@ def run_rollout(
         end, reason = _fault(error)
     try:
         place.close()
-        patch = "" if end and end not in TRAINABLE_ROLLOUTS else place.left()
+        patch = "" if end and end not in TRAINABLE_ROLLOUTS else place.unsubmitted_patch()
     except SandboxError as error:
         end, reason = _fault(error)
     record = trajectory(task, agent, end)

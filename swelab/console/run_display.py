@@ -114,7 +114,7 @@ class Display(logging.Handler):
     def _job_info(self, record: logging.LogRecord) -> None:
         job = Job.of(record)
         if self.dry:
-            self._say(job.planned())
+            self._say(job.dry_run_line())
             return
         job.forget()
         self.jobs[job.number] = job
@@ -127,7 +127,7 @@ class Display(logging.Handler):
         job = self.jobs.pop(int(getattr(record, "job_id", -1)), None)
         self.finished += 1
         if job:
-            self.forecast.finished(job)
+            self.forecast.record_finish(job)
             width = len(str(self.total))
             count = f"{self.finished:>{width}} of {self.total}"
             self._say(f"{count}  {job.outcome(self.area.width - len(count) - 2)}")
@@ -150,7 +150,7 @@ class Display(logging.Handler):
     def _rows(self) -> tuple[list[Job], str]:
         """Returns the running jobs, and a line about the whole run."""
         seconds, jobs = time.monotonic() - self.started, list(self.jobs.values())
-        left = self.forecast.left(jobs, seconds)
+        left = self.forecast.seconds_left(jobs, seconds)
         return jobs, f"{self.finished} of {self.total} jobs, {clock(seconds)}{ends(left)}"
 
     def _say(self, text: str) -> None:

@@ -78,7 +78,7 @@ class Job:
         left = f", {clock(told.left)} left" if told and told.left else ""
         return f"{self.name} {count_text(told)} {clock(self.seconds)}{left}".replace("  ", " ")
 
-    def planned(self) -> str:
+    def dry_run_line(self) -> str:
         """Returns the line of a dry run: the job's name, and the reason why the job would run."""
         return f"{self.name:<52}  {reasons(self.reason)}"
 
@@ -95,13 +95,13 @@ class Forecast:
             if run.code == 0:
                 self.durations.setdefault(rule, []).append(run.seconds)
 
-    def finished(self, job: Job) -> None:
+    def record_finish(self, job: Job) -> None:
         """Records the duration of a finished job, and removes the job from the remaining jobs."""
         self.durations.setdefault(job.rule, []).append(job.seconds)
         self.remaining[job.rule] -= 1
         self.worked += job.seconds
 
-    def left(self, jobs: Sequence[Job], elapsed: float) -> float | None:
+    def seconds_left(self, jobs: Sequence[Job], elapsed: float) -> float | None:
         """Estimates the seconds until the run ends. Returns None if a remaining rule has no finished job
         yet."""
         mean = {rule: sum(seconds) / len(seconds) for rule, seconds in self.durations.items()}

@@ -88,6 +88,6 @@ class Keys:
         key = rollout_key(with_repair(task, self.repairs), policy, self.settings, self.weights, place)
         return digest([key, sample]) if sample else key
 
-    def paid(self, sample: int) -> PaidRun:
+    def paid_run(self, sample: int) -> PaidRun:
         """Returns the paid turns of one sample. All samples share one ledger."""
         return PaidRun(self.plan.paid, lambda task: self.of(task, sample))

@@ -81,14 +81,14 @@ class Desk:
         trajectory = self.rollouts.get(item.key)
         try:
             if trajectory is None:
-                trajectory = self.marked(roll_out(item))
+                trajectory = self.with_names(roll_out(item))
                 if trajectory.outcome not in RETRIED_ROLLOUTS | WAITING_ROLLOUTS:
                     self.rollouts.put(item.key, trajectory)
             self.running.grading(item.name)
             grade = self.grade(item, trajectory)
         except InputError as error:
             unusable = str(error)
-            trajectory = trajectory or self.marked(lost_rollout(item.task, unusable))
+            trajectory = trajectory or self.with_names(lost_rollout(item.task, unusable))
             grade = lost_grade(item.task, trajectory.outcome, unusable)
         folder = self.folders.name(name, item.sample)
         seconds = time.monotonic() - began
@@ -131,7 +131,7 @@ class Desk:
         with opened(self, todo) as roll_out, draw_table(self.running):
             yield lambda item: self.evaluate(item, roll_out)
 
-    def marked(self, rollout: Mapping[str, object]) -> Trajectory:
+    def with_names(self, rollout: Mapping[str, object]) -> Trajectory:
         """Returns the rollout, with the names of the policy and the subset added to it."""
         mark = {"policy": self.plan.policy_name, "subset": self.plan.source.name}
         return Trajectory.of({**rollout, **mark})
@@ -168,7 +168,7 @@ def attempts(
                 option="--max-lost",
             ),
         )
-        paid = [desk.keys.paid(sample) for sample in range(plan.samples)]
+        paid = [desk.keys.paid_run(sample) for sample in range(plan.samples)]
         for item in items:
             if item.key in desk.rollouts.journal:
                 paid[item.sample].discard(item.key)
@@ -206,7 +206,7 @@ def _loop(desk: Desk, todo: list[Item]) -> Iterator[Rollouts]:
     loop: MiniLoop = loop_of(plan.scaffold)
     with ExitStack() as stack:
         log = plan.progress / "server.log"
-        opened = open_attempt_models(plan.policy, plan.policy_name, loop, plan.samples, log, keys.paid)
+        opened = open_attempt_models(plan.policy, plan.policy_name, loop, plan.samples, log, keys.paid_run)
         actor = stack.enter_context(opened) if todo else None
 
         def roll_out(item: Item) -> Trajectory:

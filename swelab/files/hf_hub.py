@@ -180,7 +180,7 @@ class HubRepository:
         try:
             with self._client.stream("GET", address, headers=dict(headers)) as response:
                 if response.status_code not in (200, 206):
-                    self._refused(response)
+                    self._raise_refusal(response)
                 yield response
         except (httpx.TransportError, httpx.StreamError) as error:
             raise _Passing(f"no answer: {shorten(str(error)) or type(error).__name__}") from None
@@ -193,7 +193,7 @@ class HubRepository:
                 ) from None
             raise
 
-    def _refused(self, response: httpx.Response) -> None:
+    def _raise_refusal(self, response: httpx.Response) -> None:
         status, code = response.status_code, response.headers.get("X-Error-Code", "")
         if status == 429 or status >= 500 or status in (408, 425):
             said = "allows no more requests for now (429)" if status == 429 else f"answers {status}"

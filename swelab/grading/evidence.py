@@ -6,7 +6,7 @@ from swelab.records.attempt_records import GradeWitness
 from swelab.records.typed import TypedRecord, field
 
 
-class Observed(TypedRecord):
+class ObserverReport(TypedRecord):
     """The report of the observer, which runs in the test runner's process (`inside.observer`)."""
 
     exit: int = field("exit code of pytest")
@@ -42,7 +42,7 @@ class RunEvidence(TypedRecord):
     log: str = field("output of the tests", default="")
     code: int | None = field("exit code of the tests")
     sealed: str = field("state of the observer's record: a key of `observer_record.STATES`")
-    observed: Observed | None = field("the observer's record", default=None)
+    observed: ObserverReport | None = field("the observer's record", default=None)
     guard_fault: str = field("first error of the guard's own code", default="")
     said: str | None = field(
         "base64 of the values that the patch's code emitted in the witness question", default=None

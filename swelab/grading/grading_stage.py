@@ -66,7 +66,7 @@ class Bench:
         InputError if there is no repository archive or image."""
         return " ".join(filter(None, [self.place(task), self.witnesses.digest(task.instance_id)]))
 
-    def judged(self, task: Task, patch: str, run: RunEvidence) -> Grade:
+    def grade_of(self, task: Task, patch: str, run: RunEvidence) -> Grade:
         """Returns the grade for the evidence of a run. Raises InputError if the log parser is unknown."""
         return grade_evidence(read_spec(task), patch, run, self.witnesses.of(task.instance_id))
 
@@ -233,7 +233,7 @@ class GradePlace:
         """Returns whether infrastructure lost the grading. Returns False if the rollout was already lost."""
         return record.status in LOST_GRADES and record.outcome not in LOST_ROLLOUTS
 
-    def lost(self, item: Task, reason: str) -> Grade:
+    def lost_record(self, item: Task, reason: str) -> Grade:
         """Returns the grade of a prediction whose grading was lost with its worker hosts."""
         mark = {"policy": self.policy, "subset": self.subset}
         return lost_grade(item, self.predictions[item.instance_id].outcome, reason) | mark
@@ -256,7 +256,7 @@ def grade_prediction(task: Task, prediction: Prediction, bench: Bench) -> Grade:
         record = lost_grade(task, prediction.outcome)
     else:
         patch = prediction.model_patch or ""
-        record = bench.judged(task, patch, bench.run(task, patch))
+        record = bench.grade_of(task, patch, bench.run(task, patch))
         record = record | ({"run": bench.key(task, patch)} if bench.archive.folder else {})
         record = with_own_eval(task, prediction, record) | {"outcome": prediction.outcome}
     check(record, Grade, f"grade of {task.instance_id}")

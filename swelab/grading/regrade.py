@@ -49,4 +49,4 @@ def _grade_again(task: Task, prediction: Prediction, bench: Bench) -> Grade | No
         return lost_grade(task, prediction.outcome)
     patch = prediction.model_patch or ""
     run = bench.archive.get(bench.key(task, patch))
-    return bench.judged(task, patch, run) | {"outcome": prediction.outcome} if run else None
+    return bench.grade_of(task, patch, run) | {"outcome": prediction.outcome} if run else None

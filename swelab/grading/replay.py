@@ -44,7 +44,7 @@ def open_bench(task: Task, repos: Path, images: Path, witness: Path | None = Non
 def run_again(task: Task, patch: str, bench: Bench) -> tuple[Grade, RunEvidence]:
     """Runs a patch again and returns (grade, evidence). The tests run even if the patch is empty."""
     run = bench.run_anew(task, patch, allow_empty=True)
-    return bench.judged(task, patch, run), run
+    return bench.grade_of(task, patch, run), run
 
 
 def run_command(task: Task, patch: str, bench: Bench, command: str) -> ExecResult:

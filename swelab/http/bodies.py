@@ -130,7 +130,7 @@ async def pieces(request: Request, most: int) -> AsyncIterator[bytes]:
         if piece is None:
             return
         count += len(piece)
-        credit.moved(len(piece), least_speed(length or count))
+        credit.add_bytes(len(piece), least_speed(length or count))
         if count > most:
             raise Refused(f"the body has more than {most} bytes", 413)
         yield piece

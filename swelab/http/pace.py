@@ -44,7 +44,7 @@ class Credit:
         self.left -= time.monotonic() - began
         return moved
 
-    def moved(self, count: int, slowest: int = 0) -> None:
+    def add_bytes(self, count: int, slowest: int = 0) -> None:
         """Adds the credit for `count` bytes. slowest: the new minimum speed, or 0 to keep the old one."""
         self._slowest = slowest or self._slowest
         self.left = min(self._most, max(0.0, self.left) + count / self._slowest)

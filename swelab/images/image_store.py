@@ -145,7 +145,9 @@ class ImageStore:
 
         Raises NoRoom if the image does not fit beside the images that other workers are pulling.
         """
-        need = sum(self._needed(layer) for layer in {layer["digest"]: layer for layer in layers}.values())
+        need = sum(
+            self._bytes_needed(layer) for layer in {layer["digest"]: layer for layer in layers}.values()
+        )
         with self._lock:
             free = shutil.disk_usage(self.folder).free - self._promised - _SPARE_BYTES
             if need > free:
@@ -160,7 +162,7 @@ class ImageStore:
             with self._lock:
                 self._promised -= need
 
-    def _needed(self, layer: Descriptor) -> int:
+    def _bytes_needed(self, layer: Descriptor) -> int:
         name = _hex(layer["digest"])
         if _notes_path(self.folder / "layers" / name).is_file():
             return 0

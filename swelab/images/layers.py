@@ -114,7 +114,7 @@ class _Unpacking:
         if path.name == OPAQUE:
             self.notes.opaque.append(str(path.parent))
         elif path.name.startswith(WHITEOUT):
-            self.notes.whiteouts.append(str(path.parent / self._whited(path, entry.name)))
+            self.notes.whiteouts.append(str(path.parent / self._white_out(path, entry.name)))
         elif path == PurePosixPath("."):
             if entry.isdir():
                 self.modes[path] = entry
@@ -129,7 +129,7 @@ class _Unpacking:
             raise ImageBroken(f"{self.label}: entry {entry!r} leaves the image")
         return path
 
-    def _whited(self, path: PurePosixPath, entry: str) -> str:
+    def _white_out(self, path: PurePosixPath, entry: str) -> str:
         name = path.name.removeprefix(WHITEOUT)
         if name in ("", ".", ".."):
             raise ImageBroken(f"{self.label}: entry {entry!r} removes no file")

@@ -50,7 +50,7 @@ class Place(Protocol):
         """Returns whether a record is an infrastructure loss."""
         ...
 
-    def lost(self, item: Any, reason: str) -> Record:
+    def lost_record(self, item: Any, reason: str) -> Record:
         """Returns the record of an instance whose hosts were lost repeatedly."""
         ...
 
@@ -88,7 +88,7 @@ class RayHost:
 def _boot(root: str) -> Any:
     """Returns a class that is pickled by value and imports this module from the host's shared folder."""
 
-    class Booted:
+    class BootHost:
         def __init__(self, *arguments: Any):
             sys.path.insert(0, root)
             from swelab.jobs.ray_workers import RayHost
@@ -98,7 +98,7 @@ def _boot(root: str) -> Any:
         def call(self, name: str, *arguments: Any) -> Any:
             return getattr(self.host, name)(*arguments)
 
-    return Booted
+    return BootHost
 
 
 @dataclass
@@ -229,7 +229,7 @@ class _Spread:
             if self.losses[key] <= len(RETRY_SECONDS):
                 return None
             reason = f"hosts of the Ray cluster were lost: {_last(error)}"
-            return Done(key, item, self.place.lost(item, reason), 0.0)
+            return Done(key, item, self.place.lost_record(item, reason), 0.0)
         with self._one:
             seat.room += 1
         if isinstance(result, str):

@@ -52,7 +52,7 @@ class Wildcards:
         at = replace(self, names={**self.names, **names})
         return [at.path(file, sample=sample_suffix(n)) for n in range(at.recipe(kinds.POLICY).samples or 1)]
 
-    def taught(self, file: str) -> list[str]:
+    def training_rollouts(self, file: str) -> list[str]:
         """Returns the paths of a file for each shard of the rollouts that give the SFT recipe its rows."""
         runs = training_runs(self.names["sft"], self.configs)
         return [path for policy, subset in runs for path in self.shards(file, policy=policy, subset=subset)]

@@ -61,8 +61,8 @@ MODEL_ARTIFACTS = {
         ),
         params={"selection": lambda at: experiment.selection_slice(at.recipe(kinds.SFT))},
         needs={
-            "trajectories": lambda at: at.taught("trajectories"),
-            "grades": lambda at: at.taught("grades"),
+            "trajectories": lambda at: at.training_rollouts("trajectories"),
+            "grades": lambda at: at.training_rollouts("grades"),
             "base": base,
             "recipe": SFT,
         },

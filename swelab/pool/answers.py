@@ -122,5 +122,5 @@ class _MeteredAnswer(Response):
                 await credit.wait(send({"type": "http.response.body", "body": piece, "more_body": True}))
             except TimeoutError:
                 return  # the server closes a connection whose response is incomplete
-            credit.moved(len(piece))
+            credit.add_bytes(len(piece))
         await send({"type": "http.response.body", "body": b""})

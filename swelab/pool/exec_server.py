@@ -120,7 +120,7 @@ class _Node:
     async def images(self, request: Request) -> Response:
         """Responds with the names of the engine's images that are on the allow-list."""
         host = self.host
-        names = await host.thread(lambda: host.allowed.listed(host.backend.engine))
+        names = await host.thread(lambda: host.allowed.allowed_names(host.backend.engine))
         return json_answer(images=names, count=len(names))
 
     async def renew(self, request: Request) -> Response:

@@ -121,10 +121,10 @@ class Once:
         if key not in self._running:
             task = asyncio.ensure_future(work())
             self._running[key] = fingerprint, task
-            task.add_done_callback(lambda task: self._ended(key, task))
+            task.add_done_callback(lambda task: self._on_end(key, task))
         return await asyncio.shield(self._running[key][1])
 
-    def _ended(self, key: str, task: asyncio.Task[Any]) -> None:
+    def _on_end(self, key: str, task: asyncio.Task[Any]) -> None:
         fingerprint, _ = self._running.pop(key)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is not None and not self._keep_errors:

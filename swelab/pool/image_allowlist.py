@@ -51,7 +51,7 @@ class AllowedImages:
         if not _any_match(names, self.patterns()):
             raise ImageMissing(f"image {name} is not on this host's list of allowed images")
 
-    def listed(self, engine: DockerEngine) -> list[str]:
+    def allowed_names(self, engine: DockerEngine) -> list[str]:
         """Returns the names of the engine's images that are on the allow-list."""
         with engine.request("listing images"):
             images = engine.api.images()

@@ -138,7 +138,7 @@ class LeaseBook(ABC):
         not be placed.
         """
         try:
-            self.store.set_lease(lease.stored())
+            self.store.set_lease(lease.to_store())
         except sqlite3.Error as error:
             self.counts["unwritten"] += 1
             _log.error("lease %s could not be written to the store: %s", lease.id, error)
@@ -153,7 +153,7 @@ class LeaseBook(ABC):
             self.counts["unwritten"] += 1
             _log.error("lease %s could not be deleted from the store: %s", lease_id, error)
 
-    def placed(self, url: str) -> list[Lease]:
+    def placed_leases(self, url: str) -> list[Lease]:
         """Returns the leases that count against the capacity of a node."""
         return [each for each in self.leases.values() if each.node == url and each.state in PLACED]
 

@@ -86,7 +86,7 @@ class LeaseStore:
 
     def set_node(self, url: str, draining: bool) -> None:
         """Adds or changes a node. Raises OSError if the change could not be written."""
-        with self._written():
+        with self._transaction():
             self._base.execute("INSERT OR REPLACE INTO nodes VALUES (?, ?)", (url, draining))
             self._base.execute("DELETE FROM left_nodes WHERE url = ?", (url,))
 
@@ -95,7 +95,7 @@ class LeaseStore:
 
         Raises OSError if the change could not be written.
         """
-        with self._written():
+        with self._transaction():
             self._base.execute("INSERT OR REPLACE INTO left_nodes VALUES (?)", (url,))
             self._base.execute("DELETE FROM nodes WHERE url = ?", (url,))
 
@@ -104,7 +104,7 @@ class LeaseStore:
         return {url for (url,) in self._base.execute("SELECT url FROM left_nodes").fetchall()}
 
     @contextlib.contextmanager
-    def _written(self) -> Iterator[None]:
+    def _transaction(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:

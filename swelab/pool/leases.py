@@ -73,7 +73,7 @@ class Lease(Living):
         """Returns the request id that the node gets for the current attempt to create the sandbox."""
         return f"{self.id}.{self.attempt}"
 
-    def stored(self) -> Record:
+    def to_store(self) -> Record:
         """Returns the fields to store, keyed by their names in the store. Only these fields survive a restart
         of the server."""
         names = ("id", "request_id", "state", "node", "attempt", "container", "reason")

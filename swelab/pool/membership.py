@@ -66,7 +66,7 @@ def drain(pool: Pool, url: str) -> int:
         raise Refused("there is no such node")
     pool.store.set_node(url, True)
     pool.nodes[url].capacity.draining = True
-    return len(pool.placed(url))
+    return len(pool.placed_leases(url))
 
 
 async def leave(pool: Pool, url: str, force: bool) -> None:
@@ -78,12 +78,12 @@ async def leave(pool: Pool, url: str, force: bool) -> None:
     node, ends = pool.nodes[url], time.monotonic() + _LEAVE_SECONDS
     if count and not force:
         raise Conflict(f"{count} leases still run on it; the node is drained")
-    for lease in pool.placed(url):
+    for lease in pool.placed_leases(url):
         if lease.state == ACTIVE:
             pool.end(lease, "its node left the pool")
-    while pool.placed(url) and time.monotonic() < ends:
+    while pool.placed_leases(url) and time.monotonic() < ends:
         await asyncio.sleep(_PAUSE_SECONDS)
-    if pool.placed(url):
+    if pool.placed_leases(url):
         raise Conflict("its leases have not ended in time; the node is drained")
     pool.store.drop_node(url)
     pool.nodes.pop(url, None)

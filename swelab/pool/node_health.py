@@ -73,7 +73,7 @@ def _is_leased(book: LeaseBook, container: str, request_id: str) -> bool:
 
 def _measure(book: LeaseBook, node: PoolNode, state: HostState) -> None:
     capacity = node.capacity
-    here = book.placed(capacity.url)
+    here = book.placed_leases(capacity.url)
     capacity.most_places, capacity.most_memory = state.max_containers, state.max_memory_bytes
     capacity.most_limits = state.max_limits
     capacity.foreign_places = max(0, state.active_containers - len(here))

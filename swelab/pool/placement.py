@@ -123,11 +123,11 @@ def _node_to_reserve(lease: Lease, nodes: Sequence[NodeCapacity], used: Mapping[
     if lease.keeps in able:
         return lease.keeps
 
-    def left(url: str) -> tuple[int, int]:
+    def room(url: str) -> tuple[int, int]:
         use, node = used.get(url) or Use(), able[url]
         return node.most_memory - node.foreign_memory - use.memory, node.most_places - use.places
 
-    return max(able, key=left, default="")
+    return max(able, key=room, default="")
 
 
 def plan(

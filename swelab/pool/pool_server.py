@@ -101,7 +101,7 @@ class _Server:
         values |= {f"lease_events_total/event={name}": count for name, count in pool.counts.items()}
         for url, node in pool.nodes.items():
             values[f"node_up/node={url}"] = node.capacity.healthy
-            values[f"node_leases/node={url}"] = len(pool.placed(url))
+            values[f"node_leases/node={url}"] = len(pool.placed_leases(url))
             values[f"node_places/node={url}"] = node.capacity.most_places
         values |= self.door.connections.counts()
         return values | {"waiting": states.count(WAITING), "nodes": len(pool.nodes)}
@@ -122,7 +122,7 @@ class _Server:
         nodes = [
             {
                 "url": url,
-                "active_containers": len(pool.placed(url)) + node.capacity.foreign_places,
+                "active_containers": len(pool.placed_leases(url)) + node.capacity.foreign_places,
                 "max_containers": node.capacity.most_places,
                 "healthy": node.capacity.healthy,
                 "draining": node.capacity.draining,

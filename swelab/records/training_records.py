@@ -6,7 +6,7 @@ from swelab.records.attempt_records import Message
 from swelab.records.typed import Count, TypedRecord, field
 
 
-class Called(TypedRecord):
+class CalledFunction(TypedRecord):
     """The function name and the arguments of a tool call."""
 
     name: str = field("name of the tool")
@@ -18,7 +18,7 @@ class ToolCall(TypedRecord):
 
     id: str = field("id of the call, which the answering message of the role tool repeats", default="")
     type: str = field("always function", default="function")
-    function: Called = field("function that is called")
+    function: CalledFunction = field("function that is called")
 
 
 class ToolFunction(TypedRecord):

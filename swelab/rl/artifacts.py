@@ -90,7 +90,7 @@ def validation_row(step: int, done: RolledOut, whole: bool) -> Record:
         "outcome": done.trajectory["outcome"],
         "status": done.grade["status"],
         "resolved": done.grade["resolved"],
-        "reward": done.attempted(zero_or_one).reward,
+        "reward": done.attempt(zero_or_one).reward,
         "model_patch": done.trajectory["model_patch"],
     }
     if not whole:

@@ -52,7 +52,7 @@ class Judge:
         with self._one:
             self._used.update(counts)
 
-    def spent(self) -> dict[str, float]:
+    def take_usage(self) -> dict[str, float]:
         """Returns the usage since the last call of this method: calls, lost and unreadable calls, tokens,
         dollars."""
         with self._one:

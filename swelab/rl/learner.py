@@ -95,7 +95,7 @@ class Learner:
         """Returns the log-probability of each trained id at the sampling temperature. Other ids get 0.0."""
         found: list[list[float]] = [[] for _ in samples]
         for rows in passes([len(sample.ids) for sample in samples], self.settings.batch_tokens)[0]:
-            scored = self._scored([samples[row] for row in rows])
+            scored = self._score([samples[row] for row in rows])
             for row, values in zip(rows, scored.tolist(), strict=True):
                 found[row] = values[: len(samples[row].ids)]
         return found
@@ -112,7 +112,7 @@ class Learner:
             return {"tokens": 0.0}
         old: list[list[Tensor | None]] = [[None] * len(step) for step in share]
         if len(share) > 1:
-            old = [[self._scored([each.sample for each in rows]) for rows in step] for step in share]
+            old = [[self._score([each.sample for each in rows]) for rows in step] for step in share]
         sums, found = Sums(), {}
         for step, known in zip(share, old, strict=True):
             found = self._step(step, known, sums)
@@ -128,7 +128,7 @@ class Learner:
             fault = fault or nonfinite_rows(losses, rows, f"micro-batch {number} of {len(step)}")
             losses.sum().backward()
             total += losses.sum().item()
-        every = self._gathered((total, fault, measured))
+        every = self._gather((total, fault, measured))
         if faults := [each for _, each, _ in every if each]:
             raise NotFinite("; ".join(faults))
         norm = self._norm(self.settings.max_grad_norm)
@@ -154,11 +154,11 @@ class Learner:
             self.optimizer.zero_grad(set_to_none=True)
             self._losses(rows, known, Sums()).sum().backward()
             if not torch.isfinite(self._norm(self.settings.max_grad_norm)):
-                told = ", ".join(filter(None, self._gathered(names(rows))))
+                told = ", ".join(filter(None, self._gather(names(rows))))
                 return f"micro-batch {number} of {len(step)} ({told})"
         return f"the sum of {len(step)} micro-batches, none of them alone"
 
-    def _gathered(self, values: Any) -> list[Any]:
+    def _gather(self, values: Any) -> list[Any]:
         """Gathers one value from each rank, in the order of ranks."""
         if self.mesh is None:
             return [values]
@@ -166,7 +166,7 @@ class Learner:
         torch.distributed.all_gather_object(found, values, self.mesh.get_group())
         return found
 
-    def _scored(self, samples: Sequence[Sample]) -> Tensor:
+    def _score(self, samples: Sequence[Sample]) -> Tensor:
         """Returns log-probabilities [rows, tokens] under the current weights, without gradient."""
         with torch.no_grad():
             scored: Tensor = self.policy(*pad(samples, self.device))[0]
@@ -224,7 +224,7 @@ class Learner:
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(staged, folder)
         self._files = folder  # the checkpoint from which the run resumed will be removed
-        self._gathered(None)
+        self._gather(None)
 
     def resume(self, folder: Path) -> None:
         """See `Trainee`. The saved state may come from a run with a different number of ranks."""

@@ -60,7 +60,7 @@ class Training:
     def run(self) -> Path:
         """Runs all remaining steps, and returns the last checkpoint. Raises NotFinite, InputError,
         ServingError."""
-        done = self._finished()
+        done = self._finished_steps()
         checkpoint = self.checkpoint(done) if done else self.start
         learner = self._open_learner(checkpoint)
         if done:
@@ -107,14 +107,14 @@ class Training:
 
     def _validate(self, steps: int) -> None:
         if self._validations.due(steps):
-            self._reports.validated(steps, self._validations.run(steps))
+            self._reports.on_validation(steps, self._validations.run(steps))
             self._write_metrics(steps)
 
     def checkpoint(self, steps: int) -> Path:
         """Returns the path of the checkpoint after `steps` steps."""
         return self.folder / f"checkpoint-{steps:05d}"
 
-    def _finished(self) -> int:
+    def _finished_steps(self) -> int:
         names = [path.name for path in self.folder.glob("checkpoint-[0-9][0-9][0-9][0-9][0-9]")]
         return max((int(name.removeprefix("checkpoint-")) for name in names), default=0)
 
@@ -138,7 +138,7 @@ class Training:
         line = {
             "step": number + 1,
             **group_figures(groups, str(number)),
-            **metrics.of_judge(rollouts, self.place.judge.spent() if self.place.judge else {}),
+            **metrics.of_judge(rollouts, self.place.judge.take_usage() if self.place.judge else {}),
             **{f"train/{name}": value for name, value in figures.items()},
             "time/rollouts": round(rolled, 3),
             "time/train": round(trained, 3),

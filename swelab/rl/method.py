@@ -28,7 +28,7 @@ def group_of(rollouts: Sequence[RolledOut], recipe: Rl) -> Group:
     switches for failed rollouts."""
     method = recipe.method
     reward = reward_of(method.reward, method.evidence)
-    attempts = [each.attempted(reward, recipe.coefficient) for each in rollouts]
+    attempts = [each.attempt(reward, recipe.coefficient) for each in rollouts]
     return Group(list(rollouts), attempts, treat(attempts, method.failures, method.keep_constant))
 
 

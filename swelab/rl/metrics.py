@@ -150,7 +150,7 @@ def of_judge(rollouts: Iterable[RolledOut], spent: Mapping[str, float]) -> dict[
 def of_validation(rollouts: Sequence[RolledOut]) -> dict[str, float]:
     """Counts the tasks of a validation that were not lost, those that were resolved, and those that were
     lost. The resolve rate excludes lost tasks."""
-    attempts = [done.attempted(zero_or_one) for done in rollouts]
+    attempts = [done.attempt(zero_or_one) for done in rollouts]
     played = sum(not attempt.lost for attempt in attempts)
     resolved = sum(attempt.grade == GradeEnd.RESOLVED for attempt in attempts)
     found: dict[str, float] = {

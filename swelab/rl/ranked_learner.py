@@ -100,7 +100,7 @@ class RankedLearner:
                 connections[line.recv()] = line
             except (TimeoutError, EOFError, OSError):
                 if self._processes.poll() is not None or time.monotonic() > ends:
-                    raise self._lost() from None
+                    raise self._rank_lost() from None
         return [connections[rank] for rank in range(self._ranks)]
 
     def _all(self, orders: Sequence[object]) -> list[Any]:
@@ -114,13 +114,13 @@ class RankedLearner:
                 waiting = [line for line in self._lines if line not in answers]
                 answers |= {line: line.recv() for line in wait(waiting) if isinstance(line, Connection)}
         except (EOFError, OSError):
-            raise self._lost() from None
+            raise self._rank_lost() from None
         for line in self._lines:
             if isinstance(answers[line], Fault):
                 raise answers[line]
         return [answers[line] for line in self._lines]
 
-    def _lost(self) -> RankLost:
+    def _rank_lost(self) -> RankLost:
         self.close()
         said = fault_line(self._log)
         return RankLost(

@@ -84,7 +84,7 @@ class HostRollouts:
         """Always returns False, because the host itself repeats a lost rollout."""
         return False
 
-    def lost(self, item: RayRequest, reason: str) -> Record:
+    def lost_record(self, item: RayRequest, reason: str) -> Record:
         """See `ray_workers.Place`."""
         grade = {"status": str(GradeEnd.INFRA_ERROR), "resolved": False}
         rollout = lost_rollout(item.request.task, reason)

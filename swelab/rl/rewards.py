@@ -32,12 +32,12 @@ def witnessed_only(reward: Callable[[Record], float]) -> Callable[[Record], floa
     """Returns a reward function like `reward` that treats a resolved task without witness evidence as
     suspect."""
 
-    def given(grade: Record) -> float:
+    def with_suspects(grade: Record) -> float:
         if not grade["resolved"] or Grade.of(grade).evidence == "witnessed":
             return reward(grade)
         return reward(grade | {"resolved": False, "status": GradeEnd.SUSPECT})
 
-    return given
+    return with_suspects
 
 
 def reward_of(name: str, evidence: str) -> Callable[[Record], float]:

@@ -67,7 +67,7 @@ class RolledOut:
         told = [step_score(votes) for votes in self.votes]
         return [*told, *[None] * len(self.turns)][: len(self.turns)]
 
-    def attempted(self, reward: Callable[[Record], float], coefficient: float = 0.0) -> Attempt:
+    def attempt(self, reward: Callable[[Record], float], coefficient: float = 0.0) -> Attempt:
         """Returns the facts about this rollout that its group needs, such as its end and its reward. reward:
         converts a grade to a number. coefficient: factor of the judge's mean score, which is added to the
         reward."""

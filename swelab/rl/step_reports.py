@@ -32,7 +32,7 @@ class Reports:
     def step(self, line: Record) -> None:
         """Is called when a step is finished. line: the step's line in metrics.jsonl."""
 
-    def validated(self, steps: int, figures: Record) -> None:
+    def on_validation(self, steps: int, figures: Record) -> None:
         """Is called when the policy was validated after `steps` steps."""
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class StepReports(Reports):
         self._progress.label = f"step {min(line['step'] + 1, self._steps)} of {self._steps}"
         self._say(step_line(line, self._steps))
 
-    def validated(self, steps: int, figures: Record) -> None:
+    def on_validation(self, steps: int, figures: Record) -> None:
         self._boards.add(steps, numbers(figures))
         self._say(validation_line(steps, figures))
 

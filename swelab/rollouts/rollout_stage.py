@@ -85,7 +85,7 @@ def roll_out(
             is_paused=place.is_paused,
             losses=rollout_losses(policy, policy_name),
         )
-        yield from final(keyed, rows, place, place.paid(store))
+        yield from final(keyed, rows, place, place.paid_run(store))
 
 
 def final(
@@ -151,7 +151,7 @@ class RolloutPlace:
         shown = with_repair(task, self.repairs)
         return rollout_key(shown, self.policy, self.scaffold.plain(), self.weights, place)
 
-    def paid(self, store: RepoStore) -> PaidRun:
+    def paid_run(self, store: RepoStore) -> PaidRun:
         """Returns the paid turns of this policy's rollouts, which are kept on disk."""
         return PaidRun(self.paid_folder, lambda task: self.key(task, store))
 
@@ -161,12 +161,12 @@ class RolloutPlace:
     ) -> Iterator[Callable[[Task], Trajectory]]:
         """Yields a function from a task to its trajectory. log: path of the log of the model server, if one
         is needed."""
-        named = (self.policy, self.policy_name, self.scaffold, log, self.paid(store))
+        named = (self.policy, self.policy_name, self.scaffold, log, self.paid_run(store))
         loop = (self.scaffold, scratch, self.images)
         with open_policy(*named) as model_for:
-            yield lambda task: self.marked(attempt_task(task, model_for, store, backend, *loop))
+            yield lambda task: self.with_names(attempt_task(task, model_for, store, backend, *loop))
 
-    def marked(self, rollout: Rollout) -> Trajectory:
+    def with_names(self, rollout: Rollout) -> Trajectory:
         """Returns a rollout with the names of this policy and subset."""
         return Trajectory.of({**rollout, "policy": self.policy_name, "subset": self.subset})
 
@@ -191,9 +191,9 @@ class RolloutPlace:
         """Returns whether a rollout waits for a higher budget."""
         return record.outcome in WAITING_ROLLOUTS
 
-    def lost(self, item: Task, reason: str) -> Trajectory:
+    def lost_record(self, item: Task, reason: str) -> Trajectory:
         """Returns the record of a rollout whose hosts were lost."""
-        return self.marked(lost_rollout(item, reason))
+        return self.with_names(lost_rollout(item, reason))
 
 
 def recorded_trajectories(

@@ -69,13 +69,13 @@ def roll_out_batch(
     }
     with Journal(progress) as journal:
         batch = _Batch(progress.with_suffix(".swe-agent"), keys, journal, len(mine), policy_name, subset)
-        batch.prepare(batch.left(mine))
-        if todo := batch.left(mine):
+        batch.prepare(batch.open_tasks(mine))
+        if todo := batch.open_tasks(mine):
             runner = Runner(policy_name, policy, scaffold, section, images, progress, workers)
-            with runner.opened() as (run, batch.spent):
+            with runner.open_batches() as (run, batch.spent):
                 _attempt(run, batch, todo)
         batch.progress.close()
-        if waiting := batch.left(mine) if batch.spent() else []:
+        if waiting := batch.open_tasks(mine) if batch.spent() else []:
             raise out_of_budget(batch.spent(), len(waiting), len(mine), policy_name, "finished")
         batch.check(mine, rollout_losses(policy, policy_name))
         for task in mine:
@@ -101,7 +101,7 @@ def _attempt(
             batch.take(todo)
         if reason := abort_reason(batch.folder):
             raise InputError(f"SWE-agent broke the batch off: {reason}", batch.folder / "run_batch.log")
-        todo = batch.left(todo)
+        todo = batch.open_tasks(todo)
         if batch.spent():
             return
         if not todo or (fault and len(todo) == before and not batch.reasons):
@@ -122,7 +122,7 @@ class _Batch:
         self.progress = Progress(count, f"rollout {policy} {subset}")
         self.reasons: dict[str, str] = {}
         self.spent: Callable[[], str] = lambda: ""
-        finished = [key for key in keys.values() if self._finished(key)]
+        finished = [key for key in keys.values() if self._is_finished(key)]
         good = sum(self.trajectory(key).outcome == RolloutEnd.SUBMITTED for key in finished)
         self.progress.skip(len(finished), good)
         self._keys = self.folder.with_name(f"{self.folder.name}.keys.json")
@@ -131,12 +131,12 @@ class _Batch:
         """Returns the trajectory with this key from the journal."""
         return self.journal.record(key, Trajectory)
 
-    def _finished(self, key: str) -> bool:
+    def _is_finished(self, key: str) -> bool:
         return key in self.journal and self.trajectory(key).outcome not in RETRIED_ROLLOUTS
 
-    def left(self, tasks: list[Task]) -> list[Task]:
+    def open_tasks(self, tasks: list[Task]) -> list[Task]:
         """Returns the unfinished tasks among `tasks`."""
-        return [task for task in tasks if not self._finished(self.keys[task.instance_id])]
+        return [task for task in tasks if not self._is_finished(self.keys[task.instance_id])]
 
     def prepare(self, tasks: list[Task]) -> None:
         """Records the finished instances of an earlier run, and deletes the files of all other instances.
@@ -148,7 +148,7 @@ class _Batch:
             if old_keys.get(name) != self.keys[name]:
                 shutil.rmtree(self.folder / name, ignore_errors=True)
         self.take(tasks)
-        for task in self.left(tasks):
+        for task in self.open_tasks(tasks):
             name = task.instance_id
             for ending in ("traj", "pred", "patch"):
                 (self.folder / name / f"{name}.{ending}").unlink(missing_ok=True)
@@ -162,7 +162,7 @@ class _Batch:
         While SWE-agent is `running`, only a task with a prediction has ended, because SWE-agent writes the
         prediction last.
         """
-        for task in self.left(tasks):
+        for task in self.open_tasks(tasks):
             name = task.instance_id
             path = self.folder / name / f"{name}.traj"
             try:

@@ -45,7 +45,7 @@ class Runner:
     workers: int
 
     @contextmanager
-    def opened(self) -> Iterator[tuple[Callable[[list[Task], Callable[[], None]], None], LastWords]]:
+    def open_batches(self) -> Iterator[tuple[Callable[[list[Task], Callable[[], None]], None], LastWords]]:
         """Yields a function that runs a batch of tasks, and a function that returns why the budget is spent,
         or ''. During the block, a checkpoint is served, or a gateway runs for a hosted model."""
         program, engine = find_program(), DockerEngine()

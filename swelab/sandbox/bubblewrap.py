@@ -164,7 +164,7 @@ class BubblewrapSandbox(Closing):
                 session.shut()
         code = launch.end()
         seconds, limit = time.monotonic() - started, limit or watch.ended_for()
-        if limit == "room" or self._scratch.crowded(limits):
+        if limit == "room" or self._scratch.crowding(limits):
             raise SandboxLost(f"No space left on device: scratch folder {self._backend.base} is full")
         output.add(launch.rest_of_output())
         if limit == "closed":
@@ -193,7 +193,7 @@ class BubblewrapSandbox(Closing):
                 now = time.monotonic()
                 limit = "wall" if now >= deadline else ""
                 if now >= watch.due:
-                    limit = limit or watch.check() or self._scratch.crowded(watch.limits)
+                    limit = limit or watch.check() or self._scratch.crowding(watch.limits)
                 limit = "closed" if self._closed else limit
                 if limit:
                     launch.kill()

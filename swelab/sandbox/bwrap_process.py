@@ -118,7 +118,7 @@ class Launch:
         except OSError as error:
             raise SandboxLost(f"bwrap could not be started: {error}") from error
         try:
-            self.bwrap = self._watched(self._process.pid)
+            self.bwrap = self._open_pidfd(self._process.pid)
             self._wait_ready()
         except BaseException as error:
             self.gate.close()
@@ -169,9 +169,9 @@ class Launch:
         self.init_pid = next(filter(_is_init, process_tree(self._process.pid)), 0)
         if not self.init_pid:
             raise SandboxLost("the sandbox ended before its command began")
-        self.init = self._watched(self.init_pid)
+        self.init = self._open_pidfd(self.init_pid)
 
-    def _watched(self, pid: int) -> int:
+    def _open_pidfd(self, pid: int) -> int:
         descriptor = os.pidfd_open(pid)
         self._files.callback(os.close, descriptor)
         return descriptor

@@ -275,12 +275,12 @@ class DockerBackend:
         self.clear()
         engine = self.engine
         image = image or sandbox_image.load_image(engine)
-        prepared = self._images.prepared(engine, image)
+        prepared = self._images.prepare(engine, image)
         try:
             return DockerSandbox(self, prepared, source, limits, forgets)
         except ImageMissing:  # the prepared image was removed since its last use: prepare it again
             self._images.forget(image)
-            return DockerSandbox(self, self._images.prepared(engine, image), source, limits, forgets)
+            return DockerSandbox(self, self._images.prepare(engine, image), source, limits, forgets)
 
     def discard(self, lane: Lane) -> None:
         """Removes a container. If the engine does not respond now, the container is removed later."""

@@ -82,10 +82,10 @@ class Lane:
         """
         most = replace(limits, processes=limits.processes + _OF_A_SESSION)
 
-        def opened() -> None:
+        def on_open() -> None:
             session.open(self._wire.socket, self.hang_up)
 
-        return self._answer(most, lambda due: self._talk.live(words, limits, session.heard, due, opened))
+        return self._answer(most, lambda due: self._talk.live(words, limits, session.heard, due, on_open))
 
     def _answer(self, limits: Limits, ask: Callable[[float], RequestEnd]) -> RequestEnd:
         self._allow(limits)
@@ -96,7 +96,7 @@ class Lane:
             self.engine.remove(self.id)
             return RequestEnd(0, "wall")
         except Disconnected as error:
-            raise self._lost(str(error)) from None
+            raise self._lost_error(str(error)) from None
 
     def _allow(self, limits: Limits) -> None:
         memory, processes = max(self._memory, limits.memory_bytes + self._files), limits.processes
@@ -104,7 +104,7 @@ class Lane:
             self.engine.update(self.id, memory, processes + _OWN_PROCESSES)
             self._memory, self._processes = memory, processes
 
-    def _lost(self, message: str) -> SandboxLost:
+    def _lost_error(self, message: str) -> SandboxLost:
         if not self.engine.answers():
             return EngineDown(f"the engine at {self.engine.address} went away while a command ran")
         return SandboxLost("the sandbox was killed from outside" + (f": {message}" if message else ""))

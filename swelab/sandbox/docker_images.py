@@ -52,7 +52,7 @@ class EngineImages:
         self._images: dict[tuple[str, str, bool], PreparedImage] = {}
         self._lock = threading.Lock()
 
-    def prepared(self, engine: DockerEngine, image: Image) -> PreparedImage:
+    def prepare(self, engine: DockerEngine, image: Image) -> PreparedImage:
         """Returns the prepared image from which a sandbox starts.
 
         Raises ImageMissing, SandboxLost, OSError (disk full).

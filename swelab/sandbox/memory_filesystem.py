@@ -115,7 +115,7 @@ class PrivateFiles:
         self.inside = place / _ROOT
         self.path = Path(f"/proc/{os.getpid()}/fd/{self._descriptor}") / _ROOT
 
-    def crowded(self, limits: Limits) -> str:
+    def crowding(self, limits: Limits) -> str:
         """Returns "room" if other programs leave too little memory or disk for a command, else ""."""
         if self._mounter and _free_memory() < _LEAST_MEMORY:
             return "room"

@@ -93,7 +93,7 @@ class RepoStore:
         These are the files in the task's row, or else its archive (or the named part of the archive)."""
         if task.files:
             return digest([dict(file) for file in task.files])
-        archive = self._unpacked(task)[0]
+        archive = self._unpack_repository(task)[0]
         return digest([archive, task.part]) if task.part else archive
 
     def clean_tree(self, task: Task) -> Path:
@@ -103,8 +103,8 @@ class RepoStore:
         the archive is missing or broken, or does not have the part.
         """
         if task.files:
-            return self._written(task)
-        tree = self._unpacked(task)[1]
+            return self._row_folder(task)
+        tree = self._unpack_repository(task)[1]
         if not task.part:
             return tree
         part = tree / task.part
@@ -152,7 +152,7 @@ class RepoStore:
                 self._empty = place / ".git"
             return self._empty
 
-    def _written(self, task: Task) -> Path:
+    def _row_folder(self, task: Task) -> Path:
         """Returns the folder with the files of a task's row, which are written once."""
         tree = self.cache_dir / f"files.{self.digest(task)[:32]}"
         with self._lock:
@@ -163,7 +163,7 @@ class RepoStore:
                 os.replace(scratch, tree)
         return tree
 
-    def _unpacked(self, task: Task) -> tuple[str, Path]:
+    def _unpack_repository(self, task: Task) -> tuple[str, Path]:
         name = task.repo_recipe
         if not name:
             raise InputError(

@@ -173,7 +173,7 @@ def _scale(rng: random.Random, name: str, path: str) -> Function:
     return Function(name, path, (a,), (f"return {a} {symbol} {number}",), asserts, found)
 
 
-def _cut(rng: random.Random, name: str, path: str) -> Function:
+def _slice(rng: random.Random, name: str, path: str) -> Function:
     a = rng.choice(LISTS)
     number = rng.randint(1, 5)
     template, word = rng.choice((("{a}[{n}:]", "drop"), ("{a}[:{n}]", "keep")))
@@ -201,7 +201,7 @@ def make_function(rng: random.Random, name: str, path: str, shape: str) -> Funct
     """Makes a clean function of the given shape (one of FILE_SHAPES). Its details are drawn from `rng`."""
     if shape in ("arith", "total"):
         return _arith(rng, name, path, shape == "total")
-    shapes = {"compare": _compare, "pick": _pick, "scale": _scale, "cut": _cut, "offset": _offset}
+    shapes = {"compare": _compare, "pick": _pick, "scale": _scale, "cut": _slice, "offset": _offset}
     return shapes[shape](rng, name, path)
 
 

@@ -114,26 +114,26 @@ class _Forming:
     def helpers(self, names: set[str]) -> None:
         """Rewrites the modules that tests import as question modules. Records which of their names hold
         values of the package."""
-        for path in self._reached(names):
+        for path in self._reachable_files(names):
             tree = self.tree(path)
             imported = path not in names or self._is_imported(path, names)
             if isinstance(tree, str) or not imported:
                 continue
             subjects = Subjects(Scopes(tree), self.roots, {})
-            self.exported[_stem(path)] = subjects.exported()
+            self.exported[_stem(path)] = subjects.exported_names()
             if path in names:
                 tree = _without_tests(tree)
             try:
                 first, texts = len(self.slots), {}
                 for version in ("question", "answers"):
-                    texts[version], slots = self._formed(copy.deepcopy(tree), version, "", first)
+                    texts[version], slots = self._form_test(copy.deepcopy(tree), version, "", first)
             except (RecursionError, SyntaxError, ValueError):
                 continue
             if slots or path in names:
                 self.slots += slots
                 self.files[path], self.answers[path] = texts["question"], texts["answers"]
 
-    def _reached(self, bound: set[str]) -> list[str]:
+    def _reachable_files(self, bound: set[str]) -> list[str]:
         """Returns the test files, the conftest.py files, and the sources that they import, directly or
         indirectly."""
         paths = {path for path in self.sources if path in bound or _stem(path) == "conftest"}
@@ -153,7 +153,7 @@ class _Forming:
         return self.imports[path]
 
     def _is_imported(self, path: str, names: set[str]) -> bool:
-        others = (other for other in self._reached(names) if other != path)
+        others = (other for other in self._reachable_files(names) if other != path)
         return any(_stem(path) in self._names(other) for other in others)
 
     def question(self, base: str) -> str:
@@ -178,10 +178,10 @@ class _Forming:
             if path not in self.slicers:
                 self.slicers[path] = Slicer(tree)
             for version in ("question", "answers"):
-                part = self.slicers[path].sliced(chain)
+                part = self.slicers[path].slice(chain)
                 inner = (find if definition else inheriting)(part, names) or []
                 target = rename_chain(part, inner) + ([] if definition else names[-1:])
-                texts[version], slots = self._formed(part, version, base, first, target)
+                texts[version], slots = self._form_test(part, version, base, first, target)
         except RecursionError:
             return "its expressions are nested too deeply"
         except (SyntaxError, ValueError) as error:
@@ -210,7 +210,7 @@ class _Forming:
                         return path, held
         return None
 
-    def _formed(
+    def _form_test(
         self, tree: ast.Module, version: str, test: str, first: int, target: Sequence[str] = ()
     ) -> tuple[str, list[Slot]]:
         shape: Form = "question" if version == "question" else "answers"
@@ -247,7 +247,7 @@ class _Forming:
 
     def result(self, names: set[str]) -> Question:
         """Returns the question for all tests that could be rewritten."""
-        reached = set(self._reached(names))
+        reached = set(self._reachable_files(names))
         others = {path for path in self.sources if path not in reached and _has_tests(self.tree(path))}
         removed = sorted(path for path in names | others if path not in self.files)
         manifest = WitnessManifest(

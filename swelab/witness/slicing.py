@@ -103,14 +103,14 @@ class Slicer:
         classes = (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef))
         self._tests = [id(each) for owner in classes for each in owner.body if _is_test_member(each)]
 
-    def sliced(self, chain: Sequence[ast.ClassDef | Function]) -> ast.Module:
+    def slice(self, chain: Sequence[ast.ClassDef | Function]) -> ast.Module:
         """Returns a copy of the module with only what the test at the end of `chain` needs. If the chain ends
         in a class, the class inherits the test from another module."""
         test = chain[-1]
         blocks = (each for each in self.tree.body if isinstance(each, ast.If | ast.Try))
         within = (each for each in blocks if any(node is chain[0] for node in ast.walk(each)))
         holder = next((each for each in self.tree.body if each is chain[0]), None) or next(within)
-        kept = self._needed(holder, test)
+        kept = self._needed_statements(holder, test)
         # Other tests are not copied: in a class with hundreds of tests, a copy would take seconds per test.
         left_out = ast.Pass()
         copied: dict[int, ast.AST] = {each: left_out for each in self._tests if each != id(test)}
@@ -126,7 +126,7 @@ class Slicer:
                 each.body = [ast.Pass()]
         return module
 
-    def _needed(self, holder: ast.stmt, test: ast.AST) -> set[int]:
+    def _needed_statements(self, holder: ast.stmt, test: ast.AST) -> set[int]:
         """Returns the ids of the module's statements that the test uses, directly or through other
         statements."""
         needed = {id(holder)}
@@ -144,11 +144,11 @@ class Slicer:
                 if not _is_wanted(each, bound, names, own, test):
                     continue
                 needed.add(id(each))
-                names |= self._mentioned(each, test)
+                names |= self._mentioned_names(each, test)
                 grown = True
         return needed
 
-    def _mentioned(self, node: ast.stmt, test: ast.AST) -> set[str]:
+    def _mentioned_names(self, node: ast.stmt, test: ast.AST) -> set[str]:
         if isinstance(node, ast.ClassDef | ast.If | ast.Try):
             return _mentioned_names(node, test)
         if id(node) not in self._mentions:
@@ -158,7 +158,7 @@ class Slicer:
 
 def slice_module(tree: ast.Module, chain: Sequence[ast.ClassDef | Function]) -> ast.Module:
     """Returns a copy of a module with only what the test at the end of `chain` needs."""
-    return Slicer(tree).sliced(chain)
+    return Slicer(tree).slice(chain)
 
 
 def rename_chain(tree: ast.Module, chain: Sequence[ast.ClassDef | Function]) -> list[str]:

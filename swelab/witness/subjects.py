@@ -94,7 +94,7 @@ class Subjects:
             is_test(each.name) for name in self._chain(node.name) for each in self.scopes.methods(name)
         )
 
-    def exported(self) -> set[str]:
+    def exported_names(self) -> set[str]:
         """Returns the module's names that hold values that the package made."""
         return {name for scope, name in self.names if scope is self.scopes.module}
 

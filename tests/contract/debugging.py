@@ -28,7 +28,7 @@ class Played(TextModel):
         if isinstance(call, str):
             return self.reply(call)
         thought, tool, arguments = call if len(call) == 3 else ("", *call)
-        return self.reply(*self.form.written(thought, tool, arguments, len(messages)))
+        return self.reply(*self.form.format_call(thought, tool, arguments, len(messages)))
 
 
 def recipe(**changes):

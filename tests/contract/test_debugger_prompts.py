@@ -74,7 +74,7 @@ class Serving(ChatModel):
 def spelled(loop):
     """Returns the calls as a policy writes them, and as a server returns them."""
     form = open_agent(loop.agent).form(loop)
-    given = [form.written(*call, number) for number, call in enumerate(CALLS)]
+    given = [form.format_call(*call, number) for number, call in enumerate(CALLS)]
     texts = []
     for thought, calls in given:
         written = [

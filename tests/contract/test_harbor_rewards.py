@@ -100,7 +100,7 @@ def patch_of(ground, task, command):
 def graded(ground, task, tmp_path, command):
     bench = bench_of(ground, [task.instance_id], tmp_path)
     patch = patch_of(ground, task, command)
-    return bench.judged(task, patch, bench.run(task, patch))
+    return bench.grade_of(task, patch, bench.run(task, patch))
 
 
 AREA = "sed -i '2s/+/*/' shapes.py"
@@ -224,7 +224,7 @@ def test_the_patch_of_a_lost_sandbox_gets_no_verdict(lab, backend, tasks, tmp_pa
 
     task = tasks["write-the-sum"]
     run = run_patch(task, "x", RepoStore(tmp_path, tmp_path), Lost(), Limits(), image=lab)
-    assert bench_of((backend, lab), tasks, tmp_path).judged(task, "x", run).status == "infra_error"
+    assert bench_of((backend, lab), tasks, tmp_path).grade_of(task, "x", run).status == "infra_error"
 
 
 def test_a_working_directory_becomes_a_repository_and_leaks_are_looked_for(ground, tasks):

@@ -41,7 +41,7 @@ def test_votes_are_read_and_their_cost_is_the_services(service, tmp_path):
     here = service(speak=lambda turn, history: "It checks what matters.\nSo:\n\n\\boxed{+1}\n")
     with judged(here, tmp_path) as judge:
         assert RolloutVotes(judge, "a", "add is wrong").votes(THREE) == ((1, 1, 1),) * 3
-        spent = judge.spent()
+        spent = judge.take_usage()
     assert spent["calls"] == len(here.requests) == 9
     assert spent["dollars"] == pytest.approx(here.charged)
 
@@ -67,5 +67,5 @@ def test_nonsense_and_a_service_that_is_gone_are_no_votes(service, tmp_path):
     with judged(here, tmp_path) as judge:
         assert RolloutVotes(judge, "a", "add is wrong").votes(THREE[:4]) == ((None,) * 3,)
         assert RolloutVotes(judge, "b", "add is wrong").votes(THREE)[1:] == ((None,) * 3,) * 2
-        spent = judge.spent()
+        spent = judge.take_usage()
     assert spent["lost"] >= 3 and spent["unreadable"] == 6

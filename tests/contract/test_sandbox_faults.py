@@ -86,7 +86,7 @@ def test_an_image_is_known_by_its_digest_alone(engine, docker, tree, image):
 
 @pytest.mark.full
 def test_a_prepared_image_removed_meanwhile_is_made_again(engine, docker, tree, image):
-    prepared = docker._images.prepared(docker.engine, image)
+    prepared = docker._images.prepare(docker.engine, image)
     engine.docker("rmi", "--force", prepared.id)
     with docker.start(tree, image=image, limits=SHORT) as box:
         assert text(box.exec("cat a.txt")) == "hello\n"
@@ -164,7 +164,7 @@ def test_the_reaper_takes_what_has_lost_its_owner_and_nothing_else(engine, docke
     orphan = caller.stdout.readline().strip()
     # The paused process cannot notice that its caller has ended.
     engine.docker("pause", orphan)
-    name = docker._images.prepared(docker.engine, image).id
+    name = docker._images.prepare(docker.engine, image).id
     foreign = engine.docker("run", "--detach", "--network=none", name, "sleep", "600")
     elsewhere = container_owner.labels()[container_owner.OWNER].replace(
         container_owner.this_process()["machine"] or "host", "another"

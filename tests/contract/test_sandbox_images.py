@@ -34,7 +34,7 @@ def own_image(request, image, backend, tmp_path_factory):
         return
     engine = request.getfixturevalue("engine")
     docker = open_backend("docker")
-    docker._images.prepared(docker.engine, _loaded(docker))
+    docker._images.prepare(docker.engine, _loaded(docker))
     engine.docker(
         "run", "--name", f"filling-{request.param}", "--network=none", image.digest, "sh", "-c", FILL
     )

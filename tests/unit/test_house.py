@@ -217,6 +217,9 @@ PARTICIPLES = {
 """These words say when something happened, not what it is."""
 LOCAL_LINES = 5
 """A local may have such a name if all its uses are within this number of lines."""
+IRREGULAR = "left|lost|given|cut|sent|spent|written|shown|heard|paid|chosen|broken|drawn|taught|caught"
+"""Participles without -ed."""
+VERBS = {"embed", "feed", "need", "seed"}
 OF_FILES = {
     ROOT / "swelab" / name
     for name in (
@@ -248,6 +251,20 @@ def named_things(tree):
                         yield each.lineno, target.id
 
 
+def functions_named_by_participles(tree):
+    """Returns (line, name) of each function or plain class whose one-word name is a participle.
+
+    Excludes properties and exceptions, whose names may be states.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and node.bases:
+            continue
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            states = any("property" in ast.unparse(each) for each in node.decorator_list)
+            if not states and re.fullmatch(rf"_?(?:[a-z]+ed|{IRREGULAR})", node.name, re.IGNORECASE):
+                yield node.lineno, node.name
+
+
 def long_lived_locals(tree):
     """Returns (line, name) of each local of a function that is used over more than LOCAL_LINES lines."""
     for function in ast.walk(tree):
@@ -270,6 +287,17 @@ def test_names_say_what_a_thing_is():
             *long_lived_locals(parsed(path)),
         ]
         if name.strip("_").lower() in PARTICIPLES
+    ]
+
+
+def test_functions_are_called_by_verbs_or_nouns():
+    """Exceptions are modules inside a sandbox's process, whose names occur in the text of questions."""
+    assert not [
+        f"{path}:{line} {name}"
+        for path in LIBRARY
+        if "inside" not in path.parts
+        for line, name in functions_named_by_participles(parsed(path))
+        if name.strip("_").lower() not in VERBS
     ]
 
 

@@ -121,7 +121,7 @@ class DebuggerEnvironment(SandboxEnvironment):
         counts |= {"last_eval": self.last_eval, "pdb": dict(self.pdb.counts)}
         return {"info": {"config": config, "debugger": counts}}
 
-    def left(self) -> str:
+    def unsubmitted_patch(self) -> str:
         """Returns the diff against the base commit, however the rollout ended. Raises SandboxError."""
         return self.diff()
 

@@ -80,7 +80,7 @@ def rewrite(
         return f"{relative} was not changed: {error}.", False
     old, now = ([line.rstrip("\n") for line in each] for each in (before, after))
     diff = "\n".join(unified_diff(old, now, f"a/{relative}", f"b/{relative}", lineterm=""))
-    told = pdb.edited(relative, old, now)
+    told = pdb.move_breakpoints(relative, old, now)
     return f"{relative} was rewritten:\n{diff}" + (f"\n{told}" if told else ""), True
 
 
@@ -121,7 +121,7 @@ def listdir(files: TaskFiles, path: str, depth: int) -> str:
         whole = f"{base}/{name}" if base else name
         if not files.is_hidden(whole):
             shown.append(f"{whole}/" if kind == "d" else whole)
-    return "\n".join(files.marked(shown)) or f"{path} is empty."
+    return "\n".join(files.list_paths(shown)) or f"{path} is empty."
 
 
 def _inside(files: TaskFiles, path: str) -> str | None:

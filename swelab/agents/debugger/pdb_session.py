@@ -64,7 +64,7 @@ class PdbSession:
                 file = argument.strip()
             return self._start(runner, file) + note
         if word in _LISTS and not argument.strip():
-            return self._listed() + note
+            return self._list_breakpoints() + note
         if word in _CLEARS and not argument.strip():
             return self._clear_all() + note
         if self._session is None:
@@ -83,11 +83,11 @@ class PdbSession:
             return restarted + hint + note
         shown = self._say(line)
         if word in (*_LISTS, *_CLEARS, "disable", "enable", "condition", "ignore"):
-            shown = f"{shown.rstrip()}\n{self._listed()}"
+            shown = f"{shown.rstrip()}\n{self._list_breakpoints()}"
         stale = "[This session still runs the code before the last rewrite.]\n" if self._stale else ""
         return restarted + stale + shown + note
 
-    def edited(self, path: str, before: list[str], after: list[str]) -> str:
+    def move_breakpoints(self, path: str, before: list[str], after: list[str]) -> str:
         """Moves the breakpoints of a rewritten file. Returns notes for the policy."""
         self.breakpoints, gone = move(self.breakpoints, ROOT + path, before, after)
         notes = [f"Breakpoint {each.place_text(ROOT)} is gone with its line." for each in gone]
@@ -140,7 +140,7 @@ class PdbSession:
         shown = self._say(None)
         if self._session is not None and self._at and self._at[0].startswith(ROOT):
             shown = f"{shown.rstrip()}\n{self._say('l .')}"
-        return shown + (f"\n{self._listed()}" if self.breakpoints else "")
+        return shown + (f"\n{self._list_breakpoints()}" if self.breakpoints else "")
 
     def _command(self, runner: str, path: str, test: str) -> str:
         target = f"./{path}" if path.startswith("-") else path
@@ -207,7 +207,7 @@ class PdbSession:
         self.breakpoints = []
         return "All breakpoints are cleared."
 
-    def _listed(self) -> str:
+    def _list_breakpoints(self) -> str:
         if not self.breakpoints:
             return "Breakpoints: none"
         return "\n".join(["Breakpoints:", *(f"  {each.place_text(ROOT)}" for each in self.breakpoints)])

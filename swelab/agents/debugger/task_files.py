@@ -95,13 +95,13 @@ class TaskFiles:
 
     def tree(self) -> str:
         """Returns the tracked files of the working folder, one level deep, for a prompt."""
-        return "\n".join(self.marked(sorted(_first_level(filter(self._shown, self.tracked)))))
+        return "\n".join(self.list_paths(sorted(_first_level(filter(self._is_visible, self.tracked)))))
 
-    def marked(self, paths: Iterable[str]) -> list[str]:
+    def list_paths(self, paths: Iterable[str]) -> list[str]:
         """Returns paths as lines, with a mark on paths that cannot be rewritten. Folders end with /."""
         return [f"{path} (read-only)" if self.is_read_only(path) else path for path in paths]
 
-    def _shown(self, path: str) -> bool:
+    def _is_visible(self, path: str) -> bool:
         return bool(path) and not self.is_hidden(path)
 
 

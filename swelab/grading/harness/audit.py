@@ -213,7 +213,7 @@ class _Facts:
         others: set[str] = set()
         for node in self.nodes:
             if isinstance(node, ast.Import | ast.ImportFrom):
-                imported |= self._imported(node, own)
+                imported |= self._imported_names(node, own)
             elif isinstance(node, ast.arg):
                 others.add(node.arg)
             elif isinstance(node, ast.Expr | ast.Subscript) and _is_silent(node):
@@ -226,7 +226,7 @@ class _Facts:
                 (imported if self.roots.get(id(node.value)) in imported else others).update(names)
         self.foreign = frozenset(imported - others)
 
-    def _imported(self, node: ast.Import | ast.ImportFrom, own: frozenset[str]) -> set[str]:
+    def _imported_names(self, node: ast.Import | ast.ImportFrom, own: frozenset[str]) -> set[str]:
         home = node.module or "" if isinstance(node, ast.ImportFrom) else ""
         imports = set()
         for alias in node.names:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from swelab.grading.evidence import Observed
+from swelab.grading.evidence import ObserverReport
 from swelab.sandbox.bounded_output import BoundedOutput
 
 RECORD_BYTES = 24 << 20
@@ -126,7 +126,7 @@ def _state(pieces: dict[int, tuple[bytes, bytes]], observations: list[list[Any]]
     return "whole" if ends[0] == len(observations) - 1 else "broken"
 
 
-def collect_observations(observations: list[list[Any]], junit: str | None) -> Observed:
+def collect_observations(observations: list[list[Any]], junit: str | None) -> ObserverReport:
     """Returns the observations as evidence. If a test is reported several times, the worst outcome counts."""
     observation: dict[str, Any] = {"exit": -1, "junit": junit, "outcomes": {}, "raised": {}}
     observation |= {"marked": [], "changed": [], "powers": [], "faults": []}
@@ -146,4 +146,4 @@ def collect_observations(observations: list[list[Any]], junit: str | None) -> Ob
             observation["exit"] = fields[0]
         elif kind in ("changed", "power", "fault"):
             observation[{"power": "powers", "fault": "faults"}.get(kind, kind)].append(fields[0])
-    return Observed.of(observation)
+    return ObserverReport.of(observation)

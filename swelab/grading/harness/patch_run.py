@@ -76,7 +76,7 @@ class PatchRun:
     def evidence(self) -> RunEvidence:
         """Runs the tests and returns the evidence. Raises InputError (unusable task), SandboxError,
         OSError."""
-        tests = self._spoiled() if self.spoil else {}
+        tests = self._break_tests() if self.spoil else {}
         applied, files = self._prepare()
         if applied:
             return applied
@@ -93,16 +93,16 @@ class PatchRun:
         self.guard.new = protected.new_modules(changed, files["tops"])
         run = RunEvidence.of(found | self._run(changed, tests))
         if (seen := run.observed) and "powers" in seen:
-            seen["powers"] = [power for power in seen.powers if not self._excused(power, before)]
+            seen["powers"] = [power for power in seen.powers if not self._is_excused(power, before)]
         return run
 
-    def _excused(self, power: str, before: dict[str, str]) -> bool:
+    def _is_excused(self, power: str, before: dict[str, str]) -> bool:
         """Returns whether a reserved power already occurs in the unpatched file or the gold patch."""
         path, _, event = power.rpartition(" ")
         word = _EXCUSES.get(event, re.escape(event.rpartition(".")[2]))
         return bool(re.search(rf"\b{word}\b", before.get(path, "") + self.spec.gold))
 
-    def _spoiled(self) -> dict[str, str]:
+    def _break_tests(self) -> dict[str, str]:
         """Returns the texts of test files with the repaired tests spoiled, by path. Sets
         `self.spoiled_tests`."""
         if self.spec.setup:
@@ -214,7 +214,7 @@ class PatchRun:
         files |= {"eval.sh": spec.eval_script.encode(), "test.diff": encode_patch(spec.test_patch)}
         if guarded:
             only = tests if self.spoil else None
-            files |= guard.files(changed, self._watched(), spec.listed, spec.test_paths, only)
+            files |= guard.files(changed, self._tests_to_watch(), spec.listed, spec.test_paths, only)
         try:
             self.sandbox.put(f"{guard.folder}/run.tar", pack_tar(files))
         except OSError as error:
@@ -238,7 +238,7 @@ class PatchRun:
         if not guarded:
             return RunEvidence.of({**facts, "sealed": "unwatched"})
         state = "cut" if record.state == "gap" and result.dropped_bytes else record.state
-        if state == "unstarted" and not self._unclaimed():
+        if state == "unstarted" and not self._is_unclaimed():
             state = "unended"
         seen = collect_observations(record.observations, self._junit() if state == "whole" else None)
         run = RunEvidence.of({**facts, "sealed": state, "observed": seen})
@@ -254,13 +254,13 @@ class PatchRun:
         except (FileNotFoundError, PathRefused):
             return ""
 
-    def _watched(self) -> list[str]:
+    def _tests_to_watch(self) -> list[str]:
         """Returns the repaired tests around which the runner is inspected: a random choice if there are
         many."""
         tests = list(self.spec.fail_to_pass)
         return random.Random(self.guard.seed).sample(tests, min(len(tests), MOST_WATCHED))
 
-    def _unclaimed(self) -> bool:
+    def _is_unclaimed(self) -> bool:
         """Returns whether no test runner has started. A runner removes the guard's plan at its start."""
         try:
             return bool(self.sandbox.get(f"{self.guard.folder}/plan.json", FILE_BYTES))

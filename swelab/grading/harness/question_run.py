@@ -129,7 +129,7 @@ class QuestionRun:
         self._before, self._parts = [], {}
         self._run.guard = Guard(WORKDIR)  # a new folder for each run, since values may contain its name
         if not done.output.startswith(_READY):
-            return self._unasked(done)
+            return self._empty_answer(done)
         ended = done.limit or (f"exit code {done.returncode}" if done.returncode not in (0, 1) else "")
         ended = ended or ("output" if len(done.output) > FULL_BYTES else "")
         return Answer(done.output.removeprefix(_READY), ended)
@@ -155,7 +155,7 @@ class QuestionRun:
             f"{script.launcher(self.spec.eval_script or self.spec.test_cmd)} -q {shlex.join(args)}",
         ])  # fmt: skip
 
-    def _unasked(self, done: ExecResult) -> Answer:
+    def _empty_answer(self, done: ExecResult) -> Answer:
         """Returns an answer without values, for a question that could not be set up.
 
         Raises OSError if other programs filled the disk. Raises SandboxError if a limit was met.

@@ -51,7 +51,7 @@ class RewardRun:
         files = lay(self.sandbox, "tests", self.spec.verifier, self.spec.instance_id)
         if "test.sh" not in files:
             raise InputError("no test.sh in verifier_tar", self.spec.instance_id, "a script that judges")
-        if self.patch.strip() and (fault := self._applied()):
+        if self.patch.strip() and (fault := self._apply()):
             return fault
         seconds = self.spec.seconds
         bounds = replace(self.limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=LOG_BYTES)
@@ -64,9 +64,9 @@ class RewardRun:
         log = result.output.decode("utf-8", "replace")
         facts: Record = {"guarded": False, "sealed": "unwatched", "code": result.returncode, "log": log}
         facts |= {"timed_out": result.timed_out, "limit": result.limit, "findings": self._findings()}
-        return RunEvidence.of(facts | self._written() | {"tests_changed": self._changed(files)})
+        return RunEvidence.of(facts | self._read_rewards() | {"tests_changed": self._changed_file(files)})
 
-    def _applied(self) -> RunEvidence | None:
+    def _apply(self) -> RunEvidence | None:
         """Applies the patch. Returns how the run ended if the patch cannot be applied."""
         name = f"{SCRIPTS}/patch.diff"
         self.sandbox.put(name, encode_patch(self.patch))
@@ -82,7 +82,7 @@ class RewardRun:
         added = (line for line in self.patch.split("\n") if line.startswith("+"))
         return sorted({f"it names {match[0]}" for line in added for match in _REACHES.finditer(line)})
 
-    def _written(self) -> Record:
+    def _read_rewards(self) -> Record:
         """Returns {"rewards": texts of the reward files, keyed by name}.
 
         If a file cannot be read, there are no texts, and "reward_fault" is the reason.
@@ -98,7 +98,7 @@ class RewardRun:
                 return {"rewards": {}, "reward_fault": f"{name} is no plain file of fair size"}
         return {"rewards": rewards}
 
-    def _changed(self, files: dict[str, bytes]) -> str:
+    def _changed_file(self, files: dict[str, bytes]) -> str:
         """Returns the path of the first verifier file that the run changed, or "" if none was changed."""
         for name, data in files.items():
             with suppress(FileNotFoundError, PathRefused):

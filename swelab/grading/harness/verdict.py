@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 
 from swelab.files.text_lines import lines_of
-from swelab.grading.evidence import Observed, RunEvidence
+from swelab.grading.evidence import ObserverReport, RunEvidence
 from swelab.grading.harness import lasting_state, logs
 from swelab.grading.harness.observer_record import STATES
 from swelab.grading.harness.reference_verdict import reference_verdict
@@ -169,7 +169,7 @@ def _end(run: RunEvidence) -> str:
     return f"exit code {run.code}" + (f"; the log ends with {lines[-1][:200]!r}" if lines else "")
 
 
-def signs_of_tampering(run: RunEvidence, observed: Observed) -> Iterator[str]:
+def signs_of_tampering(run: RunEvidence, observed: ObserverReport) -> Iterator[str]:
     """Yields signs of tampering in the observer's record `observed` that do not depend on the listed
     tests.
     """
@@ -181,7 +181,7 @@ def signs_of_tampering(run: RunEvidence, observed: Observed) -> Iterator[str]:
         yield f"the runner ended with {observed.exit}, its process with {run.code}"
 
 
-def _outcomes(observed: Observed) -> dict[str, str]:
+def _outcomes(observed: ObserverReport) -> dict[str, str]:
     """Returns the status by test id in the observer's record.
 
     Only marked tests can have an expected failure.
@@ -197,7 +197,7 @@ def _outcomes(observed: Observed) -> dict[str, str]:
 
 
 def _test_verdicts(
-    spec: RunSpec, run: Observed, status: dict[str, str], outcomes: dict[str, str]
+    spec: RunSpec, run: ObserverReport, status: dict[str, str], outcomes: dict[str, str]
 ) -> TestVerdicts:
     """Returns the per-test verdicts from the log and the observer's record.
 
@@ -216,7 +216,7 @@ def _test_verdicts(
 
 
 def _contradictions(
-    spec: RunSpec, observed: Observed, status: dict[str, str], outcomes: dict[str, str]
+    spec: RunSpec, observed: ObserverReport, status: dict[str, str], outcomes: dict[str, str]
 ) -> Iterator[str]:
     """Yields a message for each contradiction between two sources about a listed test."""
     junit, calls_are_recorded = _junit(observed.junit), not observed.raised.keys().isdisjoint(spec.listed)

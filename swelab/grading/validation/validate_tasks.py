@@ -224,7 +224,7 @@ def _gold(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence]:
 def _run_and_grade(task: Task, patch: str, bench: Bench) -> tuple[GateRun, RunEvidence]:
     """Runs a patch and grades it like a prediction. Returns the result and the evidence."""
     run = bench.run_anew(task, patch, allow_empty=True)
-    grade = bench.judged(task, patch, run)
+    grade = bench.grade_of(task, patch, run)
     passed = [test for group in (grade.tests_status or {}).values() for test in group.success]
     told = _gate_run(grade.status, grade.reason, passed, grade.seconds)
     if run.guard_fault:

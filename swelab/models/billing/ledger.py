@@ -87,7 +87,7 @@ class Ledger:
         self._threads = threading.Lock()
         self._count = 0
         self._name = secrets.token_hex(6)
-        with self._locked():
+        with self._locked_account():
             self._alive = lock(self._owner(self._name))
             self._bury()
 
@@ -95,7 +95,7 @@ class Ledger:
         return self.path.with_suffix(".owners") / f"{name}.lock"
 
     @contextmanager
-    def _locked(self) -> Iterator[Account]:
+    def _locked_account(self) -> Iterator[Account]:
         """Yields the current account, which no other thread or process changes within the block."""
         with self._threads:
             fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -155,7 +155,7 @@ class Ledger:
         `worst` would not fit even if all running calls were free.
         """
         while True:
-            with self._locked() as account:
+            with self._locked_account() as account:
                 if self.budget is None or account.bound + worst <= self.budget:
                     self._count += 1
                     call = f"{self._name}-{self._count}"
@@ -167,23 +167,23 @@ class Ledger:
 
     def settle(self, call: str, amount: int, how: str) -> None:
         """Closes a call. amount: cost of the call in nanodollars."""
-        with self._locked():
+        with self._locked_account():
             self._write(Entry(call=call, how=how, nanodollars=amount, at=round(time.time(), 3)))
 
     def note_unpriced(self) -> None:
         """Counts a call without a known price."""
-        with self._locked():
+        with self._locked_account():
             self._count += 1
             self._write(Entry(call=f"{self._name}-{self._count}", how="unpriced"))
 
     def check(self, least: int) -> None:
         """Raises BudgetSpent if the rest of the budget is smaller than `least` nanodollars."""
-        with self._locked() as account:
+        with self._locked_account() as account:
             self._refuse_beyond(account, least)
 
     def account(self) -> Account:
         """Returns the current sums."""
-        with self._locked() as account:
+        with self._locked_account() as account:
             return Account(**{**vars(account), "open": dict(account.open)})
 
     def _refuse_beyond(self, account: Account, worst: int) -> None:
@@ -196,7 +196,7 @@ class Ledger:
 
     def close(self) -> None:
         """Closes the ledger for this process. Open calls of this process count as interrupted."""
-        with self._locked() as account:
+        with self._locked_account() as account:
             if not any(call.startswith(f"{self._name}-") for call in account.open):
                 self._owner(self._name).unlink(missing_ok=True)
         self._alive.close()

@@ -58,7 +58,7 @@ class ScriptedDebugger(TextModel):
         name, arguments = self._call(turn, said)
         assert isinstance(self.form, ToolForm)
         thought = asked_line(self.task.problem_statement, self._name(), self._number(turn, said))
-        return self.reply(*self.form.written(thought, name, arguments, turn))
+        return self.reply(*self.form.format_call(thought, name, arguments, turn))
 
     def _number(self, turn: int, outputs: list[str]) -> str:
         """Returns the number that pdb printed in the second turn. Returns "" unless the bug is an unknown
@@ -73,10 +73,10 @@ class ScriptedDebugger(TextModel):
             return self._end()
         edit = gold_edit(self.task, replacing=True)
         looks = self._looks(self.task.FAIL_TO_PASS[0], outputs[-1] if turn == 1 else "", edit)
-        steps = [*looks, self._defined(), self._view(edit), self._rewrite(edit), ("eval", {})]
+        steps = [*looks, self._definition_call(), self._view(edit), self._rewrite(edit), ("eval", {})]
         return steps[turn] if turn < len(steps) else self._end()
 
-    def _defined(self) -> Call:
+    def _definition_call(self) -> Call:
         """Returns the call that prints the function's first line.
 
         The next call views the file from that line.
@@ -94,9 +94,9 @@ class ScriptedDebugger(TextModel):
         if not self.debugs:
             return [("grep", {"pattern": f"assert {self._name()}".rstrip(), "path": file})]
         begun: Call = ("pdb", {"command": "start", "file": test})
-        return [begun, ("pdb", {"command": self._printed(output, edit)})]
+        return [begun, ("pdb", {"command": self._print_command(output, edit)})]
 
-    def _printed(self, output: str, edit: Edit) -> str:
+    def _print_command(self, output: str, edit: Edit) -> str:
         """Returns the pdb command that prints the number to add. If that is not possible, the command prints
         the function's value in the first test case."""
         case = _CASE.search(output)

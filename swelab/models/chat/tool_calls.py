@@ -14,7 +14,7 @@ from minisweagent.models.utils.actions_toolcall import BASH_TOOL, parse_toolcall
 
 from swelab.models.chat.turn_text import after_thoughts
 from swelab.records import Record
-from swelab.records.training_records import Called, ToolCall
+from swelab.records.training_records import CalledFunction, ToolCall
 
 OFFERED = {"tools": [BASH_TOOL], "parallel_tool_calls": True}
 _CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|$)", re.DOTALL)
@@ -27,7 +27,7 @@ def plain_calls(calls: Any) -> list[ToolCall]:
         ToolCall(
             id=call.id,
             type="function",
-            function=Called(name=call.function.name, arguments=call.function.arguments),
+            function=CalledFunction(name=call.function.name, arguments=call.function.arguments),
         )
         for call in calls or []
     ]

@@ -46,7 +46,7 @@ class ToolForm:
         call."""
         return last_written_call(content, turn)
 
-    def written(self, thought: str, name: str, arguments: Record, turn: int) -> tuple[str, list[Record]]:
+    def format_call(self, thought: str, name: str, arguments: Record, turn: int) -> tuple[str, list[Record]]:
         """Formats a turn with one call for `TextModel.reply`. Returns (text, calls)."""
         if self._form == "xml":
             told = [(key, argument_text(value)) for key, value in arguments.items()]

@@ -59,7 +59,7 @@ class RefusedTurns:
         with self._lock:
             self._count = self._count if self._count >= self.MOST else 0
 
-    def refused(self, content: str, action_regex: str, further: str) -> None:
+    def add_refusal(self, content: str, action_regex: str, further: str) -> None:
         """Records that a turn had no command. further: a hint that is appended to the warning."""
         with self._lock:
             self._count += 1
@@ -119,7 +119,7 @@ class FencedForm:
                 self._refused.good()
                 return [{"command": command}]
             further = ", or `other_fence: bash` in it" if only_block(answer) else ""
-            self._refused.refused(answer, self._scaffold.action_regex, further)
+            self._refused.add_refusal(answer, self._scaffold.action_regex, further)
             raise
         self._refused.good()
         return actions

@@ -179,7 +179,7 @@ class Gate:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
                 if answer.is_success:
-                    worker.answered()
+                    worker.mark_alive()
                 return True
         except httpx.HTTPError as error:
             worker.generates = False

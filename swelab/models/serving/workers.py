@@ -35,7 +35,7 @@ class Worker:
         self.generates = False
         self.proved = 0.0
 
-    def answered(self) -> None:
+    def mark_alive(self) -> None:
         """Records that the worker has just generated tokens."""
         self.generates, self.proved = True, time.monotonic()
 
@@ -72,12 +72,12 @@ class Workers:
         if len(self.each) == 1:
             return up[0]
         least = min(up, key=lambda worker: worker.load)
-        found = self._cached(marks := _marks(beginning))
+        found = self._worker_with_prefix(marks := _marks(beginning))
         chosen = found if found in up and found.load <= least.load + SLACK else least
         self._remember(marks, chosen)
         return chosen
 
-    def _cached(self, marks: Sequence[bytes]) -> Worker | None:
+    def _worker_with_prefix(self, marks: Sequence[bytes]) -> Worker | None:
         """Returns the worker that got the longest prefix of a prompt, or None if no prefix of at least half
         the prompt is known."""
         for mark in reversed(marks[len(marks) // 2 :]):
@@ -112,7 +112,7 @@ class Workers:
                     generates = answer.status_code == 200
             worker.generates = generates and worker.up
             if worker.generates:
-                worker.answered()
+                worker.mark_alive()
             else:
                 await asyncio.sleep(LOOK_SECONDS)
 

@@ -68,7 +68,7 @@ class Deadline:
             return False
         return left <= MARGIN * (max(self._steps) + (self._save or SAVE_SECONDS))
 
-    def saved(self, seconds: float) -> None:
+    def record_save(self, seconds: float) -> None:
         """Records how many seconds a checkpoint took."""
         self._save = max(self._save, seconds)
 
@@ -98,7 +98,7 @@ class SavesInTime:
         start = time.monotonic()
         cast(Any, super())._save_checkpoint()
         self._saved_step = self.global_steps
-        self.deadline.saved(time.monotonic() - start)
+        self.deadline.record_save(time.monotonic() - start)
 
     def on_step_end(self) -> None:
         """See verl's PPOTrainer, which calls this right after its own saves."""

@@ -90,7 +90,7 @@ class RunRecords:
             artifacts.write(number, group)
         return [done for group in groups for done in group.rollouts]
 
-    def validated(self) -> list[int]:
+    def validated_steps(self) -> list[int]:
         """Returns the numbers of steps after which a validation was completed."""
         parent = self.order.validation_folder(0).parent
         return [number for number in map(int, _names(parent)) if self._attempts(number)]
@@ -102,7 +102,7 @@ class RunRecords:
     def validation_lines(self) -> Iterator[Record]:
         """Yields the lines of validation.jsonl. Only the first and the last validation include
         conversations."""
-        moments = self.validated()
+        moments = self.validated_steps()
         for steps in moments:
             for done in self._attempts(steps):
                 yield validation_row(steps, done, steps in (moments[0], moments[-1]))

@@ -167,7 +167,7 @@ class VerlRun:
         asked, done = self.recipe.validation, newest_step(self.own)
         if not asked or done % asked.every:
             return False
-        return done not in self._records.validated()
+        return done not in self._records.validated_steps()
 
     def _sweep(self) -> None:
         """Removes the private folder of an earlier verl process that was killed."""
@@ -234,7 +234,7 @@ class StepReporter:
 
     def _write(self) -> None:
         lines = {step: dict(line) for step, line in self._lines.items()}
-        for moment in self._records.validated():
+        for moment in self._records.validated_steps():
             found = self._records.validation(moment)
             lines[moment] = {"step": moment, **lines.get(moment, {}), **found}
         write_jsonl(self._folder / "metrics.jsonl", (lines[step] for step in sorted(lines)))

@@ -61,7 +61,7 @@ def trained_rows(group: dict[int, RolledOut], recipe: Rl, version: int) -> dict[
 
 def validation_row(done: RolledOut, recipe: Rl) -> list[Row]:
     """Returns the row of a validation attempt, or no row if the attempt was lost to infrastructure."""
-    attempt = done.attempted(reward_of(recipe.method.reward, recipe.method.evidence))
+    attempt = done.attempt(reward_of(recipe.method.reward, recipe.method.evidence))
     made = samples(done.turns)
     if attempt.lost or done.trajectory["outcome"] in LOST_ROLLOUTS or not made:
         return []

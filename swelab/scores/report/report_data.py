@@ -124,7 +124,7 @@ class ReportData:
         """Returns a policy's name for readers, or its recipe's name if it has no label."""
         return self.labels.get(policy, policy)
 
-    def scored(self, subset: str) -> list[Run]:
+    def scored_runs(self, subset: str) -> list[Run]:
         """Returns the scored runs on one benchmark, in the order of the experiment's policies."""
         return [run for run in self.runs if run.subset == subset and run.scored]
 

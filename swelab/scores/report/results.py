@@ -271,7 +271,7 @@ def breakdown(evidence: ReportData) -> str:
 
 def group_table(evidence: ReportData, field: str, title: str) -> str:
     """Returns a table of resolve rates by one field of the tasks, or '' if no task has the field."""
-    runs = [run for subset in evidence.experiment.benchmarks for run in evidence.scored(subset)]
+    runs = [run for subset in evidence.experiment.benchmarks for run in evidence.scored_runs(subset)]
     sizes = sum(
         (Counter({name: run.groups[field][name].total() for name in run.groups[field]}) for run in runs),
         Counter(),
@@ -282,7 +282,7 @@ def group_table(evidence: ReportData, field: str, title: str) -> str:
     names = sorted(sorted(sizes, key=lambda name: (-sizes[name], name))[:GROUPS_SHOWN])
     head, columns = [title], [[code(name) for name in names]]
     for subset in evidence.experiment.benchmarks:
-        scored = evidence.scored(subset)
+        scored = evidence.scored_runs(subset)
         head.append(f"{escape(subset)}<br>tasks")
         sizes_here = [scored[0].groups[field].get(name, Counter()).total() for name in names]
         columns.append([f"{size // scored[0].samples:,}" for size in sizes_here])

@@ -80,10 +80,10 @@ class PlainRows:
 def says_more(dataset: Path) -> bool:
     """Returns whether a row has tools or message weights. Trainers' own datasets ignore both."""
 
-    def weighted(row: Record) -> bool:
+    def has_weight(row: Record) -> bool:
         return any(isinstance(message, dict) and "weight" in message for message in row.get("messages") or ())
 
-    return any("tools" in row or weighted(row) for row in read_jsonl(dataset))
+    return any("tools" in row or has_weight(row) for row in read_jsonl(dataset))
 
 
 def template_message(message: RowMessage) -> Record:

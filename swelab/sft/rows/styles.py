@@ -18,7 +18,7 @@ from typing import Any
 from swelab.models.chat.turn_text import argument_text
 from swelab.records import SHIPPED_CONFIGS, InputError, read_json
 from swelab.records.attempt_records import Rollout
-from swelab.records.training_records import Called, RowMessage, Tool, ToolCall
+from swelab.records.training_records import CalledFunction, RowMessage, Tool, ToolCall
 from swelab.sft.rows.lengths import is_trained
 from swelab.sft.rows.parse_compat_text import OWN_LINES
 from swelab.sft.rows.student_parsers import is_plain, parse_ticks, parse_xml, write_argument
@@ -221,7 +221,9 @@ def _tool(turn: Turn, number: int, tools: list[Tool]) -> tuple[RowMessage, str]:
         ToolCall(
             id=call.id or f"call_{number}_{place}",
             type="function",
-            function=Called(name=call.name, arguments=json.dumps(call.arguments or {}, ensure_ascii=False)),
+            function=CalledFunction(
+                name=call.name, arguments=json.dumps(call.arguments or {}, ensure_ascii=False)
+            ),
         )
         for place, call in enumerate(turn.calls)
     ]

@@ -76,13 +76,13 @@ def pad_rows(samples: Sequence[Sample], pad: int) -> PaddedBatch:
     """Returns a forward pass as a batch whose rows are padded to the same length."""
     longest = max(len(sample.tokens) for sample in samples)
 
-    def filled(rows: Iterable[list[int]], value: int) -> torch.Tensor:
+    def fill(rows: Iterable[list[int]], value: int) -> torch.Tensor:
         return torch.tensor([row + [value] * (longest - len(row)) for row in rows])
 
     lengths = torch.tensor([[len(sample.tokens)] for sample in samples])
     return PaddedBatch(
-        filled((sample.tokens for sample in samples), pad),
-        filled((sample.labels for sample in samples), IGNORED),
+        fill((sample.tokens for sample in samples), pad),
+        fill((sample.labels for sample in samples), IGNORED),
         torch.arange(longest)[None, :] < lengths,
     )
 

@@ -169,7 +169,7 @@ def test_rows_may_come_from_several_runs(configs):
         ("scripted", "drill-train"),
     ]
     at = Wildcards({"sft": "demo"}, configs)
-    assert at.taught("grades")[:2] == [
+    assert at.training_rollouts("grades")[:2] == [
         "results/grades/bought/drill-train/000of002.jsonl",
         "results/grades/bought/drill-train/001of002.jsonl",
     ]

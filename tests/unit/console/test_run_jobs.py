@@ -79,10 +79,10 @@ def test_a_failed_jobs_last_words(tmp_path):
 def test_the_end_is_told_once_every_rule_was_seen(tmp_path, clock):
     first = Forecast(tmp_path)
     first.remaining.update({"grade": 3, "score": 1})
-    assert first.left([], 0) is None
+    assert first.seconds_left([], 0) is None
     done, clock.now = job(tmp_path), 10
-    first.finished(done)
-    assert first.left([], 10) is None, "no score was ever seen"
+    first.record_finish(done)
+    assert first.seconds_left([], 10) is None, "no score was ever seen"
     row = {"started": "2026-01-01T00:00:00+00:00", "seconds": 4, "code": 0, "machine": {"cpus": 2}}
     (tmp_path / "score").mkdir()
     (tmp_path / "score/x.runs.jsonl").write_text(
@@ -90,10 +90,10 @@ def test_the_end_is_told_once_every_rule_was_seen(tmp_path, clock):
     )
     again = Forecast(tmp_path)
     again.remaining.update({"grade": 3, "score": 1})
-    again.finished(done)
-    assert again.left([], 10) == pytest.approx(2 * 10 + 4)
+    again.record_finish(done)
+    assert again.seconds_left([], 10) == pytest.approx(2 * 10 + 4)
     running = job(tmp_path, number=2)
-    assert again.left([running], 10) == pytest.approx((10 + 4) / 2), "two at once"
+    assert again.seconds_left([running], 10) == pytest.approx((10 + 4) / 2), "two at once"
 
 
 def test_the_result_is_told_to_whom_asked_for_it(tmp_path):

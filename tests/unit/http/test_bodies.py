@@ -91,7 +91,7 @@ def test_a_body_must_keep_up_the_speed_of_its_length_or_of_what_has_come(monkeyp
             super().__init__(seconds, slowest)
             said.append(slowest)
 
-        def moved(self, count, slowest=0):
+        def add_bytes(self, count, slowest=0):
             said.append(slowest)
 
     async def stream():

@@ -49,14 +49,14 @@ def test_who_stops_is_waited_for_no_longer_however_much_came_before():
         credit, began = Credit(0.2, 1000), time.monotonic()
         for _ in range(10):
             await credit.wait(asyncio.sleep(0))
-            credit.moved(1 << 20)
+            credit.add_bytes(1 << 20)
         for _ in range(4):  # at the minimum speed
             await credit.wait(asyncio.sleep(0.1))
-            credit.moved(400)
+            credit.add_bytes(400)
         with pytest.raises(TimeoutError):
             for _ in range(100):
                 await credit.wait(asyncio.sleep(0.02))
-                credit.moved(1)
+                credit.add_bytes(1)
         return time.monotonic() - began
 
     assert asyncio.run(run()) < 1.9
@@ -65,7 +65,7 @@ def test_who_stops_is_waited_for_no_longer_however_much_came_before():
 def test_a_new_least_speed_holds_from_then_on():
     credit = Credit(30.0, 1000)
     credit.left = 0.0
-    credit.moved(1000, 500)
+    credit.add_bytes(1000, 500)
     assert credit.left == 2.0
-    credit.moved(1000)
+    credit.add_bytes(1000)
     assert credit.left == 4.0

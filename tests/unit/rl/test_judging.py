@@ -93,10 +93,10 @@ def test_a_judge_that_fails_or_babbles_gives_no_vote_and_is_counted(judge_of):
 
     judge = judge_of(answer)
     assert RolloutVotes(judge, "a", "It fails.").votes(THREE) == ((None, None), (None, None), (-1, -1))
-    spent = judge.spent()
+    spent = judge.take_usage()
     assert (spent["calls"], spent["lost"], spent["unreadable"]) == (6, 2, 2)
     assert spent["prompt_tokens"] == 40 and spent["dollars"] == pytest.approx(0.008)
-    assert judge.spent() == {}
+    assert judge.take_usage() == {}
 
 
 def test_a_fault_that_does_not_pass_is_raised(judge_of):

@@ -26,7 +26,7 @@ def rollout(sample, resolved, votes=()):
 
 
 def group(recipe, *rollouts):
-    attempts = [each.attempted(REWARDS[recipe.method.reward], recipe.coefficient) for each in rollouts]
+    attempts = [each.attempt(REWARDS[recipe.method.reward], recipe.coefficient) for each in rollouts]
     treated = treat(attempts, recipe.method.failures, recipe.method.keep_constant)
     return Group(list(rollouts), attempts, treated)
 

@@ -36,8 +36,8 @@ def test_turns_and_results_are_read_back_as_they_were(tmp_path):
 
 
 def test_what_a_group_is_told():
-    attempt = done().attempted(zero_or_one)
+    attempt = done().attempt(zero_or_one)
     assert (attempt.end, attempt.grade, attempt.reward) == (RolloutEnd.SUBMITTED, GradeEnd.RESOLVED, 1.0)
     assert attempt.trained_tokens == 6 and not attempt.lost
     for lost in (done("sandbox_lost", "infra_error", False), done("submitted", "infra_error", False)):
-        assert lost.attempted(zero_or_one).lost and lost.attempted(zero_or_one).reward is None
+        assert lost.attempt(zero_or_one).lost and lost.attempt(zero_or_one).reward is None

@@ -62,7 +62,7 @@ def test_a_run_tells_how_far_it_is_and_keeps_its_curves(tmp_path):
     stream = io.StringIO()
     reports = StepReports(tmp_path, stream=stream)
     reports.begin(steps=12, done=2, rollouts=808, finished=168)
-    reports.validated(2, {"validation/tasks": 1, "validation/resolved": 1, "validation/lost": 0})
+    reports.on_validation(2, {"validation/tasks": 1, "validation/resolved": 1, "validation/lost": 0})
     reports.rolled_out(rollout(True))
     reports.rolled_out(rollout(False))
     reports.step(LINE)

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from swelab.grading.evidence import Observed, ended_run
+from swelab.grading.evidence import ObserverReport, ended_run
 from swelab.grading.harness import testimony
 from swelab.grading.harness.audit import findings as read
 from swelab.grading.harness.verdict import reaches_out, suspicion
@@ -64,7 +64,7 @@ def test_a_suspect_patch_is_resolved_only_where_it_is_witnessed(before, word, un
     ],
 )
 def test_right_values_do_not_clear_code_that_reads_what_outlives_a_run(findings, powers):
-    run = ended_run("ran") | {"findings": findings, "observed": Observed.of({"powers": powers})}
+    run = ended_run("ran") | {"findings": findings, "observed": ObserverReport.of({"powers": powers})}
     assert reaches_out(run)
     witnessed = GradeWitness(standing="witnessed", reason="")
     status = testimony.with_witness("suspect", suspicion(run), witnessed, False, reaches=True)

@@ -56,7 +56,7 @@ def test_the_last_call_in_the_text_counts(text, said, name):
 def test_what_a_script_writes_is_read_again(calls):
     of = form(calls)
     given = {"path": "a.py", "start": 3, "end": 4, "new_code": "\n\tx = '<b>'\n  # \u00e4"}
-    content, told = of.written("I see.", "rewrite", given, 5)
+    content, told = of.format_call("I see.", "rewrite", given, 5)
     (action,) = of.parse(content, told, "stop")
     assert (action["tool"], action["arguments"]) == ("rewrite", given)
     assert of.calls == (calls != "xml") and bool(of.offered) == of.calls

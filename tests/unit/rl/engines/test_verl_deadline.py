@@ -34,7 +34,7 @@ def step(deadline, clock, seconds):
 def test_it_is_near_when_a_further_step_and_its_checkpoint_may_not_fit(clock):
     deadline = Deadline(clock.left, clock)
     assert not step(deadline, clock, 100)
-    deadline.saved(20)
+    deadline.record_save(20)
     # 1.5 x (100 + 20) = 180 s are needed
     assert not step(deadline, clock, 100)
     clock.now = 719

@@ -117,10 +117,10 @@ def test_figures_of_a_step_that_was_made_again_are_the_newest(order, tmp_path):
 def test_a_validation_counts_when_it_is_over(order, tmp_path):
     records = RunRecords(order, tmp_path / "verl")
     request = RolloutRequest(0, 0, order.held_out[0])
-    assert records.validated() == []
+    assert records.validated_steps() == []
     put(order.validation_journal(request, 2), request, True, turns=1)
     put(order.validation_journal(request, 0), request, False)
-    assert records.validated() == [0, 2]
+    assert records.validated_steps() == [0, 2]
     assert records.validation(2) == {
         "validation/tasks": 1, "validation/resolved": 1, "validation/lost": 0, "validation/resolve_rate": 1.0
     }  # fmt: skip

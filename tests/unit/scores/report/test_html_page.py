@@ -255,7 +255,7 @@ def test_calls_of_several_tools_are_shown_as_commands(calls):
     messages = [{"role": "user", "content": "it fails"}]
     edit = {"path": "a.py", "start": 2, "new_code": "    return a"}
     for name, arguments in (("pdb", {"command": "b a.py:2"}), ("rewrite", edit)):
-        content, told = form.written("I see.", name, arguments, len(messages))
+        content, told = form.format_call("I see.", name, arguments, len(messages))
         actions = form.parse(content, told, "stop")
         said = {"role": "assistant", "content": content, "tool_calls": told, "extra": {"actions": actions}}
         messages += [said, *form.show(said, [{"output": f"{name} ran", "returncode": 0}], {}, False)]
