@@ -69,7 +69,7 @@ class Cluster:
         """Returns our actor's process on a node, or None."""
         for pid in self.processes(number):
             with suppress(OSError):
-                if b"Booted" in (Path("/proc") / str(pid) / "cmdline").read_bytes():
+                if b"BootHost" in (Path("/proc") / str(pid) / "cmdline").read_bytes():
                     return pid
         return None
 

@@ -89,9 +89,8 @@ def change(test: Comparison) -> str:
     """Returns the difference of the two rates, its interval and its p-value, as HTML."""
     if test.difference is None:
         return '<p class="change">No task was graded for both policies, so there is no comparison.</p>'
-    p = p_value(test.p_value)
+    p, difference = p_value(test.p_value), signed_points(test.difference)
     equals = "" if p.startswith("&lt;") else "= "
-    difference = signed_points(test.difference)
     return (
         f'<dl class="change"><div><dt>Difference, 95% interval</dt><dd>{difference} points '
         f"{mute(span(test.interval, True))}</dd></div>"
