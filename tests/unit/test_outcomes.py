@@ -134,7 +134,7 @@ def test_every_way_in_which_a_run_ends_before_its_tests_is_a_grade():
                 for key, value in zip(node.keys, node.values):
                     if isinstance(key, ast.Constant) and key.value == "ended":
                         words.add(ast.unparse(value))
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "ended":
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "ended_run":
                 words.add(ast.unparse(node.args[0]))
     words -= {"status", "run.ended"}  # the parameter of `ended` itself, and one that is passed on
     assert words >= {"'ran'", "'not_applied'", "GradeEnd.TAMPERED", "GradeEnd.INFRA_ERROR"}
