@@ -16,8 +16,11 @@ from swelab.records import InputError
 
 
 def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
-    """Returns the SFT recipe, the SFT recipe from whose checkpoint it starts, and so on. The last recipe
-    starts from a model. Raises InputError if a recipe does not exist or the recipes form a circle."""
+    """Returns the SFT recipe, then the SFT recipe that made its start checkpoint, and so on.
+
+    The last recipe starts from a model. Raises InputError if a recipe does not exist or the recipes form a
+    circle.
+    """
     chain = [sft]
     while True:
         kind, _, name = recipes.load_named(SFT, chain[-1], configs).base.rpartition(":")

@@ -94,7 +94,7 @@ class WitnessWriter:
         self._add(_HEADER, {"guard": guard})
 
     def add(self, instance_id: str, witness: KeptWitness) -> None:
-        """Adds the witness of a task."""
+        """Adds a task's witness file to the archive."""
         self._add(f"{instance_id}.json", witness)
 
     def _add(self, name: str, record: Record) -> None:

@@ -35,7 +35,7 @@ class RayFailed(Fault):
 
 
 class Place(Protocol):
-    """The settings of the work on a host. They are pickled, so they hold only records and paths."""
+    """The settings that a host needs for its work. They are pickled, so they hold only records and paths."""
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class Place(Protocol):
 
 
 class RayHost:
-    """The worker object in our process on a host of the cluster."""
+    """The worker on one host of the Ray cluster. It lives in a process of ours."""
 
     def __init__(self, folder: str, environment: dict[str, str], place: bytes, count: int):
         os.chdir(folder)

@@ -24,8 +24,10 @@ class Wildcards:
     results: Path = Path("results")
 
     def recipe(self, kind: kinds.RecipeKind[kinds.T], name: str = "") -> kinds.T:
-        """Returns the recipe `name`. Without a name, the value of the wildcard with the kind's name is used.
-        Raises InputError."""
+        """Returns the recipe `name`.
+
+        By default the name is the value of the kind's wildcard. Raises InputError.
+        """
         return recipes.load_named(kind, name or self.names[kind.name], self.configs)
 
     def path(self, file: str, **names: str) -> str:

@@ -54,8 +54,10 @@ def _rows(path: str | Path, key_filter: KeyFilter | None) -> Iterator[Any]:
 
 
 def _with_id(key: str, row: Any, path: str | Path) -> Any:
-    """Returns a prediction with its key as instance id. Raises InputError if the prediction names another
-    id."""
+    """Returns a prediction whose instance id is set to its key in the file.
+
+    Raises InputError if the prediction names another id.
+    """
     if not isinstance(row, dict):
         return row
     if row.get("instance_id", key) != key:

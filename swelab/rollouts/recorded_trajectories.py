@@ -63,8 +63,10 @@ def _swe_agent(path: Path, parts: Record) -> Rollout:
 
 
 def _row(path: Path, row: Record) -> Rollout:
-    """Returns the rollout in a row of a published set. Rows do not say how the run ended, and most rows lack
-    the submission."""
+    """Converts a row of a published data set to a rollout.
+
+    Rows do not say how the run ended, and most rows lack the submission.
+    """
     name = path.name.removesuffix(ROW)
     if row["instance_id"] != name:
         raise Broken(f"of another instance: it is of {row['instance_id']}")

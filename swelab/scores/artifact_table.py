@@ -27,8 +27,10 @@ def with_table(page: str, rules: Path) -> str:
 
 
 def _paths(kind: Kind) -> str:
-    """Returns a kind's files: the first as a path below results/, all further files by name only.
-    Manifests of stages are omitted."""
+    """Lists the files of an artifact kind.
+
+    The first is a path below results/, the others are names. Manifests of stages are omitted.
+    """
     first, *others = kind.files.values()
     shown = [path.rpartition("/")[2] for path in others if not path.endswith(".manifest.json")]
     return ", ".join(f"`{path}`" for path in [first.removeprefix("results/"), *shown])

@@ -90,7 +90,9 @@ class _Prompt:
 
 
 def _unwrap(raw: Record, where: str) -> _Prompt:
-    """Finds the instance in a prompt row. A row that is not a prompt row is the instance. Raises InputError.
+    """Returns the instance inside a prompt row, or the row itself if it is not a prompt row.
+
+    Raises InputError.
 
     slime's rows are {text, metadata: {instance, data_source}} or {prompt, instance}. Those of its coding
     agent are {prompt, label, metadata: {remote_env_info}}. Miles' rows are {prompt, metadata: {columns,

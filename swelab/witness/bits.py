@@ -70,7 +70,7 @@ def _changed_text(gold: str, bug: str) -> float:
 
 
 def bits(data: Data, sight: Set[str]) -> float:
-    """Returns the bits of a value, from its size.
+    """Estimates the bits of information in a value from its size.
 
     sight: hashes of the values that a guesser can see. Such a value has at most the bits that the choice of
     one visible value has.

@@ -20,7 +20,7 @@ _NAMED = _ITEMS | {"b", "i", "f"}  # the value is followed by at most a class na
 class TestOutput:
     """The output of one test.
 
-    values: emitted values by (slot, occurrence, part). outcome: how the test ended. parameters: the
+    values: maps (slot, occurrence, part) to the emitted value. outcome: how the test ended. parameters: the
     parameters in the test id.
     """
 

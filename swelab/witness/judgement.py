@@ -143,7 +143,7 @@ def _worth(
     sight: frozenset[str],
     guesses: Guesses,
 ) -> tuple[float, str]:
-    """Returns (bits of an assertion's operands, simple change that gives the hardest operand, or "")."""
+    """Returns (bits of the operand that is hardest to guess, how it could be guessed or "")."""
     if part == "v" and slot.asserts in ("raises", "warns"):
         kind = str(values[0][1]) if values[0][0] == "E" else ""
         return weights.exception_bits(kind), f"raises {kind}" if kind and slot.asserts == "raises" else ""

@@ -247,7 +247,7 @@ class Subjects:
             self._mark_name(node.name, scope)
 
     def _uses(self, node: Function | ast.ClassDef) -> bool:
-        """Returns whether a function or class reads, from outside itself, a value that the package made."""
+        """Returns whether a function or class reads a package-made value that is defined outside of it."""
         inside = {id(each) for each in ast.walk(node)}
         used = [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
         return any(self._reaches(each, node, inside) for each in used)

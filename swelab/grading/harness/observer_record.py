@@ -1,7 +1,7 @@
 """Reads the observer's one-way record of a run, whose lines are mixed with the lines of the log.
 
-Each line has a number and a seal. The writing process deletes the key of a seal as soon as the line is
-written. So a line that is removed, replaced or omitted is noticed.
+Each line has a number and a seal (a keyed hash). The process deletes the seal's key after it has written the
+line. So the reader detects lines that were removed, replaced or omitted.
 """
 
 import hashlib
@@ -103,7 +103,7 @@ def _read_observations(pieces: dict[int, tuple[bytes, bytes]], key: bytes) -> It
 def _is_observation(value: Any) -> bool:
     """Returns whether a value has the form of an observation.
 
-    Code that found the channel may write other values.
+    Hostile code that finds the output pipe may write other values.
     """
     if not isinstance(value, list) or not value or not isinstance(value[0], str):
         return False

@@ -16,8 +16,9 @@ _SUBMODULE_MODES = ("new file mode 160000", "new mode 160000")
 
 
 def header_lines(patch: str) -> Iterator[str]:
-    """Yields the lines of a patch outside its hunks, without carriage returns, which GNU patch removes
-    too.
+    """Yields the lines of a patch outside its hunks.
+
+    Removes carriage returns, as GNU patch does.
     """
     before = after = 0
     for line in lines_of(patch):

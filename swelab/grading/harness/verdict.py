@@ -146,7 +146,7 @@ def _guard_verdict(spec: RunSpec, run: RunEvidence, status: dict[str, str]) -> V
 def _conflict_status(spec: RunSpec, status: dict[str, str]) -> GradeEnd:
     """Returns the status of a run whose sources disagree.
 
-    It is tampered if all listed tests pass in the log, otherwise unresolved.
+    The status is TAMPERED if all listed tests pass in the log, otherwise UNRESOLVED.
     """
     claims_success = not any(logs.failed_tests(logs.judge(spec.tests, status)))
     return GradeEnd.TAMPERED if claims_success else GradeEnd.UNRESOLVED

@@ -65,8 +65,9 @@ class JointQuestion:
         return False
 
     def _files(self, answers: bool) -> dict[str, str] | None:
-        """Returns the modules of all questions by path, or None if two tasks have different modules at one
-        path.
+        """Maps paths to the test modules of all questions.
+
+        Returns None if two tasks need different modules at a path.
         """
         files: dict[str, str] = {}
         for each in self.members:

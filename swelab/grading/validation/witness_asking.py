@@ -66,7 +66,7 @@ def _ask_gold_jointly(questions: Sequence[TaskQuestion], bench: Bench, together:
 
 
 def _ask_gold_alone(questions: Sequence[TaskQuestion], bench: Bench) -> None:
-    """Runs each task's question on the gold patch by itself.
+    """Runs the question of each task on its gold patch, one task at a time.
 
     The first sandbox has all test files, and the tasks share it. The second sandbox has only the test files
     that the question needed in the first sandbox, as at grading.

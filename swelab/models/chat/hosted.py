@@ -254,7 +254,8 @@ class HostedModel(TextModel):
         """Returns the next assistant message. `extra` has its command, tokens, finish reason, cost and
         seconds.
 
-        Raises FormatError if the answer does not contain one command, and the exceptions of `Service.answer`.
+        Raises FormatError if the answer does not contain one command. Also raises the exceptions of
+        `Service.answer`.
         """
         so_far = [each for each in messages if each["role"] != "exit"]
         history = [request_message(each) for each in so_far]

@@ -56,9 +56,11 @@ def render(evidence: ReportData) -> str:
 
 
 def title_of(evidence: ReportData) -> list[str]:
-    """Returns the parts of the page's title, which has both rates on every benchmark. There should be no line
-    break within a part. The title mentions attempts lost to infrastructure, because the rates count them as
-    not resolved."""
+    """Returns the parts of the page's title.
+
+    The title shows both policies' rates on every benchmark. There should be no line break within a part. The
+    title mentions attempts lost to infrastructure, because the rates count them as not resolved.
+    """
     parts = ["Resolve rate"]
     for side in results.sides(evidence):
         parts.append(f"on {side.benchmark.name}:")

@@ -107,7 +107,7 @@ def series_of(evidence: ReportData, policy: str) -> int:
 
 
 def policy_name(evidence: ReportData, policy: str) -> str:
-    """Returns a policy's mark and name as HTML."""
+    """Returns HTML with a policy's legend symbol and its name."""
     return f"{svg_charts.legend_mark(series_of(evidence, policy))}{escape(evidence.label(policy))}"
 
 
