@@ -5,6 +5,9 @@ import random
 import shutil
 from pathlib import Path
 
+import yaml
+
+from swelab.configs.recipes import read_yaml
 from tests.e2e.clone import copy_repository
 
 IMAGES = 250
@@ -38,8 +41,9 @@ def make_world(
     for name, count in (("expert", shards), ("base", heldout_shards), ("sft", heldout_shards)):
         text = f"kind: hosted\nscaffold: demo\nmodel: idle/{name}\nshards: {count}\n"
         (configs / "policies" / f"scale-{name}.yaml").write_text(text)
-    sft = (configs / "sft" / "demo.yaml").read_text().replace("base: tiny", "base: scale")
-    (configs / "sft" / "scale.yaml").write_text(sft)
+    sft = read_yaml(configs / "sft" / "demo.yaml")
+    sft |= {"base": "scale", "selection": {}}  # the tokenizer of this world has more tokens per word
+    (configs / "sft" / "scale.yaml").write_text(yaml.safe_dump(sft))
     shutil.copy(configs / "models" / "tiny.yaml", configs / "models" / "scale.yaml")
     return folder
 
