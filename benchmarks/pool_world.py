@@ -97,9 +97,9 @@ class Folders:
         return Folder(self.root, limits, self.commands)
 
     def start(self, tree: None, image: Any, limits: Limits, forgets: bool = False) -> Folder:
-        """Starts a sandbox with the image's repository, whatever the image.
+        """Starts a sandbox with a copy of the folder `image`, and ignores which image is requested.
 
-        The repository is the folder `image` next to the folder of the sandboxes.
+        The folder `image` is next to the folder of the sandboxes.
         """
         box = Folder(self.root, limits, self.commands)
         shutil.copytree(self.root.parent / "image", box.folder, dirs_exist_ok=True)

@@ -214,7 +214,7 @@ def count(
         ("assertions: values differ between runs, or say nothing", run - steady),
     ):
         where[reason] = [f"{path}:{line}" for path, line in sorted(lines)]
-    return figures, Counter({reason: len(lines_of) for reason, lines_of in where.items()}), where
+    return figures, Counter({reason: len(places) for reason, places in where.items()}), where
 
 
 def _assertions(sources: dict[str, str], passed: Sequence[str], helpers: set[str]) -> set[tuple[str, int]]:

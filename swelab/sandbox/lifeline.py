@@ -1,4 +1,4 @@
-"""Makes a pid namespace for sandboxes, which ends when this process ends, for whatever reason.
+"""Makes a pid namespace for sandboxes. The kernel ends the namespace when this process exits or is killed.
 
 bwrap's own --die-with-parent is not enough. If bwrap is killed just after its fork, its child waits forever.
 Also, the kernel sends the parent-death signal when the forking thread ends, not when the process ends. Here
