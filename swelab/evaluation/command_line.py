@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from swelab.configs.kinds.policy import ScriptedPolicy
 from swelab.console.option_types import at_least, number, title, whole
@@ -16,6 +15,7 @@ from swelab.evaluation.evaluation_plan import (
     policy_of,
     scaffold_of,
     with_servers,
+    without_secret,
 )
 from swelab.records import InputError, Record
 from swelab.records.task_records import Task
@@ -157,14 +157,3 @@ def recorded_options(args: argparse.Namespace) -> Record:
     found = {name: value for name, value in given.items() if value not in (None, "", [], False)}
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in found.items()}
     return {name: without_secret(each) if isinstance(each, str) else each for name, each in plain.items()}
-
-
-def without_secret(text: str) -> str:
-    """Removes user, password and query from an address. Any text that is not an address is returned
-    unchanged."""
-    parts = urlsplit(text) if "://" in text else None
-    if not parts:
-        return text
-    host = parts.hostname or ""
-    port = f":{parts.port}" if parts.port else ""
-    return urlunsplit((parts.scheme, host + port, parts.path, "", ""))

@@ -1,6 +1,7 @@
 """The plan of an evaluation: the policy (model), the scaffold, the output folder, the number of workers."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,8 +93,9 @@ def policy_of(
     """Returns (name, policy). `model` is a recipe (.yaml), a folder of weights, or a model name in LiteLLM's
     form.
 
-    sampling: temperature, max_tokens and so on. None keeps the recipe's value or the default. further: other
-    settings of the policy. None and "" are ignored. Raises InputError.
+    api_base, api_key_env: address of the service and the environment variable with its key. They replace the
+    recipe's. sampling: temperature, max_tokens and so on. None keeps the recipe's value or the default.
+    further: other settings of the policy. None and "" are ignored. Raises InputError.
     """
     settings: Record = {name: value for name, value in further.items() if value not in (None, "")}
     options = {name: value for name, value in sampling.items() if value is not None}
@@ -101,10 +103,14 @@ def policy_of(
     if path.suffix in (".yaml", ".yml"):
         recipe = recipes.load(POLICY, path).plain()
         settings |= {"sampling": recipe["sampling"] | options} if options and "sampling" in recipe else {}
-        settings |= {"api_base": api_base} if api_base else {}
+        key = api_key_env or recipe.get("api_key_env") or ""
+        settings |= _service_settings(recipe.get("model") or "", api_base, key) if api_base or key else {}
         return path.stem, recipes.complete(POLICY, recipe | settings, path)
     settings |= {"scaffold": DEFAULT_SCAFFOLD, "sampling": options}
     if path.is_dir():
+        if api_base or api_key_env:
+            what = "--api-base and --api-key-env do not apply to a folder of weights"
+            raise InputError(what, model, "a service's model, such as openai/NAME, or a recipe")
         name = path.resolve().name
         check_name(name)
         return name, recipes.complete(POLICY, _local_settings(path) | settings, model)
@@ -152,14 +158,30 @@ def _service_settings(model: str, api_base: str, api_key_env: str) -> Record:
     InputError if the address is malformed.
     """
     service: Record = {"api_base": api_base} if api_base else {}
-    if api_base and (urlsplit(api_base).scheme not in ("http", "https") or not urlsplit(api_base).hostname):
-        raise InputError(f"--api-base {api_base!r}", expected="an address such as http://host:8000/v1")
+    if api_base and not _is_address(api_base):
+        what = f"--api-base {without_secret(api_base)!r}"
+        raise InputError(what, expected="an address such as http://host:8000/v1")
     if api_key_env:
         return service | {"api_key_env": api_key_env}
     if api_base and model.startswith("openai/"):
         os.environ.setdefault(KEY, NO_KEY)
         return service | {"api_key_env": KEY}
     return service
+
+
+def _is_address(text: str) -> bool:
+    """Returns whether a text is an HTTP address with a host, and with a valid port if it has one."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def without_secret(text: str) -> str:
+    """Removes user, password and query from an address. Any text that is not an address is returned
+    unchanged."""
+    return re.sub(r"(?s)\A([\w+.-]+://)(?:[^/?#]*@)?([^?#]*).*", r"\1\2", text)
 
 
 def with_servers(policy: Policy, tp: int | None, dp: int | None) -> Policy:

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from swelab.evaluation.benchmark_rows import Source, read_benchmark, select_tasks, slice_of
-from swelab.evaluation.command_line import without_secret
-from swelab.evaluation.evaluation_plan import policy_of
+from swelab.evaluation.evaluation_plan import policy_of, without_secret
 from swelab.records import InputError
 from tests.conftest import make_task
 from tests.json_service import json_service
@@ -68,7 +67,30 @@ def test_a_set_on_the_hub_is_taken_at_its_newest_commit(tmp_path, monkeypatch):
 
 def test_no_address_tells_a_password():
     assert without_secret("http://me:secret@host:8000/v1?key=secret") == "http://host:8000/v1"
+    assert without_secret("http://[::1]:8000/v1") == "http://[::1]:8000/v1"
+    assert without_secret("http://me:se@cret@[::1/v1") == "http://[::1/v1"
     assert without_secret("configs/policies/x.yaml") == "configs/policies/x.yaml"
+
+
+@pytest.mark.parametrize("address", ["http://host:99999/v1", "http://host:abc/v1", "http://[::1/v1", "host"])
+def test_a_malformed_address_is_one_line_without_its_password(address, tmp_path):
+    (tmp_path / "toy.yaml").write_text("{kind: hosted, scaffold: demo, model: openai/toy}")
+    address = address.replace("//", "//me:secret@")
+    for model in ("openai/toy", str(tmp_path / "toy.yaml")):
+        with pytest.raises(InputError, match="--api-base .* expected an address such as") as fault:
+            policy_of(model, api_base=address, sampling={})
+        assert "secret" not in str(fault.value)
+
+
+def test_the_key_of_the_command_line_goes_to_its_address(tmp_path):
+    (tmp_path / "toy.yaml").write_text("{kind: hosted, scaffold: demo, model: openai/toy, api_key_env: MINE}")
+    where = {"api_base": "https://other/v1", "sampling": {}}
+    _, policy = policy_of(str(tmp_path / "toy.yaml"), api_key_env="OTHER", **where)
+    assert (policy.api_base, policy.api_key_env) == ("https://other/v1", "OTHER")
+    _, policy = policy_of(str(tmp_path / "toy.yaml"), **where)
+    assert (policy.api_base, policy.api_key_env) == ("https://other/v1", "MINE")
+    with pytest.raises(InputError, match="do not apply to a folder of weights"):
+        policy_of(str(tmp_path), **where)
 
 
 @pytest.mark.parametrize("model", ["no-such-folder", "./weights/none", "/models/none"])
