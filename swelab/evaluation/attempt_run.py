@@ -161,17 +161,19 @@ def attempts(
             is_lost=lambda done: done.is_lost,
             is_good=lambda done: bool(done.grade and done.grade.resolved),
             is_paused=lambda done: done.is_paused,
-            losses=Losses(
-                plan.max_lost,
-                lambda done: done.reason or done.outcome,
-                noun="attempts",
-                option="--max-lost",
-            ),
+            losses=attempt_losses(plan),
         )
         paid = [desk.keys.paid_run(sample) for sample in range(plan.samples)]
         for item in items:
             if item.key in desk.rollouts.journal:
                 paid[item.sample].discard(item.key)
+
+
+def attempt_losses(plan: Plan) -> Losses[AttemptResult]:
+    """Returns a counter that limits the lost attempts to `plan.max_lost`."""
+    return Losses(
+        plan.max_lost, lambda done: done.reason or done.outcome, noun="attempts", option="--max-lost"
+    )
 
 
 @contextmanager
@@ -237,6 +239,7 @@ def _program(desk: Desk, todo: list[Item]) -> Iterator[Rollouts]:
             images_path=plan.images,
             progress=plan.progress / f"{shard}.jsonl",
             workers=plan.workers,
+            losses=Losses(),  # `attempts` limits the losses
         )
         rows_by_key |= {item.key: row for item, row in zip(mine, rows, strict=True)} if mine else {}
     yield lambda item: rows_by_key[item.key]

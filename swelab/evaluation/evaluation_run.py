@@ -13,11 +13,11 @@ from swelab.checks.finding import require
 from swelab.evaluation import preconditions
 from swelab.evaluation.attempt_folders import AttemptFolders
 from swelab.evaluation.attempt_result import AttemptResult, attempt_result
-from swelab.evaluation.attempt_run import attempts, finished_attempts
+from swelab.evaluation.attempt_run import attempt_losses, attempts, finished_attempts
 from swelab.evaluation.benchmark_rows import Benchmark, read_benchmark
 from swelab.evaluation.best_of import VisibleRuns, visible_runs
 from swelab.evaluation.debugging_rows import debugging_tasks, is_debugging
-from swelab.evaluation.evaluation_plan import Plan
+from swelab.evaluation.evaluation_plan import Plan, without_secret
 from swelab.evaluation.result_files import table, write_results
 from swelab.evaluation.run_time import RunTime
 from swelab.grading.grading_stage import lost_grade
@@ -36,6 +36,8 @@ from swelab.tasks.pulled_for_tasks import pull_for_tasks
 from swelab.tasks.task_images import leaks, task_images, unusable_tasks
 
 IDENTITY = "evaluation.json"
+PULLED = "pulled.jsonl"
+"""The journal of pulled images. It has no attempts."""
 Choice = Callable[[Sequence[Task]], list[Task]]
 
 
@@ -75,7 +77,9 @@ def evaluate(
     folders = written(plan.folder, meta(plan), run_time.note)
     done = _no_images(plan, tasks, without)
     made, seen, fault = _attempts(plan, todo, folders)
-    record = write_results(plan, benchmark, tasks, [*done, *made], run_time.note(), seen)
+    done = [*done, *made]
+    record = write_results(plan, benchmark, tasks, done, run_time.note(), seen)
+    fault = fault or _excess(plan, done)
     if isinstance(fault, ShardLost):
         print("\n".join(table(record)), flush=True)
     if fault:
@@ -95,6 +99,19 @@ def _attempts(
         known = {task.instance_id for task in todo}
         last = {(each.instance_id, each.sample): each for each in finished_attempts(plan)}
         return [each for (name, _), each in last.items() if name in known], None, error
+
+
+def _excess(plan: Plan, done: Sequence[AttemptResult]) -> ShardLost | None:
+    """Returns the error if too many attempts were lost, including those without an image. Otherwise returns
+    None."""
+    losses = attempt_losses(plan)
+    for each in done:
+        losses.note(each, each.is_lost)
+    try:
+        losses.check(len(done))
+    except ShardLost as fault:
+        return fault
+    return None
 
 
 def with_archives(plan: Plan) -> Plan:
@@ -164,25 +181,30 @@ def _differences(earlier: object, own: object, name: str = "") -> Iterator[str]:
 def forget(plan: Plan, names: set[str]) -> None:
     """Deletes the finished attempts at these instances, so that they are made again.
 
-    If the folder contains another evaluation, all its attempts are deleted. The folders of earlier attempts
-    are kept. An interrupted attempt is resumed, and its paid answers are not paid again. Raises InputError if
-    another process uses the folder.
+    If the folder contains another evaluation, all its attempts are deleted. The folders of earlier attempts,
+    pulled images and the bill are kept. An interrupted attempt is resumed, and its paid answers are not paid
+    again. Raises InputError if another process uses the folder.
     """
     path, progress = plan.folder / IDENTITY, plan.progress
-    if not path.is_file() or read_json(path) != plan.identity():
-        shutil.rmtree(progress, ignore_errors=True)
-        for name in (IDENTITY, "summary.json"):
-            (plan.folder / name).unlink(missing_ok=True)
-        return
-    archive = Archive(progress / "runs")
-    for journal in (progress / name for name in ("results.jsonl", "rollouts.jsonl", "visible.jsonl")):
-        if not journal.is_file():
-            continue
-        with lock(journal):
-            for row in (row for row in read_journal(journal) if row["instance_id"] in names):
-                if run := (row.get("grade") or {}).get("run"):
-                    archive.path(run).unlink(missing_ok=True)
-            write_jsonl(journal, (row for row in read_journal(journal) if row["instance_id"] not in names))
+    is_same = path.is_file() and read_json(path) == plan.identity()
+    for journal in progress.glob("*.jsonl"):
+        if journal.name != PULLED:
+            _drop(journal, names if is_same else None, Archive(progress / "runs"))
+    if not is_same:
+        for each in (path, plan.folder / "summary.json", progress / "minutes.json"):
+            each.unlink(missing_ok=True)
+
+
+def _drop(journal: Path, names: set[str] | None, archive: Archive) -> None:
+    """Deletes the rows of these tasks (None: of all tasks) from a journal. Also deletes the test runs and
+    SWE-agent's folders of these rows. Raises InputError if another process uses the journal."""
+    is_dropped = lambda row: names is None or row["instance_id"] in names  # noqa: E731
+    with lock(journal):
+        for row in filter(is_dropped, read_journal(journal)):
+            if run := (row.get("grade") or {}).get("run"):
+                archive.path(run).unlink(missing_ok=True)
+            shutil.rmtree(journal.with_suffix(".swe-agent") / row["instance_id"], ignore_errors=True)
+        write_jsonl(journal, (row for row in read_journal(journal) if not is_dropped(row)))
 
 
 def meta(plan: Plan) -> Record:
@@ -190,7 +212,7 @@ def meta(plan: Plan) -> Record:
     policy = plan.policy.plain()
     return {
         "model": plan.policy_name,
-        "api_base": policy.get("api_base") or policy.get("endpoint"),
+        "api_base": without_secret(policy.get("api_base") or policy.get("endpoint") or "") or None,
         "scaffold": plan.scaffold_name,
         "step_limit": step_limit_of(plan.scaffold),
         "sampling_params": policy.get("sampling"),
@@ -202,7 +224,7 @@ def with_images(plan: Plan, tasks: Sequence[Task], benchmark: Benchmark) -> tupl
     """Pulls the images if the plan names no image record. Returns (plan with an image record, reasons).
 
     reasons: maps an instance id to the reason why its image is unusable. A task whose image contains the
-    answer is refused in `benchmark`. Raises InputError, RegistryUnreachable.
+    answer is refused in `benchmark`. Raises InputError (also if no task is left), RegistryUnreachable.
     """
     in_images = [task for task in tasks if task.in_image]
     if not in_images:
@@ -212,7 +234,7 @@ def with_images(plan: Plan, tasks: Sequence[Task], benchmark: Benchmark) -> tupl
         record = pull_for_tasks(
             images_of(in_images),
             store,
-            plan.progress / "pulled.jsonl",
+            plan.progress / PULLED,
             prefix=plan.image_prefix,
             workers=plan.workers,
         )
@@ -221,7 +243,10 @@ def with_images(plan: Plan, tasks: Sequence[Task], benchmark: Benchmark) -> tupl
         plan = replace(plan, images=store / "images.json")
     assert plan.images
     for name, what in leaks(in_images, plan.images).items():
-        benchmark.refuse(name, f"its image tells its answer: {what}")
+        benchmark.refuse(name, reason := f"its image tells its answer: {what}")
+        print(f"rows: {name}: {reason}", file=sys.stderr)
+        if all(task.instance_id in benchmark.refused for task in tasks):
+            raise InputError(f"no task can be used: {name}: {reason}", expected="images without the answer")
     left = [task for task in in_images if task.instance_id not in benchmark.refused]
     return plan, unusable_tasks(left, plan.images)
 

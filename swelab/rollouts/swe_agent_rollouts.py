@@ -46,14 +46,15 @@ def roll_out_batch(
     images_path: Path | None,
     progress: Path,
     workers: int,
+    losses: Losses[Trajectory] | None = None,
 ) -> Iterator[Trajectory]:
     """Yields SWE-agent's trajectories of the tasks in `shard`, in order.
 
-    SWE-agent's files are in `<shard>.swe-agent/`, next to the journal `progress`. Raises InputError for a
-    policy without a model, a task without an image, and a missing program or another version. Raises
-    InputError if the service refuses. Raises BackendMissing (no container engine), ImageMissing,
-    ServingError, AgentFailed (nothing finished). Raises BudgetSpent (no budget for the remaining tasks),
-    ShardLost (more losses than the policy's `max_lost`).
+    SWE-agent's files are in `<shard>.swe-agent/`, next to the journal `progress`. losses: limits the lost
+    rollouts, by default to the policy's `max_lost`. Raises InputError for a policy without a model, a task
+    without an image, and a missing program or another version. Raises InputError if the service refuses.
+    Raises BackendMissing (no container engine), ImageMissing, ServingError, AgentFailed (nothing finished).
+    Raises BudgetSpent (no budget for the remaining tasks), ShardLost (more losses than `losses` allows).
     """
     if policy.kind not in ("hosted", "checkpoint"):
         what = f"a policy of kind {policy.kind} with a scaffold of SWE-agent"
@@ -77,7 +78,7 @@ def roll_out_batch(
         batch.progress.close()
         if waiting := batch.open_tasks(mine) if batch.spent() else []:
             raise out_of_budget(batch.spent(), len(waiting), len(mine), policy_name, "finished")
-        batch.check(mine, rollout_losses(policy, policy_name))
+        batch.check(mine, losses or rollout_losses(policy, policy_name))
         for task in mine:
             yield batch.trajectory(keys[task.instance_id])
 

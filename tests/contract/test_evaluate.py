@@ -10,7 +10,7 @@ import pytest
 from scripts import compare, evaluate
 from swelab.console.terminal import run_script
 from swelab.jobs import thread_pool
-from swelab.records import read_json, read_jsonl
+from swelab.records import read_json, read_jsonl, write_json
 from tests.conftest import make_repos, make_task
 from tests.contract.attacks import PATIENCE
 from tests.contract.hosted_service import PRICE, Fault, Service, text_of
@@ -185,6 +185,29 @@ def test_a_loss_is_told_apart_and_made_good_by_the_same_command(world, run, tmp_
     assert code == 0 and read_json(out / "summary.json")["resolved"] == 3, last
     assert {name for name, _ in vendor.asked[before:]} == {"task-2"}
     assert len([path for path in out.iterdir() if "__" in path.name]) == 3
+
+
+def test_tasks_without_a_usable_image_are_losses(world, vendor, run, tmp_path):
+    row = {"repo_recipe": "", "image_name": "made/up:1", "test_cmd": "pytest"}
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps(make_task() | row | {"instance_id": name}) + "\n" for name in "ab"))
+    image = {"digest": "sha256:" + "a" * 64, "bytes": 1, "folder": "", "workdir": "/testbed"}
+    image |= {"pulled": "2025-01-01", "checked": 1, "leaks": []}
+    record = tmp_path / "images.json"
+    given = [*options(world, vendor, tmp_path / "out"), "--data", rows, "--images", record, "--no-checks"]
+    write_json(
+        record, {"images": {}, "failed": {"made/up:1": {"reason": "refused", "error": "404"}}, "counts": {}}
+    )
+    code, said, last = run(*given)
+    assert code == 2 and "2 of 2 attempts were lost to infrastructure; first a: " in last, last
+    assert "404" in last and "--max-lost allows 0" in last and "| resolved | 0 of 2" in said
+    code, _, last = run(*given, "--max-lost", "2")
+    assert code == 0 and read_json(tmp_path / "out/summary.json")["errors"] == 2, last
+    leak = {"instance_id": "a", "what": "the fix is in its history"}
+    write_json(record, {"images": {"made/up:1": image | {"leaks": [leak]}}, "failed": {}, "counts": {}})
+    code, _, last = run(*given, "--instance-ids", "a")
+    assert code == 2 and last.startswith("error: no task can be used: a: its image tells its answer"), last
+    assert not vendor.asked
 
 
 def test_only_the_chosen_attempts_are_made_again(world, vendor, run, tmp_path):

@@ -14,7 +14,7 @@ from swelab.configs import recipes
 from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.jobs.lost_instances import ShardLost
 from swelab.models import BudgetSpent
-from swelab.records import InputError, check, read_json, write_json
+from swelab.records import InputError, check, read_json, read_jsonl, write_json
 from swelab.records.attempt_records import Trajectory
 from swelab.rollouts.swe_agent_rollouts import roll_out_batch
 from swelab.tasks.task_rows import read_tasks
@@ -150,6 +150,31 @@ def test_lost_containers_are_tried_again_and_counted_apart(batch, monkeypatch):
     assert outcomes(rows) == ["sandbox_lost", "submitted", "submitted"]
     assert rows[NAMES[0]]["model_patch"] == "" and len(starts(batch)) == 8
     assert outcomes(roll_out(batch, monkeypatch, call_limit=9)) == ["submitted"] * 3  # by a later run
+
+
+def test_an_evaluation_goes_on_without_a_lost_rollout_and_repeats_the_chosen_ones(batch, monkeypatch):
+    def evaluated(mode, *options):
+        monkeypatch.setenv("STANDIN", mode)
+        monkeypatch.setenv("SWELAB_BACKEND", "docker")
+        given = {"model": "student.yaml", "data": "tasks.json", "images": "images.json"}
+        given |= {"scaffold": "scaffold.yaml", "output-dir": "out"}
+        words = [word for name, value in given.items() for word in (f"--{name}", batch / value)]
+        done = run_python("-m", "scripts.evaluate", *words, "--no-checks", *options)
+        assert "Traceback" not in done.stderr
+        rows = {row["instance_id"]: row for row in read_jsonl(batch / "out/results.jsonl")}
+        return done, [bool(rows[name]["infrastructure"]) for name in NAMES if name in rows]
+
+    done, losses = evaluated("lost")
+    assert done.returncode == 2 and "1 of 3 attempts were lost to infrastructure" in done.stderr, done.stderr
+    assert losses == [True, False, False]
+    before = len(starts(batch))
+    done, losses = evaluated("lost", "--max-lost", "1")
+    assert (done.returncode, losses) == (0, [True, False, False]), done.stderr
+    assert len(starts(batch)) > before
+    assert evaluated("")[1] == [False] * 3 and (before := len(starts(batch)))
+    assert evaluated("")[1] == [False] * 3 and len(starts(batch)) == before
+    done, _ = evaluated("", "--redo-existing", "--instance-ids", NAMES[1])
+    assert done.returncode == 0 and len(starts(batch)) == before + 1, "made again"
 
 
 @pytest.mark.parametrize("mode, reason", [("empty", "no reason given"), ("truncated", "not JSON")])

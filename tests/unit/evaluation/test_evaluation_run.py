@@ -16,12 +16,13 @@ from swelab.evaluation.evaluation_plan import (
     scaffold_of,
     with_servers,
 )
-from swelab.evaluation.evaluation_run import IDENTITY, check_identity, without_archive
+from swelab.evaluation.evaluation_run import IDENTITY, check_identity, forget, without_archive
 from swelab.evaluation.preconditions import context, images, own_words
 from swelab.evaluation.result_files import summary, table
 from swelab.grading.grading_stage import lost_grade
+from swelab.jobs.journal import Journal, read_journal
 from swelab.outcomes import RolloutEnd
-from swelab.records import InputError, write_json
+from swelab.records import InputError, write_bytes, write_json, write_jsonl
 from swelab.records.attempt_records import Grade, Trajectory
 from swelab.rollouts.rollout_stage import lost_rollout
 from tests.conftest import make_repos, make_task
@@ -164,6 +165,37 @@ def test_a_context_is_short_by_the_words_of_the_scaffold_and_the_task():
     assert context(2048, 96, words["demo"], tasks[:1]).severity == "ok"
     assert "about 1 of 2 problem statements leave no room" in context(2048, 96, words["demo"], tasks).sentence
     assert "about 2 of 2" in context(2048, 1500, words["mini-swebench"], tasks).sentence
+
+
+def test_another_evaluation_in_a_folder_keeps_images_archives_and_the_bill(tmp_path):
+    mine = plan(tmp_path)
+    for name in ("repos/mine.tar", "images/layer", "paid/ledger.jsonl", "pulled.jsonl", "minutes.json"):
+        write_bytes(mine.progress / name, b"{}\n")
+    row = {"key": "k", "instance_id": "a"}
+    for name in ("results", "rollouts", "visible", "000of001"):
+        write_jsonl(mine.progress / f"{name}.jsonl", [row])
+    write_bytes(mine.progress / "000of001.swe-agent/a/a.traj", b"{}")
+    with Journal(mine.progress / "rollouts.jsonl"), pytest.raises(InputError, match="in use by another"):
+        forget(mine, {"a"})
+    forget(mine, {"b"})
+    names = {
+        path.relative_to(mine.progress).as_posix() for path in mine.progress.rglob("*") if path.is_file()
+    }
+    journals = {f"{name}.jsonl" for name in ("results", "rollouts", "visible", "000of001")}
+    assert names == {"repos/mine.tar", "images/layer", "paid/ledger.jsonl", "pulled.jsonl", *journals}
+    assert not any((mine.progress / name).read_bytes() for name in journals)
+
+
+def test_only_the_chosen_attempts_of_an_evaluation_are_deleted(tmp_path):
+    mine = plan(tmp_path)
+    write_json(mine.folder / "evaluation.json", mine.identity())
+    rows = [{"key": name, "instance_id": name} for name in "ab"]
+    write_jsonl(mine.progress / "000of001.s1.jsonl", rows)
+    for name in "ab":
+        write_bytes(mine.progress / f"000of001.s1.swe-agent/{name}/{name}.traj", b"{}")
+    forget(mine, {"a"})
+    assert list(read_journal(mine.progress / "000of001.s1.jsonl")) == rows[1:]
+    assert [path.name for path in (mine.progress / "000of001.s1.swe-agent").iterdir()] == ["b"]
 
 
 @pytest.mark.parametrize("model", ["openai/", "openai// ", "openai/ "])
