@@ -1,6 +1,7 @@
 """Rebuilds the repository archives of tasks that swelab exported, from their task folders."""
 
 import hashlib
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -53,13 +54,18 @@ def archive_in(place: Path, name: str) -> bytes:
 
 
 def write_archives(place: Path, repos: Path) -> int:
-    """Writes all archives of the task folders in `place`. Returns their number. Raises InputError."""
+    """Writes all archives of the task folders in `place`. Returns their number.
+    Deletes an archive that cannot be made (again), and prints the reason."""
     names = set[str]()
     for path in folders_in(place):
         with suppress(Refused):
             names.add(read_folder(path).repository)
     for name in sorted(names - {""}):
-        write_bytes(repos / f"{name}.tar", archive_in(place, name))
+        try:
+            write_bytes(repos / f"{name}.tar", archive_in(place, name))
+        except InputError as fault:
+            (repos / f"{name}.tar").unlink(missing_ok=True)
+            print(f"rows: {fault}", file=sys.stderr)
     return len(names - {""})
 
 
