@@ -2,7 +2,8 @@
 
 Files keep their modification times, and the archive has Snakemake's records of these files. So the workflow
 finds nothing to do, and notices later changes. Files with answers of a hidden set are excluded.
-results/withheld.json lists the excluded files with their hashes.
+results/withheld.json lists the excluded files with their hashes. The pages are made again without the
+attempts on hidden sets.
 """
 
 import json
@@ -10,13 +11,17 @@ import os
 import subprocess
 import tarfile
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
-from io import BytesIO
+from collections.abc import Iterable, Iterator
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 from swelab.jobs.provenance import sha256_of
-from swelab.lineage import KINDS, find, pattern
+from swelab.lineage import KINDS, Wildcards, find, pattern
 from swelab.records import InputError, atomic
+from swelab.scores.report.attempts import PACKED
+from swelab.scores.report.html_page import render
+from swelab.scores.report.report_data import gather
+from swelab.scores.report.trajectories import text_of_line
 from swelab.scores.verification import WITHHELD
 from swelab.sharing.experiment_files import FinishedExperiment
 from swelab.sharing.privacy import Private
@@ -31,6 +36,8 @@ JOURNAL = "results/progress/rollout/{policy}/{subset}/{shard}.jsonl"
 INCOMPLETE = ".snakemake/incomplete"
 """An empty folder of Snakemake. Without this folder, Snakemake assumes that its records are from an old
 version."""
+PAGES = ("page", "published_page")
+"""Kinds of files that show patches and attempts of all scored sets."""
 BINARY = (".safetensors", ".tar", ".zip", ".bin", ".pt")
 
 
@@ -44,8 +51,8 @@ def write_archive(finished: FinishedExperiment, to: Path, private: Private) -> N
     if records and Path(INCOMPLETE).is_dir():
         records.add(INCOMPLETE)
     names = sorted((whole - withheld) | records)
-    answers = _answers(finished)
-    if faults := [fault for name in names if (fault := _fault(name, private, answers))]:
+    answers, pages = _answers(finished), _pages(finished, names)
+    if faults := [fault for name in names if (fault := _fault(name, private, answers, pages.get(name)))]:
         shown = "; ".join(faults[:3]) + (f" and {len(faults) - 3} more" if len(faults) > 3 else "")
         raise InputError(shown, "archive", "files that may be handed on")
     with (
@@ -54,6 +61,11 @@ def write_archive(finished: FinishedExperiment, to: Path, private: Private) -> N
     ):
         for name in names:
             tar.dereference = not _within(Path(name))
+            if name in pages:
+                entry = _nobody(tar.gettarinfo(name, f"{top}/{name}"))
+                entry.size = len(pages[name])
+                tar.addfile(entry, BytesIO(pages[name]))
+                continue
             for place in (name, *_journal(name)):
                 tar.add(name, f"{top}/{place}", recursive=False, filter=_nobody)
         data = (json.dumps(hashes, indent=2) + "\n").encode()
@@ -122,11 +134,22 @@ def _results(finished: FinishedExperiment) -> Iterator[str]:
         yield from (each.as_posix() for each in (there.rglob("*") if there.is_dir() else ()))
 
 
+def _pages(finished: FinishedExperiment, names: Iterable[str]) -> dict[str, bytes]:
+    """Returns the content of each page among `names` if a subset is hidden, without attempts and patches of
+    hidden subsets. Returns {} if no subset is hidden."""
+    files = {path.format(experiment=finished.name) for kind in PAGES for path in KINDS[kind].files.values()}
+    hidden, pages = finished.hidden, sorted(files.intersection(names))
+    if not hidden or not pages:
+        return {}
+    at = Wildcards({"experiment": finished.name})
+    page = render(gather(at, Path(at.path("verified_score")), PACKED, 0, hidden)).encode()
+    return dict.fromkeys(pages, page)
+
+
 def _answers(finished: FinishedExperiment) -> list[str]:
     """Returns the gold patches, test patches, verifier scripts and solutions of hidden sets, escaped as in
     JSON."""
-    hidden = [each for each in finished.subsets if finished.is_hidden(each)]
-    files = [path for subset in hidden for path in finished.paths("lock.kept", subset=subset)]
+    files = [path for subset in finished.hidden for path in finished.paths("lock.kept", subset=subset)]
     answers = (
         text
         for path in files
@@ -136,14 +159,16 @@ def _answers(finished: FinishedExperiment) -> list[str]:
     return [json.dumps(text, ensure_ascii=False)[1:-1] for text in answers if text]
 
 
-def _fault(name: str, private: Private, answers: list[str]) -> str:
+def _fault(name: str, private: Private, answers: list[str], content: bytes | None) -> str:
     """Returns the line of a file that must not be published, with the reason. Returns "" if the whole file
-    may be published."""
+    may be published. content: what is published in place of the file."""
     if Path(name).is_dir() or name.endswith(BINARY):
         return ""
     made = name.startswith(("results/", ".snakemake/"))  # the code's tests contain fake keys
-    with open(name, encoding="utf-8", errors="replace") as stream:
-        for number, text in enumerate(stream, 1):
+    raw = open(name, "rb") if content is None else BytesIO(content)
+    with TextIOWrapper(raw, encoding="utf-8", errors="replace") as stream:
+        lines = map(text_of_line, stream) if name.endswith(".html") else stream
+        for number, text in enumerate(lines, 1):
             what = private.secret_in(text, shapes=made)
             if not what and made and any(answer in text for answer in answers):
                 what = "an answer of a hidden set"

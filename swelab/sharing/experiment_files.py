@@ -88,10 +88,15 @@ class FinishedExperiment:
             for part in parts
         )
 
+    @property
+    def hidden(self) -> list[str]:
+        """All hidden subsets."""
+        return [each for each in self.subsets if self.is_hidden(each)]
+
     def withheld(self) -> set[str]:
         """Returns the files that contain answers of hidden subsets, and the user's files and folders behind
         such subsets."""
-        hidden = [each for each in self.subsets if self.is_hidden(each)]
+        hidden = self.hidden
         given = [getattr(Wildcards({"subset": each}).recipe(kinds.SUBSET), "path", None) for each in hidden]
         brought = {path_here(each) for each in given if each} & self.trail.files.keys()
         rows = {path.as_posix() for each in brought for path in (Path(each), *Path(each).rglob("*"))}

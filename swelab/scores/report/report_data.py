@@ -6,7 +6,7 @@ attempts stay in memory.
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -138,17 +138,18 @@ class ReportData:
         return self.manifests.get(self.at.path(file, **names), {})
 
 
-def gather(at: Wildcards, verified: Path, limit: int, seed: int) -> ReportData:
+def gather(at: Wildcards, verified: Path, limit: int, seed: int, hidden: Collection[str] = ()) -> ReportData:
     """Reads all data of an experiment. At most `limit` trajectories of each run are kept in full.
 
-    Raises InputError if scores, tasks, reports, rollouts or grades are missing or contradict each other.
-    Locks, losses, lengths and manifests are optional; `missing` lists the absent ones.
+    hidden: subsets of which no trajectory and no patch may be shown. Raises InputError if scores, tasks,
+    reports, rollouts or grades are missing or contradict each other. Locks, losses, lengths and manifests are
+    optional; `missing` lists the absent ones.
     """
     record = read_record(verified, VerifiedScore)
     evidence = ReportData(at, at.recipe(kinds.EXPERIMENT), record, names_behind(at).get("model", []))
     evidence.labels = policy_labels(evidence)
     for subset in evidence.subsets:
-        gather_runs(evidence, subset, limit, seed)
+        gather_runs(evidence, subset, 0 if subset in hidden else limit, seed)
     gather_training(evidence)
     evidence.jobs = jobs_of(at)
     return evidence

@@ -24,6 +24,7 @@ NOT_RUN = "action was not executed"
 TESTS = 12
 """Maximum number of tests named in each group of a grade. Failures come first."""
 
+_TAG = re.compile(r"<[^>]*>")
 _BLOCK = re.compile(r"```[\w-]*\n(.*?)\n?```", re.DOTALL)
 _CALL = re.compile(r"<function=\w+>|<mswea_bash_command>")
 _WRITTEN = re.compile(r"<function=[^>]*>.*?(?:</function>|\Z)", re.DOTALL)
@@ -215,3 +216,11 @@ def packed_record(record: Record) -> str:
     """Returns a record as one line: JSON, compressed with zlib, in base64."""
     text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode("utf-8", "backslashreplace"), 9)).decode()
+
+
+def text_of_line(line: str) -> str:
+    """Returns the JSON text of a packed record, or any other line of the page unchanged."""
+    try:
+        return zlib.decompress(base64.b64decode(_TAG.sub("", line).strip(), validate=True)).decode()
+    except (ValueError, zlib.error):
+        return line

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from swelab.records import InputError, read_json
+from swelab.scores.report.trajectories import text_of_line
 from swelab.sharing import hub_upload
 from swelab.sharing.clone_archive import CODE, record_path
 from swelab.sharing.published_folder import write_published
@@ -20,6 +21,7 @@ from tests.unit.finished_experiment import build, make_task
 KEY = "made-up-" + "k" * 40
 SCORE = "results/verified_score.json"
 HIDDEN = "forge-heldout"
+PAGE = "results/experiments/demo/report.html"
 HIDDEN_TASKS = f"results/tasks/{HIDDEN}.json"
 
 
@@ -47,9 +49,11 @@ def finish(root):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("{}")
     (root / ".snakemake/incomplete").mkdir()
-    for name in ("verified_score.json", "report.html"):
-        (root / "results/experiments/demo").mkdir(parents=True, exist_ok=True)
-        (root / "results/experiments/demo" / name).write_text("{}")
+    (root / "results/experiments/demo").mkdir(parents=True, exist_ok=True)
+    shutil.copy(root / SCORE, root / "results/experiments/demo/verified_score.json")
+    folders = ("--results", root / "results", "--configs", root / "configs", "--output", root / PAGE)
+    done = run_python("-m", "scripts.report", "--experiment", "demo", "--score", root / SCORE, *folders)
+    assert done.returncode == 0, done.stderr
     return root
 
 
@@ -80,7 +84,8 @@ def everything(folder):
         if path.suffix == ".parquet":
             yield path, json.dumps(rows(path))
         elif path.is_file():
-            yield path, path.read_bytes().decode(errors="replace")
+            text = path.read_bytes().decode(errors="replace")
+            yield path, "\n".join(map(text_of_line, text.split("\n"))) if path.suffix == ".html" else text
 
 
 def test_the_data_set_has_tasks_attempts_and_rows(published):
@@ -187,7 +192,10 @@ def test_no_gold_patch_of_a_hidden_set_and_no_path_is_anywhere(published, tmp_pa
     root, out, _ = published
     gold = [task["patch"] for task in read_json(root / f"results/tasks/{HIDDEN}.json")]
     answers = [form for patch in gold for form in (patch, json.dumps(patch)[1:-1])]
-    unpacked(out, tmp_path)
+    there = unpacked(out, tmp_path)
+    pages = dict(everything((root / PAGE).parent))[root / PAGE], dict(everything(there))[there / PAGE]
+    assert [any(answer in page for answer in answers) for page in pages] == [True, False]
+    assert all('"observations"' in page for page in pages), "attempts on other sets are shown"
     looked = 0
     for path, text in [*everything(out), *everything(tmp_path)]:
         looked += 1
