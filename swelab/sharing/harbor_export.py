@@ -9,7 +9,8 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -66,7 +67,7 @@ def write_folders(tasks: Iterable[Task], to: Path, export: Export) -> Record:
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise InputError("is there already", to, "a new folder")
     written, left_out = list[str](), dict[str, str]()
-    with scratch_folder() as scratch:
+    with scratch_folder() as scratch, _all_or_none(to) as part:
         store = RepoStore(export.repos, scratch)
         for task in tasks:
             try:
@@ -75,11 +76,23 @@ def write_folders(tasks: Iterable[Task], to: Path, export: Export) -> Record:
                 left_out[task.instance_id] = str(fault)
                 print(f"left out: {task.instance_id}: {fault}", file=sys.stderr)
                 continue
-            _write(to / task.instance_id, files)
+            _write(part / task.instance_id, files)
             written.append(task.instance_id)
-    if not written:
-        raise InputError(f"no task can be written ({next(iter(left_out.values()), 'there is none')})", to)
+        if not written:
+            raise InputError(f"no task can be written ({next(iter(left_out.values()), 'there is none')})", to)
     return {"written": written, "left_out": left_out}
+
+
+@contextmanager
+def _all_or_none(to: Path) -> Iterator[Path]:
+    """Yields a new folder. At the end of the block its content is moved to `to`, after an error deleted."""
+    part = to / ".part"
+    try:
+        yield part
+        for path in part.iterdir():
+            path.replace(to / path.name)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 class Unfit(Exception):
@@ -87,13 +100,10 @@ class Unfit(Exception):
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    part = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
     for name, content in files.items():
-        write_bytes(part / name, content, durable=False)
+        write_bytes(folder / name, content, durable=False)
         if name.endswith(".sh"):
-            (part / name).chmod(0o755)
-    part.replace(folder)
+            (folder / name).chmod(0o755)
 
 
 def _of_archive(task: Task, store: RepoStore, export: Export) -> dict[str, bytes]:

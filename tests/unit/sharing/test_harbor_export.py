@@ -1,7 +1,9 @@
 """The files of an exported task folder, tasks that have none, and the parsers that are included."""
 
 import json
+import re
 import runpy
+import shutil
 import tomllib
 
 import pytest
@@ -13,7 +15,9 @@ from swelab.records.image_records import Images
 from swelab.records.task_records import Task
 from swelab.sharing.harbor_export import Export, Unfit, parser_text, write_folders
 from swelab.sharing.harbor_texts import settings
+from swelab.tasks.harbor.harbor_archives import write_archives
 from swelab.tasks.harbor.harbor_import import import_folders
+from tests.conftest import make_repos
 from tests.unit.tasks.harbor.test_harbor_source import ROW
 
 DIGEST = "sha256:" + "a" * 64
@@ -102,9 +106,22 @@ def test_a_task_that_a_folder_cannot_carry_is_left_out_by_name(tmp_path, capsys,
         write_folders([bad], tmp_path / "other", Export(tmp_path))
 
 
+def test_folders_of_different_archives_with_one_name_stop_no_evaluation(tmp_path, task, capsys):
+    make_repos(tmp_path)
+    write_folders([task], tmp_path / "out", Export(tmp_path / "repos"))
+    assert write_archives(tmp_path / "out", tmp_path / "made") == 1
+    assert [path.name for path in (tmp_path / "made").iterdir()] == [f"{task.repo_recipe}.tar"]
+    shutil.copytree(tmp_path / "out" / task.instance_id, tmp_path / "out/other")
+    toml = tmp_path / "out/other/task.toml"
+    toml.write_text(re.sub('(?<=sha256 = ")....', "0000", toml.read_text()))
+    assert write_archives(tmp_path / "out", tmp_path / "made") == 1
+    assert "are of different archives" in capsys.readouterr().err and not list((tmp_path / "made").iterdir())
+
+
 def test_a_folder_that_holds_something_and_a_missing_archive_end_it(tmp_path, task):
     with pytest.raises(InputError, match="no such repository archive"):
-        write_folders([task], tmp_path / "out", Export(tmp_path))
+        write_folders([PUBLISHED, task], tmp_path / "out", Export(tmp_path))
+    assert not list((tmp_path / "out").iterdir()), "the same command with the archive is not refused"
     (tmp_path / "full").mkdir()
     (tmp_path / "full/kept").touch()
     with pytest.raises(InputError, match="is there already"):
