@@ -120,9 +120,8 @@ def card(finished: FinishedExperiment, counts: Counter[tuple[str, str]], private
     lines += [f"| {name} | {split} | {count:,} |" for (name, split), count in counts.items()]
     lines += MEANS.format(archive=finished.archive).splitlines()
     lines += ["", "Tasks of the split `heldout` are scored: they have no patch and no tests here.", ""]
-    hidden = [each for each in finished.subsets if finished.is_hidden(each)]
-    if hidden:
-        lines += [f"Hidden, so without trajectories: {', '.join(hidden)}.", ""]
+    if finished.hidden:
+        lines += [f"Hidden, so without trajectories: {', '.join(finished.hidden)}.", ""]
     lines += ["## Sources", "", "| subset | made from | licence |", "|---|---|---|"]
     lines += [f"| {subset} | {made} | {licence} |" for subset in finished.subsets
               for made, licence in sources(subset)]  # fmt: skip
@@ -140,6 +139,8 @@ def card(finished: FinishedExperiment, counts: Counter[tuple[str, str]], private
 def sources(subset: str) -> list[tuple[str, str]]:
     """Returns (source, licence) of each repository or data set from which a subset's tasks are made."""
     recipe = Wildcards({"subset": parts_of(subset)[-1]}).recipe(kinds.SUBSET)
+    if recipe.source == "kodcode":
+        return [("rows of KodCode", NO_LICENCE)]
     if recipe.source == "harbor":
         return [("task folders of Harbor", NO_LICENCE)]
     if recipe.source == "dataset":

@@ -43,9 +43,10 @@ def rate_tasks(
 ) -> Iterator[Difficulty]:
     """Yields a record of difficulty for each task, in the order of the tasks. Messages are stored on disk.
 
-    If the journal `progress` has a rating for a task, the task is not rated again. Tasks with another outcome
-    are rated again. Raises InputError if the policy's kind cannot rate, the template is broken, or the
-    service refuses. Raises ServingError, BudgetSpent, and ShardLost if more than `max_lost` ratings are lost.
+    If the journal `progress` has a rating for a task, the task is not rated again. Tasks with an unreadable
+    answer or without an answer are rated again. Raises InputError if the policy's kind cannot rate, the
+    template is broken, or the service refuses. Raises ServingError, BudgetSpent, and ShardLost if more than
+    `max_lost` ratings are lost.
     """
     if policy.kind not in _KINDS:
         wanted = f"one that answers: {' or '.join(_KINDS)}"
