@@ -32,8 +32,6 @@ def serve_by_hand(weights: Path, *, token: Path, key_env: str, host: str, log: P
     key, began = chosen_key(key_env, host), time.monotonic()
     endings: dict[str, Any] = {"api_key": key, "host": host, "log": log, "startup_seconds": STARTUP_SECONDS}
     check_free(token)
-    with suppress(OSError):
-        log.parent.mkdir(parents=True, exist_ok=True)
     with (
         hold(log),
         open_fleet(weights, job=Job(), **settings, **endings) as (fleet, endpoint),
@@ -89,10 +87,11 @@ def check_free(token: Path) -> None:
 
 
 def hold(path: Path) -> IO[bytes]:
-    """Opens `path` with mode 0600 and locks it until it is closed. The content is kept. Raises InputError if
-    another server holds the lock, or if the file cannot be written."""
+    """Opens `path` with mode 0600 and locks it until it is closed. Makes its folder. The content is kept.
+    Raises InputError if another server holds the lock, or if the file cannot be written."""
     while True:
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             stream = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
         except OSError as error:
             fault = f"cannot be written: {error.strerror}"
