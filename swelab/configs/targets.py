@@ -44,15 +44,23 @@ def check_targets(
 def with_variants(words: Sequence[str], rules: Iterable[Sequence[str]]) -> list[str]:
     """Returns the words of a Snakemake command line. In the NAMING options, the variants of a rule are added
     after its name. A variant is a rule that makes the same files. rules: (name, names of the variants ...) of
-    each rule."""
+    each rule.
+
+    Words after `--forcerun=rule` are targets, but words after `--forcerun rule` are rules. So the first form
+    stays, and the option comes again after the targets, with the variants. Snakemake uses the last one.
+    """
     variants = {first: others for first, *others in rules}
-    result, naming = list[str](), False
-    for word in words:
-        option, _, value = word.partition("=")
-        naming = option in NAMING if word.startswith("-") else naming
-        result += [option, value] if naming and value else [word]
-        result += [each for each in variants.get(result[-1], ()) if naming and each not in words]
-    return result if len(result) > len(words) else list(words)
+    result, again, naming = list[str](), list[str](), False
+    end = words.index("--") if "--" in words else len(words)
+    for word in words[:end]:
+        if word.startswith("-"):
+            option, equals, value = word.partition("=")
+            result, again, naming = result + again, [], option in NAMING and not equals
+            new = [each for each in variants.get(value, ()) if option in NAMING and each not in words]
+            again = [option, value, *new] if new else []
+        result.append(word)
+        result += [each for each in variants.get(word, ()) if naming and each not in words]
+    return [*result, *again, *words[end:]]
 
 
 def _unknown_recipe(target: str, find: Find) -> str:

@@ -70,6 +70,8 @@ def test_a_stage_that_is_named_is_forced_for_every_kind_of_recipe(clone):
     assert planned(clone, ROLLOUT, RATING) == set()
     assert planned(clone, ROLLOUT, "--forcerun", "rollout") == {"rollout_hosted"}
     assert planned(clone, ROLLOUT, "--forcerun=rollout") == {"rollout_hosted"}
+    assert planned(clone, "--forcerun=rollout", ROLLOUT) == {"rollout_hosted"}
+    assert planned(clone, "--forcerun=rollout", "--until=rollout", ROLLOUT) == {"rollout_hosted"}
     assert planned(clone, ROLLOUT, "-R", "rollout_hosted") == {"rollout_hosted"}
     assert planned(clone, RATING, "--forcerun", "rate_difficulty") == {"rate_difficulty_hosted"}
     assert "rollout_hosted" in planned(clone, ROLLOUT, "--forcerun", "validate_tasks")
