@@ -15,6 +15,12 @@ from swelab.sandbox.protocol import Limits
 from swelab.sandbox.remote_protocol import Refused
 
 DIFF = "git add -A >/dev/null 2>&1 && git diff --cached 2>/dev/null"
+_CLEAR = (
+    r"git apply --numstat -z %s.diff 2>/dev/null | sed -z 's/^[^\t]*\t[^\t]*\t//'"
+    " | xargs -0 -r git --literal-pathspecs clean -fdqx --"
+)
+"""Removes untracked files that a patch would add. A patch is applied to the index, too, so that the next
+reset removes the files that it added."""
 _STRICT = re.compile(r"^\s*set\s+(-[a-z]*e|-o\s+errexit)", re.MULTILINE)
 _SHOWN = 2000  # maximum number of characters of output that `evaluate` returns
 
@@ -46,14 +52,16 @@ def as_text(data: bytes) -> str:
 def evaluate(sandbox: HostSandbox, request: PoolRequest, limits: Limits) -> Record:
     """Resets the repository to the last commit, applies a patch, and runs a script.
 
-    `resolved` in the result is true if the patch applies and the script exits with 0.
+    Files that an earlier patch added, and untracked files in the patch's place, are removed. Other untracked
+    files stay, such as what the image's build made. `resolved` in the result is true if the patch applies and
+    the script exits with 0.
     """
     name = f"/tmp/.swelab-{hashlib.sha256(request.eval_script.encode()).hexdigest()[:16]}"
     sandbox.box.put(f"{name}.diff", request.patch.encode("utf-8", "surrogateescape"))
     sandbox.box.put(f"{name}.sh", request.eval_script.encode("utf-8", "surrogateescape"))
-    clean = f"{inside(request)} git reset -q --hard HEAD"
-    apply = f"{clean} && {{ test ! -s {name}.diff || git apply {name}.diff; }}"
-    applied = sandbox.box.exec(apply, limits=replace(limits, wall_seconds=120))
+    apply = f"{{ test ! -s {name}.diff || {{ {_CLEAR % name}; git apply --index {name}.diff; }}; }}"
+    command = f"{inside(request)} git reset -q --hard HEAD && {apply}"
+    applied = sandbox.box.exec(command, limits=replace(limits, wall_seconds=120))
     if applied.returncode:
         shown = as_text(applied.output)[-_SHOWN:]
         return {"resolved": False, "error": "the patch does not apply", "output": shown}
