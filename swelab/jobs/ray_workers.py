@@ -173,6 +173,7 @@ class _Spread:
         self.running: dict[Any, tuple[_Seat, str, Record]] = {}
         self.losses: dict[str, int] = {}
         self._one = threading.Lock()
+        self._without_hosts = False
         faults = ray.exceptions
         self._lost = (faults.RayActorError, faults.ObjectLostError, faults.NodeDiedError)
         self._fill()
@@ -194,9 +195,11 @@ class _Spread:
                 yield done
 
     def call(self, key: str, item: Any) -> Done:
-        """See `RayWorkers.calls`."""
+        """See `RayWorkers.calls`. Raises RayFailed if no host is left."""
         while True:
             with self._one:
+                if not self.seats:
+                    self._fill()
                 seat = max(self.seats, key=lambda each: each.room)
                 reference = seat.actor.call.remote("attempt", key, item)
                 seat.room -= 1
@@ -246,9 +249,9 @@ class _Spread:
     def _fill(self) -> None:
         """Starts an actor on each live host that has no actor.
 
-        Raises RayFailed if there is no host for a while.
+        Raises RayFailed if there is no host for a while, and then immediately in each further call.
         """
-        for wait in (0, *RETRY_SECONDS, *RETRY_SECONDS):
+        for wait in () if self._without_hosts else (0, *RETRY_SECONDS, *RETRY_SECONDS):
             time.sleep(wait)
             nodes = [node["NodeID"] for node in self.ray.nodes() if node["Alive"]]
             taken = {seat.node for seat in self.seats}
@@ -256,6 +259,7 @@ class _Spread:
             self.seats += [seat for seat in fresh if seat]
             if self.seats:
                 return
+        self._without_hosts = True
         raise RayFailed("the Ray cluster has no host that can work")
 
     def _sit(self, node: str, hosts: int) -> _Seat | None:
