@@ -26,6 +26,8 @@ rule submit_predictions:
         "../envs/workflow.yaml"
     resources:
         **ask(plain_job(mem_mb=2000, minutes=480)),
+    params:
+        **slices("service"),
     shell:
         r"""
         SWELAB_LOG={log:q} python -m scripts.submit_predictions \

@@ -9,6 +9,7 @@ from swelab.configs.experiment import selection_slice
 from swelab.configs.kinds import SFT
 from swelab.console.terminal import run_script
 from swelab.jobs.provenance import Stage
+from swelab.lineage.common_needs import texts_of
 from swelab.records import folder_for, read_records, sha256_file, write_bytes, write_json, write_jsonl
 from swelab.records.attempt_records import Trajectory
 from swelab.sft.rows.chat_template import ChatTemplate
@@ -31,6 +32,7 @@ def main() -> None:
     args = parser.parse_args()
     recipe, base = recipes.load(SFT, args.recipe), args.base.with_suffix("")
     inputs = {"trajectories": args.trajectories, "grades": args.grades, "base": args.base}
+    inputs["texts"] = texts_of(recipe)
     stage = Stage("build_sft_pairs", {args.recipe: selection_slice(recipe)}, **inputs)
     style = style_of(recipe)
     template = ChatTemplate(base) if style and style.name == "tool" else None

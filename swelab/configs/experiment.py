@@ -29,6 +29,8 @@ NO_RESULT = (
     "shards",
 )
 """Settings of a policy that do not affect results, such as payment and addresses."""
+PAIRED = "full_dpo_distributed"
+"""The `recipe` of an SFT recipe whose rows are pairs."""
 SELECTION = ("selection", "rows", "pairs")
 """Sections of an SFT recipe that affect its dataset."""
 
@@ -53,9 +55,10 @@ def validation_slice(subset: Subset) -> Record:
 
 
 def selection_slice(sft: Sft) -> Record:
-    """Returns the settings of an SFT recipe that affect its dataset. The learning rate, for example, is not
-    included."""
-    return {key: getattr(sft, key).plain() for key in SELECTION}
+    """Returns the settings of an SFT recipe that affect its dataset, with `recipe` if the rows are pairs. The
+    learning rate, for example, is not included."""
+    used = {key: getattr(sft, key).plain() for key in SELECTION}
+    return used | ({"recipe": PAIRED} if sft.recipe == PAIRED else {})
 
 
 def training_slice(sft: Sft) -> Record:
@@ -195,10 +198,8 @@ def check_attempts(name: str, subset: AttemptedSubset, configs: Path, below: tup
     tasks. Raises InputError if no pass rate of the policy's samples is within the bounds.
     """
     check_policy(subset.policy, configs)
-    policy, path = (
-        recipes.load_named(POLICY, subset.policy, configs),
-        recipes.path_of("subset", name, configs),
-    )
+    policy = recipes.load_named(POLICY, subset.policy, configs)
+    path = recipes.path_of("subset", name, configs)
     if not subset.allows(policy.samples or 1):
         count, bounds = policy.samples or 1, f"from {subset.at_least} to {subset.at_most}"
         what = f"no pass rate is {bounds}: policy {subset.policy} attempts a task {count} times"
@@ -219,18 +220,16 @@ def check_policy(name: str, configs: Path = recipes.CONFIGS) -> None:
     scaffold_of(policy, configs)
     for named in weights_of(policy):
         kind, _, weights = named.partition(":")
-        if kind in ("sft", "model") and weights:
+        if kind in ("sft", "model", "rl") and weights:
             recipes.load_named(kind, weights, configs)
 
 
 def scaffold_of(policy: Policy, configs: Path = recipes.CONFIGS) -> Record:
     """Returns a policy's scaffold settings, with the content of the configuration file that they name.
     Returns {} for a recorded policy. Raises InputError if the scaffold or the file does not exist."""
-    return (
-        {}
-        if policy.kind == "recorded"
-        else scaffold_slice(recipes.load_named(SCAFFOLD, policy.scaffold, configs))
-    )
+    if policy.kind == "recorded":
+        return {}
+    return scaffold_slice(recipes.load_named(SCAFFOLD, policy.scaffold, configs))
 
 
 def scaffold_slice(scaffold: Scaffold) -> Record:

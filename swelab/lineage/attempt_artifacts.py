@@ -62,6 +62,7 @@ ATTEMPT_ARTIFACTS = {
     "service": Kind(
         rules="submit_predictions",
         files=files_at("results/grades/{policy}/{subset}/service{sample}", run=".json"),
+        params={"service": lambda at: at.recipe(kinds.SUBSET).model_dump(include={"scorer", "service"})},
         needs={"tasks": "lock.kept", "predictions": "predictions", "recipe": SUBSET},
     ),
     "grades": Kind(

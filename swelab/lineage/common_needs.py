@@ -1,11 +1,13 @@
 """Inputs and file patterns that several kinds of artifacts share."""
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from swelab.configs import experiment, kinds
 from swelab.configs.recipes import recipe_file
 from swelab.lineage.graph import Need, Wildcards, base_manifest
+from swelab.records import InputError
 
 SUBSET, POLICY, SFT, RL = map(recipe_file, ("subset", "policy", "sft", "rl"))
 
@@ -39,6 +41,17 @@ def images_of(at: Wildcards, subsets: Iterable[str]) -> list[str]:
 def images(at: Wildcards) -> list[str]:
     """Returns the path of the subset's image record."""
     return images_of(at, [at.names["subset"]])
+
+
+def texts_of(sft: kinds.Sft) -> list[str]:
+    """Returns the user's files whose texts become part of an SFT recipe's rows: the system prompt, and the
+    tool definitions. Raises InputError if a file does not exist."""
+    rows = sft.rows
+    texts = {} if rows.style == "text" else {"rows.system": rows.system, "rows.tools": rows.tools}
+    for key, path in texts.items():
+        if path and not os.path.isfile(path):
+            raise InputError(f"no such file: {path}", key, "a file, as an SFT recipe names it")
+    return [path for path in texts.values() if path]
 
 
 def base(at: Wildcards) -> list[str]:

@@ -2,13 +2,15 @@
 RL."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
-from swelab.configs import experiment, kinds
+from swelab.configs import experiment, kinds, recipes
 from swelab.configs.experiment import local_files
 from swelab.configs.recipes import recipe_file
 from swelab.configs.trained_on import files_of_model, start_of, training_runs
-from swelab.lineage.common_needs import POLICY, RL, SFT, base, files_at, images_of, setting
+from swelab.lineage.common_needs import POLICY, RL, SFT, base, files_at, images_of, setting, texts_of
 from swelab.lineage.graph import Kind, Params, Wildcards, find, policy_files, weights_paths
+from swelab.records import InputError, sha256_file
 
 
 def _training(at: Wildcards) -> Mapping[str, object]:
@@ -19,10 +21,33 @@ def _subsets_taught(at: Wildcards) -> list[str]:
     return at.each("tasks", [subset for _, subset in training_runs(at.names["sft"], at.configs)])
 
 
+def _selection(at: Wildcards) -> Mapping[str, object]:
+    """Returns the settings that affect a dataset, with the hashes of the user's files that they name."""
+    sft = at.recipe(kinds.SFT)
+    texts = {path: sha256_file(path) for path in texts_of(sft)}
+    return experiment.selection_slice(sft) | ({"texts": texts} if texts else {})
+
+
+def _recipe_with_texts(at: Wildcards) -> list[str]:
+    """Returns the path of an SFT recipe. Raises InputError if a file that becomes part of its rows does not
+    exist."""
+    texts_of(at.recipe(kinds.SFT))
+    return [at.path(SFT)]
+
+
 def _start(at: Wildcards) -> list[str]:
-    """Returns the weights from which an RL recipe starts: the user's own files, or a manifest."""
+    """Returns the weights from which an RL recipe starts: a manifest, or a folder without a manifest. Raises
+    InputError."""
     start = start_of(at.names["rl"], find, at.configs)
-    return local_files(start) or [weights_paths(start)[1] or start]
+    if {"{", "}"} & set(start):
+        where = f"start {start} of {recipes.path_of('rl', at.names['rl'], at.configs)}"
+        raise InputError("braces in a path, which Snakemake reads as wildcards", where, "a path without them")
+    return [weights_paths(start)[1] or str(Path(start).expanduser())]
+
+
+def _start_files(at: Wildcards) -> list[str]:
+    """Returns the files in the user's folder of start weights, so that a changed file is noticed."""
+    return [path for start in _start(at) if not find(start) for path in local_files(start)]
 
 
 def _judges(at: Wildcards) -> list[str]:
@@ -59,12 +84,12 @@ MODEL_ARTIFACTS = {
         files=files_at(
             "results/sft/{sft}/dataset", dataset=".jsonl", lengths=".lengths.tsv", stats=".stats.json"
         ),
-        params={"selection": lambda at: experiment.selection_slice(at.recipe(kinds.SFT))},
+        params={"selection": _selection},
         needs={
             "trajectories": lambda at: at.training_rollouts("trajectories"),
             "grades": lambda at: at.training_rollouts("grades"),
             "base": base,
-            "recipe": SFT,
+            "recipe": _recipe_with_texts,
         },
     ),
     "training_check": Kind(
@@ -138,6 +163,7 @@ MODEL_ARTIFACTS = {
         paid=True,
         needs={
             "start": _start,
+            "start_files": _start_files,
             "recipe": RL,
             "scaffold": lambda at: at.each(recipe_file("scaffold"), [at.recipe(kinds.RL).scaffold]),
             "disjoint": "rewarded_check",

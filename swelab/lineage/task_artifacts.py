@@ -1,11 +1,14 @@
 """Kinds of artifacts about tasks: repositories, subsets, images, validation, proof of disjointness, exports,
 ratings."""
 
+import os
+
 from swelab.configs import experiment, kinds
 from swelab.configs.recipes import recipe_file
 from swelab.configs.trained_on import training_subsets
 from swelab.lineage.common_needs import POLICY, SUBSET, files_at, files_of, images, repos, setting
-from swelab.lineage.graph import Kind, Wildcards, policy_files
+from swelab.lineage.graph import Kind, Wildcards, find, policy_files
+from swelab.records import InputError
 
 
 def _excluded_files(at: Wildcards) -> list[str]:
@@ -13,8 +16,16 @@ def _excluded_files(at: Wildcards) -> list[str]:
 
 
 def _ratings(at: Wildcards) -> list[str]:
+    """Returns the path of the ratings of a subset's rows. Returns [] if it names none. Raises InputError if
+    the user's file does not exist."""
     rated = setting(at, kinds.SUBSET, "ratings")
-    return [rated.path or at.path("difficulty", **rated.plain())] if rated else []
+    if not rated or not rated.path:
+        return [at.path("difficulty", **rated.plain())] if rated else []
+    path = os.path.expanduser(rated.path)
+    if not os.path.isfile(path) and not find(path):
+        where = f"ratings.path of {at.path(SUBSET)}"
+        raise InputError(f"no such file: {rated.path}", where, "JSON Lines with instance_id and difficulty")
+    return [path]
 
 
 def _whole_subset(at: Wildcards) -> list[str | None]:

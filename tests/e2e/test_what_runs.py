@@ -35,7 +35,8 @@ CONFIGS = {
     "models/own": "{source: folder, path: own-model}",
     "sft/tuned": "{base: own, train: {epochs: 2, batch_size: 4, lr: 1.0e-3}}",
     "sft/preferred": "{base: 'sft:tuned', trainer: torchtune, recipe: full_dpo_distributed,"
-    " pairs: {per_instance: 1}, train: {epochs: 1, batch_size: 4, lr: 1.0e-5, dpo: {beta: 0.05}}}",
+    " pairs: {per_instance: 1}, rows: {style: xml, system: configs/prompt.txt},"
+    " train: {epochs: 1, batch_size: 4, lr: 1.0e-5, dpo: {beta: 0.05}}}",
 }
 FILES = {
     "train.jsonl": "{}\n",
@@ -44,6 +45,7 @@ FILES = {
     "own-model/model.safetensors": "x",
     "my-model/config.json": "{}",
     "my-model/model.safetensors": "x",
+    "configs/prompt.txt": "Be brief.",
     "recordings/a/a.traj": "{}",
     "recordings/b/b.traj": "{}",
 }
@@ -189,6 +191,24 @@ EDITS = [
 def test_an_edit_runs_exactly(clone, plan, what, path, old, new, rules):
     with edited(clone / path, old, new):
         assert sorted(plan()) == sorted(rules)
+
+
+def test_pairs_in_place_of_rows_are_built(clone, plan):
+    with edited(
+        clone / "configs/sft/tuned.yaml", "train: {", "recipe: full_dpo_distributed, train: {dpo: {}, "
+    ):
+        assert sorted(plan()) == sorted(TAUGHT - {"build_sft_dataset"})
+        assert plan()["build_sft_pairs"] == 2
+
+
+def test_an_edit_of_the_prompt_in_training_rows_builds_them_again(clone, plan):
+    with edited(clone / "configs/prompt.txt", "brief", "very brief"):
+        assert sorted(plan()) == sorted({"build_sft_pairs"} | TRAINED)
+    with (
+        gone(clone / "configs/prompt.txt"),
+        pytest.raises(AssertionError, match="error: rows.system: no such"),
+    ):
+        plan()
 
 
 SETTINGS = [

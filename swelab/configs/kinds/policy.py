@@ -3,7 +3,7 @@
 import os
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from swelab.configs.recipe_model import Distinct, OrAbsent, Recipe, Sha256, Word
 
@@ -154,7 +154,8 @@ class CheckpointPolicy(Recipe):
     samples: Samples = None
     max_lost: MaxLost = None
     weights: str = Field(
-        description="weights to serve: model:<name>, sft:<name>, or a folder in Hugging Face layout"
+        description="weights to serve: model:<name>, sft:<name>, rl:<name>, or a folder in Hugging Face "
+        "layout"
     )
     base: OrAbsent[str] = Field(
         None,
@@ -186,6 +187,12 @@ class CheckpointPolicy(Recipe):
         32, ge=1, description="maximum number of requests that the server processes at the same time"
     )
     sampling: ServedSampling = ServedSampling()
+
+    @field_validator("weights", "base", "adapter")
+    @classmethod
+    def _below_home(cls, path: str) -> str:
+        """Returns a path with the user's home in place of `~`."""
+        return os.path.expanduser(path)
 
 
 class RecordedPolicy(Recipe):
@@ -228,6 +235,12 @@ class RecordedPolicy(Recipe):
     samples: Samples = None
     max_lost: MaxLost = None
 
+    @field_validator("folder")
+    @classmethod
+    def _below_home(cls, path: str) -> str:
+        """Returns a path with the user's home in place of `~`."""
+        return os.path.expanduser(path)
+
 
 Policy = Annotated[
     ScriptedPolicy | HostedPolicy | CheckpointPolicy | RecordedPolicy, Field(discriminator="kind")
@@ -241,8 +254,8 @@ def policy_job(policy: Policy) -> Job | None:
 
 
 def weights_of(policy: Policy) -> list[str]:
-    """Returns the weights from which a policy is served: `sft:<name>`, `model:<name>` or folders. Returns []
-    if the policy is not served from weights."""
+    """Returns the weights from which a policy is served: `sft:<name>`, `model:<name>`, `rl:<name>`, or
+    folders. Returns [] if the policy is not served from weights."""
     return [policy.weights, *([policy.base] if policy.base else [])] if policy.kind == "checkpoint" else []
 
 

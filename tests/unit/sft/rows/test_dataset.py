@@ -11,7 +11,7 @@ import tracemalloc
 import pytest
 
 from swelab.configs.kinds.sft import Selection
-from swelab.records import InputError, read_json, read_jsonl, write_jsonl
+from swelab.records import InputError, read_json, read_jsonl, sha256_file, write_jsonl
 from swelab.records.attempt_records import Grade, Trajectory
 from swelab.sft.rows.dataset import build_dataset, grade_facts, load_verdicts
 from swelab.sft.rows.lengths import ChatTokenizer, distribution, same_vocabulary
@@ -260,7 +260,11 @@ def test_the_script_writes_equal_bytes_and_counts_that_add_up(base, tmp_path):
     write_jsonl(tmp_path / "t1.jsonl", rows[:5])
     write_jsonl(tmp_path / "t2.jsonl", rows[5:])
     write_jsonl(tmp_path / "g.jsonl", [grade(r["instance_id"], statuses[n % 3]) for n, r in enumerate(rows)])
-    (tmp_path / "r.yaml").write_text("base: toy\nselection: {max_tokens: 400}\n")
+    (tmp_path / "system.txt").write_text("Be brief.\n")
+    recipe = (
+        f"base: toy\nselection: {{max_tokens: 400}}\nrows: {{style: ticks, system: {tmp_path}/system.txt}}\n"
+    )
+    (tmp_path / "r.yaml").write_text(recipe)
     (base.parent / "toy.json").write_text("{}")
 
     def run(name, *shards):
@@ -288,6 +292,7 @@ def test_the_script_writes_equal_bytes_and_counts_that_add_up(base, tmp_path):
     assert (one / "l.tsv").read_bytes() == (two / "l.tsv").read_bytes()
     facts = read_json(one / "m.json")
     assert (facts["trajectories"], facts["kept"], facts["dropped"]) == (12, 8, {"unresolved": 4})
+    assert facts["inputs"]["texts"] == {f"{tmp_path}/system.txt": sha256_file(tmp_path / "system.txt")}
     assert len(list(read_jsonl(one / "d.jsonl"))) == 8
     table = (one / "l.tsv").read_text().splitlines()
     assert (

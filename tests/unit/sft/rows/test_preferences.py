@@ -13,7 +13,7 @@ from swelab.configs.kinds import SFT
 from swelab.configs.trained_on import lineage, training_subsets
 from swelab.lineage import base_manifest
 from swelab.outcomes import FAILED_GRADES
-from swelab.records import InputError, check, read_json, read_jsonl, write_jsonl
+from swelab.records import InputError, check, read_json, read_jsonl, sha256_file, write_jsonl
 from swelab.records.attempt_records import Message
 from swelab.records.training_records import SftPair
 from swelab.sft.rows.dataset import load_verdicts
@@ -129,7 +129,11 @@ def test_the_script_writes_pairs_their_lengths_and_counts(base, tmp_path):
     rows, grades = runs(2, 2)
     write_jsonl(tmp_path / "t.jsonl", rows)
     write_jsonl(tmp_path / "g.jsonl", grades)
-    (tmp_path / "r.yaml").write_text("base: toy\nselection: {max_tokens: 400}\npairs: {per_instance: 2}\n")
+    (tmp_path / "system.txt").write_text("Be brief.\n")
+    recipe = (
+        f"base: toy\nselection: {{max_tokens: 400}}\nrows: {{style: ticks, system: {tmp_path}/system.txt}}\n"
+    )
+    (tmp_path / "r.yaml").write_text(recipe + "pairs: {per_instance: 2}\n")
     command = [sys.executable, "-m", "scripts.build_sft_pairs", "--trajectories", tmp_path / "t.jsonl"]
     command += ["--grades", tmp_path / "g.jsonl", "--base", base.with_suffix(".json"), "--recipe"]
     command += [tmp_path / "r.yaml", "--dataset", tmp_path / "d.jsonl", "--manifest", tmp_path / "m.json"]
@@ -139,6 +143,8 @@ def test_the_script_writes_pairs_their_lengths_and_counts(base, tmp_path):
     assert len(list(read_jsonl(tmp_path / "d.jsonl"))) == 2
     over, told = check_stats(tmp_path / "d.jsonl", tmp_path / "s.json", 400)
     assert (over, told.num_samples, told.over_long) == (0, 2, "drop")
+    texts = read_json(tmp_path / "m.json")["inputs"]["texts"]
+    assert texts == {f"{tmp_path}/system.txt": sha256_file(tmp_path / "system.txt")}
     assert read_json(tmp_path / "m.json")["in_pairs"] == {"chosen": 2, "rejected": 2}
     assert len((tmp_path / "l.tsv").read_text().splitlines()) == 3
 
