@@ -164,13 +164,13 @@ def _fault(name: str, private: Private, answers: list[str], content: bytes | Non
     may be published. content: what is published in place of the file."""
     if Path(name).is_dir() or name.endswith(BINARY):
         return ""
-    made = name.startswith(("results/", ".snakemake/"))  # the code's tests contain fake keys
+    is_result = name.startswith(("results/", ".snakemake/"))  # the code's tests contain fake keys
     raw = open(name, "rb") if content is None else BytesIO(content)
     with TextIOWrapper(raw, encoding="utf-8", errors="replace") as stream:
         lines = map(text_of_line, stream) if name.endswith(".html") else stream
         for number, text in enumerate(lines, 1):
-            what = private.secret_in(text, shapes=made)
-            if not what and made and any(answer in text for answer in answers):
+            what = private.secret_in(text, shapes=is_result)
+            if not what and is_result and any(answer in text for answer in answers):
                 what = "an answer of a hidden set"
             if what:
                 return f"{name}, line {number}, holds {what}"
