@@ -18,7 +18,8 @@ use rule check_disjoint as check_rl_tasks with:
 rule train_rl:
     """Weights of a policy after reinforcement learning on its own attempts, and the metrics of each step.
 
-    in:  start            results/sft/{sft}/checkpoint.json
+    in:  start            results/sft/{sft}/checkpoint.json, or a folder of weights
+         start_files      the files in that folder
          recipe           configs/rl/{rl}.yaml
          scaffold         configs/scaffolds/{scaffold}.yaml
          disjoint         results/rl/{rl}/disjoint.json

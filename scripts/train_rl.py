@@ -5,25 +5,26 @@ import sys
 from pathlib import Path
 
 from swelab.configs import recipes
+from swelab.configs.experiment import rl_slice
 from swelab.configs.kinds import RL
 from swelab.console.terminal import run_script
-from swelab.files.weights import identity, manifest_digest
-from swelab.jobs.provenance import Stage
+from swelab.files.weights import identity
 from swelab.records import sha256_file, write_json
 from swelab.rl.rollout_inputs import Reads
 from swelab.rl.step_reports import StepReports
 from swelab.rl.token_template import TokenTemplate
-from swelab.rl.training_run import FIGURES, hand_over, history_note, run_name, train_policy
+from swelab.rl.training_record import stage_of
+from swelab.rl.training_run import FIGURES, hand_over, history_note, read_start, run_name, train_policy
 from swelab.tasks.task_images import task_images
 from swelab.tasks.task_rows import read_tasks
 
-ROLES = ("start", "tasks", "images", "held_out_tasks", "held_out_images")
+ROLES = ("start", "tasks", "images", "witness", "held_out_tasks", "held_out_images")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", type=Path, required=True, help="RL recipe: configs/rl/<name>.yaml")
-    parser.add_argument("--start", type=Path, required=True, help="manifest of the initial weights")
+    parser.add_argument("--start", type=Path, required=True, help="manifest or folder of the initial weights")
     parser.add_argument("--tasks", type=Path, required=True, help="subset JSON")
     parser.add_argument("--repos-dir", type=Path, required=True, help="folder of repository archives")
     parser.add_argument("--images", type=Path, nargs="?", help="images JSON, for tasks that run in images")
@@ -35,10 +36,9 @@ def main() -> None:
     parser.add_argument("--manifest", type=Path, required=True, help="manifest of the checkpoint to write")
     args = parser.parse_args()
     recipe = recipes.load(RL, args.recipe)
-    inputs = {role: getattr(args, role) for role in ROLES}
-    stage = Stage("train_rl", {args.recipe: recipe.plain()}, **inputs)
-    tasks = list(read_tasks(args.tasks))
-    start, digest = args.start.with_suffix(""), manifest_digest(args.start)
+    stage = stage_of(args.recipe, recipe, **{role: getattr(args, role) for role in ROLES})
+    used, tasks = rl_slice(recipe), list(read_tasks(args.tasks))
+    start, digest = read_start(args.start)
     if note := history_note(TokenTemplate.of(start)):
         print(f"note: {note}", file=sys.stderr)
     work = args.progress / run_name(recipe, digest, tasks)
@@ -48,7 +48,7 @@ def main() -> None:
     last = train_policy(recipe, start, reads, work, StepReports(work, recipe.wandb))
     hand_over(last, work, args.checkpoint)
     made = identity(args.checkpoint)
-    facts = {"start": {"name": recipe.start, "digest": digest}, "recipe": recipe.plain()}
+    facts = {"start": {"name": recipe.start, "digest": digest}, **used}
     figures = [args.checkpoint.with_name(name) for name in FIGURES]
     write_json(args.manifest, {**made, **facts, "metrics_sha256": sha256_file(figures[0])})
     files = {args.checkpoint / name: sha for name, sha in made["files"].items()}

@@ -76,8 +76,7 @@ def weights_digest(policy: Policy) -> str:
 
 
 def is_beside(path: Path) -> bool:
-    """Returns whether a file of a base model or an adapter affects answers. Weights of a base model do
-    not."""
+    """Returns whether a file of an adapter, or a file beside a model's weights, affects answers."""
     return path.is_file() and (path.suffix in (".json", ".jinja", ".txt") or path.name.startswith("adapter_"))
 
 
@@ -85,12 +84,16 @@ def _own_digest(policy: CheckpointPolicy) -> str:
     folder, manifest = weights_paths("" if policy.endpoint else policy.weights)
     if manifest:
         return manifest_digest(Path(manifest))
-    if not folder:
-        return ""
-    files = sorted(Path(folder).glob("*.safetensors"))
-    if not files:
+    return folder_digest(Path(folder)) if folder else ""
+
+
+def folder_digest(folder: Path) -> str:
+    """Returns the digest of weights without a manifest, and of the files beside them that affect answers.
+    Raises InputError if the folder has no weights."""
+    if not any(folder.glob("*.safetensors")):
         raise InputError("no weights (*.safetensors)", folder, "a folder in Hugging Face layout")
-    return digest([sha256_file(path) for path in files])
+    files = [path for path in sorted(folder.iterdir()) if path.suffix == ".safetensors" or is_beside(path)]
+    return digest({path.name: sha256_file(path) for path in files})
 
 
 @contextmanager

@@ -60,7 +60,7 @@ class Training:
     def run(self) -> Path:
         """Runs all remaining steps, and returns the last checkpoint. Raises NotFinite, InputError,
         ServingError."""
-        done = self._finished_steps()
+        done = finished_steps(self.folder)
         checkpoint = self.checkpoint(done) if done else self.start
         learner = self._open_learner(checkpoint)
         if done:
@@ -113,10 +113,6 @@ class Training:
     def checkpoint(self, steps: int) -> Path:
         """Returns the path of the checkpoint after `steps` steps."""
         return self.folder / f"checkpoint-{steps:05d}"
-
-    def _finished_steps(self) -> int:
-        names = [path.name for path in self.folder.glob("checkpoint-[0-9][0-9][0-9][0-9][0-9]")]
-        return max((int(name.removeprefix("checkpoint-")) for name in names), default=0)
 
     def _step(self, number: int, learner: Trainee, ahead: Ahead, first: int, published: float) -> int:
         """Runs one training step on the groups of the next prompts, beginning with `first`. Returns the first
@@ -186,6 +182,12 @@ class Training:
         servers may still load the older one."""
         for old in range(1, steps - max(2, self.recipe.train.keep_checkpoints) + 1):
             shutil.rmtree(self.checkpoint(old), ignore_errors=True)
+
+
+def finished_steps(folder: Path) -> int:
+    """Returns the number of steps that the run in `folder` has finished."""
+    names = [path.name for path in folder.glob("checkpoint-[0-9][0-9][0-9][0-9][0-9]")]
+    return max((int(name.removeprefix("checkpoint-")) for name in names), default=0)
 
 
 def batch_of(groups: Sequence[Group], recipe: Rl) -> list[TrainingSample]:

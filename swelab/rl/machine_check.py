@@ -12,7 +12,7 @@ from swelab.configs.kinds import POLICY
 from swelab.configs.kinds.rl import Rl
 from swelab.files.model_config import FAMILIES, ModelConfig
 from swelab.files.weights import check_weights
-from swelab.lineage import Wildcards, weights_paths
+from swelab.lineage import Wildcards, find, weights_paths
 from swelab.machine import GIB, Machine, gib, this_machine
 from swelab.records import InputError, read_json
 from swelab.rl.engines.verl_check import cluster_findings
@@ -113,10 +113,10 @@ def _sandboxes(recipe: Rl, machine: Machine) -> Iterator[Finding]:
 def check_recipe(recipe: Rl) -> list[Finding]:
     """Checks a recipe for this machine, and returns all findings. Weights and tasks that do not exist yet are
     not checked."""
-    start, machine = Path(weights_paths(recipe.start)[0]), this_machine()
+    start, machine = Path(weights_paths(recipe.start)[0]).expanduser(), this_machine()
     if (start / "config.json").is_file():
         findings = [*_whole(start)]
-    elif ":" in recipe.start:
+    elif ":" in recipe.start or find(recipe.start):
         findings = [low(f"start {recipe.start}: {start} is not made yet, so memory was not looked at")]
     else:
         findings = [fix(f"start: no checkpoint in {start}; expected one in Hugging Face layout")]

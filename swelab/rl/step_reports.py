@@ -40,18 +40,23 @@ class Reports:
 
 
 class StepReports(Reports):
-    """Writes lines and progress to standard error, and curves to `folder`/tensorboard. wandb: a Weights &
-    Biases project that also receives the curves. Raises InputError if this project cannot be used."""
+    """Writes lines and progress to standard error, and curves to `folder`/tensorboard.
+
+    wandb: a Weights & Biases project that also receives the curves. Its run starts when the training begins.
+    Raises InputError if this project cannot be used.
+    """
 
     def __init__(self, folder: Path, wandb: str = "", stream: TextIO | None = None):
         check_wandb(wandb, os.environ)
-        self._boards, self._stream = Boards(folder, wandb, folder), stream or sys.stderr
-        self._metrics = folder / "metrics.jsonl"
+        self._folder, self._wandb, self._stream = folder, wandb, stream or sys.stderr
+        self._boards = Boards(folder, "", folder)
         self._steps, self._progress = 0, Progress(0, "", self._stream)
 
     def begin(self, steps: int, done: int, rollouts: int, finished: int) -> None:
-        self._steps = steps
-        lines = read_jsonl(self._metrics) if self._metrics.exists() else ()
+        self._steps, metrics_file = steps, self._folder / "metrics.jsonl"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._boards = Boards(self._folder, self._wandb, self._folder)
+        lines = read_jsonl(metrics_file) if metrics_file.exists() else ()
         self._boards.restart((line["step"], numbers(line)) for line in lines)
         self._progress = Progress(rollouts, f"step {min(done + 1, steps)} of {steps}", self._stream)
         self._progress.skip(finished)

@@ -11,18 +11,20 @@ from pathlib import Path
 import torch
 
 from swelab.configs import recipes
-from swelab.configs.experiment import learning_slice, rollout_slice
+from swelab.configs.experiment import learning_slice, rollout_slice, scaffold_slice
 from swelab.configs.kinds import POLICY, SCAFFOLD
 from swelab.configs.kinds.rl import Rl
-from swelab.models.policy_models import weights_digest
+from swelab.files.weights import manifest_digest
+from swelab.models.policy_models import folder_digest, weights_digest
 from swelab.models.serving.fleet import Fleet, open_fleet
 from swelab.models.serving.server import Endpoint
-from swelab.records import digest, write_bytes
+from swelab.records import InputError, digest, write_bytes
 from swelab.records.task_records import Task
 from swelab.rl.artifacts import Artifacts
+from swelab.rl.engines.verl_export import newest_step
 from swelab.rl.engines.verl_run import train_on_verl
 from swelab.rl.learner import STATE, Learner, Trainee
-from swelab.rl.loop import Training
+from swelab.rl.loop import Training, finished_steps
 from swelab.rl.machine_check import stop_unless_fit
 from swelab.rl.places import MakePlace, open_places
 from swelab.rl.prompts import Prompts, check_tasks
@@ -46,8 +48,10 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
     """Trains the checkpoint `start`, writes all files to `folder`, and returns the last checkpoint.
 
     Uses the finished work of an earlier run of the recipe. Starts nothing if the recipe does not fit this
-    machine. Raises Fault, InputError, ServingError, NotFinite.
+    machine, or if that run has finished more steps than the recipe has. Raises Fault, InputError,
+    ServingError, NotFinite.
     """
+    check_steps(recipe, folder)
     folder.mkdir(parents=True, exist_ok=True)
     if recipe.engine == "verl":
         return train_on_verl(recipe, start, reads, folder, reports)
@@ -74,6 +78,15 @@ def train_policy(recipe: Rl, start: Path, reads: Reads, folder: Path, reports: R
             engine,
         )
         return training.run()
+
+
+def check_steps(recipe: Rl, folder: Path) -> None:
+    """Raises InputError if the run in `folder` has finished more steps than the recipe has. Its weights were
+    trained longer than the recipe says."""
+    steps, done = recipe.train.steps, max(finished_steps(folder), newest_step(folder / "verl"))
+    if done > steps:
+        what = f"train.steps is {steps}, and this run of the recipe has finished {done} steps"
+        raise InputError(what, folder, f"steps of at least {done}, or a recipe of another name")
 
 
 def open_learner(recipe: Rl, checkpoint: Path, start: Path, log: Path, ranks: ExitStack) -> Trainee:
@@ -122,10 +135,19 @@ def run_name(recipe: Rl, start: str, tasks: Sequence[Task]) -> str:
     affects only the order in which values are summed.
     """
     used = {key: value for key, value in learning_slice(recipe).items() if key != "validation"}
+    scaffold = scaffold_slice(recipes.load_named(SCAFFOLD, recipe.scaffold))
     train = {key: value for key, value in used["train"].items() if key not in ("steps", "ranks")}
     judge = recipes.load_named(POLICY, recipe.judge.policy) if recipe.judge else None
     judged = [rollout_slice(judge), weights_digest(judge)] if judge else []
-    return digest([{**used, "train": train}, start, list(tasks), *judged])[:16]
+    return digest([{**used, "train": train}, start, list(tasks), scaffold, *judged])[:16]
+
+
+def read_start(path: Path) -> tuple[Path, str]:
+    """Returns (folder, digest) of the weights from which a training starts. path: their manifest, or their
+    folder if they have no manifest. Raises InputError."""
+    if path.is_dir():
+        return path, folder_digest(path)
+    return path.with_suffix(""), manifest_digest(path)
 
 
 def hand_over(last: Path, work: Path, checkpoint: Path) -> None:

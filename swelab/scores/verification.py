@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from swelab.configs import recipes
-from swelab.configs.experiment import scaffold_slice
-from swelab.configs.kinds import SCAFFOLD
+from swelab.configs.experiment import learning_slice, scaffold_slice
+from swelab.configs.kinds import RL, SCAFFOLD
 from swelab.jobs.provenance import sha256_of
 from swelab.lineage import find
 from swelab.records import InputError, Record, read_json, shorten
@@ -140,6 +140,9 @@ def recipe_now(path: str) -> Record:
     kind = KINDS.get(Path(path).parent.name)
     if kind is None:
         raise InputError("not in a folder of recipes", path, f"one of {', '.join(KINDS)}")
+    if kind == "rl":
+        rl = recipes.load(RL, path)
+        return {**rl.plain(), **learning_slice(rl)}
     return scaffold_slice(recipes.load(SCAFFOLD, path)) if kind == "scaffold" else recipes.load(kind, path)
 
 

@@ -111,6 +111,16 @@ def test_a_training_whose_groups_are_all_constant_says_so_and_ends(place, tmp_pa
     assert all(torch.equal(value, load_file(start)[name]) for name, value in load_file(last).items())
 
 
+def test_fewer_steps_than_were_finished_are_refused_and_nothing_is_lost(place, monkeypatch):
+    before = {path: path.stat().st_mtime_ns for name in ("out", "work") for path in (place / name).rglob("*")}
+    (place / "shorter.yaml").write_text(RECIPE.replace("steps: 3", "steps: 2"))
+    monkeypatch.setattr("sys.argv", command(place, "shorter.yaml")[2:])
+    with pytest.raises(InputError, match="train.steps is 2, and this run of the recipe has finished 3 steps"):
+        train_rl.main()
+    now = {path: path.stat().st_mtime_ns for name in ("out", "work") for path in (place / name).rglob("*")}
+    assert now == before
+
+
 def test_what_is_left_to_be_read(place):
     rows = list(read_jsonl(place / "out/validation.jsonl"))
     assert [(row["step"], "messages" in row) for row in rows] == [(0, True), (2, False), (3, True)]

@@ -134,13 +134,14 @@ def test_a_start_that_is_not_there_is_refused_in_one_line_with_its_recipe(monkey
     with pytest.raises(InputError, match=f"start models/Qwen3-8B of {recipe}: holds no config.json; "):
         start(at)
     (folder / "config.json").write_text("{}")
-    assert start(at) == ["models/Qwen3-8B/config.json"]
+    assert start(at) == ["models/Qwen3-8B"]
+    assert KINDS["rewarded"].needs["start_files"](at) == ["models/Qwen3-8B/config.json"]
     for given, made in {
         "sft:demo": "results/sft/demo/checkpoint.json",
         "results/modal/demo/checkpoint": "results/modal/demo/checkpoint",  # a rule makes it later
     }.items():
         recipe.write_text(written.replace("models/Qwen3-8B", given))
-        assert start(at) == [made]
+        assert start(at) == [made] and KINDS["rewarded"].needs["start_files"](at) == []
     recipe.write_text(written.replace("models/Qwen3-8B", "sft:dem"))
     with pytest.raises(InputError, match=f"start sft:dem of {recipe}: .*did you mean 'demo'"):
         start(at)

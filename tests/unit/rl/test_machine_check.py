@@ -121,6 +121,9 @@ def test_what_is_not_made_yet_is_told(tmp_path, monkeypatch):
     write_json(tmp_path / "results/tasks/drill-practice.kept.json", [make_task() | {"function": "a.py::one"}])
     fit = recipe({"context_length": 512, "prompts": 1, "at_once": 1}, start=str(tmp_path / "weights"))
     assert [each.severity for each in check_recipe(fit)] == ["ok"]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    at_home = fit.model_copy(update={"start": "~/weights"})
+    assert [each.severity for each in check_recipe(at_home)] == ["ok"]
     for name in ("weights/config.json", "results/tasks/drill-practice.kept.json"):
         (tmp_path / name).write_text("{")
     broken = [

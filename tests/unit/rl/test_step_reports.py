@@ -1,6 +1,8 @@
 """The reports that a user reads during a training."""
 
 import io
+import sys
+from types import SimpleNamespace
 
 from swelab.models.token_turn import TokenTurn
 from swelab.records.task_records import Task
@@ -86,3 +88,27 @@ def test_curves_are_whole_after_a_kill(tmp_path):
     reports.step({**LINE, "step": 2})
     reports.close()
     assert {step for step, *_ in scalars(tmp_path / "tensorboard")} == {0, 1, 2}
+
+
+def test_weights_and_biases_gets_the_first_run_in_a_new_folder(tmp_path, monkeypatch, capfd):
+    """The run starts when the training begins, so that a recipe that is refused starts none."""
+    asked, points = [], []
+
+    def init(**settings):
+        asked.append(settings)
+        return SimpleNamespace(log=lambda values, step: points.append((step, values)), finish=lambda: None)
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    folder = tmp_path / "work/new"
+    for _ in range(2):
+        reports = StepReports(folder, "mine", io.StringIO())
+        assert not points and len(asked) == folder.exists()
+        reports.begin(steps=4, done=0, rollouts=4, finished=0)
+        reports.step(LINE)
+        reports.close()
+        assert points.pop() == (3, {name: value for name, value in LINE.items() if name != "step"})
+    assert "not told" not in capfd.readouterr().err
+    first, again = asked
+    assert first == again and first["id"] == (folder / "wandb.id").read_text()
+    assert (first["project"], first["dir"]) == ("mine", str(folder))

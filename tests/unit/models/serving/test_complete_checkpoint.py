@@ -218,8 +218,11 @@ def test_the_token_file_is_private_and_goes(tmp_path):
     with private_file(path, "hush\n"):
         assert path.read_text() == "hush\n" and path.stat().st_mode & 0o077 == 0
     assert not path.exists()
+    with private_file(tmp_path / "new" / "token", "x"):
+        assert (tmp_path / "new" / "token").read_text() == "x"
+    (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be written"):
-        private_file(tmp_path / "no" / "token", "x").__enter__()
+        private_file(tmp_path / "file" / "token", "x").__enter__()
 
 
 def test_a_file_that_goes_at_the_moment_it_is_taken_is_made_anew(tmp_path, monkeypatch):
@@ -294,3 +297,18 @@ def test_a_policy_is_served_with_its_base_and_its_adapter(checkpoint, base, tmp_
     keys.append(policies.weights_digest(asked))
     (base / "model.safetensors").touch()
     assert policies.weights_digest(asked) == keys[2] and len(set(keys)) == 3
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json", "generation_config.json"])
+def test_the_digest_of_plain_weights_is_of_all_that_affects_answers(tmp_path, name):
+    """Another chat template makes other prompts, so earlier answers do not count."""
+    folder = make_checkpoint(tmp_path / "mine")
+    sizes = {"context_length": 512, "max_total_tokens": 512, "max_running_requests": 1}
+    policy = CheckpointPolicy(kind="checkpoint", scaffold="x", weights=str(folder), **sizes)
+    first = policies.weights_digest(policy)
+    (folder / "README.md").write_text("A note.")
+    assert policies.weights_digest(policy) == first
+    (folder / name).write_text('{"changed": true}')
+    second = policies.weights_digest(policy)
+    make_checkpoint(folder, seed=1)
+    assert len({first, second, policies.weights_digest(policy)}) == 3
