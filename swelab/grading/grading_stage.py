@@ -263,6 +263,10 @@ def grade_prediction(task: Task, prediction: Prediction, bench: Bench) -> Grade:
     return record
 
 
+OWN_EVAL = "(compat.final_eval is false)"
+"""The end of the reason why a repair does not count."""
+
+
 def wants_own_eval(task: Task) -> bool:
     """Returns whether a repair counts only if the agent itself saw its tests pass, as in a published
     benchmark."""
@@ -275,7 +279,7 @@ def with_own_eval(task: Task, prediction: Prediction, grade: Grade) -> Grade:
     if not (grade.resolved and wants_own_eval(task)) or prediction.own_eval == "passed":
         return grade
     said = "its last eval failed" if prediction.own_eval else "it never called eval"
-    reason = f"the tests pass, but the agent did not see that: {said} (compat.final_eval is false)"
+    reason = f"the tests pass, but the agent did not see that: {said} {OWN_EVAL}"
     return grade | {"status": GradeEnd.UNRESOLVED, "resolved": False, "reason": reason}
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from swelab.files.json_streams import RowSelection, Spool
-from swelab.grading.grading_stage import Bench, lost_grade
+from swelab.grading.grading_stage import Bench, lost_grade, with_own_eval
 from swelab.outcomes import LOST_ROLLOUTS
 from swelab.records import Record
 from swelab.records.attempt_records import Grade, Prediction
@@ -49,4 +49,6 @@ def _grade_again(task: Task, prediction: Prediction, bench: Bench) -> Grade | No
         return lost_grade(task, prediction.outcome)
     patch = prediction.model_patch or ""
     run = bench.archive.get(bench.key(task, patch))
-    return bench.grade_of(task, patch, run) | {"outcome": prediction.outcome} if run else None
+    if run is None:
+        return None
+    return with_own_eval(task, prediction, bench.grade_of(task, patch, run)) | {"outcome": prediction.outcome}

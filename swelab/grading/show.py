@@ -10,6 +10,7 @@ from pathlib import Path
 
 from swelab.grading import kept_runs
 from swelab.grading.attempt_text import describe_attempt, listing, plain
+from swelab.grading.grading_stage import OWN_EVAL
 from swelab.grading.kept_runs import KeptAttempt
 from swelab.grading.replay import open_bench, run_again, run_command
 from swelab.grading.run_cache import Archive
@@ -94,6 +95,8 @@ def _again(options: argparse.Namespace, attempt: KeptAttempt, task: Task | None,
             return result.returncode
         grade, run = run_again(task, patch, bench)
     _print(run.log)
+    if grade.resolved and attempt.row.reason.endswith(OWN_EVAL):
+        grade = grade | {"status": attempt.row.status, "reason": attempt.row.reason}
     before, now = attempt.row.status, grade.status
     print(f"{now}{': ' if grade.reason else ''}{grade.reason}", file=sys.stderr)
     # An empty patch is graded without running its tests, and the validation run on the bug has no grade.

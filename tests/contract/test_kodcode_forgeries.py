@@ -13,6 +13,7 @@ import pytest
 from swelab.configs.kinds.kodcode_subset import CompatKeys, KodcodeSubset
 from swelab.grading.grading_stage import Bench, grade_prediction, prediction_key
 from swelab.grading.harness.grade import grade
+from swelab.grading.regrade import regrade
 from swelab.grading.run_cache import Archive
 from swelab.records.attempt_records import Prediction
 from swelab.sandbox import Limits
@@ -270,6 +271,8 @@ def test_published_ways_of_judging(backend, tmp_path):
         for task in (strict, own)
     ]
     assert [len(each) for each in keys] == [1, 2]
+    facts, (again,) = regrade([own], [prediction(own, sound, "")], {own.instance_id: "unresolved"}, bench)
+    assert facts["changed"] == [] and again.reason == told["own", ""].reason
 
 
 def prediction(task, patch, said):
