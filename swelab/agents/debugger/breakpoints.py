@@ -92,6 +92,8 @@ def better_line(source: str, line: int) -> tuple[str, int] | None:
         return None
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
     lines = python_lines(source)
+    if line < 1:
+        return "lines count from 1", min((node.lineno for node in statements), default=0)
     if line > len(lines):
         return f"the file has {len(lines)} lines", max((node.lineno for node in statements), default=0)
     for node in statements:
@@ -102,7 +104,7 @@ def better_line(source: str, line: int) -> tuple[str, int] | None:
                 return f"line {line} only defines {kind}", body[0].lineno
             return None
     text = lines[line - 1].strip()
-    if line > 0 and text and not text.startswith("#"):
+    if text and not text.startswith("#"):
         return None
     later = sorted(node.lineno for node in statements if node.lineno > line and not is_text_statement(node))
     return f"line {line} is {'a comment' if text else 'blank'}", later[0] if later else 0

@@ -61,6 +61,7 @@ async def g():
 @pytest.mark.parametrize(
     ("line", "told"),
     [
+        (0, ("lines count from 1", 2)),
         (1, ("line 1 is a comment", 2)),
         (2, None),
         (3, ("line 3 is blank", 4)),
@@ -80,3 +81,4 @@ def test_where_pdb_would_not_stop(line, told):
 def test_what_cannot_be_parsed_is_pdb_s_to_judge():
     assert better_line("def f(:", 1) is None and better_line("x\0", 1) is None
     assert better_line("", 1) == ("the file has 0 lines", 0)
+    assert better_line("", 0) == ("lines count from 1", 0)
