@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from swelab.files.dataset_files import read_rows
@@ -25,6 +25,7 @@ IGNORE, READONLY = ".debugignore", ".debugreadonly"
 MOST_BYTES = 1 << 20
 """Maximum total size of a task's files in bytes."""
 MOST_FILES = 50
+MOST_NAME_BYTES = 255
 AT_ONCE = 256
 """Number of rows of a Parquet file that are held in memory."""
 _ID = re.compile(r"[A-Za-z0-9_.+-]{1,200}")
@@ -115,8 +116,7 @@ def small_task(name: str, where: str, statement: str, entrypoint: str, files: di
         wanted = "letters, digits and _ . + -, 200 at most: it is a file name here"
         raise InputError(f"field task_id is {shorten(name)!r}", where, wanted)
     for path, text in files.items():
-        if not is_inside(path):
-            raise InputError(f"the path {shorten(path)!r} leaves the task", where, "a path within it")
+        _check_path(path, files, where)
         if not is_encodable(text) or "\0" in text:
             raise InputError(f"{path} holds half a character or a zero byte", where, "text in UTF-8")
     size = sum(len(text.encode("utf-8", "surrogatepass")) for text in files.values())
@@ -145,6 +145,18 @@ def small_task(name: str, where: str, statement: str, entrypoint: str, files: di
     )
 
 
+def _check_path(path: str, files: dict[str, str], where: str) -> None:
+    """Raises InputError if no file can be written at `path` within the task."""
+    pure = PurePosixPath(path)
+    if not is_inside(path):
+        raise InputError(f"the path {shorten(path)!r} leaves the task", where, "a path within it")
+    if any(parent.as_posix() in files for parent in pure.parents):
+        raise InputError(f"the path {shorten(path)!r} lies below a file", where, "a folder above it")
+    if max(len(part.encode("utf-8", "surrogatepass")) for part in pure.parts) > MOST_NAME_BYTES:
+        what = f"the path {shorten(path)!r} is too long"
+        raise InputError(what, where, f"{MOST_NAME_BYTES} bytes a name")
+
+
 def _code(files: dict[str, str], where: str) -> str:
     """Returns the path of the Python file with the bug. Raises InputError if this is not clear.
     It must be the only Python file besides the tests, or the only one named *_code.py."""
@@ -160,11 +172,14 @@ def _code(files: dict[str, str], where: str) -> str:
 def _runs_pytest(command: str, where: str) -> str:
     """Returns the command, which must be one run of pytest. Raises InputError."""
     try:
-        words = list(shlex.shlex(command, posix=True, punctuation_chars=True))
+        lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+        lexer.commenters = ""
+        words = list(lexer)
     except ValueError:
         words = []
     names = {word.rpartition("/")[2] for word in words}
-    if not {"pytest", "py.test"} & names or any(set(word) <= _OPERATORS for word in words) or "\n" in command:
+    several = "\n" in command or any(set(word) <= _OPERATORS or word.startswith("#") for word in words)
+    if several or not {"pytest", "py.test"} & names:
         raise InputError(f"field entrypoint is {shorten(command)!r}", where, "one run of pytest")
     return command
 

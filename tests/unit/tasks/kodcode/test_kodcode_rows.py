@@ -91,6 +91,8 @@ FAULTS = [  # a row, words of the message
         (row(files=[TEST, CODE | {"path": path}]), ["leaves the task", "a path within it"])
         for path in OUTSIDE
     ],
+    (row(files=[TEST, CODE, CODE | {"path": "a_code.py/b.txt"}]), ["'a_code.py/b.txt' lies below a file"]),
+    (row(files=[TEST, CODE, CODE | {"path": "é" * 128}]), ["is too long", "255 bytes a name"]),
     (row(files=[TEST]), ["no file of code", "one .py beside test.py"]),
     (row(files=[TEST, CODE | {"path": "a.py"}, CODE | {"path": "b.py"}]), ["2 files of code (a.py, b.py)"]),
     (row(files=[TEST, CODE, CODE | {"path": "b_code.py"}]), ["2 files of code (a_code.py, b_code.py)"]),
@@ -104,6 +106,7 @@ FAULTS = [  # a row, words of the message
     (row(entrypoint="pytest test.py; rm -rf /"), ["one run of pytest"]),
     (row(entrypoint="pytest test.py || true"), ["one run of pytest"]),
     (row(entrypoint="pytest 'test.py"), ["one run of pytest"]),
+    (row(entrypoint="pytest test.py # all"), ["one run of pytest"]),
     (row(files=[TEST, CODE, IGNORED]), [".debugignore hides a_code"]),
     (row(files=[TEST, CODE, BARRED]), [".debugreadonly bars a_code"]),
 ]  # fmt: skip
