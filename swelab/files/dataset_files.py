@@ -1,5 +1,6 @@
 """Reads the rows of a published data set from JSON, JSON Lines or Parquet files, on the hub or local."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,34 +42,46 @@ def _parquet(path: Path, at_once: int) -> Iterator[Any]:
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            times = _columns(file.schema_arrow, path)
+            times, floats = _columns(file.schema_arrow, path)
             for batch in file.iter_batches(batch_size=at_once):
                 for row in batch.to_pylist():
                     times_as_text = {name: row[name] and row[name].isoformat() for name in times}
-                    yield {name: _present(value) for name, value in (row | times_as_text).items()}
-    except (OSError, pyarrow.ArrowException) as error:
+                    numbers = {name: _present(row[name], f"{path}, column {name}") for name in floats}
+                    yield row | times_as_text | numbers
+    except (OSError, OverflowError, ValueError, pyarrow.ArrowException) as error:
         raise InputError(f"cannot be read: {error}", path, "a Parquet file") from None
 
 
-def _columns(schema: Any, path: Path) -> list[str]:
-    """Returns the names of the columns that contain times. Raises InputError if JSON cannot represent a
-    column."""
+def _columns(schema: Any, path: Path) -> tuple[list[str], list[str]]:
+    """Returns the names of the columns that contain times, and of those that contain floats at any depth.
+    Raises InputError if JSON cannot represent a column."""
     from pyarrow import types
 
+    floats = dict[str, None]()
     for column in schema:
         kinds = [column.type]
         while kinds:
             kind = kinds.pop()
+            if types.is_floating(kind):
+                floats[column.name] = None
             inner = [kind.field(number).type for number in range(kind.num_fields)]
             kinds += [kind.value_type] if types.is_dictionary(kind) else inner
             nested_time = types.is_temporal(kind) and kind is not column.type
             if types.is_decimal(kind) or "binary" in str(kind) or types.is_duration(kind) or nested_time:
                 expected = "text, numbers, booleans, times, and lists and structs of them"
                 raise InputError(f"column {column.name} holds {kind}", path, expected)
-    return [column.name for column in schema if types.is_temporal(column.type)]
+    return [column.name for column in schema if types.is_temporal(column.type)], list(floats)
 
 
-def _present(value: Any) -> Any:
-    """Returns None for NaN, because pandas writes NaN for missing values. Returns any other value
-    unchanged."""
-    return None if isinstance(value, float) and value != value else value
+def _present(value: Any, where: str) -> Any:
+    """Returns a value with None for NaN at any depth, because pandas writes NaN for missing values. Raises
+    InputError for infinity, which JSON cannot represent."""
+    if isinstance(value, float) and not math.isfinite(value):
+        if math.isinf(value):
+            raise InputError(f"holds {value}", where, "finite numbers")
+        return None
+    if isinstance(value, list):
+        return [_present(each, where) for each in value]
+    if isinstance(value, dict):
+        return {name: _present(each, where) for name, each in value.items()}
+    return value

@@ -166,6 +166,8 @@ def make_tasks(refuse, tmp_path, path, words):
         (pyarrow.array([b"\xff\x00"]), ["column more holds binary", "text, numbers"]),
         (pyarrow.array([[b"\xff"]]), ["column more holds list", "binary"]),
         (pyarrow.array(["1.5"]).cast(pyarrow.decimal128(10, 2)), ["column more holds decimal128(10, 2)"]),
+        (pyarrow.array([[1.0, float("inf")]]), ["column more: holds inf", "finite numbers"]),
+        (pyarrow.array([10**12]).cast(pyarrow.timestamp("s")), ["cannot be read", "a Parquet file"]),
     ],
 )
 def test_columns_of_parquet(refuse, tmp_path, values, words):
@@ -307,9 +309,11 @@ def test_numbers_with_an_exponent(tmp_path, text, value):
 def test_what_pandas_writes_for_nothing(tmp_path):
     from swelab.files.dataset_files import read_rows
 
-    table = pyarrow.table({"instance_id": ["a"], "hints": [float("nan")], "n": [1.5]})
+    table = pyarrow.table({"instance_id": ["a"], "hints": [float("nan")], "n": [[1.5, float("nan")]]})
     pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
-    assert list(read_rows(tmp_path / "rows.parquet", 8)) == [{"instance_id": "a", "hints": None, "n": 1.5}]
+    assert list(read_rows(tmp_path / "rows.parquet", 8)) == [
+        {"instance_id": "a", "hints": None, "n": [1.5, None]}
+    ]
 
 
 @pytest.mark.parametrize("name", ["my set", "a+b", "-x", "ü"])
