@@ -88,4 +88,5 @@ swe-agent:
 	@$(INSTALL) .venv-swe-agent --no-compile --editable "$(SWE_AGENT)" envs/swe-agent.txt
 
 clean:
-	rm -rf results/* .snakemake
+	rm -rf .snakemake
+	find results -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
