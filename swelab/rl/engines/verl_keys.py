@@ -58,17 +58,14 @@ class RunFiles:
     judge: JudgeModel | None = None
 
 
-def overrides(recipe: Rl, files: RunFiles, places: int | None = None) -> list[str]:
+def overrides(recipe: Rl, files: RunFiles) -> list[str]:
     """Returns overrides `key=value` for `python -m verl.trainer.main_ppo` or for hydra's compose.
 
-    places: number of sandboxes that the pool can run at once, or None if unknown. Raises InputError if the
-    recipe is for another engine, or if `places` is less than the number of concurrent rollouts. Also raises
-    InputError if verl must serve a judge, but `files` does not contain the judge's weights.
+    Raises InputError if the recipe is for another engine, or if verl must serve a judge, but `files` does not
+    contain the judge's weights.
     """
     if recipe.engine != "verl":
         raise InputError(f"engine: {recipe.engine}", files.name, "engine: verl")
-    if fault := too_few(recipe, places):
-        raise InputError(fault, files.name)
     keys: dict[str, Any] = {
         **_data(recipe, files),
         "actor_rollout_ref.model.path": files.weights,
@@ -125,7 +122,9 @@ def _data(recipe: Rl, files: RunFiles) -> Keys:
         "data.max_response_length": rollouts.context_length - prompt,
         "data.return_raw_chat": True,
         "data.filter_overlong_prompts": False,
-        "data.shuffle": rollouts.shuffled,
+        "data.shuffle": False,  # the rows are in the recipe's order
+        "data.validation_shuffle": False,
+        "data.dataloader_num_workers": 0,
         "data.seed": recipe.train.seed,
     }
 
@@ -158,22 +157,20 @@ def _rollout(recipe: Rl, files: RunFiles) -> Keys:
 def _trainer(recipe: Rl, files: RunFiles) -> Keys:
     """Returns settings of training steps, machines, checkpoints and logging."""
     train, verl = recipe.train, recipe.cluster
-    boards = ["console", "file", "tensorboard", *(["wandb"] if recipe.wandb else [])]
     resumed = {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": verl.resume_from}
     return {
         "trainer.device": "cpu" if train.device == "cpu" else "cuda",
         "trainer.nnodes": verl.trainer.nodes,
         "trainer.n_gpus_per_node": verl.gpus,
         "trainer.total_training_steps": train.steps,
-        "trainer.total_epochs": train.steps,
+        "trainer.total_epochs": 1,  # the rows of all steps are in the file
         "trainer.save_freq": verl.save,
         "trainer.max_actor_ckpt_to_keep": train.keep_checkpoints,
         "trainer.test_freq": recipe.validation.every if recipe.validation else -1,
-        "trainer.val_before_train": recipe.validation is not None,
         "trainer.default_local_dir": files.folder,
         "trainer.project_name": recipe.wandb or NAME,
         "trainer.experiment_name": files.name,
-        "trainer.logger": boards,
+        "trainer.logger": ["console", "file"],  # swelab writes the curves
         **(resumed if verl.resume_from else {"trainer.resume_mode": "auto"}),
     }
 

@@ -183,12 +183,7 @@ class VerlRun:
             self.own / "loops.yaml", self.own, JudgeModel.of(self.recipe),
         )  # fmt: skip
         ours = [
-            "data.shuffle=false",
-            "data.validation_shuffle=false",
-            "data.dataloader_num_workers=0",
             f"trainer.rollout_data_dir={self.own / TRAINED}",
-            "trainer.logger=[console,file]",
-            "trainer.total_epochs=1",
             f"trainer.val_before_train={self._validates_first()}",
             f"hydra.run.dir={self.own / 'hydra'}",
             "hydra.output_subdir=null",
