@@ -39,25 +39,26 @@ class EnginePuller:
 
     def holds(self, name: Name, digest: str) -> bool:
         """Returns whether the engine has an image with this digest under this name."""
-        try:
-            known = self.client.api.inspect_image(_familiar(name))
-        except ImageNotFound:
-            return False
-        except (APIError, RequestException) as error:
-            raise EngineFailed(f"image {name}: {shorten(str(error))}") from None
-        return any(entry.endswith(f"@{digest}") for entry in known.get("RepoDigests") or [])
+        facts = self._inspect(_familiar(name), str(name)) or {}
+        return any(entry.endswith(f"@{digest}") for entry in facts.get("RepoDigests") or [])
 
     def has_made(self, digest: str) -> bool:
         """Returns whether the engine has an image with this id.
 
         Such an image was built on this machine, not pulled.
         """
+        facts = self._inspect(digest, digest) or {}
+        return bool(facts.get("Id") == digest)
+
+    def _inspect(self, reference: str, label: str) -> dict[str, Any] | None:
+        """Returns the engine's description of an image, or None if it has no such image."""
         try:
-            return bool(self.client.api.inspect_image(digest)["Id"] == digest)
+            facts: dict[str, Any] = self.client.api.inspect_image(reference)
         except ImageNotFound:
-            return False
-        except (APIError, RequestException) as error:
-            raise EngineFailed(f"image {digest}: {shorten(str(error))}") from None
+            return None
+        except (DockerException, RequestException) as error:
+            raise EngineFailed(f"image {label}: {shorten(str(error))}") from None
+        return facts
 
     def pull(
         self, name: Name, source: Name, on_bytes: Callable[[int], None] = lambda count: None
@@ -67,12 +68,15 @@ class EnginePuller:
         source: `name`, or the image's name at a mirror. Raises ImageError.
         """
         digest, manifest = self.registry.resolve(source, self.architecture)
-        by_digest = f"{source.base}@{digest}"
+        by_digest, reference = f"{source.base}@{digest}", _familiar(name)
         if not self.holds(name, digest):
             self._check_room(name, compressed_bytes(manifest))
             self.registry.transport.patiently(source, lambda: self._pull_once(name, source, digest, on_bytes))
             self._tag(name, by_digest)
-        known = self.client.api.inspect_image(by_digest if name.digest else _familiar(name))
+            reference = by_digest if name.digest else reference
+        known = self._inspect(reference, str(name))
+        if known is None:
+            raise EngineFailed(f"image {name}: the engine has no {reference} after the pull")
         workdir = working_directory(known.get("Config"))
         return HeldImage(digest=digest, bytes=known["Size"], folder="", workdir=workdir)
 

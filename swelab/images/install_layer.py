@@ -4,10 +4,12 @@ The result is made once for each pair of image and steps, and stored under the d
 use this machine's network, and nothing else of the machine. Agents and tests run later, without a network.
 """
 
+import errno
 import hashlib
 import os
 import stat
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,13 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from requests.exceptions import RequestException
 
 from swelab.images.engine_images import EnginePuller
-from swelab.images.errors import INSTALL_FAILED, EngineFailed
+from swelab.images.errors import INSTALL_FAILED, EngineFailed, ImageError, NoRoom
 from swelab.images.image_store import ImageStore
 from swelab.records import Record, read_json, shorten, write_json
 from swelab.records.image_records import HeldImage
 from swelab.sandbox.container_owner import labels
-from swelab.sandbox.image_root import DEFAULT_PATH, declared_environment
+from swelab.sandbox.image_root import DEFAULT_PATH, declared_environment, real_folder
+from swelab.sandbox.pulled_images import inside
 from swelab.sandbox.requirements import tool
 
 SECONDS = 1800
@@ -35,11 +38,16 @@ def install_in_image(puller: object, image: HeldImage, script: str) -> HeldImage
 
     If a step fails, the script prints a line (INSTALL_FAILED, exit code, step) and ends. In that case the
     pulled image is not changed, and the field `install` of its record has the reason. Otherwise `install` is
-    "". Raises EngineFailed, OSError (disk full).
+    "". Raises EngineFailed, NoRoom, ImageError.
     """
     digest = "sha256:" + hashlib.sha256(f"{image.digest}\0{script}".encode()).hexdigest()
     if isinstance(puller, ImageStore):
-        code, output = _in_root(puller, image, script, digest)
+        try:
+            code, output = _in_root(puller, image, script, digest)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise _no_room(puller, image) from None
+            raise
         layer: Record = puller.record(digest) if code == 0 else {}
     elif isinstance(puller, EnginePuller):
         code, output, layer = _in_engine(puller, image, script, digest)
@@ -48,6 +56,10 @@ def install_in_image(puller: object, image: HeldImage, script: str) -> HeldImage
     if code == 0:
         return image | layer | {"install": ""}
     return image | {"install": _why(code, output)}
+
+
+def _no_room(store: ImageStore, image: HeldImage) -> NoRoom:
+    return NoRoom(f"install steps of image {image.digest}: the disk of {store.folder} became full")
 
 
 def _why(code: int, output: str) -> str:
@@ -80,7 +92,7 @@ def _in_root(store: ImageStore, image: HeldImage, script: str, digest: str) -> t
     with store.alone(digest), store.fresh("roots") as scratch:
         if store.holds(digest):
             return 0, ""
-        subprocess.run(["cp", "-a", "--reflink=auto", f"{before}/.", f"{scratch}/"], check=True)
+        _copy(store, image, scratch)
         done = _bwrap(scratch, script, declared_environment(before))
         if done[0] == 0:
             _link_same(before, scratch)
@@ -91,6 +103,38 @@ def _in_root(store: ImageStore, image: HeldImage, script: str, digest: str) -> t
     return done
 
 
+def _copy(store: ImageStore, image: HeldImage, target: Path) -> None:
+    """Copies an unpacked root to the folder `target`. Raises NoRoom, ImageError."""
+    command = ["cp", "-a", "--reflink=auto", f"{store.folder / image.folder}/.", f"{target}/"]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, env={**os.environ, "LC_ALL": "C"}
+    )
+    if done.returncode == 0:
+        return
+    text = done.stderr.decode(errors="replace")
+    if os.strerror(errno.ENOSPC) in text or os.strerror(errno.EDQUOT) in text:
+        raise _no_room(store, image)
+    raise ImageError(f"install steps of image {image.digest}: the root was not copied: {shorten(text)}")
+
+
+def _network_files(root: Path) -> list[str]:
+    """Returns bwrap's arguments that mount this machine's resolv.conf and hosts over the root's own files.
+
+    Makes a missing file of the root, to mount over. Symlinks of the root do not lead out of it.
+    """
+    etc, arguments = inside(root, "/etc"), list[str]()
+    if etc is None or not etc.is_dir():
+        return arguments
+    for name in ("resolv.conf", "hosts"):
+        place = etc / name
+        if not Path("/etc", name).exists() or place.is_symlink():
+            continue
+        if not os.path.lexists(place):
+            place.touch(exist_ok=False)
+        arguments += ["--ro-bind", f"/etc/{name}", f"/{place.relative_to(root)}"]
+    return arguments
+
+
 def _bwrap(root: Path, script: str, declared: dict[str, str]) -> tuple[int, str]:
     rights = ["--unshare-user", "--uid", "0", "--gid", "0"]
     if os.geteuid() == 0:
@@ -98,10 +142,7 @@ def _bwrap(root: Path, script: str, declared: dict[str, str]) -> tuple[int, str]
     command = [tool("bwrap") or "bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts", *rights]
     command += ["--die-with-parent", "--new-session", "--clearenv", "--bind", str(root), "/"]
     command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/dev/shm", "--chdir", "/"]
-    for name in ("/etc/resolv.conf", "/etc/hosts"):
-        if Path(name).exists() and not (root / name.lstrip("/")).is_symlink():
-            (root / name.lstrip("/")).touch()
-            command += ["--ro-bind", name, name]
+    command += _network_files(root)
     for name, value in {"PATH": DEFAULT_PATH, **declared, **_environment()}.items():
         command += ["--setenv", name, value]
     command += ["/bin/bash", "--norc", "-c", script]
@@ -119,14 +160,19 @@ def _bwrap(root: Path, script: str, declared: dict[str, str]) -> tuple[int, str]
 
 
 def _link_same(before: Path, after: Path) -> None:
-    """Replaces each unchanged file of `after` by a hard link to the same file of `before`."""
+    """Replaces each unchanged file of `after` by a hard link to the same file of `before`.
+
+    Only real folders of `before` count, since its symlinks may lead anywhere.
+    """
     for folder, _, names in os.walk(after):
+        beside = real_folder(before, str(Path(folder).relative_to(after)))
+        if beside is None:
+            continue
         for name in names:
-            new = Path(folder, name)
-            old = before / new.relative_to(after)
+            new, old = Path(folder, name), beside / name
             try:
                 facts, was = new.lstat(), old.lstat()
-            except (FileNotFoundError, NotADirectoryError):
+            except FileNotFoundError:
                 continue
             if stat.S_ISREG(facts.st_mode) and _same(facts) == _same(was):
                 new.unlink()
@@ -162,6 +208,17 @@ def _by_digest(api: Any, digest: str) -> Record:
     raise ImageNotFound(f"no image {digest}")
 
 
+def _wait(api: Any, container: Any) -> int:
+    """Returns the exit code of a container, or 124 if it runs for more than SECONDS."""
+    start = time.monotonic()
+    try:
+        return int(api.wait(container, timeout=SECONDS)["StatusCode"])
+    except RequestException:  # the SDK has several kinds for a timeout
+        if time.monotonic() - start < SECONDS:
+            raise
+        return 124
+
+
 def _run_in_container(api: Any, image: str, script: str, name: str) -> tuple[int, str]:
     host = api.create_host_config(network_mode="host", cap_drop=["ALL"], cap_add=list(_AS_ROOT))
     environment = [f"{key}={value}" for key, value in _environment().items()]
@@ -176,7 +233,7 @@ def _run_in_container(api: Any, image: str, script: str, name: str) -> tuple[int
     )
     try:
         api.start(container)
-        code = api.wait(container, timeout=SECONDS)["StatusCode"]
+        code = _wait(api, container)
         if code:
             return code, api.logs(container)[-_OUTPUT:].decode(errors="replace")
         repository, _, tag = name.partition(":")

@@ -1,5 +1,6 @@
 """The pull stage. It pulls all images of a subset's tasks, several at once. It can be resumed."""
 
+import stat
 import sys
 import threading
 import time
@@ -19,7 +20,7 @@ from swelab.images.image_store import ImageStore
 from swelab.images.install_layer import install_in_image
 from swelab.images.registry import Registry, compressed_bytes
 from swelab.jobs.journal import Journal
-from swelab.records import Fault, digest
+from swelab.records import Fault, Record, digest
 from swelab.records.image_records import FailedImage, HeldImage, Images, PulledImage
 from swelab.records.task_records import Leak
 from swelab.sandbox.protocol import Image
@@ -92,7 +93,8 @@ class Pulling:
     """Pulls images by name. Images that the journal lists as finished need no request.
 
     key: all inputs of a pull besides the image's name. steps: maps an image's name to bash code that runs in
-    the image, with a network, before its first use.
+    the image, with a network, before its first use. searches: maps an image's name to a digest of what
+    `check` reads besides the image. If only this digest changes, the image is searched again, not pulled.
     """
 
     def __init__(
@@ -104,9 +106,11 @@ class Pulling:
         check: Check,
         key: str,
         steps: Mapping[str, str] = MappingProxyType({}),
+        searches: Mapping[str, str] = MappingProxyType({}),
     ):
         self.puller, self.folder, self.prefix = puller, folder, prefix
         self.journal, self.check, self.key, self.steps = journal, check, key, steps
+        self.searches = searches
         self.present = 0
         self.fetched = FetchProgress()
         self._written = threading.Lock()
@@ -118,31 +122,64 @@ class Pulling:
         """
         steps = self.steps.get(text, "")
         key = digest([text, self.prefix, self.key, *([steps] if steps else [])])
-        if key in self.journal and self._there(text, found := PulledImage.of(self.journal.get(key)["image"])):
-            self.present += 1
-            return found
-        name = parse_image_name(text) if not is_file(text) else None
-        pulled = (
-            self.puller.pull(name, behind(name, self.prefix), self.fetched) if name else file_record(text)
-        )
-        if steps:
-            pulled = install_in_image(self.puller, pulled, steps)
-        folder = (self.folder / pulled.folder).absolute() if pulled.folder else None
-        checked, leaks = self.check(Image(text, pulled.digest, folder, pulled.workdir))
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        record = PulledImage.of({**pulled, "pulled": now, "checked": checked, "leaks": leaks})
+        entry = self.journal.get(key) if key in self.journal else {}
+        search = self.searches.get(text, "")
+        earlier, file, moment = self._recall(text, entry), entry.get("file"), ""
+        if earlier:
+            if entry.get("search") == search:
+                with self._written:
+                    self.present += 1
+                return earlier
+            image, moment = HeldImage.of(_without_search(earlier)), earlier.pulled
+        else:
+            image, file = self._pull(text, steps)
+        folder = (self.folder / image.folder).absolute() if image.folder else None
+        checked, leaks = self.check(Image(text, image.digest, folder, image.workdir))
+        moment = moment or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        record = PulledImage.of({**image, "pulled": moment, "checked": checked, "leaks": leaks})
         with self._written:
-            self.journal.append({"key": key, "name": text, "image": record})
+            self.present += bool(earlier)
+            self.journal.append({"key": key, "name": text, "image": record, "search": search, "file": file})
         return record
 
-    def _there(self, text: str, record: PulledImage) -> bool:
+    def _pull(self, text: str, steps: str) -> tuple[HeldImage, list[int] | None]:
+        """Obtains an image and runs its install steps. Returns its record and the facts of its file."""
+        if is_file(text):
+            file = _file_facts(Path(text))  # before the digest, so that a later change counts
+            image = file_record(text)
+        else:
+            name = parse_image_name(text)
+            image = self.puller.pull(name, behind(name, self.prefix), self.fetched)
+            file = _file_facts(self.folder / image.folder) if image.folder else None
+        return (install_in_image(self.puller, image, steps) if steps else image), file
+
+    def _recall(self, text: str, entry: Record) -> PulledImage | None:
+        """Returns the record in a journal entry if its image is still there, unchanged."""
+        record = PulledImage.of(entry["image"]) if entry else None
+        return record if record and self._there(text, record, entry.get("file")) else None
+
+    def _there(self, text: str, record: PulledImage, file: list[int] | None) -> bool:
         if record.folder:
-            return (self.folder / record.folder).exists()
+            path = self.folder / record.folder
+            return path.exists() and _file_facts(path) == file
         if not isinstance(self.puller, EnginePuller):
             return False
         if "install" in record and not record.install:
             return self.puller.has_made(record.digest)
         return self.puller.holds(parse_image_name(text), record.digest)
+
+
+def _without_search(record: PulledImage) -> Record:
+    return {name: value for name, value in record.items() if name not in ("pulled", "checked", "leaks")}
+
+
+def _file_facts(path: Path) -> list[int] | None:
+    """Returns facts that differ if a file was replaced. Returns None for anything but a regular file."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return [facts.st_mtime_ns, facts.st_size] if stat.S_ISREG(facts.st_mode) else None
 
 
 def pull_images(names: list[str], pulling: Pulling, workers: int) -> Images:

@@ -30,7 +30,7 @@ _BECOME = (
     '{ready}c=$1; shift; (($#)) && export -- "$@"; exec -a bash /bin/bash {become}'
 )
 _DEAF, _SPOKEN_TO = '-c "$c" </dev/null', '--norc -c "$c"'
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_ARGUMENT = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
 # The pattern leaves out U+DC80 to U+DCFF, because Python uses them for bytes that are not UTF-8.
 _HALF_PAIR = re.compile("[\ud800-\udc7f\udd00-\udfff]")
@@ -78,7 +78,7 @@ def refusal(command: str, extra: Mapping[str, str]) -> str:
     Raises ValueError if `extra` contains an invalid environment variable.
     """
     for name, value in extra.items():
-        if not _VARIABLE.fullmatch(name) or "\0" in value:
+        if not VARIABLE.fullmatch(name) or "\0" in value:
             raise ValueError(f"not an environment variable: {name!r}")
     if "\0" in command:
         return "the command holds a NUL byte"

@@ -16,6 +16,7 @@ from swelab.sandbox import isolation
 from swelab.sandbox.container_owner import labels
 from swelab.sandbox.docker_engine import DockerEngine
 from swelab.sandbox.protocol import SCRIPT_FOLDERS, SCRIPTS, Image, ImageMissing, SandboxLost
+from swelab.sandbox.pulled_images import image_variables
 from swelab.sandbox.reap import PREPARED
 from swelab.sandbox.rootfs import ETC, gitconfig
 
@@ -61,8 +62,7 @@ class EngineImages:
         with self._lock:
             if key not in self._images:
                 original = find_image(engine, image)
-                declared = (original.get("Config") or {}).get("Env") or []
-                environment = dict(pair.split("=", 1) for pair in declared)
+                environment = image_variables(original.get("Config"))
                 made = _prepare(engine, original["Id"], image)
                 self._images[key] = PreparedImage(made, environment, _hosts_of(engine, made))
             return self._images[key]

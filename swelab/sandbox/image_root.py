@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from swelab.sandbox.protocol import SCRIPT_FOLDERS, SCRIPTS, WORKDIR, Image, ImageMissing
-from swelab.sandbox.pulled_images import inside
+from swelab.sandbox.pulled_images import image_variables, inside
 from swelab.sandbox.rootfs import ETC, HOME, TOOLBOX, gitconfig, own_mounts, top_level
 from swelab.sandbox.scratch import ScratchFolder, copy_tree
 
@@ -36,7 +36,7 @@ class ImageRoot:
 def open_image(image: Image, base: Path) -> ImageRoot:
     """Prepares an unpacked image, with a copy of its /etc below `base`. Raises ImageMissing, OSError."""
     folder = image.folder
-    if folder is None or not (_inside(folder, "usr") and _inside(folder, "etc")):
+    if folder is None or not (real_folder(folder, "usr") and real_folder(folder, "etc")):
         raise ImageMissing(f"image {image.name} ({image.digest}) is not unpacked at {folder}")
     etc = ScratchFolder(base)
     try:
@@ -62,12 +62,10 @@ def declared_environment(folder: Path) -> dict[str, str]:
     """
     path = folder.with_name(folder.name + ".json")
     try:
-        config = json.loads(path.read_text())
-        pairs = (config.get("config") or {}).get("Env") or []
-        return dict(str(pair).split("=", 1) for pair in pairs)
+        return image_variables(json.loads(path.read_text()).get("config"))
     except FileNotFoundError:
         return {}
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise ImageMissing(f"{path}: expected the image's OCI configuration: {error}") from None
 
 
@@ -98,7 +96,7 @@ def image_mounts(root: ImageRoot, folder: Path, shm_bytes: int) -> list[str]:
     for name in ("passwd", "group"):
         arguments += ["--ro-bind", str(folder / "etc" / name), f"/etc/{name}"]
     arguments += ["--perms", "0755", "--dir", "/home", "--perms", "0755", "--dir", HOME]
-    if _inside(root.folder, "home"):
+    if real_folder(root.folder, "home"):
         for path in sorted((root.folder / "home").iterdir()):
             if f"/home/{path.name}" != HOME:
                 arguments += top_level(path, f"/home/{path.name}")
@@ -121,7 +119,7 @@ def _repository(folder: Path, workdir: str) -> Path | None:
     return found if found and found.is_dir() and not found.is_symlink() else None
 
 
-def _inside(folder: Path, path: str) -> Path | None:
+def real_folder(folder: Path, path: str) -> Path | None:
     """Returns the folder at `path` in an image, or None if it is missing or the path crosses a symlink."""
     here = folder
     for part in (p for p in PurePosixPath(path).parts if p != "/"):

@@ -1,4 +1,4 @@
-"""Reads the record of pulled images, and finds paths inside an unpacked image."""
+"""Reads the record and the configuration of pulled images, and finds paths inside an unpacked image."""
 
 import os
 import stat
@@ -8,9 +8,11 @@ from typing import Any
 
 from swelab.records import read_record
 from swelab.records.image_records import Images
+from swelab.sandbox.bwrap_process import VARIABLE
 from swelab.sandbox.protocol import WORKDIR, Image
 
 _MOST_LINKS = 40
+_OF_BASH = ("BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID")  # read-only; export fails
 
 
 def load_images(path: str | Path) -> dict[str, Image]:
@@ -31,6 +33,20 @@ def working_directory(configured: Mapping[str, Any] | None) -> str:
     """
     found = str((configured or {}).get("WorkingDir") or WORKDIR)
     return WORKDIR if found == "/" else found
+
+
+def image_variables(configured: Mapping[str, Any] | None) -> dict[str, str]:
+    """Returns the variables in an image's configuration that bash can export.
+
+    configured: as in `working_directory`. Variables whose name is no shell identifier are left out, and so
+    are bash's read-only variables.
+    """
+    pairs = [str(pair).partition("=") for pair in (configured or {}).get("Env") or []]
+    return {
+        name: value
+        for name, equals, value in pairs
+        if equals and VARIABLE.fullmatch(name) and name not in _OF_BASH and "\0" not in value
+    }
 
 
 def inside(root: Path, path: str) -> Path | None:

@@ -9,9 +9,11 @@ from swelab.images.pull import Pulling, open_puller, pull_images
 from swelab.images.registry import Registry
 from swelab.images.registry_http import Transport
 from swelab.jobs.journal import Journal
+from swelab.records import digest
 from swelab.records.image_records import Images
 from swelab.records.task_records import Task
 from swelab.sandbox import open_backend
+from swelab.tasks.image_history import start_files
 from swelab.tasks.image_leaks import check_image
 from swelab.tasks.install_steps import preparation
 
@@ -39,6 +41,14 @@ def pull_for_tasks(
     look = lambda image: check_image(backend, image, tasks[image.name])  # noqa: E731
     key = f"{backend.name} {architecture} {os.environ.get('DOCKER_HOST', '')}"
     steps = {name: preparation(rows) for name, rows in tasks.items()}
+    searches = {name: search_digest(rows) for name, rows in tasks.items()}
     with Journal(progress) as journal:
-        pulling = Pulling(puller, store, prefix, journal, look, key, steps)
+        pulling = Pulling(puller, store, prefix, journal, look, key, steps, searches)
         return pull_images(sorted(tasks), pulling, workers)
+
+
+def search_digest(tasks: Sequence[Task]) -> str:
+    """Returns a digest of all that the search for leaks reads of an image's tasks."""
+    first = {name: content.hex() for name, content in start_files(tasks[0]).items()}
+    rows = [[task.instance_id, task.is_bug, task.patch] for task in tasks]
+    return digest([rows, tasks[0].base_commit, tasks[0].by_script, first])

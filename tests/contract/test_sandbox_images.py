@@ -13,6 +13,8 @@ from tests.contract.attacks import SHORT, text, until
 
 pytestmark = pytest.mark.real
 ENV = {"PATH": "/opt/own/bin:/opt/toolbox/bin:/usr/bin:/bin", "GREETING": "good day", "HOME": "/root"}
+# bash cannot export these
+ENV |= {"my-var": "1", "foo.bar": "1", "UID": "0"}
 FILL = r"""
 mkdir -p /testbed/sub /opt/own/bin /elsewhere /var/closed
 echo one > /testbed/sub/f; ln -s f /testbed/sub/l; chmod 600 /testbed/sub/f
