@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from swelab.records import Fault, InputError, Record, read_json, read_jsonl
+from swelab.records import Fault, InputError, Record, read_json
 from swelab.records.training_records import RowMessage, SftRow, Tool
 
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>\n?", re.DOTALL)
@@ -75,15 +75,6 @@ class PlainRows:
             return row.messages
         self._template = self._template or ChatTemplate(self.base)
         return self._template.plain(row.messages, row.tools)
-
-
-def says_more(dataset: Path) -> bool:
-    """Returns whether a row has tools or message weights. Trainers' own datasets ignore both."""
-
-    def has_weight(row: Record) -> bool:
-        return any(isinstance(message, dict) and "weight" in message for message in row.get("messages") or ())
-
-    return any("tools" in row or has_weight(row) for row in read_jsonl(dataset))
 
 
 def template_message(message: RowMessage) -> Record:

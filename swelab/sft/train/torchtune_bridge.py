@@ -13,7 +13,6 @@ from swelab.configs.kinds.sft import Sft, Train
 from swelab.files.model_config import ModelConfig
 from swelab.files.weights import check_weights, weight_files
 from swelab.records import Record, write_bytes
-from swelab.sft.rows.chat_template import says_more
 from swelab.sft.rows.lengths import special_tokens
 from swelab.sft.train.device import device_of, dtype_of
 from swelab.sft.train.ranks import command, ranks_of, recipe_of, share, sharing
@@ -157,24 +156,12 @@ def with_adapters(model: Record, train: Train) -> Record:
 
 
 def _rows(base: Path, dataset: Path, train: Train) -> Record:
-    """Returns the configuration's section `dataset`.
-    It names torchtune's chat dataset, or ours if rows have fields that torchtune would ignore."""
+    """Returns the configuration's section `dataset`, which names our dataset. torchtune's ignores weights and
+    tools of rows, and reads no file in which a field first appears late."""
+    files = {"data_files": str(dataset), "base": str(base)}
     if train.dpo:
-        own = "swelab.sft.train.torchtune_datasets.pair_dataset"
-        return {"_component_": own, "data_files": str(dataset), "base": str(base)}
-    if dataset.is_file() and says_more(dataset):
-        own = "swelab.sft.train.torchtune_datasets.chat_dataset"
-        return {"_component_": own, "data_files": str(dataset), "base": str(base), "packed": False}
-    return {
-        "_component_": "torchtune.datasets.chat_dataset",
-        "source": "json",
-        "data_files": str(dataset),
-        "conversation_column": "messages",
-        "conversation_style": "openai",
-        "train_on_input": False,
-        "packed": False,
-        "split": "train",
-    }
+        return {"_component_": "swelab.sft.train.torchtune_datasets.pair_dataset", **files}
+    return {"_component_": "swelab.sft.train.torchtune_datasets.chat_dataset", **files, "packed": False}
 
 
 def _training(train: Train) -> Record:

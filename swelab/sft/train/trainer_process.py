@@ -19,6 +19,8 @@ from swelab.sft.train.trainer import open_trainer
 
 POLL_SECONDS = 0.5
 FINISHED = "finished.json"
+TEXTS = (".json", ".jinja", ".txt", ".model")
+"""Endings of a base model's files, besides its weights, that affect a training."""
 
 
 class TrainingError(Fault):
@@ -29,14 +31,13 @@ def run_trainer(base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Pat
     """Trains in the folder `work` as planned, and returns the folder of the last epoch's files.
 
     A killed run resumes from its last saved step if base, dataset, settings and number of processes are the
-    same. Raises InputError, and TrainingError if the trainer ends early.
+    same. The base includes its tokenizer and chat template. Raises InputError, and TrainingError if the
+    trainer ends early.
     """
-    train, ranks = recipe.train, ranks_of(recipe)
-    output, log = work / "output", work / "train.log"
-    made_from = [recipe.trainer, recipe_of(recipe), ranks.total, train.plain(), sha256_file(dataset)]
-    key = digest(made_from + [sha256_file(path) for path in weight_files(base)])
+    train, output, log = recipe.train, work / "output", work / "train.log"
+    key = training_key(base, dataset, recipe)
     final = output / f"epoch_{train.epochs - 1}"
-    if prepare(work, key) and final.is_dir():
+    if prepare(work, key, final):
         return final
     plan.write(work, recipe)
     argv = open_trainer(recipe.trainer).command(base, dataset, recipe, plan, work)
@@ -71,15 +72,28 @@ def _environment(work: Path, train: Train) -> dict[str, str]:
     }
 
 
-def prepare(work: Path, key: str) -> bool:
-    """Prepares the folder `work`. Returns whether a run with the same key has already finished there.
-    Removes the files of a run with another key. Keeps the saved steps and the log of a killed run."""
+def training_key(base: Path, dataset: Path, recipe: Sft) -> str:
+    """Returns a hash of all that affects a training: trainer, settings, number of processes, dataset, and the
+    base with its tokenizer and chat template."""
+    settings = [recipe.trainer, recipe_of(recipe), ranks_of(recipe).total, recipe.train.plain()]
+    texts = [path for path in sorted(base.iterdir()) if path.suffix in TEXTS and path.is_file()]
+    files = {path.name: sha256_file(path) for path in (*weight_files(base), *texts)}
+    return digest([*settings, sha256_file(dataset), files])
+
+
+def prepare(work: Path, key: str, final: Path) -> bool:
+    """Prepares the folder `work`. Returns whether a run with the same key has already finished there, and its
+    checkpoint `final` still exists.
+
+    Removes the files of a run with another key. Keeps the saved steps and the log of a killed run.
+    """
     if _read(work / "key.json") != key:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         write_json(work / "key.json", key)
-    elif _read(work / FINISHED) == key:
+    elif _read(work / FINISHED) == key and final.is_dir():
         return True
+    (work / FINISHED).unlink(missing_ok=True)
     for folder in work.glob("output/epoch_*"):
         shutil.rmtree(folder)
     for name in (STEPS, METRICS):

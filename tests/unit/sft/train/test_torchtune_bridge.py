@@ -12,7 +12,7 @@ from swelab.records import InputError, read_json, write_jsonl
 from swelab.sft.rows.lengths import ChatTokenizer
 from swelab.sft.train.step_log import STEPS, step_rows
 from swelab.sft.train.torchtune_bridge import torchtune_config
-from swelab.sft.train.trainer_process import FINISHED, prepare
+from swelab.sft.train.trainer_process import FINISHED, prepare, training_key
 from swelab.sft.train.training import check_inputs, facts, identity, stage
 from tests.toy_checkpoint import conversations, make_checkpoint
 
@@ -106,7 +106,7 @@ def test_the_trainers_configuration_follows_model_and_recipe(base, dataset, tmp_
     assert yaml.safe_load(yaml.safe_dump(config)) == config
     assert config["model"]["embed_dim"] == 64 and config["model"]["rope_base"] == 500.0
     assert config["tokenizer"]["max_seq_len"] is None  # otherwise the last end-of-turn would have no loss
-    assert config["dataset"]["train_on_input"] is False and config["epochs"] == 2
+    assert config["dataset"]["_component_"].startswith("swelab.") and config["epochs"] == 2
     assert config["optimizer"]["betas"] == [0.1, 0.2] and config["dtype"] == "bf16"
     assert config["lr_scheduler"]["num_warmup_steps"] == 7
 
@@ -125,16 +125,33 @@ def test_step_rows_keep_the_last_run_of_a_step(tmp_path):
 
 def test_only_what_the_same_run_left_is_taken_up(tmp_path):
     work = tmp_path / "work"
-    assert not prepare(work, "a") and list(work.iterdir()) == [work / "key.json"]
+    final = work / "output/epoch_1"
+    assert not prepare(work, "a", final) and list(work.iterdir()) == [work / "key.json"]
     for folder in ("steps/step_3", "output/epoch_0"):
         (work / folder).mkdir(parents=True)
     (work / "output" / STEPS).write_text("Step 1 | loss:2.5 \nStep 2 | lo")
-    assert not prepare(work, "a")
+    assert not prepare(work, "a", final)
     assert (work / "steps/step_3").is_dir() and not (work / "output/epoch_0").exists()
     assert (work / "output" / STEPS).read_text() == "Step 1 | loss:2.5 \n"
     (work / FINISHED).write_text('"a"')
-    assert prepare(work, "a")
-    assert not prepare(work, "another") and list(work.iterdir()) == [work / "key.json"]
+    final.mkdir()
+    assert prepare(work, "a", final)
+    final.rmdir()
+    assert not prepare(work, "a", final) and not (work / FINISHED).exists()
+    final.mkdir()  # the next run was killed while it wrote this
+    assert not prepare(work, "a", final) and not final.exists()
+    assert not prepare(work, "another", final) and list(work.iterdir()) == [work / "key.json"]
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "config.json", "vocab.json", "model.safetensors"])
+def test_another_base_is_another_training(base, dataset, name):
+    recipe = recipes.complete(SFT, {"base": "toy", "selection": {}, "train": {}}, "r")
+    before = training_key(base, dataset, recipe)
+    (base / "notes.md").write_text("mine")
+    assert training_key(base, dataset, recipe) == before
+    with open(base / name, "ab") as stream:
+        stream.write(b" ")
+    assert training_key(base, dataset, recipe) != before
 
 
 def test_a_staged_checkpoint_is_clean(base, tmp_path):
