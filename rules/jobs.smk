@@ -6,14 +6,15 @@ in:  `site` of configs/site.yaml, where the profile gives it; `job` of the recip
 from functools import partial
 from types import SimpleNamespace
 
-from swelab.cluster.site import plain_job, resources, sandboxes_mb
+from swelab.cluster import site as cluster_jobs
+from swelab.cluster.site import SANDBOX_MINUTES, plain_job, resources, sandboxes_mb
 from swelab.configs.kinds.policy import Job, policy_job
 
 ask = partial(resources, SITE)
 # If compute nodes have no network, jobs that download run where Snakemake runs.
 FETCH_HERE = bool(SITE) and not SITE.network
 # The resources of a job with WORKERS sandboxes.
-SANDBOXES = {"mem_mb": sandboxes_mb(WORKERS), "minutes": 480}
+SANDBOXES = {"mem_mb": sandboxes_mb(WORKERS), "minutes": SANDBOX_MINUTES}
 
 
 def names_matching(kind, key, *values):
@@ -59,22 +60,12 @@ def rollout_job(wildcards):
 
 def sft_job(wildcards):
     """Resources that a training job requests from a cluster."""
-    settings = sft_settings(wildcards)
-    job = settings.job
-    return Job(
-        cpus=settings.train.threads * (job.gpus or job.ranks),
-        **{key: getattr(job, key) for key in ("nodes", "gpus", "mem_mb", "minutes")},
-    )
+    return cluster_jobs.sft_job(sft_settings(wildcards))
 
 
 def rl_job(wildcards):
     """Resources that a job of reinforcement learning requests from a cluster."""
-    settings = rl_settings(wildcards)
-    if "job" in settings.model_fields_set:
-        return settings.job
-    # At least 2, because the policy's server and the sandboxes work at the same time.
-    cpus = max(2, WORKERS, settings.train.threads * settings.train.ranks)
-    return Job(cpus=cpus, **SANDBOXES)
+    return cluster_jobs.rl_job(rl_settings(wildcards), WORKERS)
 
 
 def rl_sandbox_image(wildcards):

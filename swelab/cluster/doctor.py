@@ -16,10 +16,10 @@ from shlex import quote
 from swelab.checks.finding import Finding, fix, ok
 from swelab.cluster import slurm
 from swelab.cluster.node_probe import NodeFacts
-from swelab.cluster.site import environment, on_nodes, options, sandboxes_mb
+from swelab.cluster.site import environment, on_nodes, options, rl_job, rl_names, sandboxes_mb, sft_job
 from swelab.configs import recipes
 from swelab.configs.experiment import load_experiment
-from swelab.configs.kinds import CONFIG, POLICY, SFT
+from swelab.configs.kinds import CONFIG, POLICY, RL, SFT
 from swelab.configs.kinds.config import Config, Site
 from swelab.configs.kinds.experiment import Experiment
 from swelab.configs.kinds.policy import Job, policy_job
@@ -80,9 +80,9 @@ def needs(settings: Config, plan: Experiment) -> dict[str, Job]:
     """
     workers = settings.workers
     roles = {"cpu": [Job(cpus=workers, mem_mb=sandboxes_mb(workers))]}
-    training = recipes.load_named(SFT, plan.sft).job
     jobs = [policy_job(recipes.load_named(POLICY, name)) for name in plan.acting]
-    for job in [Job(cpus=1, mem_mb=training.mem_mb, gpus=training.gpus), *filter(None, jobs)]:
+    jobs += [rl_job(recipes.load_named(RL, name), workers) for name in rl_names(plan)]
+    for job in [sft_job(recipes.load_named(SFT, plan.sft)), *filter(None, jobs)]:
         roles.setdefault("gpu" if job.gpus else "cpu", []).append(job)
     return {
         role: Job(**{key: max(getattr(job, key) for job in jobs) for key in ("cpus", "mem_mb", "gpus")})
@@ -126,7 +126,7 @@ def check_partition(
 
 
 SMALLER = {
-    "cpus": "lower workers, or job.cpus of the policy",
+    "cpus": "lower workers, train.threads of the training, or job.cpus of the policy",
     "mem_mb": "lower workers, or job.mem_mb of the recipe",
 }
 

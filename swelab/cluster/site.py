@@ -6,10 +6,12 @@ from shlex import quote
 from typing import Any
 
 from swelab.configs import recipes
-from swelab.configs.kinds import CONFIG, POLICY, SFT
+from swelab.configs.kinds import CONFIG, POLICY, RL, SFT
 from swelab.configs.kinds.config import Config, Site
 from swelab.configs.kinds.experiment import Experiment
 from swelab.configs.kinds.policy import Job, policy_job
+from swelab.configs.kinds.rl import Rl
+from swelab.configs.kinds.sft import Sft
 from swelab.records import InputError, Record
 
 JobOf = Callable[[Any], Job]
@@ -18,6 +20,8 @@ JobOf = Callable[[Any], Job]
 SITE_FILE = recipes.CONFIGS / "site.yaml"
 SITE_PYTHON = Path(__file__).resolve().parents[2] / "envs" / "site_python.sh"
 IMAGE = ".sif"
+SANDBOX_MINUTES = 480
+"""Time limit of a job with sandboxes."""
 WARNING = "URG@60"
 """The signal that a job's steps get before they end. Programs ignore this signal by default.
 
@@ -36,10 +40,38 @@ def check_site(site: Site, experiment: Experiment) -> None:
     if site.partitions.gpu:
         return
     jobs = [("policy", name, policy_job(recipes.load_named(POLICY, name))) for name in experiment.acting]
-    for kind, name, job in [*jobs, ("sft", experiment.sft, recipes.load_named(SFT, experiment.sft).job)]:
+    jobs.append(("sft", experiment.sft, sft_job(recipes.load_named(SFT, experiment.sft))))
+    jobs += [("rl", name, rl_job(recipes.load_named(RL, name), 1)) for name in rl_names(experiment)]
+    for kind, name, job in jobs:
         if job and job.gpus:
             what = f"site.partitions.gpu is empty, and {kind} {name!r} asks for {job.gpus} GPUs"
             raise InputError(what, SITE_FILE, "a partition")
+
+
+def sft_job(recipe: Sft) -> Job:
+    """Returns the resources that a fine-tuning job requests from a cluster."""
+    job = recipe.job
+    shared = {key: getattr(job, key) for key in ("nodes", "gpus", "mem_mb", "minutes")}
+    return Job(cpus=recipe.train.threads * (job.gpus or job.ranks), **shared)
+
+
+def rl_job(recipe: Rl, workers: int) -> Job:
+    """Returns the resources that a job of reinforcement learning requests from a cluster.
+
+    workers: number of sandboxes that a job may run at once. They count if the recipe has no key `job`.
+    """
+    if "job" in recipe.model_fields_set:
+        return recipe.job
+    # At least 2, because the policy's server and the sandboxes work at the same time.
+    cpus = max(2, workers, recipe.train.threads * recipe.train.ranks)
+    return Job(cpus=cpus, mem_mb=sandboxes_mb(workers), minutes=SANDBOX_MINUTES)
+
+
+def rl_names(experiment: Experiment) -> list[str]:
+    """Returns the RL recipes whose weights a policy of the experiment has."""
+    policies = [recipes.load_named(POLICY, name) for name in experiment.acting]
+    weights = {getattr(policy, "weights", "") for policy in policies}
+    return sorted(each.removeprefix("rl:") for each in weights if each.startswith("rl:"))
 
 
 def chosen_experiment(settings: Config, configs: Path = recipes.CONFIGS) -> str:

@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 
+from swelab.cluster.doctor import needs
 from swelab.cluster.site import (
     check_site,
     chosen_experiment,
@@ -141,6 +142,20 @@ def test_an_image_cannot_train_on_several_nodes(monkeypatch):
     check_site(site(environments={"train": "/a/folder"}), plan)
     with pytest.raises(InputError, match="on 2 nodes, and site.environments.train is an image"):
         check_site(site(environments={"train": "/a/gpu.sif"}), plan)
+
+
+@pytest.mark.parametrize(
+    ("name", "need"),
+    [
+        ("swesmith-32b", {"gpus": 8, "cpus": 64, "mem_mb": 800_000}),
+        ("swepdb-14b", {"gpus": 8, "cpus": 64, "mem_mb": 768_000}),
+        ("demo-rl", {"gpus": 0, "cpus": 4}),
+    ],
+)
+def test_the_doctor_looks_for_nodes_on_which_each_training_fits(name, need):
+    settings = recipes.complete(CONFIG, {"experiment": name, "workers": 4}, "site.yaml")
+    job = needs(settings, load_experiment(name))["gpu" if need["gpus"] else "cpu"]
+    assert {key: getattr(job, key) for key in need} == need
 
 
 def test_a_module_that_is_no_name_is_refused():
