@@ -36,8 +36,8 @@ from swelab.tasks.pulled_for_tasks import pull_for_tasks
 from swelab.tasks.task_images import leaks, task_images, unusable_tasks
 
 IDENTITY = "evaluation.json"
-PULLED = "pulled.jsonl"
-"""The journal of pulled images. It has no attempts."""
+ATTEMPTS = ("results.jsonl", "rollouts.jsonl", "visible.jsonl", "[0-9]*of[0-9]*.jsonl")
+"""Patterns of the names of journals of attempts. Other journals have images and runs without a patch."""
 Choice = Callable[[Sequence[Task]], list[Task]]
 
 
@@ -187,9 +187,8 @@ def forget(plan: Plan, names: set[str]) -> None:
     """
     path, progress = plan.folder / IDENTITY, plan.progress
     is_same = path.is_file() and read_json(path) == plan.identity()
-    for journal in progress.glob("*.jsonl"):
-        if journal.name != PULLED:
-            _drop(journal, names if is_same else None, Archive(progress / "runs"))
+    for journal in (path for pattern in ATTEMPTS for path in progress.glob(pattern)):
+        _drop(journal, names if is_same else None, Archive(progress / "runs"))
     if not is_same:
         for each in (path, plan.folder / "summary.json", progress / "minutes.json"):
             each.unlink(missing_ok=True)
@@ -234,7 +233,7 @@ def with_images(plan: Plan, tasks: Sequence[Task], benchmark: Benchmark) -> tupl
         record = pull_for_tasks(
             images_of(in_images),
             store,
-            plan.progress / PULLED,
+            plan.progress / "pulled.jsonl",
             prefix=plan.image_prefix,
             workers=plan.workers,
         )

@@ -168,8 +168,8 @@ def test_a_context_is_short_by_the_words_of_the_scaffold_and_the_task():
 
 
 def test_another_evaluation_in_a_folder_keeps_images_archives_and_the_bill(tmp_path):
-    mine = plan(tmp_path)
-    for name in ("repos/mine.tar", "images/layer", "paid/ledger.jsonl", "pulled.jsonl", "minutes.json"):
+    mine, others = plan(tmp_path), ("pulled.jsonl", "null_runs.jsonl")
+    for name in ("repos/mine.tar", "images/layer", "paid/ledger.jsonl", *others, "minutes.json"):
         write_bytes(mine.progress / name, b"{}\n")
     row = {"key": "k", "instance_id": "a"}
     for name in ("results", "rollouts", "visible", "000of001"):
@@ -182,7 +182,7 @@ def test_another_evaluation_in_a_folder_keeps_images_archives_and_the_bill(tmp_p
         path.relative_to(mine.progress).as_posix() for path in mine.progress.rglob("*") if path.is_file()
     }
     journals = {f"{name}.jsonl" for name in ("results", "rollouts", "visible", "000of001")}
-    assert names == {"repos/mine.tar", "images/layer", "paid/ledger.jsonl", "pulled.jsonl", *journals}
+    assert names == {"repos/mine.tar", "images/layer", "paid/ledger.jsonl", *others, *journals}
     assert not any((mine.progress / name).read_bytes() for name in journals)
 
 
