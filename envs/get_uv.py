@@ -33,15 +33,14 @@ def get_uv() -> str:
             with replacing(HOME):
                 run([sys.executable, "-m", "venv", str(HOME)], f"no virtual environment at {HOME}")
         os.environ["PIP_QUIET"] = "0"  # otherwise pip lists nothing
-        settings = read(run([*pip, "config", "list"], "pip does not start"))
+        default = run([python, "-Ic", INDEX], "pip does not start").strip()
+        settings = {"index-url": default} | read(run([*pip, "config", "list"], "pip does not start"))
         environment = surroundings(settings, dict(os.environ))
         os.environ.clear()
         os.environ.update(environment)
         if not os.access(Path.home(), os.W_OK):
             os.environ.setdefault("UV_CACHE_DIR", str(HOME / "cache"))
-        index = (
-            os.environ.get("UV_DEFAULT_INDEX") or run([python, "-Ic", INDEX], "pip does not start").strip()
-        )
+        index = os.environ["UV_DEFAULT_INDEX"]
         if not {"PIP_NO_INDEX", "UV_OFFLINE"} & {*os.environ} and (fault := index_fault(index)):
             what = f"the package index {without_password(index)} does not answer"
             raise Failed(f"{what}: {fault} (PIP_INDEX_URL names another)")
@@ -95,11 +94,11 @@ def lock(folder: Path) -> Iterator[None]:
         yield
 
 
-def run(command: list[str], fault: str) -> str:
+def run(command: list[str], fault: str, **variables: str) -> str:
     """Runs a command and returns its output. Raises Failed with `fault` and the command's error."""
+    environment = {**os.environ, "UV_NO_WRAP": "1", **variables}  # otherwise uv wraps at 80 columns
     try:
-        whole_lines = {**os.environ, "UV_NO_WRAP": "1"}  # otherwise uv wraps at 80 columns
-        done = subprocess.run(command, env=whole_lines, capture_output=True, text=True, errors="replace")
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace")
     except OSError as error:
         raise Failed(f"{fault}: {error}") from None
     if done.returncode:

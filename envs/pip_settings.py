@@ -28,7 +28,8 @@ KEYS = {  # keys that pip gets, and uv's variable for each. Other keys could ove
 }
 OWN = tuple(  # prefixes of uv's variables that the user may set. They take precedence over pip's
     "UV_DEFAULT_INDEX UV_INDEX UV_EXTRA_INDEX UV_FIND_LINKS UV_INSECURE UV_HTTP UV_KEYRING UV_CACHE "
-    "UV_NO_CACHE UV_LINK_MODE UV_CONCURRENT UV_SYSTEM_CERTS UV_NATIVE_TLS UV_OFFLINE".split()
+    "UV_NO_CACHE UV_LINK_MODE UV_CONCURRENT UV_SYSTEM_CERTS UV_NATIVE_TLS UV_OFFLINE "
+    "UV_PYTHON_INSTALL UV_PYTHON_DOWNLOADS_JSON".split()
 )
 
 
@@ -54,9 +55,16 @@ def surroundings(settings: dict[str, str], outside: dict[str, str]) -> dict[str,
     own = {name: value for name, value in outside.items() if name.startswith(OWN)}
     if index := own.get("UV_DEFAULT_INDEX") or own.get("UV_INDEX_URL"):
         settings = settings | {"index-url": index}
+    further = (
+        own.pop("UV_INDEX", "") or own.pop("UV_EXTRA_INDEX_URL", "") or settings.get("extra-index-url", "")
+    )
     pips = {f"PIP_{key.upper().replace('-', '_')}": value for key, value in settings.items()}
     uvs = {KEYS[key]: value for key, value in settings.items() if KEYS[key]}
-    uvs["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # as in pip, all indexes are equal
+    # uv takes all files of a version from the first index that has the version, and asks the default index
+    # last unless it is named here, too. A further index may have a poorer file of the same version.
+    uvs["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    if further:
+        uvs["UV_INDEX"] = " ".join(filter(None, [settings.get("index-url"), further]))
     if links := settings.get("find-links"):  # uv fails if a folder is missing, pip does not
         uvs["UV_FIND_LINKS"] = ",".join(
             link for link in links.split() if "://" in link or Path(link).exists()

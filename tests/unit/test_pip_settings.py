@@ -6,9 +6,16 @@ import pytest
 
 from tests.conftest import ROOT
 
-specification = importlib.util.spec_from_file_location("pip_settings", ROOT / "envs/pip_settings.py")
-pip_settings = importlib.util.module_from_spec(specification)
-specification.loader.exec_module(pip_settings)
+
+def module(name):
+    """Loads a module of envs/, which is no package."""
+    specification = importlib.util.spec_from_file_location(name, ROOT / f"envs/{name}.py")
+    loaded = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(loaded)
+    return loaded
+
+
+pip_settings, add_hashes = module("pip_settings"), module("add_hashes")
 
 LISTED = r"""
 :env:.find-links='/env'
@@ -58,7 +65,7 @@ def test_only_what_says_where_packages_come_from_reaches_uv(tmp_path):
     assert {name: value for name, value in found.items() if not name.startswith("PIP_")} == proxies | {
         "LANG": "C",
         "UV_DEFAULT_INDEX": "https://index/simple",
-        "UV_INDEX": "https://one/simple https://two/simple",
+        "UV_INDEX": "https://index/simple https://one/simple https://two/simple",
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_FIND_LINKS": f"{tmp_path},https://links/",
         "UV_INSECURE_HOST": "index one:8080",
@@ -80,6 +87,9 @@ def test_the_users_own_variables_of_uv_win():
     outside = {"UV_DEFAULT_INDEX": "https://uv/simple", "UV_INDEX_CORP_PASSWORD": "x", "UV_CACHE_DIR": "/big"}
     found = pip_settings.surroundings({"index-url": "https://pip/simple", "cache-dir": "/pip"}, outside)
     assert outside.items() <= found.items() and found["PIP_INDEX_URL"] == "https://uv/simple"
+    outside["UV_INDEX"] = "corp=https://corp/simple"
+    found = pip_settings.surroundings({"extra-index-url": "https://one/simple"}, outside)
+    assert found["UV_INDEX"] == "https://uv/simple corp=https://corp/simple"
 
 
 def test_an_index_on_the_disk_is_looked_for_and_a_password_is_not_printed(tmp_path):
@@ -96,3 +106,26 @@ def test_every_pin_has_a_hash(name):
     pins = (ROOT / f"envs/{name}.txt").read_text().replace("\\\n", "").splitlines()
     bare = [line for line in pins if not line.startswith("#") and "--hash=sha256:" not in line]
     assert not bare and any("==" in line for line in pins)
+
+
+@pytest.mark.parametrize(
+    ("files", "usable"),
+    [
+        (
+            "a-1-py3-none-any.whl a-1-py3-none-manylinux_2_28_x86_64.whl",
+            "a-1-py3-none-manylinux_2_28_x86_64.whl",
+        ),
+        ("a-1-py3-none-any.whl", "a-1-py3-none-any.whl"),
+        ("", "a-1.tar.gz"),
+    ],
+    ids=["compiled", "for any machine", "source alone"],
+)
+def test_only_the_files_that_swelab_can_use_are_pinned(files, usable):
+    wheels = [{"url": f"https://index/{name}"} for name in files.split()]
+    package = {"name": "a", "wheels": wheels, "sdist": {"url": "https://index/a-1.tar.gz"}}
+    assert [file["url"] for file in add_hashes.usable(package)] == [f"https://index/{usable}"]
+
+
+def test_a_file_without_the_compiled_part_is_not_pinned():
+    poor = "8ba81ae3a89fd5ab3bef8a8eb481fbbe794e806309675a89b4df48b8d31908a8"  # soundfile without its library
+    assert not [name for name in PINNED.split() if poor in (ROOT / f"envs/{name}.txt").read_text()]
