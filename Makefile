@@ -1,5 +1,6 @@
 # make: set-up, then the demo experiment.  make test: set-up, then the tests.  make help: other targets.
-# No target changes the system's Python: all packages go to .venv, .venv-sandbox and .venv-uv (the installer).
+# No target changes the system's Python: all packages go to .venv, .venv-sandbox and .venv-uv (the installer). A Python
+# 3.11 that uv fetches goes to .python.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 TORCH ?= auto
@@ -12,7 +13,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 # The user's settings for other programs, which would change the results here.
 unexport PYTHONHOME PYTHONPATH PYTHONSAFEPATH PYTHONOPTIMIZE PYTHONWARNINGS PYTHONDONTWRITEBYTECODE SNAKEMAKE_PROFILE
 
-.PHONY: all rl rl-seeds debugger help setup test test-full test-verl ci check peer sb-cli modal verl swe-agent clean
+.PHONY: all rl rl-seeds debugger help setup test test-full test-verl ci ci-here check peer sb-cli modal verl swe-agent clean
 
 all: setup
 	$(RUN)

@@ -11,12 +11,16 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch_build
+from get_python import get_python
 from get_uv import Failed, get_uv, lock, output, replacing, run
+from starts import STARTS, Start, fault
 
 
 def main() -> None:
@@ -26,9 +30,6 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+", help="pinned packages, including all dependencies")
     parser.add_argument("--torch", default="", help="also install envs/torch.txt, for auto, cpu or cuda")
     parser.add_argument("--torch-index", default=torch_build.CPU_INDEX, help="index of CPU builds of torch")
-    parser.add_argument(
-        "--imports", action="append", default=[], help="modules to import as a test: A,B; may be repeated"
-    )
     parser.add_argument("--no-compile", action="store_true", help="do not compile bytecode now")
     parser.add_argument("--path", default="", help="folder added to the module path, if it exists")
     parser.add_argument("--editable", default="", help="checkout to install without its dependencies")
@@ -59,10 +60,12 @@ def install(args: argparse.Namespace) -> None:
         kind = json.loads(text)["torch"]
         if kind:
             torch_build.announce(args.folder, kind)
+        began = time.monotonic()
         uv = get_uv()
         with replacing(args.folder):
             fill(args, uv, kind)
             (args.folder / ".installed").write_text(text)
+        print(f"installed: {args.folder}, in {time.monotonic() - began:.0f} s", flush=True)
 
 
 def is_whole(args: argparse.Namespace) -> bool:
@@ -85,32 +88,49 @@ def stamp_text(args: argparse.Namespace) -> str:
 
 def fill(args: argparse.Namespace, uv: str, kind: str) -> None:
     """Creates the environment and installs everything into it. Raises Failed."""
-    python, fault = str(args.folder / "bin/python"), f"{args.folder} was removed, since uv failed"
-    run([uv, "venv", "-q", "--python", sys.executable, str(args.folder)], fault)
+    python, broken = str(args.folder / "bin/python"), f"{args.folder} was removed, since uv failed"
+    run([uv, "venv", "-q", "--python", get_python(uv), str(args.folder)], broken)
     install = [uv, "pip", "install", "-q", "--python", python]
     if "PIP_NO_INDEX" in os.environ:
         install.append("--no-index")
-    packages = torch_build.choose(args, install, kind, fault) if kind else []
+    packages = torch_build.choose(args, install, kind, broken) if kind else []
     packages += [word for file in args.files for word in ("-r", str(file))]
-    run([*install, "--no-deps", *([] if args.no_compile else ["--compile-bytecode"]), *packages], fault)
+    run([*install, "--no-deps", *([] if args.no_compile else ["--compile-bytecode"]), *packages], broken)
     if args.editable:
-        run([*install, "--no-deps", "--editable", args.editable], fault)
+        run([*install, "--no-deps", "--editable", args.editable], broken)
     site = next(args.folder.glob("lib/python3*/site-packages"))
     if args.path:
         (site / "swelab_task.pth").write_text(args.path + "\n")
     if kind:
         shutil.copy(Path(__file__).with_name("swelab_home.py"), site)
         (site / "swelab_home.pth").write_text("import swelab_home\n")
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise its import waits for the network
+    starts = [item for file in args.files for item in STARTS.get(file.stem, {}).items()]
     with ThreadPoolExecutor() as pool:
-        imports = [
-            pool.submit(run, [python, "-c", f"import {names}"], f"{args.folder} does not work")
-            for names in args.imports
-        ]
-    for one in imports:
-        one.result()
+        for started in [pool.submit(try_start, args.folder, *item) for item in starts]:
+            started.result()
     if kind == "cuda" and not output([python, "-c", "import torch; print(torch.version.cuda or '')"]).strip():
         raise Failed("TORCH=cuda: the index gave a CPU build; set PIP_INDEX_URL to one with CUDA builds")
+
+
+def try_start(folder: Path, name: str, start: Start) -> None:
+    """Starts one thing in an environment. Raises Failed with the missing library if there is one."""
+    offline = {
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "HF_HUB_OFFLINE": "1",
+    }  # an import must not wait for the network
+    command = [str(folder / "bin/python"), "-c", start.code]
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, **offline, **start.variables},
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        raise Failed(f"{folder} does not work: {error}") from None
+    if done.returncode:
+        raise Failed(f"{folder} does not work: {name} does not start: {fault(done.stderr)[:600]}")
 
 
 if __name__ == "__main__":

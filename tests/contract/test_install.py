@@ -21,6 +21,12 @@ pytestmark = pytest.mark.full
 
 UV = os.environ.get("UV") or shutil.which("uv") or ROOT / ".venv-uv/bin/uv"
 MODULES = "torchtune transformers datasets snakemake litellm docker".split()
+STARTS = """
+STARTS = {{
+    "cpu": {{"everything": Start("import {modules}")}},
+    "sandbox": {{"pytest": Start("import pytest")}},
+}}
+"""
 FOREIGN = {
     "PIP_TARGET": "/nonexistent/target",
     "PIP_PREFIX": "/nonexistent/prefix",
@@ -133,6 +139,8 @@ def bare(tmp_path, installer):
     shutil.copytree(ROOT / "envs", folder / "envs")
     shutil.copy(ROOT / "Makefile", folder)
     shutil.copytree(installer, folder / ".venv-uv", symlinks=True)
+    with (folder / "envs/starts.py").open("a") as stream:
+        stream.write(STARTS.format(modules=", ".join(MODULES)))
     (folder / "configs").mkdir()
     (folder / "configs/config.yaml").write_text("backend: bubblewrap\n")
     for name, pinned in {
@@ -251,8 +259,11 @@ def test_what_is_not_whole_or_does_not_start_is_made_anew(bare, index):
     moved = bare.rename(bare.with_name("moved"))
     assert install(moved, url)[0] == 0 and inside(moved, "import sys; print(sys.prefix)") == f"{moved}/.venv"
     (moved / "envs/cpu.txt").write_text("# again\neverything==1.0\n")
-    code, text = install(moved, url, "--imports", "torch", "--imports", "absent")
-    assert code == 2 and "does not work: ModuleNotFoundError: No module named 'absent'" in text, text
+    with (moved / "envs/starts.py").open("a") as stream:
+        stream.write("STARTS['cpu']['the server'] = Start('import absent')\n")
+    code, text = install(moved, url)
+    fault = "the server does not start: ModuleNotFoundError: No module named 'absent'"
+    assert code == 2 and text.splitlines()[-1] == f"error: .venv does not work: {fault}", text
     assert not (moved / ".venv").exists()
 
 
@@ -307,7 +318,8 @@ def test_other_bytes_than_were_pinned_are_refused(bare, index):
 @pytest.mark.parametrize("room", [8, 60], ids=["no room for uv", "no room for packages"])
 def test_a_full_disk_leaves_nothing_and_heals(bare, index, room):
     url = index.fill("large", "cpu", "cuda")
-    wheel(index.folder / "large", "everything", "1.0", {"everything.py": "#" * (40 << 20)})
+    large = {f"{module}.py": "" for module in MODULES} | {"everything.py": "#" * (40 << 20)}
+    wheel(index.folder / "large", "everything", "1.0", large)
     disk = bare.with_name("disk")
     shutil.rmtree(bare / ".venv-uv")
     bare.rename(disk)
