@@ -42,9 +42,8 @@ help:
 # those that the check imports some seconds. Sandboxes cannot write bytecode, so theirs is compiled here.
 setup:
 	@./envs/system.sh "$(PYTHON)" venv git patch $(BWRAP)
-	@$(INSTALL) .venv --torch "$(TORCH)" --no-compile \
-	    --imports torch,torchtune --imports transformers,datasets,snakemake,litellm,docker envs/cpu.txt
-	@$(INSTALL) .venv-sandbox --imports pytest --path /testbed/.swelab/site-packages envs/sandbox.txt
+	@$(INSTALL) .venv --torch "$(TORCH)" --no-compile envs/cpu.txt
+	@$(INSTALL) .venv-sandbox --path /testbed/.swelab/site-packages envs/sandbox.txt
 
 # The checks of a change; CONTRIBUTING.md explains the difference of these three.
 test: setup
@@ -60,8 +59,13 @@ test-verl: setup verl
 	@./envs/system.sh "$(PYTHON)" bwrap git patch munged slurmctld
 	.venv/bin/python -m pytest -m full tests/contract/test_verl*.py
 
+# The gate on a minimal Debian machine, and on this one.
 ci:
+	@./envs/system.sh "$(PYTHON)" mmdebstrap
 	@./.ci/clone
+
+ci-here:
+	@./.ci/clone --here
 
 check: setup
 	.venv/bin/python -m tests.luck
@@ -79,7 +83,7 @@ peer sb-cli modal:
 # The distributed engine of reinforcement learning (docs/rl-scale.md), with torch for the same machine as .venv.
 verl:
 	@./envs/system.sh "$(PYTHON)" venv
-	@$(INSTALL) .venv-verl --torch "$(TORCH)" --no-compile --imports verl,transfer_queue,swebench envs/verl.txt
+	@$(INSTALL) .venv-verl --torch "$(TORCH)" --no-compile envs/verl.txt
 
 # No package index has SWE-agent. SWE_AGENT is a checkout of its source (docs/swe-agent.md).
 swe-agent:

@@ -8,18 +8,19 @@ python=$1
 shift
 
 if [ -z "$python" ]; then
-    echo "error: no python3 found: expected Python 3.11 (install it, or set PYTHON=/path/to/python3.11)" >&2
+    echo "error: no python3 found: expected Python 3.11, or a later one that fetches it (or set PYTHON=/path/to/python3.11)" >&2
     exit 2
 fi
-if ! "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then
-    echo "error: $python: expected Python 3.11 (set PYTHON=/path/to/python3.11)" >&2
+# The installer runs in any of these; the environments get Python 3.11 (envs/get_python.py).
+if ! version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2]); sys.exit(sys.version_info < (3, 9))'); then
+    echo "error: $python${version:+ is Python $version}: expected Python 3.9 or later (set PYTHON=/path/to/python3.11)" >&2
     exit 2
 fi
 
 missing=
 for program in "$@"; do
     case $program in
-        venv) "$python" -c 'import ensurepip' 2>/dev/null || missing="$missing python3.11-venv" ;;
+        venv) "$python" -c 'import ensurepip' 2>/dev/null || missing="$missing python$version-venv" ;;
         dockerd) command -v dockerd >/dev/null || missing="$missing docker.io" ;;
         munged) command -v munged >/dev/null || missing="$missing munge" ;;
         slurmctld) command -v slurmctld >/dev/null || missing="$missing slurm-wlm" ;;
@@ -34,9 +35,10 @@ if [ -n "$missing" ]; then
         exit 2
     fi
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq
+    apt-get update -qq -o DPkg::Lock::Timeout=600
+    # Another program may be installing packages, such as a machine's own updates.
     # shellcheck disable=SC2086
-    apt-get install -y -qq --no-install-recommends $missing >/dev/null
+    apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=600 $missing >/dev/null
 fi
 
 # Bubblewrap may be installed but forbidden to work. This is reported before large downloads.
