@@ -60,7 +60,7 @@ def write(place, name, **changes):
 def unpacked_image(image, place):
     """Unpacks the sandbox image with APP in /app."""
     root = place / "root"
-    subprocess.run(["cp", "-al", image.folder, root], check=True)
+    subprocess.run(["cp", "-a", image.folder, root], check=True)
     (root / "app").mkdir()
     for name, text in APP.items():
         (root / "app" / name).write_text(text)
