@@ -29,7 +29,7 @@ def get_python(uv: str) -> str:
             "name a mirror of uv's builds of Python in UV_PYTHON_INSTALL_MIRROR"
         )
         run(
-            [uv, "python", "install", "-q", "--no-bin", "--managed-python", VERSION],
+            [uv, "python", "install", "--no-bin", "--managed-python", VERSION],
             f"no Python {VERSION} here ({sys.executable} is {this}), and uv gets none ({advice})",
             UV_PYTHON_DOWNLOADS="manual",
         )

@@ -94,8 +94,8 @@ def test_debian_13_gets_python_311_of_uv(clone, downloads):
     )
     (line,) = (line for line in text.splitlines() if line.startswith("error: "))
     start = "error: no Python 3.11 here (/usr/bin/python3 is 3.13), and uv gets none (set PYTHON="
-    assert code == 2 and line.startswith(start) and "UV_PYTHON_INSTALL_MIRROR" in line, text
-    assert not (clone / ".venv").exists() and not (clone / ".python").exists()
+    assert code == 2 and line.startswith(start) and "127.0.0.1:9" in line, text
+    assert not (clone / ".venv").exists()
     code, text = machine("trixie", downloads("0" * 64), "make", "-C", clone, "setup")
     assert code == 2 and "Hash mismatch" in text and not (clone / ".venv").exists()
     (clone / "read_only.py").write_text(READ_ONLY)
