@@ -35,8 +35,8 @@ from swelab.sandbox import open_backend
 
 write = "python -c 'import sys; print(sys.base_prefix); open(sys.base_prefix + \"/lib/new\", \"w\")'"
 with open_backend().start(Path("docs")) as box:
-    result = box.exec(write)
-assert "/.python/" in result.output and "Read-only file system" in result.output, result.output
+    output = box.exec(write).output.decode()
+assert "/.python/" in output and "Read-only file system" in output, output
 """
 
 
