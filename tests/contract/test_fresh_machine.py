@@ -107,7 +107,7 @@ def test_debian_13_gets_python_311_of_uv(clone, downloads):
 
 
 def test_debian_12_without_root(clone):
-    user = "runuser -u user -- env HOME=/home/user --unset=PIP_CACHE_DIR"
+    user = "runuser -u user -- env --unset=PIP_CACHE_DIR HOME=/home/user"
     steps = f"""
         useradd --create-home user && cp -r {clone} /home/user/main && chown -R user: /home/user/main
         cd /home/user/main
