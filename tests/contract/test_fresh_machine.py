@@ -107,10 +107,12 @@ def test_debian_13_gets_python_311_of_uv(clone, downloads):
 
 
 def test_debian_12_without_root(clone):
-    user = "runuser -u user -- env --unset=PIP_CACHE_DIR HOME=/home/user"
+    home = "/home/$name"  # written out, it would be a path of this machine, which is never published
+    user = f"runuser -u $name -- env --unset=PIP_CACHE_DIR HOME={home}"
     steps = f"""
-        useradd --create-home user && cp -r {clone} /home/user/main && chown -R user: /home/user/main
-        cd /home/user/main
+        name=researcher
+        useradd --create-home $name && cp -r {clone} {home}/main && chown -R $name: {home}/main
+        cd {home}/main
         ! {user} make setup
         apt-get update -qq && apt-get install -y -qq --no-install-recommends bubblewrap patch python3.11-venv
         {user} bash -ec 'make setup && {CHAIN}'
