@@ -211,7 +211,7 @@ def test_a_checkout_without_room_says_that_the_disk_is_full(small, repos_dir, ta
         with pytest.raises(OSError) as caught:
             for number in range(9):
                 store.checkout(task, small / f"{kib}-{number}")
-        assert caught.value.errno == errno.ENOSPC and len(str(caught.value)) < 400
+        assert caught.value.errno == errno.ENOSPC and "\n" not in str(caught.value)
         (small / "others").unlink()
 
 
