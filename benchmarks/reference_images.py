@@ -19,7 +19,8 @@ from swelab.records import Record, write_json
 from swelab.records.task_records import Task
 from swelab.sandbox import sandbox_image
 from swelab.sandbox.docker_engine import DockerEngine
-from swelab.tasks.checkout import GIT_ENVIRONMENT, RepoStore, encode_patch
+from swelab.tasks.checkout import RepoStore
+from swelab.tasks.patch_application import GIT_ENVIRONMENT, encode_patch
 
 ACTIVATE = b'conda() { true; }\npytest() { python -m pytest "$@"; }\n'
 SMITH = "source /opt/miniconda3/bin/activate; conda activate testbed; "

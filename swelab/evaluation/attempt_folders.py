@@ -13,7 +13,7 @@ from swelab.evaluation.attempt_result import AttemptResult
 from swelab.records import Record, line, write_bytes, write_json
 from swelab.records.attempt_records import Trajectory
 from swelab.rollouts.command_steps import steps
-from swelab.tasks.checkout import encode_patch
+from swelab.tasks.patch_application import encode_patch
 
 ROWS = "results.jsonl"
 

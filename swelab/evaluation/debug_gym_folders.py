@@ -19,7 +19,7 @@ from swelab.evaluation.attempt_result import AttemptResult
 from swelab.records import Record, read_json, write_bytes, write_json, write_jsonl
 from swelab.records.attempt_records import Trajectory
 from swelab.scores.statistics.one_rate import wilson
-from swelab.tasks.checkout import encode_patch
+from swelab.tasks.patch_application import encode_patch
 
 RESOLVED, UNRESOLVED, ERROR = "resolved", "unresolved", "error"
 SKIPPED = "skip-"

@@ -19,7 +19,8 @@ from swelab.records import Fault
 from swelab.records.attempt_records import Grade
 from swelab.records.task_records import Task
 from swelab.sandbox import ExecResult, Limits, Sandbox, open_backend
-from swelab.tasks.checkout import RepoStore, encode_patch, scratch_folder
+from swelab.tasks.checkout import RepoStore, scratch_folder
+from swelab.tasks.patch_application import encode_patch
 from swelab.tasks.task_images import task_images
 
 _PATCH, _TESTS = "/tmp/swelab.patch", "/tmp/swelab.tests"

@@ -17,7 +17,7 @@ from swelab.grading.run_cache import Archive
 from swelab.outcomes import GradeEnd
 from swelab.records import InputError
 from swelab.records.task_records import Task
-from swelab.tasks.checkout import encode_patch
+from swelab.tasks.patch_application import encode_patch
 
 
 def show(options: argparse.Namespace) -> int:

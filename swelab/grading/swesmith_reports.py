@@ -11,7 +11,7 @@ from pathlib import Path
 from swelab.outcomes import LOST_GRADES, GradeEnd
 from swelab.records import InputError, Record, read_json, write_bytes, write_json
 from swelab.records.attempt_records import Grade, Prediction
-from swelab.tasks.checkout import encode_patch
+from swelab.tasks.patch_application import encode_patch
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@=-]*")
 NEVER = ("FAIL_TO_FAIL", "PASS_TO_FAIL")

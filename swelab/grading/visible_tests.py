@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from swelab.grading import evidence
 from swelab.grading.grading_stage import Bench
-from swelab.grading.harness import logs, patch_paths, script
-from swelab.grading.harness.grade import limits_of
+from swelab.grading.harness import logs, script
+from swelab.grading.harness.grade import limits_of, read_prediction
 from swelab.grading.harness.patch_run import PatchRun
 from swelab.grading.harness.spec import RunSpec, read_spec
 from swelab.outcomes import GradeEnd
@@ -21,7 +21,6 @@ from swelab.records import digest
 from swelab.records.task_records import Task
 from swelab.records.typed import Count, TypedRecord, field
 from swelab.sandbox import Limits, Sandbox, SandboxError
-from swelab.tasks.checkout import is_encodable
 from swelab.tasks.image_history import HistoryRefused, prepare
 
 VERSION = 1
@@ -91,19 +90,16 @@ def run_visible(task: Task, patch: str, bench: Bench) -> VisibleRun:
     Raises InputError if the task is unusable.
     """
     spec, name = visible_spec(task), task.instance_id
-    if task.hidden_tests:
-        patch = patch_paths.without(patch, {*task.failing_files})
     result = VisibleRun(instance_id=name, ended="ran", passed=0, failed=0)
     if spec is None:
         return result | {"reason": NONE_SEEN}
-    if not patch.strip():
-        return result | {"ended": GradeEnd.EMPTY_PATCH}
-    refusal = patch_paths.refusal(patch) if is_encodable(patch) else "the patch holds half a character"
-    if refusal:
-        return result | {"ended": "not_applied", "reason": refusal}
+    changes, refused = read_prediction(task, patch, allow_empty=False)
+    if refused:
+        ended = GradeEnd.EMPTY_PATCH if refused["ended"] == GradeEnd.EMPTY_PATCH else "not_applied"
+        return result | refused | {"ended": ended}
     try:
         with agent_sandbox(task, bench) as (sandbox, limits):
-            run = evidence.ended_run("ran") | PatchRun(spec, patch, sandbox, limits, frozenset()).evidence()
+            run = evidence.ended_run("ran") | PatchRun(spec, changes, sandbox, limits, frozenset()).evidence()
     except (SandboxError, HistoryRefused, OSError, MemoryError) as error:
         return result | {"ended": GradeEnd.INFRA_ERROR, "reason": f"{type(error).__name__}: {error}"}
     if run.ended != "ran":

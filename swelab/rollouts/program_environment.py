@@ -17,8 +17,9 @@ from swelab.models.chat.text_model import Settings
 from swelab.records import InputError, Record
 from swelab.records.task_records import Task
 from swelab.sandbox import Limits, open_backend
-from swelab.tasks.checkout import RepoStore, git
+from swelab.tasks.checkout import RepoStore
 from swelab.tasks.image_history import prepare
+from swelab.tasks.patch_application import git
 from swelab.tasks.task_images import task_images
 from swelab.tasks.task_rows import read_tasks
 

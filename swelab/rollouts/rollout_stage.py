@@ -28,8 +28,9 @@ from swelab.records.task_records import Task
 from swelab.rollouts.recorded_trajectories import import_recordings, no_rollout
 from swelab.rollouts.trajectory_files import one_run, recordings
 from swelab.sandbox import Backend, Image, Limits, SandboxError, open_backend
-from swelab.tasks.checkout import RepoStore, git, scratch_folder
+from swelab.tasks.checkout import RepoStore, scratch_folder
 from swelab.tasks.image_history import HistoryRefused, prepare
+from swelab.tasks.patch_application import git
 from swelab.tasks.task_images import task_images
 
 EXIT_STATUS = {RolloutEnd.SANDBOX_LOST: "SandboxLost", RolloutEnd.BUDGET_SPENT: "BudgetSpent"}

@@ -21,16 +21,18 @@ from swelab.grading.harness.parsers import module, registry
 from swelab.grading.harness.spec import RunSpec, read_spec
 from swelab.records import InputError, Record, write_bytes
 from swelab.records.image_records import Images
+from swelab.records.patch_reader import touched_paths
 from swelab.records.task_records import Task
 from swelab.sharing import harbor_judge, harbor_texts
-from swelab.tasks.checkout import RepoStore, encode_patch, gold_patch, scratch_folder
+from swelab.tasks.checkout import RepoStore, gold_patch, scratch_folder
 from swelab.tasks.exports import docker_image
 from swelab.tasks.forge.archive import write_tar
 from swelab.tasks.forge.own_repository import Files
 from swelab.tasks.harbor.harbor_dockerfile import START
 from swelab.tasks.harbor.harbor_folder import CHECKOUT, DOCKERFILE, INSTRUCTION, RESTORED, ROW, SETTINGS
-from swelab.tasks.image_history import HistoryRefused, patched_files, start_command, start_files
+from swelab.tasks.image_history import HistoryRefused, start_command, start_files
 from swelab.tasks.install_steps import preparation
+from swelab.tasks.patch_application import encode_patch
 from swelab.tasks.published_rows import is_private
 
 BASE_IMAGE = "python:3.11-slim-bookworm"
@@ -115,7 +117,7 @@ def _of_archive(task: Task, store: RepoStore, export: Export) -> dict[str, bytes
     with scratch_folder() as scratch:
         store.checkout(task, scratch / "tree", for_agent=True)
         agents = _files(scratch / "tree")
-    names = {*spec.test_files, *task.failing_files, *_runner_files(clean)} - {*patched_files(task)}
+    names = {*spec.test_files, *task.failing_files, *_runner_files(clean)} - {*touched_paths(task.patch)}
     restored = {path: file for path, file in clean.items() if path in names or path not in agents}
     digest = hashlib.sha256(write_tar(clean)).hexdigest()
     ours = {"repository": task.repo_recipe, "sha256": digest, "patch": "bug"}

@@ -6,7 +6,6 @@ clean tree with the bug's patch applied, as a single commit. So no history shows
 
 import errno
 import os
-import re
 import shutil
 import subprocess
 import tarfile
@@ -17,40 +16,15 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from swelab.records import InputError, digest, sha256_file, shorten
+from swelab.records.patch_names import PatchRefused
 from swelab.records.task_records import Task
 from swelab.sandbox.scratch import ScratchFolder, copy_tree, is_full, scratch_base
-
-GIT_ENVIRONMENT = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "HOME": "/nonexistent",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_AUTHOR_NAME": "swelab",
-    "GIT_AUTHOR_EMAIL": "swelab@localhost",
-    "GIT_AUTHOR_DATE": "2000-01-01T00:00:00Z",
-    "GIT_COMMITTER_NAME": "swelab",
-    "GIT_COMMITTER_EMAIL": "swelab@localhost",
-    "GIT_COMMITTER_DATE": "2000-01-01T00:00:00Z",
-}
+from swelab.tasks.patch_application import apply_patch, decode_patch, encode_patch, git
 
 SECONDS = 946_684_800
 """Modification time of every file of a checkout: the date of the checkout's commit."""
 
-_HALF_CHARACTER = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-
-# All blobs go into one pack, so that a copy of a checkout has a few files and not hundreds.
-GIT = ("git", "-c", "core.fsync=none", "-c", "maintenance.auto=false", "-c", "core.bigFileThreshold=1")
-
-
-def git(tree: Path, *arguments: str, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Runs git in a trusted `tree` with a fixed identity, date and configuration. Does not raise."""
-    return subprocess.run(
-        [*GIT, *arguments],
-        cwd=tree,
-        env=GIT_ENVIRONMENT,
-        input=data,
-        capture_output=True,
-    )
+_PLAIN = "a patch of files in the repository"
 
 
 def _done(tree: Path, *arguments: str) -> None:
@@ -199,7 +173,10 @@ class RepoStore:
 def _apply_bug(task: Task, tree: Path) -> None:
     """Applies a task's bug to `tree`.
     Raises InputError if the bug's patch does not apply, and OSError if the disk is full."""
-    applied = git(tree, "apply", "--whitespace=nowarn", "-", data=encode_patch(task.patch))
+    try:
+        applied = apply_patch(tree, task.patch)
+    except PatchRefused as refusal:
+        raise InputError(f"the bug's patch is refused: {refusal}", task.instance_id, _PLAIN) from None
     if applied.returncode:
         fault = shorten(applied.stderr.decode(errors="replace"))
         if os.strerror(errno.ENOSPC) in fault or is_full(tree):
@@ -252,29 +229,13 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
         target.chmod(0o755 if member.mode & 0o100 else 0o644)
 
 
-def encode_patch(text: str) -> bytes:
-    """Encodes a patch. The inverse of `decode_patch`.
-
-    `decode_patch` turns bytes that are not UTF-8 into lone surrogates. Here they become the same bytes again.
-    A text that is not a result of `decode_patch` (see `is_encodable`) gets bytes that no other text gets.
-    """
-    return text.encode("utf-8", "surrogateescape" if is_encodable(text) else "surrogatepass")
-
-
-def is_encodable(text: str) -> bool:
-    """Returns whether `decode_patch` can return this text: its only lone surrogates are U+DC80 to U+DCFF."""
-    return not _HALF_CHARACTER.search(text)
-
-
-def decode_patch(data: bytes) -> str:
-    """Decodes a patch. The inverse of `encode_patch`."""
-    return data.decode("utf-8", "surrogateescape")
-
-
 def gold_patch(store: RepoStore, task: Task) -> str:
     """Returns the gold fix of a task: a unified diff from the checkout with the bug to the clean tree."""
     with store.scratch_checkout(task) as tree:
-        _check(git(tree, "apply", "-R", "--whitespace=nowarn", "-", data=encode_patch(task.patch)), tree)
-        diff = git(tree, "diff", "--binary", "HEAD")
+        try:
+            _check(apply_patch(tree, task.patch, reverse=True), tree)
+        except PatchRefused as refusal:
+            raise InputError(f"the bug's patch is refused: {refusal}", task.instance_id, _PLAIN) from None
+        diff = git(tree, "diff", "--binary", "--no-renames", "HEAD")
         _check(diff, tree)
         return decode_patch(diff.stdout)

@@ -4,8 +4,8 @@ As in SWE-smith, the files of these tests are absent from the agent's checkout. 
 import re
 from collections.abc import Iterable, Iterator
 
+from swelab.records.patch_reader import touched_paths
 from swelab.records.task_records import Task
-from swelab.tasks.image_history import patched_files
 
 _ENDING = "; the test ends with"
 
@@ -19,7 +19,8 @@ def hide_tests(rows: Iterable[Task], drops: dict[str, int]) -> Iterator[Task]:
     for row in rows:
         files = set(row.failing_files)
         named = all("::" in test for test in row.FAIL_TO_PASS)
-        if files & {*patched_files(row)} or (row.repo_recipe and not (named and files <= {*row.test_files})):
+        outside = row.repo_recipe and not (named and files <= {*row.test_files})
+        if outside or files & {*touched_paths(row.patch)}:
             drops["tests_in_sources"] = drops.get("tests_in_sources", 0) + 1
             continue
         statement = without_tests(row.problem_statement, row.FAIL_TO_PASS)

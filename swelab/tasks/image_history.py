@@ -6,9 +6,11 @@ import secrets
 from pathlib import Path
 
 from swelab.records import Fault, shorten
+from swelab.records.patch_names import PatchRefused
+from swelab.records.patch_reader import read_patch, touched_paths
 from swelab.records.task_records import Task
 from swelab.sandbox import Limits, Sandbox, SandboxLost
-from swelab.tasks.checkout import encode_patch
+from swelab.tasks.patch_application import encode_patch
 
 SCRIPT = Path(__file__).with_name("scrub.sh")
 LIMITS = Limits(
@@ -19,22 +21,21 @@ LIMITS = Limits(
     disk_bytes=32 << 30,  # the maximum that a host of the pool allows
     output_bytes=1 << 20,
 )
-_PATH = re.compile(r"^(?:---|\+\+\+) (?:[ab]/)(.+?)(?:\t.*)?$", re.M)
 
 
 class HistoryRefused(Fault):
     """Raised if later commits cannot be removed, or if HEAD is not at the task's base commit."""
 
 
-def patched_files(task: Task) -> list[str]:
-    """Returns the paths that the row's patch changes, in order."""
-    return list(dict.fromkeys(_PATH.findall(task.patch)))
-
-
 def start_files(task: Task) -> dict[str, bytes]:
-    """Maps names to the files for `start_command`. The patch file is empty if the patch is the answer."""
-    lists = {"touched": patched_files(task), "removed": task.failing_files if task.is_bug else []}
-    files = {"scrub.sh": SCRIPT.read_bytes(), "patch": encode_patch(task.patch if task.is_bug else "")}
+    """Maps names to the files for `start_command`. The patch file is empty if the patch is the answer.
+    Raises HistoryRefused."""
+    try:
+        patch = read_patch(task.patch if task.is_bug else "")
+    except PatchRefused as refusal:
+        raise HistoryRefused(f"{task.instance_id}: the row's patch is refused: {refusal}") from None
+    lists = {"touched": touched_paths(task.patch), "removed": task.failing_files if task.is_bug else []}
+    files = {"scrub.sh": SCRIPT.read_bytes(), "patch": encode_patch(patch.text)}
     for name, paths in lists.items():
         kept = [path for path in paths if not path.startswith("/") and ".." not in path.split("/")]
         files[name] = b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in kept)

@@ -5,13 +5,16 @@ import secrets
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from swelab.records import shorten
+from swelab.records.patch_names import PatchRefused
+from swelab.records.patch_reader import read_patch, touched_paths
 from swelab.records.task_records import Leak, Task
 from swelab.sandbox import WORKDIR, Backend, Image, Limits, PathRefused, Sandbox, SandboxLost
-from swelab.tasks.checkout import encode_patch, git
-from swelab.tasks.image_history import HistoryRefused, patched_files, prepare
+from swelab.tasks.image_history import HistoryRefused, prepare
+from swelab.tasks.patch_application import apply_patch
 
 _AGAIN = f"-type d -samefile {WORKDIR} ! -path {WORKDIR}"  # /testbed under the path that it has in the image
 ALL_FILES = f"\\( -path /proc -o -path /sys -o -path /dev -o {_AGAIN} \\) -prune -o -type f"
@@ -62,7 +65,7 @@ def _output(sandbox: Sandbox, command: str, most: int) -> bytes:
 
 def _leaks_in_copies(sandbox: Sandbox, task: Task, files: list[str]) -> Iterator[str]:
     """Yields the leaks in copies of the files that the task's patch changes."""
-    wanted = {name: PurePosixPath(name).name for name in patched_files(task)}
+    wanted = {name: PurePosixPath(name).name for name in touched_paths(task.patch)}
     for path in files:
         for name, base in wanted.items():
             if path == f"{WORKDIR}/{name}" or not _is_copy(path, name, base):
@@ -86,27 +89,13 @@ def _is_copy(path: str, name: str, base: str) -> bool:
 def _solves(content: bytes, task: Task, name: str) -> bool:
     """Returns whether `content` is a version of the file `name` with the fix.
     In that case, git can apply the reverse of the fix to it."""
-    direction = [] if task.is_bug else ["-R"]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, suppress(PatchRefused):
+        part = read_patch(task.patch).only(lambda change: name in (change.path, change.source)).text
         place = Path(folder) / name
-        if ".." in PurePosixPath(name).parts or not place.is_relative_to(folder):
-            return False
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
-        arguments = [
-            "apply",
-            "--check",
-            *direction,
-            "--whitespace=nowarn",
-            f"--include={_literal(name)}",
-            "-",
-        ]
-        done = git(Path(folder), *arguments, data=encode_patch(task.patch))
-        return done.returncode == 0
-
-
-def _literal(name: str) -> str:
-    return re.sub(r"([*?\[\\])", r"\\\1", name)
+        return apply_patch(Path(folder), part, "--check", reverse=not task.is_bug).returncode == 0
+    return False
 
 
 def _histories(sandbox: Sandbox, files: list[str]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from swelab.files.text_lines import lines_of
+from swelab.records.patch_reader import read_patch
 from swelab.records.task_records import Task
 
 HUNK = re.compile(r"@@ -\d{1,18}+(?:,(\d{1,18}+))? \+\d{1,18}+(?:,(\d{1,18}+))? @@")
@@ -114,43 +114,5 @@ def _name(text: str) -> str:
 
 
 def reversed_patch(patch: str) -> str:
-    """Returns the reverse of a text patch. Raises ValueError for a binary patch."""
-    if "GIT binary patch" in patch:
-        raise ValueError("a binary patch")
-    out, old_name, before, after = [], "", 0, 0
-    for line in lines_of(patch):
-        if before > 0 or after > 0:
-            mark = line[:1]
-            before -= mark in ("-", " ", "")
-            after -= mark in ("+", " ", "")
-            out.append({"-": "+", "+": "-"}.get(mark, mark) + line[1:])
-        elif found := HUNK.match(line):
-            before, after = (int(count) if count else 1 for count in found.groups())
-            old, new = re.findall(r"[-+](\d+(?:,\d+)?)", line[: found.end()])
-            out.append(f"@@ -{new} +{old} @@{line[found.end() :]}")
-        elif line.startswith("--- "):
-            old_name = _other_side(line[4:], "a/", "b/")
-        elif line.startswith("+++ "):
-            out += ["--- " + _other_side(line[4:], "b/", "a/"), "+++ " + old_name]
-        else:
-            out.append(_reversed_header(line))
-    return "\n".join(out) + "\n"
-
-
-def _reversed_header(line: str) -> str:
-    for one, other in (
-        ("rename from ", "rename to "),
-        ("new file", "deleted file"),
-        ("old mode", "new mode"),
-    ):
-        if line.startswith(one):
-            return other + line[len(one) :]
-        if line.startswith(other):
-            return one + line[len(other) :]
-    if found := re.fullmatch(r"index (\w+)\.\.(\w+)(.*)", line):
-        return f"index {found[2]}..{found[1]}{found[3]}"
-    return line
-
-
-def _other_side(name: str, mine: str, theirs: str) -> str:
-    return theirs + name[len(mine) :] if name.startswith(mine) else name
+    """Returns the reverse of a patch. Raises ValueError if the text does not say how."""
+    return read_patch(patch).reverse().text

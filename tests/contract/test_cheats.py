@@ -18,7 +18,8 @@ from swelab.grading.harness.grade import CHECKS, grade
 from swelab.records import InputError
 from swelab.sandbox import Limits, open_backend
 from swelab.tasks import drill
-from swelab.tasks.checkout import RepoStore, git, gold_patch
+from swelab.tasks.checkout import RepoStore, gold_patch
+from swelab.tasks.patch_application import git
 from tests.conftest import FILES, make_task
 from tests.contract.attacks import PATIENCE
 

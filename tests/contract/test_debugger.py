@@ -2,7 +2,7 @@
 
 import pytest
 
-from swelab.tasks.checkout import git
+from swelab.tasks.patch_application import git
 from tests.contract.debugging import FIX, Played, recipe, rollout, seen
 
 pytestmark = pytest.mark.real

@@ -19,7 +19,8 @@ from swelab.records import read_jsonl, write_json, write_jsonl
 from swelab.records.attempt_records import Prediction
 from swelab.rollouts.predictions import load_predictions
 from swelab.sandbox import Limits, open_backend
-from swelab.tasks.checkout import RepoStore, git, gold_patch
+from swelab.tasks.checkout import RepoStore, gold_patch
+from swelab.tasks.patch_application import git
 from tests.conftest import ROOT
 from tests.contract.attacks import PATIENCE, processes_with, program, token, until
 

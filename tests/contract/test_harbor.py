@@ -15,7 +15,7 @@ from swelab.files.json_streams import list_items
 from swelab.records import read_json, read_jsonl, write_json
 from swelab.sandbox import open_backend, sandbox_image, toolbox_path
 from swelab.sharing.harbor_export import BASE_IMAGE
-from swelab.tasks.checkout import git
+from swelab.tasks.patch_application import git
 from tests.at_hand import HARBOR, needs_harbor
 from tests.conftest import make_repos, make_task, run_python
 from tests.contract.real_instances import CASES, files, make

@@ -5,7 +5,8 @@ import pytest
 from swelab.grading.harness.grade import grade
 from swelab.records.task_records import Task
 from swelab.sandbox import Limits
-from swelab.tasks.checkout import git, gold_patch
+from swelab.tasks.checkout import gold_patch
+from swelab.tasks.patch_application import git
 
 pytestmark = pytest.mark.real
 

@@ -19,7 +19,8 @@ from swelab.records.report_records import Report
 from swelab.rollouts.recorded_trajectories import read_recording
 from swelab.rollouts.rollout_stage import attempt_task, roll_out
 from swelab.sandbox import Limits, SandboxLost
-from swelab.tasks.checkout import RepoStore, git, gold_patch
+from swelab.tasks.checkout import RepoStore, gold_patch
+from swelab.tasks.patch_application import git
 
 pytestmark = pytest.mark.real
 

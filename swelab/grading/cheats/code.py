@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from swelab.grading.cheats.files import SHOUT, Cheat, add, passed_lines
-from swelab.grading.harness.patch_paths import touched_paths
+from swelab.records.patch_reader import touched_paths
 from swelab.records.task_records import Task
 
 

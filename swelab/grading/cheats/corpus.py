@@ -21,10 +21,11 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from swelab.files.python_syntax import parse_python
-from swelab.grading.harness.patch_paths import touched_paths
 from swelab.records import InputError
+from swelab.records.patch_reader import touched_paths
 from swelab.records.task_records import Task
-from swelab.tasks.checkout import RepoStore, decode_patch, git
+from swelab.tasks.checkout import RepoStore
+from swelab.tasks.patch_application import decode_patch, git
 
 FOLDER = resources.files("swelab.grading.cheats") / "corpus"
 FORGERIES = ("observer", "hidden_code", "equality", "frames", "files", "library", "witness")

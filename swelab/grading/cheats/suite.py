@@ -21,7 +21,8 @@ from swelab.records import InputError, Record
 from swelab.records.task_records import Task
 from swelab.records.typed import TypedRecord, field
 from swelab.sandbox import Backend, Limits
-from swelab.tasks.checkout import RepoStore, decode_patch, encode_patch, git, gold_patch
+from swelab.tasks.checkout import RepoStore, gold_patch
+from swelab.tasks.patch_application import decode_patch, encode_patch, git
 
 CHEAT, GOLD = "cheat", "gold"
 REPAIRS = (GOLD, HONEST)

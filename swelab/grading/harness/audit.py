@@ -16,6 +16,7 @@ from swelab.files import python_syntax
 from swelab.grading.harness import lasting_state
 from swelab.grading.harness.lasting_state import remark
 from swelab.records import Record
+from swelab.records.patches import Patch
 
 Construct = tuple[int, str, str]
 """(line, the word to count in the gold patch, description)."""
@@ -69,19 +70,12 @@ MOST_FINDINGS, MOST_JOINED = 50, 500
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def binaries(patch: str) -> list[str]:
+def binaries(patch: Patch) -> list[str]:
     """Returns `path: what` for each file that a patch adds in binary form.
 
     Such a file may be an archive of code.
     """
-    names: list[str] = []
-    head = ""
-    for line in patch.split("\n"):
-        if line.startswith("diff --git "):
-            head = line
-        elif line == "GIT binary patch" and len(names) < MOST_FINDINGS:
-            names.append(f"{head.rpartition(' b/')[2]}: is a binary file")
-    return names
+    return [f"{each.path}: is a binary file" for each in patch.changes if each.binary][:MOST_FINDINGS]
 
 
 def review(texts: Sequence[tuple[str, str, str]], gold: str | None) -> Record:

@@ -15,7 +15,6 @@ from functools import partial
 
 from swelab.grading import versions
 from swelab.grading.evidence import RunEvidence, ended_run
-from swelab.grading.harness import patch_paths
 from swelab.grading.harness.hostile_text import read_verdict
 from swelab.grading.harness.mutated_rerun import complaint
 from swelab.grading.harness.patch_run import PatchRun
@@ -30,9 +29,13 @@ from swelab.grading.witness_store import KeptWitness
 from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record, digest
 from swelab.records.attempt_records import Grade, GradeWitness
+from swelab.records.patch_names import PatchRefused
+from swelab.records.patch_reader import read_patch
+from swelab.records.patches import Patch
 from swelab.records.task_records import Task
 from swelab.sandbox import WORKDIR, Backend, Image, Limits, Sandbox, SandboxError
-from swelab.tasks.checkout import RepoStore, encode_patch, git, is_encodable
+from swelab.tasks.checkout import RepoStore
+from swelab.tasks.patch_application import apply_patch, encode_patch, is_encodable
 
 CHECKS = frozenset({"audit", "guard", "echo", "witness"})
 """Checks that can be disabled for an ablation.
@@ -119,11 +122,9 @@ def run_patch(
     """
     start = time.monotonic()
     spec = read_spec(task)
-    # The agent may have rewritten hidden test files. The grader has its own copies.
-    if task.hidden_tests:
-        patch = patch_paths.without(patch, {*task.failing_files})
     run = ended_run("ran") | {"findings": [], "dynamic": [], "echo": "", "seconds": 0.0}
-    if refused := refusal(patch, allow_empty):
+    changes, refused = read_prediction(task, patch, allow_empty)
+    if refused:
         return run | refused
     limits = limits_of(limits, image)
     try:
@@ -132,9 +133,9 @@ def run_patch(
             tested = partial(phase, spec.instance_id, TESTS) if task_witness else nullcontext
             if task_witness:
                 with phase(spec.instance_id, QUESTION), fresh(False) as sandbox:
-                    answers = ask_question(QuestionRun(spec, patch, sandbox, limits), task_witness)
+                    answers = ask_question(QuestionRun(spec, changes, sandbox, limits), task_witness)
             with tested(), fresh(True) as sandbox:
-                run = run | evidence_of(spec, patch, sandbox, limits, checks, image)
+                run = run | evidence_of(spec, changes, sandbox, limits, checks, image)
             run = run | {"reference": True} if checks == REFERENCE else run
             if task_witness and read_verdict(spec, run)[0] in PASSING:
                 if not answers:
@@ -142,14 +143,16 @@ def run_patch(
                 run = run | answers
             if wants_echo(spec, run, checks) and not (task_witness and is_witnessed(task_witness, run)):
                 with tested(), fresh(True) as sandbox:
-                    run = run | echo(PatchRun(spec, patch, sandbox, limits, frozenset({"guard"}), spoil=True))
+                    run = run | echo(
+                        PatchRun(spec, changes, sandbox, limits, frozenset({"guard"}), spoil=True)
+                    )
     except (SandboxError, OSError, MemoryError) as error:
         run = run | {"ended": GradeEnd.INFRA_ERROR, "reason": f"{type(error).__name__}: {error}"}
     return run | {"seconds": round(time.monotonic() - start, 3)}
 
 
 def evidence_of(
-    spec: RunSpec, patch: str, sandbox: Sandbox, limits: Limits, checks: frozenset[str], image: Image | None
+    spec: RunSpec, patch: Patch, sandbox: Sandbox, limits: Limits, checks: frozenset[str], image: Image | None
 ) -> RunEvidence:
     """Runs the task's tests, or its own script, on a patch, and returns the evidence.
 
@@ -161,14 +164,23 @@ def evidence_of(
     return PatchRun(spec, patch, sandbox, limits, checks).evidence()
 
 
-def refusal(patch: str, allow_empty: bool) -> Record:
-    """Returns {"ended", "reason"} if the patch is refused before anything runs, otherwise {}."""
-    if not patch.strip() and not allow_empty:
-        return Record(ended=GradeEnd.EMPTY_PATCH)
-    if not is_encodable(patch):
-        return Record(ended="not_applied", reason="the patch holds half a character, which no file can")
-    reason = patch_paths.refusal(patch)
-    return Record(ended=GradeEnd.TAMPERED, reason=reason) if reason else Record()
+def read_prediction(task: Task, text: str, allow_empty: bool) -> tuple[Patch, Record]:
+    """Returns (the patch, {}), or (an empty patch, {"ended", "reason"}) if nothing is to run.
+
+    The agent may have rewritten hidden test files. These changes are left out: the grader has its own copies.
+    """
+    if not is_encodable(text):
+        reason = "the patch holds half a character, which no file can"
+        return Patch(), Record(ended="not_applied", reason=reason)
+    try:
+        patch = read_patch(text)
+    except PatchRefused as refusal:
+        ended = GradeEnd.TAMPERED if refusal.hostile else "not_applied"
+        return Patch(), Record(ended=ended, reason=str(refusal))
+    hidden = {*task.failing_files} if task.hidden_tests else set()
+    patch = patch.only(lambda change: change.path not in hidden)
+    empty = not patch.changes and not allow_empty
+    return patch, Record(ended=GradeEnd.EMPTY_PATCH) if empty else Record()
 
 
 def ask_question(question: QuestionRun, witness: KeptWitness) -> Record:
@@ -235,7 +247,11 @@ def sandboxes(
         return
     with store.scratch_checkout(task) as tree:
         for other in others:
-            if git(tree, "apply", "--whitespace=nowarn", "-", data=encode_patch(other.patch)).returncode:
+            try:
+                fits = apply_patch(tree, other.patch).returncode == 0
+            except PatchRefused:
+                fits = False
+            if not fits:
                 raise InputError("its bug cannot share a tree with others", other.instance_id)
         for name in spec.test_files:
             source = (tree / name).resolve()

@@ -130,3 +130,10 @@ def pack_tar(files: dict[str, bytes]) -> bytes:
             entry.size, entry.mode = len(data), 0o644
             tar.addfile(entry, io.BytesIO(data))
     return stream.getvalue()
+
+
+def unpack_tar(data: bytes) -> dict[str, bytes]:
+    """Returns the contents of the plain files in a tar, by path."""
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        plain = [entry for entry in tar.getmembers() if entry.isreg() or entry.islnk()]
+        return {entry.name: stream.read() for entry in plain if (stream := tar.extractfile(entry))}

@@ -1,27 +1,28 @@
 """Runs one patch in one sandbox: applies it, restores protected files, runs tests, collects evidence."""
 
 import errno
-import io
 import os
 import random
 import re
-import tarfile
 from collections.abc import Iterable
 from dataclasses import replace
 
 from swelab.grading.evidence import RunEvidence, ended_run
-from swelab.grading.harness import audit, patch_paths, protected
-from swelab.grading.harness.guard import Guard, pack_tar
+from swelab.grading.harness import audit, protected
+from swelab.grading.harness.guard import Guard, pack_tar, unpack_tar
 from swelab.grading.harness.hostile_text import review
 from swelab.grading.harness.logs import between
 from swelab.grading.harness.mutated_rerun import break_tests
 from swelab.grading.harness.observer_record import RECORD_BYTES, collect_observations, read_record
+from swelab.grading.harness.sandbox_files import protected_gold, whole_files
 from swelab.grading.harness.spec import RunSpec
 from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record
+from swelab.records.patch_names import PatchRefused
+from swelab.records.patches import Patch
 from swelab.sandbox import WORKDIR, Limits, PathRefused, Sandbox, SandboxError
 from swelab.sandbox.resource_limits import INODE_BYTES
-from swelab.tasks.checkout import encode_patch
+from swelab.tasks.patch_application import encode_patch
 
 LOG_BYTES = 8 << 20
 """Bytes of a test command's output that are kept, half from its start and half from its end."""
@@ -60,7 +61,7 @@ class PatchRun:
     def __init__(
         self,
         spec: RunSpec,
-        patch: str,
+        patch: Patch,
         sandbox: Sandbox,
         limits: Limits,
         checks: frozenset[str],
@@ -81,7 +82,7 @@ class PatchRun:
         if applied:
             return applied
         before, gone = _texts(files["before.tar"]), set(self.removed)
-        named = set(patch_paths.touched_paths(self.patch))
+        named = set(self.patch.paths)
         fresh = protected.fresh_python(files["fresh"])
         changed = [path for path in fresh if path not in gone and not self.spec.protects(path)]
         if unnamed := [path for path in changed if path not in named]:
@@ -147,23 +148,25 @@ class PatchRun:
 
     def applying(self, folder: str, listed: bool = True) -> dict[str, bytes]:
         """Returns the files that must be in the sandbox's `folder` to apply the patch: prepare.sh
-        (`protected.prepare_script`) and the files that it reads."""
+        (`protected.prepare_script`) and the files that it reads. Raises PatchRefused, SandboxError."""
         spec = self.spec
-        ours = {path for path in patch_paths.touched_paths(spec.gold) if spec.protects(path)}
-        gold = patch_paths.only(spec.gold, ours)
+        gold = protected_gold(spec)
         how = ("apply -R" if spec.gold_reversed else "apply") if gold else ""
         script = protected.prepare_script(folder, spec.test_paths, spec.setup, how, listed)
-        files = {"prepare.sh": script.encode(), "patch.diff": encode_patch(self.patch)}
-        files["touched"] = b"".join(
-            b"./" + os.fsencode(path) + b"\0" for path in patch_paths.touched_paths(self.patch)
-        )
+        patch = whole_files(spec, self.patch, self.sandbox)
+        files = {"prepare.sh": script.encode(), "patch.diff": encode_patch(patch.text)}
+        files["touched"] = b"".join(b"./" + os.fsencode(path) + b"\0" for path in self.patch.paths)
         return files | ({"gold.diff": encode_patch(gold)} if gold else {})
 
     def _prepare(self) -> tuple[RunEvidence | None, dict[str, bytes]]:
         """Sets protected files aside and applies the patch. Returns (None, files that the script wrote), or
         (how the run ended, {}) if the patch cannot be applied."""
         spec, folder = self.spec, self.guard.prepared
-        self.sandbox.put(f"{folder}/in.tar", pack_tar(self.applying(folder)))
+        try:
+            files = self.applying(folder)
+        except PatchRefused as refusal:
+            return ended_run("not_applied", str(refusal)), {}
+        self.sandbox.put(f"{folder}/in.tar", pack_tar(files))
         result = self.sandbox.exec(
             f"tar -xf {folder}/in.tar -C {folder} && . {folder}/prepare.sh 2>{folder}/log",
             limits=self._bounds(PREPARE_SECONDS, FILE_BYTES),
@@ -179,7 +182,7 @@ class PatchRun:
             return ended_run(GradeEnd.UNRESOLVED, f"the patch cannot be applied ({why})"), {}
         if result.dropped_bytes:
             return ended_run(GradeEnd.UNRESOLVED, "what the patch changed is too much to be read"), {}
-        files = _untar(result.output)
+        files = unpack_tar(result.output)
         fresh, kept, tops = (files[name] for name in ("fresh", "protected", "tops"))
         self.removed = protected.to_remove(fresh, kept, tops, spec.test_paths)
         return None, files
@@ -289,12 +292,6 @@ def _texts(tar: bytes) -> dict[str, str]:
     """Returns the texts of the Python files in a tar, by path."""
     return {
         path.removeprefix("./"): data.decode("utf-8", "replace")
-        for path, data in _untar(tar).items()
+        for path, data in unpack_tar(tar).items()
         if path.endswith(".py")
     }
-
-
-def _untar(data: bytes) -> dict[str, bytes]:
-    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        plain = [entry for entry in tar.getmembers() if entry.isreg() or entry.islnk()]
-        return {entry.name: stream.read() for entry in plain if (stream := tar.extractfile(entry))}

@@ -15,8 +15,9 @@ from swelab.grading.harness import protected, script
 from swelab.grading.harness.guard import CLEARED, Guard, pack_tar
 from swelab.grading.harness.patch_run import PREPARE_SECONDS, PatchRun
 from swelab.grading.harness.spec import RunSpec
+from swelab.records.patches import Patch
 from swelab.sandbox import WORKDIR, ExecResult, Limits, Sandbox, SandboxError
-from swelab.tasks.checkout import encode_patch
+from swelab.tasks.patch_application import encode_patch
 from swelab.witness import CHANNEL, NEEDS, runtime_files
 
 VALUES_BYTES = 9 << 20
@@ -56,7 +57,7 @@ class QuestionRun:
     def __init__(
         self,
         spec: RunSpec,
-        patch: str,
+        patch: Patch,
         sandbox: Sandbox,
         limits: Limits,
         removed: Sequence[str] | None = None,

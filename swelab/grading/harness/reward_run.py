@@ -15,14 +15,17 @@ from dataclasses import dataclass, replace
 from swelab.grading.evidence import RunEvidence, ended_run
 from swelab.grading.harness.patch_run import LOG_BYTES, PREPARE_SECONDS
 from swelab.grading.harness.reward_verdict import REWARD_FILES
+from swelab.grading.harness.sandbox_files import whole_files
 from swelab.grading.harness.spec import RunSpec
 from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record
+from swelab.records.patch_names import PatchRefused
+from swelab.records.patches import Patch
 from swelab.records.task_records import Task
 from swelab.sandbox import SCRIPTS, WORKDIR, Backend, Image, Limits, PathRefused, Sandbox, SandboxError
 from swelab.sandbox.working_copy import diff
-from swelab.tasks.checkout import encode_patch
 from swelab.tasks.image_history import HistoryRefused, prepare
+from swelab.tasks.patch_application import encode_patch
 
 SOLVE_SECONDS = 1800
 _REWARD_BYTES = 1 << 16
@@ -38,7 +41,7 @@ class RewardRun:
     """A patch in a fresh sandbox of its task, for one run. workdir: where the script starts."""
 
     spec: RunSpec
-    patch: str
+    patch: Patch
     sandbox: Sandbox
     limits: Limits
     workdir: str = WORKDIR
@@ -51,7 +54,7 @@ class RewardRun:
         files = lay(self.sandbox, "tests", self.spec.verifier, self.spec.instance_id)
         if "test.sh" not in files:
             raise InputError("no test.sh in verifier_tar", self.spec.instance_id, "a script that judges")
-        if self.patch.strip() and (fault := self._apply()):
+        if self.patch.changes and (fault := self._apply()):
             return fault
         seconds = self.spec.seconds
         bounds = replace(self.limits, wall_seconds=seconds, cpu_seconds=2 * seconds, output_bytes=LOG_BYTES)
@@ -69,7 +72,11 @@ class RewardRun:
     def _apply(self) -> RunEvidence | None:
         """Applies the patch. Returns how the run ended if the patch cannot be applied."""
         name = f"{SCRIPTS}/patch.diff"
-        self.sandbox.put(name, encode_patch(self.patch))
+        try:
+            text = whole_files(self.spec, self.patch, self.sandbox).text
+        except PatchRefused as refusal:
+            return ended_run("not_applied", str(refusal))
+        self.sandbox.put(name, encode_patch(text))
         bounds = replace(self.limits, wall_seconds=PREPARE_SECONDS, cpu_seconds=2 * PREPARE_SECONDS)
         result = self.sandbox.exec(_APPLY.format(workdir=WORKDIR, name=name), limits=bounds)
         self.sandbox.exec(f"rm -f {name}")
@@ -79,7 +86,7 @@ class RewardRun:
 
     def _findings(self) -> list[str]:
         """Returns a finding for each name of a reward file or its folder in the patch's added lines."""
-        added = (line for line in self.patch.split("\n") if line.startswith("+"))
+        added = (line for line in self.patch.text.split("\n") if line.startswith("+"))
         return sorted({f"it names {match[0]}" for line in added for match in _REACHES.finditer(line)})
 
     def _read_rewards(self) -> Record:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from swelab.grading.harness import script, swesmith_profiles
 from swelab.grading.harness.logs import DEFAULT_PARSER, OFFICIAL_END, OFFICIAL_START
-from swelab.grading.harness.patch_paths import touched_paths
 from swelab.grading.harness.protected import is_protected
 from swelab.records import InputError, Record
+from swelab.records.patch_reader import touched_paths
 from swelab.records.task_records import Task
 from swelab.tasks.install_steps import without_installs
 from swelab.tasks.patch_text import reversed_patch
@@ -111,8 +111,11 @@ class RunSpec:
 
     @property
     def gold_fix(self) -> str:
-        """The patch that repairs the bug."""
-        return reversed_patch(self.gold) if self.gold_reversed else self.gold
+        """The patch that repairs the bug. Raises InputError."""
+        try:
+            return reversed_patch(self.gold) if self.gold_reversed else self.gold
+        except ValueError as why:
+            raise InputError(f"its patch cannot be taken back: {why}", self.instance_id) from None
 
     @property
     def listed(self) -> list[str]:
@@ -139,9 +142,7 @@ class RunSpec:
 
     @property
     def test_paths(self) -> list[str]:
-        """The files of listed tests, the test files that the row names, and the files that the test patch
-        touches.
-        """
+        """The files of listed tests, those that the row names, and those that the test patch touches."""
         files = {test.partition("::")[0] for test in self.listed if "::" in test}
         return list(dict.fromkeys([*self.test_files, *sorted(files), *touched_paths(self.test_patch)]))
 

@@ -32,7 +32,7 @@ from swelab.outcomes import LOST_GRADES, GradeEnd
 from swelab.records import Fault, InputError, digest
 from swelab.records.task_records import DroppedTask, KeptTask, Lock, Task
 from swelab.sandbox import Limits, SandboxError
-from swelab.tasks.checkout import encode_patch, gold_patch
+from swelab.tasks.checkout import gold_patch
 from swelab.tasks.patch_text import reversed_patch
 from swelab.tasks.published_rows import is_private
 
@@ -257,8 +257,11 @@ def _grade_reverse(task: Task, bench: Bench) -> tuple[GateRun, RunEvidence | Non
     The reverse rarely applies. So the patch is tried before a sandbox is started.
     """
     spec = read_spec(task)
-    patch = spec.gold if spec.gold_reversed else reversed_patch(spec.gold)
-    if task.instance_id not in bench.images and not applies_again(task, encode_patch(patch), bench.store):
+    try:
+        patch = spec.gold if spec.gold_reversed else reversed_patch(spec.gold)
+    except ValueError:
+        return _gate_run(GradeEnd.APPLY_FAILED, "", [], 0.0), None
+    if task.instance_id not in bench.images and not applies_again(task, patch, bench.store):
         return _gate_run(GradeEnd.APPLY_FAILED, "", [], 0.0), None
     return _run_and_grade(task, patch, bench)
 

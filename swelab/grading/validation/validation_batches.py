@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from swelab.grading.harness.patch_paths import touched_paths
 from swelab.records import digest
+from swelab.records.patch_reader import touched_paths
 from swelab.records.task_records import Task
 
 if TYPE_CHECKING:

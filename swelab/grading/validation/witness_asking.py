@@ -14,6 +14,8 @@ from swelab.grading.harness.question_run import QuestionRun
 from swelab.grading.validation.asked_task import TaskQuestion
 from swelab.grading.validation.joint_question import JointQuestion, agree
 from swelab.records import InputError
+from swelab.records.patch_reader import read_patch
+from swelab.records.patches import Patch
 from swelab.sandbox import Limits, Sandbox
 from swelab.witness.emitted import needs
 
@@ -88,7 +90,7 @@ def _ask_gold_alone(questions: Sequence[TaskQuestion], bench: Bench) -> None:
 def _gold_sandbox(questions: Sequence[TaskQuestion], bench: Bench) -> Iterator[QuestionRun]:
     """Opens a sandbox with the gold patch. Raises InputError if the gold patch does not apply."""
     with _sandbox(questions[:1], bench) as (sandbox, limits):
-        run = QuestionRun(JointQuestion(questions).spec, questions[0].patch, sandbox, limits)
+        run = QuestionRun(JointQuestion(questions).spec, read_patch(questions[0].patch), sandbox, limits)
         if run.prepare():
             raise InputError("its gold patch does not apply", questions[0].task.instance_id)
         yield run
@@ -101,7 +103,7 @@ def _bug_sandbox(questions: Sequence[TaskQuestion], bench: Bench) -> Iterator[Qu
     All cases of the tests run in this sandbox, since an agent that guesses may see all cases.
     """
     with _sandbox(questions, bench) as (sandbox, limits):
-        run = QuestionRun(JointQuestion(questions).spec, "", sandbox, limits, removed=[])
+        run = QuestionRun(JointQuestion(questions).spec, Patch(), sandbox, limits, removed=[])
         run.prepare()
         yield run
 

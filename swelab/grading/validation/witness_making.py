@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 
 from swelab.grading.evidence import WitnessRun
 from swelab.grading.grading_stage import Bench
-from swelab.grading.harness.patch_paths import touched_paths
 from swelab.grading.harness.question_run import Answer
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.harness.testimony import gold_apart, own_standing
@@ -24,6 +23,7 @@ from swelab.grading.validation.witness_sources import task_sources
 from swelab.grading.witness_store import KeptWitness
 from swelab.jobs.bounded_calls import Unread
 from swelab.records.attempt_records import UNASKED, GradeWitness
+from swelab.records.patch_reader import touched_paths
 from swelab.records.task_records import Task
 from swelab.sandbox import SandboxError
 from swelab.tasks.checkout import gold_patch

@@ -16,7 +16,7 @@ from swelab.grading.harness.grade import fresh_sandbox, limits_of
 from swelab.grading.harness.spec import RunSpec
 from swelab.records.task_records import Task
 from swelab.sandbox import Limits
-from swelab.tasks.checkout import encode_patch
+from swelab.tasks.patch_application import encode_patch
 from swelab.witness.mixins import has_assertions
 
 MOST_SOURCE = 4 << 20

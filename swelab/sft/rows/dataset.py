@@ -26,7 +26,7 @@ from swelab.sft.rows.lengths import ChatTokenizer, Length, canonical, distributi
 from swelab.sft.rows.overlong import exchanges, select_span, spans
 from swelab.sft.rows.selection import CHOSEN, FATE_GATES, Candidate, DropCounts, choose, exclusion_reason
 from swelab.sft.rows.styles import Conversation, Style, Unfit, write_conversation
-from swelab.tasks.checkout import encode_patch
+from swelab.tasks.patch_application import encode_patch
 
 ROLES = ("system", "user", "assistant")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from swelab.configs.kinds.repo import HarborRepo
 from swelab.records import InputError, shorten, write_bytes
-from swelab.tasks.checkout import encode_patch, git
+from swelab.records.patch_names import PatchRefused
 from swelab.tasks.forge.archive import read_plain, write_tar
 from swelab.tasks.forge.own_repository import Files
 from swelab.tasks.harbor.harbor_folder import (
@@ -20,6 +20,7 @@ from swelab.tasks.harbor.harbor_folder import (
     folders_in,
     read_folder,
 )
+from swelab.tasks.patch_application import apply_patch
 
 MOST_BYTES = 300 << 20
 
@@ -83,8 +84,10 @@ def clean_archive(folder: HarborFolder) -> bytes:
             (tree / path).parent.mkdir(parents=True, exist_ok=True)
             (tree / path).write_bytes(content)
             (tree / path).chmod(0o755 if executable else 0o644)
-        data = encode_patch(patch if isinstance(patch, str) else "")
-        done = git(tree, "apply", "-R", "--whitespace=nowarn", "-", data=data)
+        try:
+            done = apply_patch(tree, patch if isinstance(patch, str) else "", reverse=True)
+        except PatchRefused as refusal:
+            raise Refused("its repository cannot be made again", f"its patch is refused: {refusal}") from None
         if done.returncode:
             fault = shorten(done.stderr.decode(errors="replace"))
             raise Refused("its repository cannot be made again", f"the bug is not in it: {fault}")

@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from swelab.records import InputError, shorten
-from swelab.tasks.checkout import git
+from swelab.tasks.patch_application import git
 
 
 def matching(patterns: str, paths: Iterable[str], where: str) -> set[str]:

@@ -15,8 +15,9 @@ from typing import Any
 
 from swelab.files.dataset_files import read_rows
 from swelab.records import InputError, Record, numbered_jsonl, shorten
-from swelab.tasks.checkout import is_encodable, is_inside
+from swelab.tasks.checkout import is_inside
 from swelab.tasks.kodcode.ignore_patterns import matching
+from swelab.tasks.patch_application import is_encodable
 
 TESTS = "test.py"
 ENTRYPOINT = "python -m pytest --tb=short -s test.py"

@@ -2,7 +2,8 @@
 
 import os
 
-from swelab.tasks.checkout import RepoStore, git
+from swelab.tasks.checkout import RepoStore
+from swelab.tasks.patch_application import git
 
 
 def test_no_file_of_a_checkout_is_older_or_newer_than_another(task, repos_dir, tmp_path):

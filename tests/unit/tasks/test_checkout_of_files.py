@@ -4,7 +4,8 @@ import pytest
 
 from swelab.records import InputError
 from swelab.records.task_records import Task
-from swelab.tasks.checkout import RepoStore, git
+from swelab.tasks.checkout import RepoStore
+from swelab.tasks.patch_application import git
 from swelab.tasks.task_rows import slim
 
 

@@ -4,9 +4,10 @@ import pytest
 
 from swelab.records import InputError
 from swelab.records.task_records import Task
-from swelab.tasks.checkout import RepoStore, git
+from swelab.tasks.checkout import RepoStore
 from swelab.tasks.forge.issue_text import issue_text
 from swelab.tasks.hidden_tests import hide_tests, names_a_test, without_tests
+from swelab.tasks.patch_application import git
 
 TESTS = ["tests/test_core.py::TestAdd::test_add[1-2]", "tests/test_core.py::test_more"]
 

@@ -4,6 +4,7 @@ import pytest
 
 from swelab.files import python_syntax
 from swelab.grading.harness.audit import MOST_FINDINGS, binaries, dynamic, findings
+from swelab.records.patch_reader import read_patch
 from tests.growth import TIMES, growth
 
 
@@ -185,8 +186,9 @@ def test_a_name_that_means_something_else_too_is_no_module():
 
 
 def test_a_binary_file_can_be_an_archive_of_code():
-    head = "diff --git a/x.py b/x.py\nindex 1..2 100644\n@@ -1 +1 @@\n-a\n+GIT binary patch\n"
+    head = "diff --git a/x.py b/x.py\n--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+GIT binary patch\n"
     binary = (
         "diff --git a/t b.dat b/t b.dat\nnew file mode 100644\nindex 0..1\nGIT binary patch\nliteral 3\nabc\n"
     )
-    assert binaries(head) == [] and binaries(head + binary) == ["t b.dat: is a binary file"]
+    assert binaries(read_patch(head)) == []
+    assert binaries(read_patch(head + binary)) == ["t b.dat: is a binary file"]

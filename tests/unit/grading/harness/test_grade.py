@@ -56,7 +56,9 @@ def test_a_question_and_the_tests_have_their_sandboxes_in_phases_of_their_own(mo
     monkeypatch.setattr(module, "ask_question", lambda *_: {"said": ""})
     monkeypatch.setattr(module, "read_verdict", lambda *_: ("unresolved", "", {}))
     monkeypatch.setattr(module, "wants_echo", lambda *_: False)
-    run_patch(TASK, "+x", None, None, Limits(), CHECKS, witness=witness)
+    run_patch(
+        TASK, "--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+x\n", None, None, Limits(), CHECKS, witness=witness
+    )
     inside = [["a, question:", "question"], ["a, tests:", "tests"]] if witness else [["tests"]]
     assert log == [
         event

@@ -6,11 +6,13 @@ from functools import partial
 import pytest
 
 from swelab.grading.evidence import ended_run
-from swelab.grading.harness import audit, hostile_text, logs, patch_paths
+from swelab.grading.harness import audit, hostile_text, logs
 from swelab.grading.harness.spec import read_spec
 from swelab.jobs.bounded_calls import BoundedCalls
 from swelab.outcomes import GradeEnd
-from swelab.tasks.patch_text import HUNK, patch_size
+from swelab.records import patch_reader
+from swelab.records.patch_reader import touched_paths
+from swelab.tasks.patch_text import patch_size
 from tests.growth import TIMES, growth
 
 LINES = [
@@ -33,7 +35,7 @@ HEADS = ["", "diff --git ", "--- a/", '+++ "\\', "@@ -1 +1 @@\n+", "rename to "]
 
 READERS = {
     **{name: partial(logs.statuses, parser=name) for name in sorted(logs.LINEAR_PARSERS)},
-    **{reader.__name__: reader for reader in (patch_paths.refusal, patch_paths.touched_paths, patch_size)},
+    **{reader.__name__: reader for reader in (touched_paths, patch_size)},
     "review": lambda code: audit.review([("a.py", code, "")], ""),
     "review of a constant": lambda text: audit.review([("a.py", f"x = {text!r}\n", "")], ""),
 }
@@ -43,7 +45,7 @@ READERS = {
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("line", LINES)
 def test_our_readers_read_each_place_once(line, reader):
-    for head in HEADS if "pat" in reader or reader == "refusal" else [""]:
+    for head in HEADS if "pat" in reader else [""]:
 
         def text(size, head=head):
             return head + line * (size // len(line))
@@ -51,18 +53,18 @@ def test_our_readers_read_each_place_once(line, reader):
         assert growth(READERS[reader], text, 30_000) < TIMES, head
 
 
-@pytest.mark.parametrize("reader", [patch_paths.refusal, patch_paths.touched_paths])
-def test_each_line_of_a_patch_is_tried_once(reader, monkeypatch):
+def test_each_line_of_a_patch_is_tried_once(monkeypatch):
     class Hunk:
         tries = 0
 
         def match(self, line):
             self.tries += 1
-            return HUNK.match(line)
+            return pattern.match(line)
 
-    monkeypatch.setattr(patch_paths, "HUNK", Hunk())
-    assert not reader("\n" * 1000)
-    assert patch_paths.HUNK.tries == 1000
+    pattern = patch_reader.HUNK
+    monkeypatch.setattr(patch_reader, "HUNK", Hunk())
+    assert not touched_paths("\n" * 1000)
+    assert patch_reader.HUNK.tries == 1000
 
 
 @pytest.mark.parametrize("parser,line", [("parse_log_sympy", " "), ("parse_log_p5js", "\n")])

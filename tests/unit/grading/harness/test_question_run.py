@@ -9,6 +9,7 @@ import pytest
 
 from swelab.grading.harness.question_run import QuestionRun
 from swelab.grading.harness.spec import RunSpec
+from swelab.records.patches import Patch
 from swelab.sandbox import ExecResult, Limits, SandboxError
 
 
@@ -31,7 +32,7 @@ class StandIn:
 
 def asked(sandbox):
     spec = RunSpec("i", ("tests/t.py::test_f",), (), test_cmd="pytest")
-    return QuestionRun(spec, "", sandbox, Limits())
+    return QuestionRun(spec, Patch(), sandbox, Limits())
 
 
 @pytest.mark.parametrize(
@@ -88,11 +89,11 @@ def test_no_two_runs_have_the_same_folder():
 def test_a_patch_that_was_tested_is_applied_by_the_command_that_asks():
     spec = RunSpec("i", ("tests/t.py::test_f",), (), test_cmd="pytest")
     sandbox = StandIn(b"ready\n", 0)
-    question = QuestionRun(spec, "", sandbox, Limits(), removed=["conftest.py"])
+    question = QuestionRun(spec, Patch(), sandbox, Limits(), removed=["conftest.py"])
     assert question.prepare() is None and sandbox.commands == []
     question.ask({}, [], [], [])
     assert len(sandbox.commands) == 1 and "prepare.sh" in sandbox.commands[0]
-    refused = QuestionRun(spec, "", StandIn(b"", 91), Limits(), removed=[])
+    refused = QuestionRun(spec, Patch(), StandIn(b"", 91), Limits(), removed=[])
     refused.prepare()
     with pytest.raises(SandboxError, match="but not to be asked: exit code 91"):
         refused.ask({}, [], [], [])

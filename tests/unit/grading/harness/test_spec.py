@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from swelab.grading.harness.patch_paths import refusal, touched_paths
 from swelab.grading.harness.script import KEEPS_CODE, ends_in_pytest, with_test_status
 from swelab.grading.harness.spec import read_spec
 from swelab.records import InputError
+from swelab.records.patch_reader import read_patch, touched_paths
 from swelab.records.task_records import Task
 from swelab.tasks.install_steps import without_installs
 from swelab.tasks.patch_text import reversed_patch
@@ -190,7 +190,7 @@ def test_forged_rows(task):
 def test_real_rows_of_swebench(name):
     for row in rows(name):
         spec = read_spec(row)
-        assert spec.listed and spec.test_cmd and refusal(spec.gold) == refusal(spec.test_patch) == ""
+        assert spec.listed and spec.test_cmd and read_patch(spec.gold) and read_patch(spec.test_patch)
         assert spec.by_pytest == ("runtests" not in spec.test_cmd and "bin/test" not in spec.test_cmd)
         assert not any(spec.protects(path) for path in touched_paths(spec.gold)), row["instance_id"]
         assert all(spec.protects(path) for path in touched_paths(spec.test_patch))
@@ -206,4 +206,4 @@ def test_real_rows_of_swegym():
         )
         assert not spec.gold_reversed
         assert set(touched_paths(row["test_patch"])) <= set(spec.test_paths)
-        assert refusal(spec.gold) == ""
+        assert read_patch(spec.gold).changes
