@@ -11,10 +11,17 @@ from dataclasses import replace
 from swelab.pool.host_sandbox import HostSandbox
 from swelab.pool.request_schemas import PoolRequest
 from swelab.records import Record
+from swelab.records.patch_contents import Files, resolve
+from swelab.records.patch_names import PatchRefused
+from swelab.records.patch_reader import read_patch
 from swelab.sandbox.protocol import Limits
 from swelab.sandbox.remote_protocol import Refused
+from swelab.sandbox.working_copy import plain_files
 
-DIFF = "git add -A >/dev/null 2>&1 && git diff --cached 2>/dev/null"
+DIFF = (
+    "export GIT_NO_REPLACE_OBJECTS=1; git add -A >/dev/null 2>&1 &&"
+    " git diff --cached --no-renames --no-ext-diff --no-textconv 2>/dev/null"
+)
 _CLEAR = (
     r"git apply --numstat -z %s.diff 2>/dev/null | sed -z 's/^[^\t]*\t[^\t]*\t//'"
     " | xargs -0 -r git --literal-pathspecs clean -fdqx --"
@@ -56,11 +63,21 @@ def evaluate(sandbox: HostSandbox, request: PoolRequest, limits: Limits) -> Reco
     files stay, such as what the image's build made. `resolved` in the result is true if the patch applies and
     the script exits with 0.
     """
+    start = f"{inside(request)} git reset -q --hard HEAD"
+
+    def files(names: list[str]) -> Files:
+        sandbox.box.exec(start, limits=replace(limits, wall_seconds=120))
+        return plain_files(sandbox.box, names, request.cwd)
+
+    try:
+        patch = resolve(read_patch(request.patch), files).text
+    except PatchRefused as refusal:
+        return {"resolved": False, "error": "the patch does not apply", "output": str(refusal)}
     name = f"/tmp/.swelab-{hashlib.sha256(request.eval_script.encode()).hexdigest()[:16]}"
-    sandbox.box.put(f"{name}.diff", request.patch.encode("utf-8", "surrogateescape"))
+    sandbox.box.put(f"{name}.diff", patch.encode("utf-8", "surrogateescape"))
     sandbox.box.put(f"{name}.sh", request.eval_script.encode("utf-8", "surrogateescape"))
     apply = f"{{ test ! -s {name}.diff || {{ {_CLEAR % name}; git apply --index {name}.diff; }}; }}"
-    command = f"{inside(request)} git reset -q --hard HEAD && {apply}"
+    command = f"{start} && {apply}"
     applied = sandbox.box.exec(command, limits=replace(limits, wall_seconds=120))
     if applied.returncode:
         shown = as_text(applied.output)[-_SHOWN:]

@@ -14,7 +14,7 @@ from swelab.grading.harness.hostile_text import review
 from swelab.grading.harness.logs import between
 from swelab.grading.harness.mutated_rerun import break_tests
 from swelab.grading.harness.observer_record import RECORD_BYTES, collect_observations, read_record
-from swelab.grading.harness.sandbox_files import protected_gold, whole_files
+from swelab.grading.harness.prediction_files import protected_gold, whole_files
 from swelab.grading.harness.spec import RunSpec
 from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from swelab.grading.evidence import RunEvidence, ended_run
 from swelab.grading.harness.patch_run import LOG_BYTES, PREPARE_SECONDS
+from swelab.grading.harness.prediction_files import whole_files
 from swelab.grading.harness.reward_verdict import REWARD_FILES
-from swelab.grading.harness.sandbox_files import whole_files
 from swelab.grading.harness.spec import RunSpec
 from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record

@@ -1,20 +1,14 @@
 """Writes out the contents of the files that a patch moves, copies or has in binary form."""
 
-import os
-import secrets
-from contextlib import suppress
-
 from swelab.grading.harness.spec import RunSpec
 from swelab.records.patch_contents import Files, resolve
 from swelab.records.patch_names import PatchRefused
 from swelab.records.patch_reader import read_patch
 from swelab.records.patches import Patch
-from swelab.sandbox import Limits, PathRefused, Sandbox
+from swelab.sandbox import Limits, Sandbox
+from swelab.sandbox.working_copy import plain_files
 
 _LIMITS = Limits(wall_seconds=300, cpu_seconds=300)
-_EXECUTABLE = """while IFS= read -r -d '' each; do
-    [ ! -x "$each" ] || printf '%s\\0' "$each"
-done <{0}/names >{0}/executable"""
 
 
 def whole_files(spec: RunSpec, patch: Patch, sandbox: Sandbox) -> Patch:
@@ -31,23 +25,9 @@ def whole_files(spec: RunSpec, patch: Patch, sandbox: Sandbox) -> Patch:
     def files(names: list[str]) -> Files:
         if spec.setup:
             sandbox.exec("\n".join(spec.setup), limits=_LIMITS)  # checks out the task's own commit
-        return sandbox_files(sandbox, names)
+        return plain_files(sandbox, names)
 
     return resolve(patch.only(lambda change: change not in protected), files)
-
-
-def sandbox_files(sandbox: Sandbox, names: list[str]) -> Files:
-    """Returns those of the files that are plain files of the repository. Raises SandboxError."""
-    lists = f"/tmp/swelab-{secrets.token_hex(8)}"
-    sandbox.put(f"{lists}/names", b"".join(os.fsencode(f"./{name}") + b"\0" for name in names))
-    sandbox.exec(_EXECUTABLE.format(lists), limits=_LIMITS).check()
-    executable = {os.fsdecode(name) for name in sandbox.get(f"{lists}/executable").split(b"\0")}
-    sandbox.exec(f"rm -rf {lists}")
-    files: Files = {}
-    for name in names:
-        with suppress(PathRefused, FileNotFoundError):
-            files[name] = sandbox.get(name), f"./{name}" in executable
-    return files
 
 
 def protected_gold(spec: RunSpec) -> str:
