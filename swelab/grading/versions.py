@@ -3,11 +3,11 @@
 Increment a number by hand if equal inputs could now give another result.
 """
 
-RUN = 13
+RUN = 14
 """Raise `RUN` if the same patch could now produce different evidence."""
 
-GRADER = 14
+GRADER = 15
 """Raise `GRADER` if the same evidence could now get a different verdict."""
 
-GATE = 7
+GATE = 8
 """Raise `GATE` if validation could now decide differently about a task, given the same verdicts."""

@@ -23,7 +23,7 @@ from swelab.records.typed import Count, TypedRecord, field
 from swelab.sandbox import Limits, Sandbox, SandboxError
 from swelab.tasks.image_history import HistoryRefused, prepare
 
-VERSION = 1
+VERSION = 2
 """Version number of visible-test runs. Increment it if the same patch could now get another result."""
 NONE_SEEN = "no test that can be run is in the agent's checkout"
 _COMMAND = """set --; for each in {files}; do [ -f "$each" ] && set -- "$@" "$each"; done

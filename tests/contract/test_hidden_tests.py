@@ -2,7 +2,7 @@
 
 import pytest
 
-from swelab.grading.harness.grade import grade
+from swelab.grading.harness.grade import REFERENCE, grade
 from swelab.records.task_records import Task
 from swelab.sandbox import Limits
 from swelab.tasks.checkout import gold_patch
@@ -27,3 +27,41 @@ def test_a_file_that_the_agent_wrote_in_the_place_of_a_hidden_one_changes_nothin
     assert grade(row, gold + own, store, backend, Limits()).status == "resolved"
     assert grade(task, gold + own, store, backend, Limits()).status == "apply_failed"
     assert grade(row, own, store, backend, Limits()).status == "empty_patch"
+
+
+FROM_HISTORY = """
+
+import glob, zlib
+
+
+def in_history(word):
+    for name in glob.glob("/testbed/.git/objects/*/*"):
+        data = open(name, "rb").read()
+        for place in range(len(data)):
+            try:
+                if word in zlib.decompressobj().decompress(data[place:]):
+                    return True
+            except zlib.error:
+                pass
+    return False
+
+
+if not in_history(b"test_add("):
+    del add
+"""
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_code_finds_no_test_in_the_history(task, store, backend, tmp_path, hidden):
+    """The code under test works only if it finds the text of the tests in git's objects."""
+    row = Task.of(task | {"hidden_tests": hidden})
+    tree = tmp_path / "tree"
+    store.checkout(row, tree)
+    git(tree, "apply", "-", data=gold_patch(store, row).encode())
+    with (tree / "calc/core.py").open("a") as file:
+        file.write(FROM_HISTORY)
+    patch = git(tree, "diff", "--binary").stdout.decode()
+    assert grade(row, patch, store, backend, Limits(), REFERENCE).status == "resolved"
+    assert grade(row, patch, store, backend, Limits(), frozenset({"guard"})).status == "unresolved"
+    inverted = patch.replace("if not in_history", "if in_history")
+    assert grade(row, inverted, store, backend, Limits(), frozenset({"guard"})).status == "resolved"

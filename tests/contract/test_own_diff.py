@@ -24,7 +24,8 @@ git replace $B $(git cat-file commit $B | sed "s/^tree .*/tree $(git mktree --mi
     git hash-object -t commit -w --stdin --literally)
 """
 HONEST = r"""
-mkdir -p .git/info; printf 'x = 1\n' >>calc/core.py; printf '#!/bin/sh\n' >run.sh; chmod +x run.sh; : >empty; ln -s run.sh link
+mkdir -p .git/info; printf 'x = 1\n' >>calc/core.py; : >empty
+printf '#!/bin/sh\n' >run.sh; chmod +x run.sh; ln -s run.sh link
 printf 'a\0b' >binary; printf 'caf\351\n' >latin; printf x >"a name with spaces é"
 printf 'no end' >no_end; mkdir -p build keep; : >build/out; : >keep/out; : >excluded
 printf 'build\n*.log\n' >.gitignore; : >x.log; echo excluded >>.git/info/exclude

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from swelab.grading.evidence import RunEvidence, ended_run
-from swelab.grading.harness import audit, protected
+from swelab.grading.harness import audit, protected, script
+from swelab.grading.harness.empty_history import history_files, history_line
 from swelab.grading.harness.guard import Guard, pack_tar, unpack_tar
 from swelab.grading.harness.hostile_text import review
 from swelab.grading.harness.logs import between
@@ -147,14 +148,13 @@ class PatchRun:
         return self.sandbox.exec(command, limits=self._bounds(PREPARE_SECONDS, 1 << 16)).returncode == 0
 
     def applying(self, folder: str, listed: bool = True) -> dict[str, bytes]:
-        """Returns the files that must be in the sandbox's `folder` to apply the patch: prepare.sh
-        (`protected.prepare_script`) and the files that it reads. Raises PatchRefused, SandboxError."""
+        """Returns the files with which `folder` applies the patch. Raises PatchRefused, SandboxError."""
         spec = self.spec
         gold = protected_gold(spec)
         how = ("apply -R" if spec.gold_reversed else "apply") if gold else ""
-        script = protected.prepare_script(folder, spec.test_paths, spec.setup, how, listed)
+        prepare = protected.prepare_script(folder, spec.test_paths, spec.setup, how, listed)
         patch = whole_files(spec, self.patch, self.sandbox)
-        files = {"prepare.sh": script.encode(), "patch.diff": encode_patch(patch.text)}
+        files = {"prepare.sh": prepare.encode(), "patch.diff": encode_patch(patch.text)}
         files["touched"] = b"".join(b"./" + os.fsencode(path) + b"\0" for path in self.patch.paths)
         return files | ({"gold.diff": encode_patch(gold)} if gold else {})
 
@@ -214,7 +214,10 @@ class PatchRun:
         spec, guard = self.spec, self.guard
         guarded = spec.by_pytest and "guard" in self.checks
         files = {"remove": b"".join(os.fsencode(path) + b"\0" for path in self.removed)}
-        files |= {"eval.sh": spec.eval_script.encode(), "test.diff": encode_patch(spec.test_patch)}
+        before = "" if "reference" in self.checks else history_line(guard.folder)
+        text = script.with_line_before_tests(spec.eval_script, before) if before else spec.eval_script
+        files |= {"eval.sh": text.encode(), "test.diff": encode_patch(spec.test_patch)}
+        files |= history_files(guard.root, guard.folder) if before else {}
         if guarded:
             only = tests if self.spoil else None
             files |= guard.files(changed, self._tests_to_watch(), spec.listed, spec.test_paths, only)
@@ -225,7 +228,7 @@ class PatchRun:
                 raise
             return self._no_room()
         result = self.sandbox.exec(
-            guard.command(spec.tested_command(guard.folder), guarded),
+            guard.command(spec.tested_command(guard.folder, before), guarded),
             limits=self._bounds(spec.seconds, LOG_BYTES + (RECORD_BYTES if guarded else 0)),
         )
         record = read_record(result.output, guard.nonce, guard.key, LOG_BYTES)

@@ -3,7 +3,7 @@
 import re
 import shlex
 
-from swelab.grading.harness.logs import OFFICIAL_END
+from swelab.grading.harness.logs import OFFICIAL_END, OFFICIAL_START
 
 KEEPS_CODE = "trap 'exit \"$swelab_code\"' EXIT"
 """A script with this text exits with the code of its single pytest run, even if commands follow that run."""
@@ -47,6 +47,24 @@ def with_test_status(text: str) -> str:
     return "\n".join([*lines[: ends[0]], "swelab_code=$?", *lines[ends[0] :], 'exit "$swelab_code"', ""])
 
 
+def with_line_before_tests(text: str, line: str) -> str:
+    """Inserts a line into an eval script, before the line that runs pytest or the marker before the tests.
+
+    `git` does nothing in the lines that follow, which restore files after the tests. Returns the script
+    unchanged if its tests are not found.
+    """
+    lines = text.split("\n")
+    hidden = _here_documents(text)
+    places = [
+        n
+        for n, each in enumerate(lines)
+        if n not in hidden and (OFFICIAL_START in each or runs_of_pytest(each)) and _stands_alone(lines, n)
+    ]
+    if not places:
+        return text
+    return "\n".join([*lines[: places[0]], line, "git() { :; }", *lines[places[0] :]])
+
+
 def launcher(text: str) -> str:
     """Returns Bash that starts pytest as this command or script does: with its set-up, but without arguments.
 
@@ -71,8 +89,13 @@ def _here_documents(text: str) -> set[int]:
 
 def _simple(lines: list[str], place: int) -> bool:
     """Returns whether a line is a complete command, so that lines can be inserted before and after it."""
+    return _stands_alone(lines, place) and _ends_line(lines[place])
+
+
+def _stands_alone(lines: list[str], place: int) -> bool:
+    """Returns whether a line can be inserted before a line."""
     joined = place and lines[place - 1].rstrip().endswith(("\\", "|", "&&", "||"))
-    return not joined and not lines[place][:1].isspace() and _ends_line(lines[place])
+    return not joined and not lines[place][:1].isspace()
 
 
 def _ends_line(line: str) -> bool:

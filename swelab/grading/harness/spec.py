@@ -155,16 +155,17 @@ class RunSpec:
         """Returns whether a path is restored before the tests run."""
         return is_protected(path, self.test_paths)
 
-    def tested_command(self, folder: str) -> str:
+    def tested_command(self, folder: str, before: str) -> str:
         """Returns Bash that runs the tests and exits with their exit code.
 
-        `folder` contains test.diff and eval.sh.
+        `folder` contains test.diff and eval.sh. before: a line to run right before tests without eval.sh.
         """
         if self.eval_script:
             return f"bash {folder}/eval.sh"
+        command = f"{before}\n{self.test_cmd}" if before else self.test_cmd
         if self.test_patch:
-            return f"git apply --whitespace=nowarn {folder}/test.diff && {{ {self.test_cmd}\n}}"
-        return self.test_cmd
+            return f"git apply --whitespace=nowarn {folder}/test.diff && {{ {command}\n}}"
+        return command
 
 
 def read_spec(task: Task) -> RunSpec:

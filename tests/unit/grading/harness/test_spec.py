@@ -53,7 +53,8 @@ def test_older_rows_of_swebench():
     assert spec.test_cmd.endswith("conda activate testbed && pytest -rA tests/test_a.py")
     assert spec.parser == "parse_log_flask" and spec.by_pytest and not spec.gold_reversed
     assert spec.test_paths == ["tests/test_a.py"] and spec.protects("tests/test_a.py")
-    assert spec.tested_command("/tmp/g").startswith("git apply --whitespace=nowarn /tmp/g/test.diff && {")
+    command = spec.tested_command("/tmp/g", "before")
+    assert command.startswith("git apply --whitespace=nowarn /tmp/g/test.diff && { before\n")
     django = read_spec(ROW | {"repo": "django/django", "FAIL_TO_PASS": ["test_f (a.T)"]})
     assert "runtests.py" in django.test_cmd and django.test_cmd.endswith(" test_a") and not django.by_pytest
     with pytest.raises(InputError, match="no test command is known for a/b"):
@@ -86,7 +87,7 @@ def test_newer_rows_of_swebench():
     spec = read_spec(row)
     assert (spec.image, spec.parser, spec.eval_type) == ("hub/x:1", "parse_log_sympy", "fail_only")
     assert spec.test_paths == ["tests/test_a.py"] and not spec.by_pytest
-    assert spec.tested_command("/tmp/g") == "bash /tmp/g/eval.sh"
+    assert spec.tested_command("/tmp/g", "before") == "bash /tmp/g/eval.sh"
 
 
 def test_an_eval_script_ends_with_the_exit_code_of_its_tests(tmp_path):
