@@ -53,7 +53,8 @@ def _accepts(kind: type[TypedRecord]) -> Callable[[Any], object]:
 
 def check(record: Any, kind: type[TypedRecord], where: str | Path) -> None:
     """Raises InputError with the first field of a JSON value that does not match the schema of `kind`."""
-    if _is_accepted(record, kind):
+    fault = _fault(record, kind)
+    if not fault:
         return
     import jsonschema  # a slow import (0.2 s), needed only for errors
     from jsonschema.validators import validator_for
@@ -63,6 +64,8 @@ def check(record: Any, kind: type[TypedRecord], where: str | Path) -> None:
     if error is not None:
         field = ".".join(str(part) for part in error.absolute_path) or "(top level)"
         raise InputError(f"field {field}: {shorten(error.message)}", where, f"a valid {kind.kind()}")
+    # For jsonschema, unlike for JSON Schema, `$` in a pattern also stands before a line end.
+    raise InputError(shorten(fault), where, f"a valid {kind.kind()}")
 
 
 def check_text(record: Mapping[str, Any], where: str | Path) -> None:
@@ -79,14 +82,15 @@ def check_text(record: Mapping[str, Any], where: str | Path) -> None:
             raise InputError(what, where, "text that can be written as UTF-8") from None
 
 
-def _is_accepted(record: Any, kind: type[TypedRecord]) -> bool:
+def _fault(record: Any, kind: type[TypedRecord]) -> str:
+    """Returns an error of a record in the words of the fast validator, or ""."""
     import fastjsonschema
 
     try:
         _accepts(kind)(record)
-        return True
-    except fastjsonschema.JsonSchemaException:
-        return False
+        return ""
+    except fastjsonschema.JsonSchemaException as error:
+        return str(error)
 
 
 def shorten(text: str, limit: int = 200) -> str:

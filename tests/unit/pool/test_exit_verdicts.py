@@ -57,3 +57,41 @@ def test_a_patch_is_judged_again_and_the_image_s_own_files_stay(repository):
     assert verdict(ADDS, SCRIPT)["resolved"] is True
     assert verdict("", "set -e\n! test -e ../g\n", repository / "sub")["resolved"] is True
     assert (repository / "build/out").exists()
+
+
+class ReadingBox(HereBox):
+    """A HereBox from which files are read, too."""
+
+    def put(self, name, data):
+        if not name.startswith("/tmp/swelab-"):
+            return super().put(name, data)
+        place = self.folder / name.removeprefix("/tmp/")
+        place.parent.mkdir()
+        place.write_bytes(data)
+
+    def get(self, name):
+        return (self.folder / name.removeprefix("/tmp/")).read_bytes()
+
+    def exec(self, command, limits=None):
+        done = super().exec(command.replace("/tmp/swelab-", f"{self.folder}/swelab-"), limits)
+        done.check = lambda: done
+        return done
+
+
+MOVE = "diff --git a/{0} b/h\nsimilarity index 100%\n{1} from {0}\n{1} to h\n"
+
+
+def test_a_patch_moves_files_of_the_repository_alone(repository):
+    sandbox = SimpleNamespace(box=ReadingBox(repository.parent))
+
+    def verdict(patch, script):
+        request = SimpleNamespace(patch=patch, eval_script=script, cwd=str(repository))
+        return evaluate(sandbox, request, Limits())
+
+    assert verdict(MOVE.format("sub/f", "rename"), "set -e\ngrep -q one h\n! test -e sub/f\n")["resolved"]
+    assert verdict(MOVE.format("sub//f", "copy"), "set -e\ngrep -q one h\ntest -e sub/f\n")["resolved"]
+    (repository.parent / "secret").write_text("secret\n")
+    for name, why in (("../secret", "leaves the repository"), ("none", "which is not there")):
+        refused = verdict(MOVE.format(name, "copy"), "set -e\n")
+        assert not refused["resolved"] and refused["error"] == "the patch does not apply"
+        assert why in refused["output"]
