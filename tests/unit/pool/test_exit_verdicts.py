@@ -63,14 +63,16 @@ class ReadingBox(HereBox):
     """A HereBox from which files are read, too."""
 
     def put(self, name, data):
-        if not name.startswith("/tmp/swelab-"):
-            return super().put(name, data)
-        place = self.folder / name.removeprefix("/tmp/")
-        place.parent.mkdir()
-        place.write_bytes(data)
+        if name.startswith("/tmp/swelab-"):
+            name = name.replace("/tmp/swelab-", f"{self.folder}/swelab-")
+            (self.folder / name).parent.mkdir()
+            (self.folder / name).write_bytes(data)
+        else:
+            super().put(name, data)
 
     def get(self, name):
-        return (self.folder / name.removeprefix("/tmp/")).read_bytes()
+        name = name.replace("/tmp/swelab-", f"{self.folder}/swelab-")
+        return (self.folder / name).read_bytes()
 
     def exec(self, command, limits=None):
         done = super().exec(command.replace("/tmp/swelab-", f"{self.folder}/swelab-"), limits)
