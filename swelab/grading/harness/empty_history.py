@@ -31,8 +31,11 @@ _FILES = {
     **{f"objects/{name[:2]}/{name[2:]}": data for name, data in (_TREE, _COMMIT)},
 }
 _SCRIPT = """if [ -e {root}/.git ]; then
-    swelab_tag=$(git -c safe.directory='*' -C {root} describe --tags --abbrev=0 2>/dev/null) || :
-    rm -rf {root}/.git
+    swelab_tag=
+    if [ -s {root}/.git/packed-refs ] || compgen -G "{root}/.git/refs/tags/*" >{folder}/tags; then
+        swelab_tag=$(git -c safe.directory='*' -C {root} describe --tags --abbrev=0 2>/dev/null) || :
+    fi
+    rm -rf {root}/.git {folder}/tags
     mv {folder}/{history} {root}/.git
     [ -z "$swelab_tag" ] || printf '%s refs/tags/%s\\n' {commit} "$swelab_tag" >{root}/.git/packed-refs
     unset swelab_tag
