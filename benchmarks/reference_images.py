@@ -20,7 +20,7 @@ from swelab.records.task_records import Task
 from swelab.sandbox import sandbox_image
 from swelab.sandbox.docker_engine import DockerEngine
 from swelab.tasks.checkout import RepoStore
-from swelab.tasks.patch_application import GIT_ENVIRONMENT, encode_patch
+from swelab.tasks.patch_application import GIT_ENVIRONMENT, apply_patch
 
 ACTIVATE = b'conda() { true; }\npytest() { python -m pytest "$@"; }\n'
 SMITH = "source /opt/miniconda3/bin/activate; conda activate testbed; "
@@ -94,7 +94,7 @@ def branch(tree: Path, row: Task) -> dict[str, str]:
     """Makes the task's branch. Returns the gold patch, and a patch that repairs nothing ("idle")."""
     name = row.instance_id
     git(tree, "checkout", "-q", "-b", name, "main")
-    git(tree, "apply", "--whitespace=nowarn", "-", data=encode_patch(row["patch"]))
+    apply_patch(tree, row["patch"]).check_returncode()
     commit(tree, "bug")
     gold = git(tree, "diff", "HEAD", "main")
     path = gold.split()[2].removeprefix("a/")

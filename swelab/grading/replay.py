@@ -12,11 +12,14 @@ from swelab.grading.evidence import RunEvidence
 from swelab.grading.grading_stage import Bench
 from swelab.grading.harness.grade import fresh_sandbox, limits_of
 from swelab.grading.harness.patch_run import LOG_BYTES
+from swelab.grading.harness.prediction_files import whole_files
 from swelab.grading.harness.reward_run import lay
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.witness_store import Witnesses
 from swelab.records import Fault
 from swelab.records.attempt_records import Grade
+from swelab.records.patch_names import PatchRefused
+from swelab.records.patch_reader import read_patch
 from swelab.records.task_records import Task
 from swelab.sandbox import ExecResult, Limits, Sandbox, open_backend
 from swelab.tasks.checkout import RepoStore, scratch_folder
@@ -62,7 +65,10 @@ def run_command(task: Task, patch: str, bench: Bench, command: str) -> ExecResul
             lay(sandbox, "tests", spec.verifier, spec.instance_id)
         if spec.setup:
             sandbox.exec("\n".join(spec.setup), limits=bounds)
-        _apply(sandbox, _PATCH, patch)
+        try:
+            _apply(sandbox, _PATCH, whole_files(spec, read_patch(patch), sandbox).text)
+        except PatchRefused as refusal:
+            raise Fault(f"the patch does not apply: {refusal}") from None
         _apply(sandbox, _TESTS, spec.tests_diff)
         return sandbox.exec(command, limits=bounds)
 

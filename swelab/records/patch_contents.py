@@ -49,7 +49,8 @@ def resolve(patch: Patch, read: Callable[[list[str]], Files]) -> Patch:
 def _after(change: Change, before: Files, after: Files, targets: set[str]) -> Files:
     """Returns the files of a change as they are after it. Raises PatchRefused."""
     file = before.get(change.source) if change.source else after.get(change.path, before.get(change.path))
-    if file is None and (change.kind != "new" or change.source):
+    file = None if change.kind == "new" else file
+    if file is None and change.kind != "new":
         raise PatchRefused(f"the patch needs the file {change.source or change.path!r}, which is not there")
     moved: Files = {change.source: None} if change.kind == "rename" and change.source not in targets else {}
     if change.kind == "deleted":

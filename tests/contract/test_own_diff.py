@@ -124,3 +124,20 @@ def test_plain_files_are_read_and_links_are_not(box):
     files = plain_files(box, ["words", "sub/file", "sub/link", "other/file", "absent", "sub"])
     assert files == {"words": (b"some words\n", False), "sub/file": (b"x\n", True)}
     assert os.fsencode("words") not in box.exec("ls /tmp").output
+
+
+MOVE = "diff --git a/{0} b/{1}\nsimilarity index 100%\nrename from {0}\nrename to {1}\n"
+
+
+def test_honest_moves_are_resolved(task, store, backend):
+    """A patch may move an ordinary file, or a test file to another place of tests."""
+    fix = gold_patch(store, task)
+    moved = (MOVE.format("calc/core.py", "calc/kernel.py") + fix[fix.index("--- ") :]).replace(
+        "+++ b/calc/core.py", "+++ b/calc/kernel.py"
+    )
+    link = "--- /dev/null\n+++ b/calc/core.py\n@@ -0,0 +1 @@\n+from calc.kernel import *\n"
+    for patch in (moved + link, fix + MOVE.format("tests/test_core.py", "tests/test_other.py")):
+        end = grade(task, patch, store, backend, Limits(), frozenset({"guard"}))
+        assert end.status == "resolved", (end.reason, patch)
+    alone = grade(task, moved, store, backend, Limits(), frozenset({"guard"}))
+    assert alone.status == "unresolved", "the old place is empty"

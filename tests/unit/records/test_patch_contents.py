@@ -125,3 +125,10 @@ def test_damaged_binary_parts_are_refused(part, words):
     text = f"diff --git a/x b/x\nnew file mode 100644\nGIT binary patch\n{part}\n"
     with pytest.raises(PatchRefused, match=words):
         resolve(read_patch(text), lambda names: {})
+
+
+def test_a_new_file_in_the_place_of_a_moved_one_starts_from_nothing():
+    text = "diff --git a/x b/y\nrename from x\nrename to y\ndiff --git a/x b/x\nnew file mode 100644\n"
+    patch = read_patch(text + "--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+new\n")
+    text = resolve(patch, lambda names: {"x": (b"old\n", True)}).text
+    assert "\n-old\n+new\n" in text and "\nnew file mode 100755\n" in text and "\n+old\n" in text
