@@ -18,6 +18,7 @@ from swelab.grading.witness_store import Witnesses, WitnessWriter
 from swelab.jobs.journal import Journal
 from swelab.records import check
 from swelab.records.attempt_records import Prediction
+from swelab.records.patch_reader import read_patch
 from swelab.records.task_records import Lock
 from swelab.sandbox import Limits, SandboxLost
 from swelab.tasks.checkout import RepoStore, gold_patch
@@ -167,7 +168,7 @@ def test_what_the_question_is_asked_in(tasks, bench):
     """The sandbox has neither the tests nor git's folder, and only one channel leads out."""
     spec = read_spec(tasks[0])
     with fresh_sandbox(spec, tasks[0], bench.store, bench.backend, Limits(), None) as sandbox:
-        run = QuestionRun(spec, OTHER, sandbox, Limits())
+        run = QuestionRun(spec, read_patch(OTHER), sandbox, Limits())
         assert run.prepare() is None
         asked = {"tests/test_question_0.py": LOOK}
         said = run.ask(asked, ["tests/test_question_0.py"], ["tests/test_tags.py"], ["tests/data/a(1).txt"],
