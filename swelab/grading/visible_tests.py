@@ -95,8 +95,8 @@ def run_visible(task: Task, patch: str, bench: Bench) -> VisibleRun:
         return result | {"reason": NONE_SEEN}
     changes, refused = read_prediction(task, patch, allow_empty=False)
     if refused:
-        ended = GradeEnd.EMPTY_PATCH if refused["ended"] == GradeEnd.EMPTY_PATCH else "not_applied"
-        return result | refused | {"ended": ended}
+        unread = {"ended": "not_applied"} if refused["ended"] == GradeEnd.TAMPERED else {}
+        return result | refused | unread
     try:
         with agent_sandbox(task, bench) as (sandbox, limits):
             run = evidence.ended_run("ran") | PatchRun(spec, changes, sandbox, limits, frozenset()).evidence()

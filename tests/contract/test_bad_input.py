@@ -80,6 +80,10 @@ def test_wrong_field_missing_and_double_trajectories(files):
     refused(collect(files), "two trajectories")
 
 
+ABSENT = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"
+"""A patch of a file that is not there."""
+
+
 @pytest.mark.parametrize(
     "change, words",
     [
@@ -89,14 +93,15 @@ def test_wrong_field_missing_and_double_trajectories(files):
         (lambda rows: {"a": 1}, ["JSON list"]),
         (lambda rows: [rows[0] | {"repo_recipe": "nothing"}], ["nothing.tar", "no such repository archive"]),
         (lambda rows: [{k: v for k, v in rows[0].items() if k != "test_cmd"}], ["test_cmd"]),
-        (lambda rows: [rows[0] | {"patch": "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"}], ["does not apply"]),
+        (lambda rows: [rows[0] | {"patch": ABSENT}], ["does not apply"]),
     ],
 )
 def test_broken_tasks(files, repos_dir, change, words):
     path = files / "tasks.json"
     rows = json.loads(path.read_text())
     path.write_text(json.dumps(change(rows)))
-    text = (files / "preds.json").read_text().replace('"model_patch": ""', '"model_patch": "x"')
+    patch = json.dumps(ABSENT)
+    text = (files / "preds.json").read_text().replace('"model_patch": ""', f'"model_patch": {patch}')
     (files / "preds.json").write_text(text)
     refused(grade(files, repos_dir), *words)
     assert not (files / "grades.jsonl").exists()

@@ -222,9 +222,9 @@ def test_the_patch_of_a_lost_sandbox_gets_no_verdict(lab, backend, tasks, tmp_pa
         def start(self, *_, **__):
             raise OSError(28, "No space left on device")
 
-    task = tasks["write-the-sum"]
-    run = run_patch(task, "x", RepoStore(tmp_path, tmp_path), Lost(), Limits(), image=lab)
-    assert bench_of((backend, lab), tasks, tmp_path).grade_of(task, "x", run).status == "infra_error"
+    task, patch = tasks["write-the-sum"], "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"
+    run = run_patch(task, patch, RepoStore(tmp_path, tmp_path), Lost(), Limits(), image=lab)
+    assert bench_of((backend, lab), tasks, tmp_path).grade_of(task, patch, run).status == "infra_error"
 
 
 def test_a_working_directory_becomes_a_repository_and_leaks_are_looked_for(ground, tasks):

@@ -161,7 +161,8 @@ def test_the_script_writes_nothing_and_says_one_line(task, repos_dir, tmp_path, 
 
 def test_lost_gradings_fail_the_shard_and_are_taken_up_again(task, repos_dir, tmp_path, monkeypatch):
     tasks = [task | {"instance_id": name} for name in NAMES]
-    predictions = {name: Prediction.of({"instance_id": name, "model_patch": "x"}) for name in NAMES}
+    patch = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"
+    predictions = {name: Prediction.of({"instance_id": name, "model_patch": patch}) for name in NAMES}
     predictions[NAMES[2]] |= {"model_patch": "", "outcome": "model_lost"}
 
     def grades(**settings):
