@@ -21,7 +21,7 @@ missing=
 for program in "$@"; do
     case $program in
         venv) "$python" -c 'import ensurepip' 2>/dev/null || missing="$missing python$version-venv" ;;
-        dockerd) command -v dockerd >/dev/null || missing="$missing docker.io" ;;
+        dockerd) { command -v dockerd && command -v docker; } >/dev/null || missing="$missing docker.io" ;;
         munged) command -v munged >/dev/null || missing="$missing munge" ;;
         slurmctld) command -v slurmctld >/dev/null || missing="$missing slurm-wlm" ;;
         bwrap) command -v bwrap >/dev/null || missing="$missing bubblewrap" ;;
@@ -36,6 +36,8 @@ if [ -n "$missing" ]; then
     fi
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq -o DPkg::Lock::Timeout=600
+    # From Debian 13 on, the client is a package of its own.
+    case "$missing " in *" docker.io "*) ! apt-cache show docker-cli >/dev/null 2>&1 || missing="$missing docker-cli" ;; esac
     # Another program may be installing packages, such as a machine's own updates.
     # shellcheck disable=SC2086
     apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=600 $missing >/dev/null
