@@ -22,6 +22,7 @@ settings = read(sys.stdin.read())
 settings.pop("cache-dir", None)
 Path(sys.argv[1]).write_text("[global]\n" + "".join(f"{key} = {value}\n" for key, value in settings.items()))
 indexes = f"{settings.get('index-url', '')} {settings.get('extra-index-url', '')}".split()
-places = [path(index).parent for index in indexes]  # an index links to files beside it
+# The pages of an index link to wheels in a neighbouring folder, so the folder above both is needed.
+places = [path(index).parent for index in indexes]
 places += [path(link) for link in settings.get("find-links", "").split()]
 print("\n".join(sorted({str(place) for place in places if place.is_dir() and place != Path("/")})))

@@ -20,26 +20,34 @@ UV = os.environ.get("UV") or str(Path(__file__).resolve().parents[1] / ".venv-uv
 
 
 def main() -> None:
-    """Exits with 1 after an error line of uv."""
+    """Exits with 1 after a line that says what is wrong."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="such as envs/cpu.txt")
-    for file in parser.parse_args().files:
-        lines = file.read_text().splitlines()
-        comments = [line for line in lines if line.startswith("#")]
-        pins = [line.removesuffix("\\").strip() for line in lines if re.match(r"\w", line)]
-        pins = [pin.partition(" --hash")[0] for pin in pins]
-        hashes: dict[str, set[str]] = {}
-        for platform in PLATFORMS:
-            for package in resolution(pins, platform):
-                digests = {each["hashes"]["sha256"] for each in usable(package)}
-                hashes.setdefault(package["name"], set()).update(digests)
-        written = [
-            " \\\n    ".join([pin, *(f"--hash=sha256:{digest}" for digest in sorted(hashes[name(pin)]))])
-            for pin in pins
-        ]
-        file.write_text("\n".join([*comments, *written]) + "\n")
+    try:
+        for file in parser.parse_args().files:
+            write_hashes(file)
+    except OSError as error:
+        sys.exit(f"error: {error}")
+
+
+def write_hashes(file: Path) -> None:
+    """Writes the hashes of a file's pins again."""
+    lines = file.read_text().splitlines()
+    comments = [line for line in lines if line.startswith("#")]
+    pins = [line.removesuffix("\\").strip() for line in lines if re.match(r"\w", line)]
+    pins = [pin.partition(" --hash")[0] for pin in pins]
+    hashes: dict[str, set[str]] = {}
+    for platform in PLATFORMS:
+        for package in resolution(pins, platform):
+            digests = {each["hashes"]["sha256"] for each in usable(package)}
+            hashes.setdefault(package["name"], set()).update(digests)
+    written = [
+        " \\\n    ".join([pin, *(f"--hash=sha256:{digest}" for digest in sorted(hashes[name(pin)]))])
+        for pin in pins
+    ]
+    file.write_text("\n".join([*comments, *written]) + "\n")
 
 
 def resolution(pins: list[str], platform: str) -> list[dict[str, Any]]:

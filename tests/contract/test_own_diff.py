@@ -1,4 +1,4 @@
-"""The diff of an agent's checkout says what lies there, whatever the agent did to its git."""
+"""swelab compares an agent's files with the base commit. What the agent does to git has no effect."""
 
 import os
 import subprocess

@@ -211,7 +211,10 @@ def test_a_checkout_without_room_says_that_the_disk_is_full(small, repos_dir, ta
         with pytest.raises(OSError) as caught:
             for number in range(9):
                 store.checkout(task, small / f"{kib}-{number}")
-        assert caught.value.errno == errno.ENOSPC and "\n" not in str(caught.value)
+        message = str(caught.value).replace(
+            str(small), ""
+        )  # the length of the test's own path does not count
+        assert caught.value.errno == errno.ENOSPC and len(message) < 400 and "\n" not in message
         (small / "others").unlink()
 
 
