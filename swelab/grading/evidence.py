@@ -14,6 +14,9 @@ class ObserverReport(TypedRecord):
     raised: dict[str, str] = field(
         "exception name, keyed by test id, that the test function itself raised; empty if it raised nothing"
     )
+    skippers: dict[str, str] = field(
+        "file, keyed by test id, whose code skipped the test; absent if a mark did", default={}
+    )
     marked: list[str] = field("tests that are marked as expected failures")
     changed: list[str] = field("parts of the test runner that changed during the run")
     powers: list[str] = field("restricted functions that patched code used")

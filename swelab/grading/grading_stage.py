@@ -8,7 +8,15 @@ from typing import cast
 
 from swelab.grading import versions
 from swelab.grading.evidence import RunEvidence
-from swelab.grading.harness.grade import CHECKS, REFERENCE, grade_evidence, grade_key, limits_of, run_patch
+from swelab.grading.harness.grade import (
+    CHECKS,
+    REFERENCE,
+    SHARES,
+    grade_evidence,
+    grade_key,
+    limits_of,
+    run_patch,
+)
 from swelab.grading.harness.reward_run import SolutionRun, solve
 from swelab.grading.harness.spec import read_spec
 from swelab.grading.run_cache import Archive, run_key
@@ -31,6 +39,8 @@ from swelab.tasks.task_images import task_images
 class Bench:
     """The resources that runs of patches need: repositories, images, sandboxes, and the archive of stored
     runs.
+
+    shares: whether unresolved patches are judged test by test, for a reward that pays for single tests.
     """
 
     store: RepoStore
@@ -38,12 +48,15 @@ class Bench:
     images: Mapping[str, Image] = field(default_factory=dict)
     archive: Archive = field(default_factory=lambda: Archive(None))
     witnesses: Witnesses = field(default_factory=Witnesses)
+    shares: bool = False
 
     @property
     def checks(self) -> frozenset[str]:
         """The checks of a grading run: all of them, or REFERENCE if verdicts must match the reference
         harness."""
-        return REFERENCE if self.witnesses.guard == "reference" else CHECKS
+        if self.witnesses.guard == "reference":
+            return REFERENCE
+        return CHECKS | {SHARES} if self.shares else CHECKS
 
     def place(self, task: Task) -> str:
         """Returns the digest of the image or repository archive that the task runs in.
@@ -64,7 +77,8 @@ class Bench:
         """Returns the digests on which a task's grades depend, joined by a space. The first is the digest of
         the image or archive. The second is the digest of the task's witness, if the task has one. Raises
         InputError if there is no repository archive or image."""
-        return " ".join(filter(None, [self.place(task), self.witnesses.digest(task.instance_id)]))
+        parts = [self.place(task), self.witnesses.digest(task.instance_id), SHARES * self.shares]
+        return " ".join(filter(None, parts))
 
     def grade_of(self, task: Task, patch: str, run: RunEvidence) -> Grade:
         """Returns the grade for the evidence of a run. Raises InputError if the log parser is unknown."""

@@ -3,10 +3,10 @@
 Increment a number by hand if equal inputs could now give another result.
 """
 
-RUN = 14
+RUN = 15
 """Raise `RUN` if the same patch could now produce different evidence."""
 
-GRADER = 15
+GRADER = 16
 """Raise `GRADER` if the same evidence could now get a different verdict."""
 
 GATE = 8

@@ -130,6 +130,11 @@ class Grade(TypedRecord):
         default=None,
         type="object",
     )
+    doubt: str = field(
+        "for an unresolved patch: why it could have forged the tests that pass; rewards for single tests pay "
+        "nothing then",
+        default="",
+    )
     patch_sha256: str = field("hash of the patch that was graded", default="")
     seconds: float = field("wall time of the grading, in seconds", default=0.0, minimum=0)
     run: str = field(

@@ -40,7 +40,7 @@ def open_places(
         return
     scaffold = loop_of(recipes.load_named(SCAFFOLD, recipe.scaffold))
     with (
-        open_bench(reads, folder, recipe.rollouts.at_once) as (bench, scratch),
+        open_bench(reads, folder, recipe.rollouts.at_once, recipe.method.reward) as (bench, scratch),
         judge_of(recipe, folder) as judge,
     ):
         busy = Busy()

@@ -70,7 +70,7 @@ class HostRollouts:
         check_reached(self.url)
         scaffold = loop_of(recipes.load_named(SCAFFOLD, self.recipe.scaffold))
         engine, template = ServedTokens(endpoint), TokenTemplate.of(self.start)
-        with open_bench(self.reads, self.folder, count) as (bench, scratch):
+        with open_bench(self.reads, self.folder, count, self.recipe.method.reward) as (bench, scratch):
 
             def work(sent: RayRequest) -> Record:
                 maker = model_maker(self.recipe, engine, template, scaffold, sent.temperature)

@@ -19,8 +19,8 @@ def plus_or_minus_one(grade: Record) -> float:
 
 def share_of_tests(grade: Record) -> float:
     """Returns the share of the listed tests that have the required result. Returns 0 if no test ran, or if
-    the patch forged test results or could have forged them."""
-    if grade["status"] in FORGED_GRADES or not grade.get("tests_status"):
+    the patch forged test results or could have forged them (`Grade.doubt`)."""
+    if grade["status"] in FORGED_GRADES or grade.get("doubt") or not grade.get("tests_status"):
         return 0.0
     lists = grade["tests_status"].values()
     good = sum(len(each["success"]) for each in lists)
@@ -44,6 +44,9 @@ def reward_of(name: str, evidence: str) -> Callable[[Record], float]:
     """Returns the reward function for a recipe's `method.reward` and `method.evidence`."""
     return witnessed_only(REWARDS[name]) if evidence == "witnessed" else REWARDS[name]
 
+
+SHARES = frozenset({"share_of_tests"})
+"""The rewards that pay for single tests. Their grades need `Bench.shares`."""
 
 REWARDS: dict[str, Callable[[Record], float]] = {
     "solved": zero_or_one,

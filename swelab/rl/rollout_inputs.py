@@ -10,6 +10,7 @@ from swelab.grading.grading_stage import Bench
 from swelab.grading.run_cache import Archive
 from swelab.grading.witness_store import Witnesses
 from swelab.records.task_records import Task
+from swelab.rl.rewards import SHARES
 from swelab.sandbox import Backend, Image, open_backend
 from swelab.sandbox.deferred import DeferredBackend
 from swelab.tasks.checkout import RepoStore, scratch_folder
@@ -31,10 +32,14 @@ class Reads:
 
 
 @contextmanager
-def open_bench(reads: Reads, folder: Path, at_once: int) -> Iterator[tuple[Bench, Path]]:
-    """Yields a grader with sandboxes for `at_once` concurrent rollouts, and a temporary folder. folder: the
-    run's folder, which caches the results of tested patches. Raises BackendMissing, InputError."""
+def open_bench(reads: Reads, folder: Path, at_once: int, reward: str) -> Iterator[tuple[Bench, Path]]:
+    """Yields a grader with sandboxes for `at_once` concurrent rollouts, and a temporary folder.
+
+    folder: the run's folder, which caches the results of tested patches. reward: a name in REWARDS. Raises
+    BackendMissing, InputError.
+    """
     with scratch_folder() as scratch, DeferredBackend(open_backend(), most=at_once) as backend:
         store = RepoStore(reads.repos_dir, scratch / "repos")
         archive, witnesses = Archive(folder / "runs"), Witnesses(*reads.witness)
-        yield Bench(store, cast(Backend, backend), dict(reads.images), archive, witnesses), scratch
+        shares = reward in SHARES
+        yield Bench(store, cast(Backend, backend), dict(reads.images), archive, witnesses, shares), scratch

@@ -49,6 +49,48 @@ frame = inspect.currentframe()
 while not frame.f_code.co_name.startswith("test"):
     frame = frame.f_back
 text = "== %d " % max(each for each in frame.f_code.co_consts if type(each) is int)""",
+    "a traceback, by a formatter": """
+import string
+try:
+    raise ValueError
+except ValueError as error:
+    frame = string.Formatter().get_field("0.__traceback__.tb_frame", (error,), {})[0].f_back
+while not frame.f_code.co_name.startswith("test"):
+    frame = frame.f_back
+text = "== %d " % max(each for each in frame.f_code.co_consts if type(each) is int)""",
+    "a traceback, by functools": """
+import functools
+class Holder:
+    pass
+try:
+    raise ValueError
+except ValueError as error:
+    trace = error.__traceback__
+frame = functools.update_wrapper(Holder(), trace, ("tb_" + "frame",), ()).tb_frame.f_back
+while not frame.f_code.co_name.startswith("test"):
+    frame = frame.f_back
+text = "== %d " % max(each for each in frame.f_code.co_consts if type(each) is int)""",
+    "a walk of the stack, by a deputy": """
+import heapq, traceback
+frame = [frame for frame, line in heapq.merge(traceback.walk_stack(None))]
+frame = next(each for each in frame if each.f_code.co_name.startswith("test"))
+while not frame.f_code.co_name.startswith("test"):
+    frame = frame.f_back
+text = "== %d " % max(each for each in frame.f_code.co_consts if type(each) is int)""",
+    "the exception of another thread": """
+import sys
+def look():
+    try:
+        raise ValueError
+    except ValueError:
+        return getattr(sys, "_current_" + "exceptions")()
+import threading
+error = look()[threading.get_ident()]
+error = error[1] if type(error) is tuple else error
+frame = error.__traceback__.tb_frame.f_back
+while not frame.f_code.co_name.startswith("test"):
+    frame = frame.f_back
+text = "== %d " % max(each for each in frame.f_code.co_consts if type(each) is int)""",
     "a mapping": """
 import mmap
 with open("tests/../tests/test_core.py", "rb") as stream:

@@ -252,6 +252,9 @@ def test_published_ways_of_judging(backend, tmp_path):
     assert not grade(
         loose, change("m_code.py", broken, SKIPS.replace("1", "0")), store, backend, Limits()
     ).resolved
+    by_code = SOUND.replace("return 2", "import unittest\n    raise unittest.SkipTest('there is no two')")
+    verdict = grade(loose, change("m_code.py", broken, by_code), store, backend, Limits())
+    assert verdict.status == "unresolved", verdict.reason  # the test file itself has to skip
     own = bare("own", broken, backend, tmp_path, compat=CompatKeys(final_eval=False))
     bench = Bench(store, backend, archive=Archive(tmp_path / "runs"))
     told = {

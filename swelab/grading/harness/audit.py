@@ -161,7 +161,7 @@ def _constructs(text: str, own: frozenset[str]) -> Iterator[Construct]:
         if id(node) in facts.silent:
             continue
         if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from _imports(node, line)
+            yield from (each for each in _imports(node, line) if each[1] != "mmap" or not facts.anonymous)
         elif isinstance(node, ast.Constant | ast.BinOp):
             yield from _constant(facts.texts.get(id(node), ""), isinstance(node, ast.BinOp), line)
         elif isinstance(node, ast.Name) and node.id in DEEP_NAMES | OWNED_NAMES["builtins"]:
@@ -194,7 +194,7 @@ class _Facts:
     roots: maps a node's id to the first name of its dotted name. texts: maps a node's id to the text of a
     constant, or of constants joined by `+`. silent: ids of docstrings and of the module's own entry in
     `sys.modules`. foreign: names bound only to objects imported from other packages. modules: maps a local
-    name to the imported module or member.
+    name to the imported module or member. anonymous: whether mapped memory belongs to no file.
     """
 
     def __init__(self, tree: ast.Module, own: frozenset[str]):
@@ -219,6 +219,7 @@ class _Facts:
                 names = {each.id for each in node.targets if isinstance(each, ast.Name)}
                 (imported if self.roots.get(id(node.value)) in imported else others).update(names)
         self.foreign = frozenset(imported - others)
+        self.anonymous = lasting_state.only_anonymous_memory(self.nodes, self.modules)
 
     def _imported_names(self, node: ast.Import | ast.ImportFrom, own: frozenset[str]) -> set[str]:
         home = node.module or "" if isinstance(node, ast.ImportFrom) else ""

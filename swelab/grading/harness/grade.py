@@ -15,7 +15,7 @@ from functools import partial
 
 from swelab.grading import versions
 from swelab.grading.evidence import RunEvidence, ended_run
-from swelab.grading.harness.hostile_text import read_verdict
+from swelab.grading.harness.hostile_text import read_doubt, read_verdict
 from swelab.grading.harness.mutated_rerun import complaint
 from swelab.grading.harness.patch_run import PatchRun
 from swelab.grading.harness.question_run import QuestionRun
@@ -23,7 +23,7 @@ from swelab.grading.harness.question_test_lock import QUESTION, TESTS, phase
 from swelab.grading.harness.reward_run import RewardRun
 from swelab.grading.harness.reward_verdict import NoReward, read_reward
 from swelab.grading.harness.spec import RunSpec, read_spec
-from swelab.grading.harness.testimony import testimony, with_witness
+from swelab.grading.harness.testimony import doubted, testimony, with_witness
 from swelab.grading.harness.verdict import PASSING, reaches_out, signs_of_tampering
 from swelab.grading.witness_store import KeptWitness
 from swelab.outcomes import GradeEnd
@@ -43,6 +43,9 @@ CHECKS = frozenset({"audit", "guard", "echo", "witness"})
 audit: reviews the patch's code. guard: guards the run. echo: runs the tests again, changed so that honest
 code fails them. witness: runs the witness question.
 """
+
+SHARES = "shares"
+"""A further check: unresolved patches also get the second run and the witness, for each test that passes."""
 
 REFERENCE = frozenset({"reference"})
 """The value of `checks` without any check: patches are judged as by SWE-bench's own harness."""
@@ -85,6 +88,10 @@ def grade_evidence(spec: RunSpec, patch: str, run: RunEvidence, witness: KeptWit
         grade_witness, unconfirmed = testimony(witness, run)
         if status in PASSING:
             status, reason = with_witness(status, reason, grade_witness, unconfirmed, reaches_out(run))
+    doubt = ""
+    if status == GradeEnd.UNRESOLVED and tests:
+        passed = [test for group in tests.values() for test in group["success"]]
+        doubt = read_doubt(spec, run) or (doubted(witness, run, passed) if grade_witness and witness else "")
     record = Grade(
         instance_id=spec.instance_id,
         status=status,
@@ -100,6 +107,7 @@ def grade_evidence(spec: RunSpec, patch: str, run: RunEvidence, witness: KeptWit
         record
         | ({"tests_status": tests} if tests else {})
         | ({"witness": grade_witness} if grade_witness else {})
+        | ({"doubt": doubt} if doubt else {})
     )
 
 
@@ -137,7 +145,7 @@ def run_patch(
             with tested(), fresh(True) as sandbox:
                 run = run | evidence_of(spec, changes, sandbox, limits, checks, image)
             run = run | {"reference": True} if checks == REFERENCE else run
-            if task_witness and read_verdict(spec, run)[0] in PASSING:
+            if task_witness and (read_verdict(spec, run)[0] in PASSING or pays(spec, run, checks)):
                 if not answers:
                     raise SandboxError("the patch was applied to be tested, but not to be asked")
                 run = run | answers
@@ -263,7 +271,16 @@ def sandboxes(
 def wants_echo(spec: RunSpec, run: RunEvidence, checks: frozenset[str]) -> bool:
     """Returns whether a resolved patch needs a second run, because its code could hide what it does."""
     wanted = "echo" in checks and run.dynamic and run.observed
-    return bool(wanted) and read_verdict(spec, run)[0] == GradeEnd.RESOLVED
+    return bool(wanted) and (read_verdict(spec, run)[0] == GradeEnd.RESOLVED or pays(spec, run, checks))
+
+
+def pays(spec: RunSpec, run: RunEvidence, checks: frozenset[str]) -> bool:
+    """Returns whether single tests of an unresolved patch would be rewarded."""
+    if SHARES not in checks:
+        return False
+    status, _, tests = read_verdict(spec, run)
+    repaired = tests["FAIL_TO_PASS"]["success"] if tests else []
+    return status == GradeEnd.UNRESOLVED and bool(repaired)
 
 
 def echo(again: PatchRun) -> Record:

@@ -20,13 +20,18 @@ CLEARED = (
 
 @dataclass
 class Guard:
-    """The random names and the key of one run. new: top-level modules that the patch adds."""
+    """The random names and the key of one run.
+
+    new: top-level modules that the patch adds. data: files that the patch brings and that the audit does not
+    read as Python.
+    """
 
     root: str
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
     key: str = field(default_factory=lambda: secrets.token_hex(32))
     seed: int = field(default_factory=lambda: secrets.randbits(48))
     new: list[str] = field(default_factory=list)
+    data: list[str] = field(default_factory=list)
 
     @property
     def folder(self) -> str:
@@ -68,6 +73,7 @@ class Guard:
             "root": self.root,
             "changed": changed,
             "new": self.new,
+            "data": self.data,
             "listed": listed,
             "watched": watched,
             "tests": tests,

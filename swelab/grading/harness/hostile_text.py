@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from swelab.grading.evidence import RunEvidence
 from swelab.grading.harness import audit, logs
 from swelab.grading.harness.spec import RunSpec
-from swelab.grading.harness.verdict import Verdict, verdict
+from swelab.grading.harness.verdict import Verdict, doubt, verdict
 from swelab.jobs.bounded_calls import BoundedCalls, Unread
 from swelab.outcomes import GradeEnd
 from swelab.records import Record
@@ -21,6 +21,16 @@ def review(texts: Sequence[tuple[str, str, str]], gold: str | None) -> Record:
         return _APART.call(audit.review, texts, gold)
     except Unread as fault:
         return {"dynamic": [], "findings": [f"its files cannot be read: {fault}"]}
+
+
+def read_doubt(spec: RunSpec, run: RunEvidence) -> str:
+    """Returns why an unresolved patch could have forged tests, or "" (`verdict.doubt`)."""
+    if spec.parser in logs.LINEAR_PARSERS:
+        return doubt(spec, run)
+    try:
+        return _APART.call(doubt, spec, run)
+    except Unread as fault:
+        return f"its log cannot be read: {fault}"
 
 
 def read_verdict(spec: RunSpec, run: RunEvidence) -> Verdict:

@@ -5,7 +5,8 @@ if its values are correct.
 """
 
 import ast
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 OUTLIVES = "which outlives the run"
 """A phrase that each finding about lasting state contains."""
@@ -24,6 +25,26 @@ _OF_DESCRIPTORS = frozenset(
 )
 _FIRST_DESCRIPTOR = 3
 """The lowest file descriptor that is not a standard stream."""
+
+
+_MEMORY_CONSTANTS = re.compile("PAGESIZE|ALLOCATIONGRANULARITY|(ACCESS|PROT|MAP)_[A-Z]+")
+
+
+def only_anonymous_memory(nodes: Iterable[ast.AST], modules: Mapping[str, str]) -> bool:
+    """Returns whether code uses the module mmap only for memory that belongs to no file: `mmap.mmap(-1, n)`.
+
+    Such memory ends with its process. modules: as for `descriptor`.
+    """
+    plain: set[int] = set()
+    uses: set[int] = set()
+    for node in nodes:
+        if isinstance(node, ast.Call) and node.args and ast.unparse(node.args[0]) == "-1":
+            plain |= {id(node.func), id(getattr(node.func, "value", None))}
+        elif isinstance(node, ast.Attribute) and _MEMORY_CONSTANTS.fullmatch(node.attr):
+            plain.add(id(node.value))
+        if isinstance(node, ast.Name) and modules.get(node.id, "").partition(".")[0] == "mmap":
+            uses.add(id(node))
+    return uses <= plain
 
 
 def remark(name: str) -> str:

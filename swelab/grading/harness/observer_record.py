@@ -32,6 +32,7 @@ _FIELDS: dict[str, list[type]] = {
     "start": [],
     "report": [str, str],
     "call": [str, str],
+    "skip": [str, str],
     "marked": [list],
     "changed": [str],
     "power": [str],
@@ -128,7 +129,7 @@ def _state(pieces: dict[int, tuple[bytes, bytes]], observations: list[list[Any]]
 
 def collect_observations(observations: list[list[Any]], junit: str | None) -> ObserverReport:
     """Returns the observations as evidence. If a test is reported several times, the worst outcome counts."""
-    observation: dict[str, Any] = {"exit": -1, "junit": junit, "outcomes": {}, "raised": {}}
+    observation: dict[str, Any] = {"exit": -1, "junit": junit, "outcomes": {}, "raised": {}, "skippers": {}}
     observation |= {"marked": [], "changed": [], "powers": [], "faults": []}
     for kind, *fields in observations:
         if kind == "report":
@@ -140,6 +141,8 @@ def collect_observations(observations: list[list[Any]], junit: str | None) -> Ob
             observation["raised"][test] = observation["raised"].get(test) or raised
             if not raised:
                 observation["outcomes"].setdefault(test, "passed")
+        elif kind == "skip":
+            observation["skippers"][fields[0]] = fields[1]
         elif kind == "marked":
             observation["marked"] = fields[0]
         elif kind == "end":

@@ -20,6 +20,7 @@ from swelab.grading.harness.spec import RunSpec
 from swelab.outcomes import GradeEnd
 from swelab.records import InputError, Record
 from swelab.records.patch_names import PatchRefused
+from swelab.records.patch_reader import touched_paths
 from swelab.records.patches import Patch
 from swelab.sandbox import WORKDIR, Limits, PathRefused, Sandbox, SandboxError
 from swelab.sandbox.resource_limits import INODE_BYTES
@@ -43,10 +44,24 @@ _EXCUSES = {
     "compile": "(exec|eval|compile)",
     "subprocess.Popen": "subprocess",
     "mmap.__new__": "mmap",
+    "imports_unread_code": "(importlib|__import__|exec|runpy|loader|meta_path)",
+    "runs_as_code": "(?!)",
+    "writes_bytecode": "(py_compile|pyc|importlib)",
     "reads_tests": "(open|inspect|linecache|traceback|tokenize|getsource|read_text|read_bytes)",
 }
 """Maps an event to a pattern. If the unpatched file or the gold patch matches the pattern, the event is not
 reported. For other events the pattern is the event's name."""
+
+INTERRUPTING = (
+    " sys.settrace",
+    " sys.setprofile",
+    " sys.addaudithook",
+    " sys.monitoring.register_callback",
+    " ctypes.dlopen",
+    " ctypes.dlsym",
+    " ctypes.addressof",
+)
+"""Ends of reports on powers by which code can raise an error anywhere, also in the guard."""
 
 TASK_FAULTS = {
     90: "the checkout cannot be set up",
@@ -93,10 +108,17 @@ class PatchRun:
         found = review(texts, self.spec.gold if "audit" in self.checks else None)
         found["dynamic"] += audit.binaries(self.patch)
         self.guard.new = protected.new_modules(changed, files["tops"])
+        self.guard.data = self._data_files(changed)
         run = RunEvidence.of(found | self._run(changed, tests))
         if (seen := run.observed) and "powers" in seen:
             seen["powers"] = [power for power in seen.powers if not self._is_excused(power, before)]
         return run
+
+    def _data_files(self, changed: list[str]) -> list[str]:
+        """Returns the files that the patch brings and the gold patch does not, besides audited Python
+        files."""
+        paths = [change.path for change in self.patch.changes if change.kind != "deleted"]
+        return sorted({*paths} - {*changed} - {*touched_paths(self.spec.gold)})
 
     def _is_excused(self, power: str, before: dict[str, str]) -> bool:
         """Returns whether a reserved power already occurs in the unpatched file or the gold patch."""
@@ -276,8 +298,8 @@ class PatchRun:
 
 def guard_fault(run: RunEvidence) -> Record:
     """Returns the fields of the evidence that change if the guard itself failed, otherwise {}. "guard_fault"
-    is the first error. All tracebacks are appended to "log". The run is unresolved if a patched file is on a
-    traceback, otherwise it is an infra_error."""
+    is the first error. All tracebacks are appended to "log". The run is unresolved if tested code may have
+    caused the error, otherwise it is an infra_error."""
     if not run.observed or not run.observed.faults:
         return {}
     faults = run.observed.faults
@@ -285,6 +307,7 @@ def guard_fault(run: RunEvidence) -> Record:
     text = "\n".join(each["traceback"] for each in faults)
     changed: Record = {"guard_fault": error, "log": f"{run.log}\nThe guard itself failed:\n{text}"}
     patched = next((each["patched"] for each in faults if each["patched"]), "")
+    patched = patched or next((each for each in run.observed.powers if each.endswith(INTERRUPTING)), "")
     if patched:
         reason = f"the guard failed while {patched} was at work: {error}"
         return changed | {"ended": GradeEnd.UNRESOLVED, "reason": reason}

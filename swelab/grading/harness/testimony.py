@@ -42,6 +42,24 @@ def testimony(witness: KeptWitness, run: RunEvidence) -> tuple[GradeWitness, boo
     return grade_witness, unconfirmed
 
 
+def doubted(witness: KeptWitness, run: RunEvidence, passed: Collection[str]) -> str:
+    """Returns why the witness doubts that tests which passed did so honestly, or "".
+
+    passed: ids of tests that pass, of an unresolved patch.
+    """
+    if run.said is None:
+        return "the question was not asked"
+    try:
+        judged = _APART.call(judge, witness.manifest, witness.gold, base64.b64decode(run.said))
+    except Unread as fault:
+        return f"its values cannot be judged: {fault}"
+    for test in passed:
+        found = judged.tests.get(test)
+        if found and found.standing in ("contradicted", "unconfirmed"):
+            return f"{test} passes, and the values that the patched code computes say otherwise"
+    return ""
+
+
 def gold_apart(manifest: WitnessManifest, gold: list[bytes], answers: bytes, bug: bytes) -> GoldValues:
     """Returns the gold patch's values in a question; see `witness.judgement.gold_values`. Raises Unread."""
     return _APART.call(gold_values, manifest, gold, answers, bug)

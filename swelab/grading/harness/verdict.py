@@ -72,6 +72,18 @@ def suspicion(run: RunEvidence) -> str:
     return ""
 
 
+def doubt(spec: RunSpec, run: RunEvidence) -> str:
+    """Returns why a patch whose tests do not all pass could have forged those that do, or ""."""
+    if why := suspicion(run) or run.get("echo", ""):
+        return why
+    if not run.observed:
+        return ""
+    signs = signs_of_tampering(run, run.observed)
+    status = logs.official_statuses(run.log, spec.parser)
+    contradictions = _contradictions(spec, run.observed, status, _outcomes(run.observed))
+    return next(signs, "") or next(contradictions, "")
+
+
 def reaches_out(run: RunEvidence) -> bool:
     """Returns whether a patch's code uses state that outlives a run.
 
@@ -202,13 +214,16 @@ def _test_verdicts(
     """Returns the per-test verdicts from the log and the observer's record.
 
     If the log's format does not name a test, only the record decides. In that case the observer must have
-    seen the test run.
+    seen the test run. Where skips count as passes, only skips by protected files and by marks do.
     """
     observed, called = logs.Results(outcomes), logs.Results(dict.fromkeys(run.raised, "PASSED"))
 
+    by_code = {test: "SKIPPED" for test, file in run.skippers.items() if not spec.protects(file)}
+    skips = logs.Results(by_code)
+
     def accepts(group: str, test: str, statuses: set[str]) -> bool:
         if spec.skips_pass and (seen_of := observed.of(test)) and seen_of <= _NOT_FAILING:
-            return logs.not_failed(group, test, statuses)
+            return logs.not_failed(group, test, statuses) and not skips.of(test)
         by_log = logs.has_passed(group, test, statuses) if statuses else bool(called.of(test))
         return by_log and logs.has_passed(group, test, observed.of(test))
 

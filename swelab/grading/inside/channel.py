@@ -5,15 +5,19 @@ line is sealed with a key that is deleted when the line has been written. So cod
 can neither remove nor replace an earlier observation.
 
 An error in the guard's own code is never attributed to the patch. The error is reported at once, with its
-traceback. If a patched file is on the stack, the report names the file.
+traceback. If a patched file is on the stack, the report names the file. Tested code can also cause such an
+error without a line of its own: a signal handler written in C raises in whatever code runs. So signals wait
+while the guard works, and the report names handlers that were set since the start of the run.
 """
 
+import _signal
 import hashlib
 import importlib.util
 import json
 import os
 import sys
 import traceback
+import types
 from _thread import RLock, get_ident
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -41,6 +45,11 @@ def own_copy(name):
 
 ENCODE, DIGEST = own_copy("json.encoder").JSONEncoder().encode, hashlib.sha256
 WRITE, OPEN, STAT, PROCESS = os.write, os.open, os.fstat, os.getpid
+MASK, HANDLER = _signal.pthread_sigmask, _signal.getsignal
+NUMBERS = sorted(getattr(_signal, "valid_signals", lambda: range(1, 32))())
+FAULT_SIGNALS = frozenset([_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGABRT])
+"""Signals of the processor, for which faulthandler has handlers. They do not wait."""
+WAITING = frozenset(NUMBERS) - FAULT_SIGNALS
 
 
 def command_words():
@@ -112,21 +121,69 @@ class Channel:
         WRITE(self.stream, b"\x1e%s %s %s\x1f" % (self.mark, seal, text))
 
 
+def code_of(handler):
+    """Returns the code in which a call of a signal handler raises its errors, or None.
+
+    None for a handler in C, and for a Python function that takes other arguments: its call raises before its
+    code runs.
+    """
+    is_method = type(handler) is types.MethodType
+    function = handler.__func__ if is_method else handler
+    if type(function) is not types.FunctionType:
+        return None
+    code = function.__code__
+    return code if code.co_argcount == 2 + is_method or code.co_flags & 4 else None  # 4: *arguments
+
+
 class Faults:
-    """Reports errors of the guard's own code. As a context manager, reports errors raised in its block."""
+    """Reports errors of the guard's own code. As a context manager, reports errors raised in its block, and
+    lets signals wait until the block ends."""
 
     def __init__(self, plan):
         self.channel = Channel(plan)
         self.files = {os.path.join(plan["root"], name): name for name in plan["changed"]}
         self.count = 0
         self.busy = set()  # threads in which the guard itself runs
+        self.masks = []  # type: list[set[int]]
+        self.handlers = {number: HANDLER(number) for number in NUMBERS}
+        self.set_later = {}  # type: dict[int, tuple[int, object]]
 
     def __enter__(self):
+        before = MASK(_signal.SIG_BLOCK, ())
+        try:
+            MASK(_signal.SIG_BLOCK, WAITING)
+            self.look_at_handlers()
+        except BaseException:
+            MASK(_signal.SIG_SETMASK, before)
+            raise
+        self.masks.append(before)
         return self
 
     def __exit__(self, kind, error, trace):
-        if isinstance(error, Exception) and not isinstance(error, EXHAUSTED):
-            self.note(error)
+        try:
+            if isinstance(error, Exception) and not isinstance(error, EXHAUSTED):
+                self.note(error)
+        finally:
+            MASK(_signal.SIG_SETMASK, self.masks.pop())
+
+    def look_at_handlers(self):
+        """Stores signal handlers that were set since the start, even if they are taken back later."""
+        for number, before in self.handlers.items():
+            now = HANDLER(number)
+            if now is not before and callable(now):
+                self.set_later[id(now)] = (number, now)
+
+    def interrupter(self, places):
+        """Returns which signal handler may have raised an error, or "".
+
+        The code of a handler in Python is among the places of the error's traceback.
+        """
+        self.look_at_handlers()
+        for number, handler in self.set_later.values():
+            code = code_of(handler)
+            if code is None or code.co_filename in places:
+                return f"a handler of signal {number}"
+        return ""
 
     def note(self, error):
         """Reports an error."""
@@ -141,7 +198,8 @@ class Faults:
                 self.busy.discard(get_ident())
 
     def described(self, error):
-        """Returns {"error", "traceback", "patched": the patched file on the stack, or ""}."""
+        """Returns {"error", "traceback", "patched"}. patched: the patched file on the stack, or the signal
+        handler that may have raised the error, or ""."""
         places = [getattr(error, "filename", None)]
         step, frame = error.__traceback__, sys._getframe().f_back
         while step is not None:
@@ -151,9 +209,10 @@ class Faults:
             places.append(frame.f_code.co_filename)
             frame = frame.f_back
         patched = [self.files[place] for place in places if type(place) is str and place in self.files]
+        patched = patched or [self.interrupter(places)]
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         line = traceback.format_exception_only(type(error), error)[-1].strip()
-        return {"error": line, "traceback": text[-MOST_TEXT:], "patched": patched[0] if patched else ""}
+        return {"error": line, "traceback": text[-MOST_TEXT:], "patched": patched[0]}
 
 
 def name_of(kind):

@@ -10,6 +10,7 @@ import importlib.machinery
 import os
 import sys
 import types
+import unittest
 
 import pytest
 
@@ -27,6 +28,7 @@ PARTS = {
 }
 
 
+SKIPS = (pytest.skip.Exception, unittest.SkipTest)
 RESTLESS = frozenset(["own", "well", "count", "number", "stream", "file"])
 """Attribute names of the guard's own objects whose values change while tests run."""
 
@@ -61,7 +63,7 @@ class Observer:
         self.integrity = watch.Integrity()
         for label, module in PARTS.items():
             self.integrity.add(label, vars(module), own=module.__name__)
-        self.powers = powers.Powers(plan["root"], plan["tests"], faults)
+        self.powers = powers.Powers(plan["root"], plan["tests"], plan["data"], faults)
         self.integrity.hold("powers", vars(self.powers), "hook", self.powers.hook, self.powers.hook)
         self.listed, self.watched = set(plan["listed"]), set(plan["watched"])
         self.codes, self.changed, self.own, self.spoiler = {}, set(), [], None
@@ -164,6 +166,16 @@ class Observer:
             if item.nodeid in self.watched:
                 self.look(False, tests=False)
 
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item, call):
+        """Reports which file skipped a test, unless a mark of the test did."""
+        with self.faults:
+            infos = [*(getattr(item, "_excinfo", None) or ()), call.excinfo]
+            file = next((skipper(each.value) for each in infos if each and issubclass(each.type, SKIPS)), "")
+            if file:
+                self.tell("skip", item.nodeid, os.path.relpath(file, self.plan["root"]))
+        yield
+
     def look(self, everything, tests=True):
         """Reports changes of the runner's code.
 
@@ -249,6 +261,24 @@ def hook_parts(config):
 def function_of(part):
     """Returns the function of a hook implementation."""
     return getattr(part.function, "__func__", part.function)
+
+
+def skipper(error):
+    """Returns the file of the code that raised a skip, or "" if only the runner's code did.
+
+    unittest raises anew what a test raised: then the first error is the context of the second.
+    """
+    while isinstance(error, SKIPS):
+        file, step = "", error.__traceback__
+        while step is not None:
+            module = powers.module_of(step.tb_frame)
+            if module.partition(".")[0] not in watch.WATCHED:
+                file = step.tb_frame.f_code.co_filename
+            step = step.tb_next
+        if file:
+            return file
+        error = error.__context__
+    return ""
 
 
 def code_of(item):

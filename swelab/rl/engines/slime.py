@@ -135,7 +135,9 @@ class Workplace:
         self.reward, self._settings = REWARDS[settings.reward], settings
         self.work = settings.work or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="swelab-")))
         reads = Reads(tasks, settings.repos, images=task_images(tasks, settings.images))
-        self._bench, self._scratch = stack.enter_context(open_bench(reads, self.work, settings.at_once))
+        self._bench, self._scratch = stack.enter_context(
+            open_bench(reads, self.work, settings.at_once, settings.reward)
+        )
         self.threads = stack.enter_context(ThreadPoolExecutor(settings.at_once))
 
     def task(self, metadata: Record) -> Task:

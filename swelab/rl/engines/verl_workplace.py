@@ -53,7 +53,7 @@ class Workplace:
         """Opens the resources. Raises Fault, InputError. open_until: stack that closes the resources."""
         self.order, self._scaffold = order, order.loop
         self._template = TokenTemplate.of(order.start)
-        bench = open_bench(order.reads, order.folder, order.at_once)
+        bench = open_bench(order.reads, order.folder, order.at_once, order.recipe.method.reward)
         self._bench, self._scratch = open_until.enter_context(bench)
         self._judge = open_until.enter_context(judge_of(order.recipe, order.folder))
         self._threads = ThreadPoolExecutor(order.at_once)

@@ -19,6 +19,7 @@ TESTS = {
         ({"status": "tampered", "resolved": False, "tests_status": TESTS}, (0, -1, 0)),
         ({"status": "suspect", "resolved": False, "tests_status": TESTS}, (0, -1, 0)),
         ({"status": "unresolved", "resolved": False, "tests_status": {}}, (0, -1, 0)),
+        ({"status": "unresolved", "resolved": False, "tests_status": TESTS, "doubt": "why"}, (0, -1, 0)),
     ],
 )
 def test_rewards(grade, expected):
