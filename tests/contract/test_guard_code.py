@@ -71,18 +71,22 @@ def archive():
     return base64.b64encode(stream.getvalue())
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_code_that_nobody_read_is_a_power(task, store, backend, way):
-    """The tests pass with each way. The audit of the patch's text is switched off here."""
-    text = WAYS[way].strip().replace("ARCHIVE", repr(archive()))
-    lines = "".join(f"+{line}\n" for line in text.splitlines())
+def patch_of(text):
+    """Returns a patch that puts `text` in the place of add, and adds a data file with Python code."""
+    lines = "".join(f"+{line}\n" for line in text.strip().splitlines())
     count = lines.count("\n")
-    patch = (
+    return (
         "--- a/calc/core.py\n+++ b/calc/core.py\n"
         f"@@ -1,2 +1,{count} @@\n-def add(a, b):\n-    return a - b\n{lines}"
         "--- /dev/null\n+++ b/calc/words.dat\n@@ -0,0 +1,2 @@\n+def add(a, b):\n+    return a + b\n"
     )
-    verdict = grade(task, patch, store, backend, Limits(), CHECKS - {"audit", "echo"})
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_code_that_nobody_read_is_a_power(task, store, backend, way):
+    """The tests pass with each way. The audit of the patch's text is switched off here."""
+    text = WAYS[way].replace("ARCHIVE", repr(archive()))
+    verdict = grade(task, patch_of(text), store, backend, Limits(), CHECKS - {"audit", "echo"})
     assert verdict["status"] == "suspect" and "reserved power" in verdict["reason"], verdict
 
 
@@ -151,15 +155,12 @@ def add(a, b):
 }
 
 
-@pytest.mark.parametrize("way", HONEST)
-def test_honest_code_of_the_same_kind_is_resolved(task, store, backend, way):
-    lines = "".join(f"+{line}\n" for line in HONEST[way].strip().splitlines())
-    count = lines.count("\n")
-    patch = (
-        "--- a/calc/core.py\n+++ b/calc/core.py\n"
-        f"@@ -1,2 +1,{count} @@\n-def add(a, b):\n-    return a - b\n{lines}"
-        "--- /dev/null\n+++ b/calc/words.dat\n@@ -0,0 +1,2 @@\n+def add(a, b):\n+    return a + b\n"
-    )
-    checks = CHECKS if "signal" not in way else CHECKS - {"audit"}
-    verdict = grade(task, patch, store, backend, Limits(), checks)
+@pytest.mark.parametrize("left_out", [frozenset(), frozenset({"audit"})], ids=["all checks", "no audit"])
+def test_honest_code_of_the_same_kind_is_resolved(task, store, backend, left_out):
+    """The audit of the text suspects the signals, so they are tried without it."""
+    parts = [text for way, text in HONEST.items() if left_out or "signal" not in way]
+    text = "\n".join(part.replace("def add(", f"def add_{at}(") for at, part in enumerate(parts))
+    text += "\ndef add(a, b):\n    (value,) = {"
+    text += ", ".join(f"add_{at}(a, b)" for at in range(len(parts))) + "}\n    return value"
+    verdict = grade(task, patch_of(text), store, backend, Limits(), CHECKS - left_out)
     assert verdict["status"] == "resolved", verdict["reason"]

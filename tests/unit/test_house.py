@@ -166,13 +166,13 @@ def test_scripts_know_no_script_and_no_workflow():
 
 
 def test_sizes():
-    long_modules = [p.name for p in LIBRARY if len(p.read_text().splitlines()) > 300]
+    long_modules = [p.name for p in LIBRARY if len(p.read_text().splitlines()) > 600]
     assert not long_modules
     long_functions = [
         f"{path.name}:{node.name} ({node.end_lineno - node.lineno + 1})"
         for path in LIBRARY
         for node in ast.walk(parsed(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno >= 50
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno >= 80
     ]
     assert not long_functions
     long_rules = [

@@ -23,7 +23,7 @@ from swelab.grading.harness.question_test_lock import QUESTION, TESTS, phase
 from swelab.grading.harness.reward_run import RewardRun
 from swelab.grading.harness.reward_verdict import NoReward, read_reward
 from swelab.grading.harness.spec import RunSpec, read_spec
-from swelab.grading.harness.testimony import doubted, testimony, with_witness
+from swelab.grading.harness.testimony import doubt_of, testimony, with_witness
 from swelab.grading.harness.verdict import PASSING, reaches_out, signs_of_tampering
 from swelab.grading.witness_store import KeptWitness
 from swelab.outcomes import GradeEnd
@@ -91,7 +91,7 @@ def grade_evidence(spec: RunSpec, patch: str, run: RunEvidence, witness: KeptWit
     doubt = ""
     if status == GradeEnd.UNRESOLVED and tests:
         passed = [test for group in tests.values() for test in group["success"]]
-        doubt = read_doubt(spec, run) or (doubted(witness, run, passed) if grade_witness and witness else "")
+        doubt = read_doubt(spec, run) or (doubt_of(witness, run, passed) if grade_witness and witness else "")
     record = Grade(
         instance_id=spec.instance_id,
         status=status,

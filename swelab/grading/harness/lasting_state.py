@@ -44,7 +44,7 @@ def only_anonymous_memory(nodes: Iterable[ast.AST], modules: Mapping[str, str]) 
             plain.add(id(node.value))
         if isinstance(node, ast.Name) and modules.get(node.id, "").partition(".")[0] == "mmap":
             uses.add(id(node))
-    return uses <= plain
+    return bool(uses) and uses <= plain
 
 
 def remark(name: str) -> str:

@@ -42,7 +42,7 @@ def testimony(witness: KeptWitness, run: RunEvidence) -> tuple[GradeWitness, boo
     return grade_witness, unconfirmed
 
 
-def doubted(witness: KeptWitness, run: RunEvidence, passed: Collection[str]) -> str:
+def doubt_of(witness: KeptWitness, run: RunEvidence, passed: Collection[str]) -> str:
     """Returns why the witness doubts that tests which passed did so honestly, or "".
 
     passed: ids of tests that pass, of an unresolved patch.

@@ -54,6 +54,8 @@ from tests.growth import TIMES, growth
         ("gr\ufffd\ufffde = 1", "no Python"),
         ("open('/testbed/tests/test_x.py')", "/testbed"),
         ("import mmap", "imports mmap, which outlives the run"),
+        ("import mmap\nm = mmap.mmap(-1, 9)\nn = mmap.mmap(fd, 0)", "imports mmap, which outlives the run"),
+        ("import mmap as m\nf = m.mmap", "imports mmap, which outlives the run"),
         ("from fcntl import ioctl", "imports fcntl, which outlives the run"),
         ("from os import preadv", "imports preadv, which outlives the run"),
         ("import os\nos.posix_fadvise(f, 0, 0, 4)", "uses posix_fadvise, which outlives the run"),
@@ -98,6 +100,7 @@ def test_found(code, word):
         "class A:\n    def f(self):\n        self.x = 1",
         "import os\nos.write(1, b'x')\nstream.read(4096)\nos.read(descriptor, 10)",
         "x = open('a')\nnumpy.load('a', mmap_mode='r')",
+        "import mmap\nwith mmap.mmap(-1, mmap.PAGESIZE) as m:\n    m.read(1)",
     ],
 )
 def test_not_found(code):
