@@ -104,8 +104,10 @@ def load_verdicts(paths: Iterable[Path]) -> dict[tuple[str, str, str], GradeFact
 
 
 def grade_facts(grade: Grade) -> GradeFacts:
-    """Returns the facts of a grade that the dataset needs."""
-    return GradeFacts(grade.status, grade.resolved, grade.get("patch_sha256"), grade.evidence)
+    """Returns the facts of a grade that the dataset needs. An unresolved patch that could have forged tests
+    counts as suspect: no dataset has it."""
+    status = GradeEnd.SUSPECT if grade.doubt else grade.status
+    return GradeFacts(status, grade.resolved, grade.get("patch_sha256"), grade.evidence)
 
 
 def build_dataset(

@@ -112,8 +112,9 @@ def test_every_drop_has_its_reason(tokenizer, changes, graded, reason):
 def test_failed_attempts_become_rows_where_nothing_is_filtered(tokenizer):
     """Forged patches and lost attempts do not."""
     ends = ["resolved", "unresolved", "timeout", "tampered", "suspect", "infra_error"]
-    rows = [trajectory(end, number) for number, end in enumerate(ends)]
-    built = build(rows, [grade(end, end) for end in ends], tokenizer, unresolved=True)
+    rows = [trajectory(end, number) for number, end in enumerate([*ends, "doubtful"])]
+    grades = [*(grade(end, end) for end in ends), grade("doubtful", "unresolved", doubt="it forges tests")]
+    built = build(rows, grades, tokenizer, unresolved=True)
     assert {row.instance_id: row.resolved for row in built.rows()} == {
         "resolved": True,
         "unresolved": False,
@@ -121,7 +122,7 @@ def test_failed_attempts_become_rows_where_nothing_is_filtered(tokenizer):
     }
     facts = built.facts(1000)
     assert (facts["kept"], facts["kept_unresolved"]) == (3, 2)
-    assert facts["dropped"] == {"tampered": 1, "suspect": 1, "infra_error": 1}
+    assert facts["dropped"] == {"tampered": 1, "suspect": 2, "infra_error": 1}
 
 
 def test_rows_of_witnessed_patches_alone(tokenizer):
