@@ -108,3 +108,38 @@ rule take_model:
             --output {output.folder:q} \
             --manifest {output.manifest:q}
         """
+
+
+rule convert_model:
+    """A base model that is converted from a GGUF file, as llama.cpp and ollama use it.
+
+    in:  recipe    configs/models/{model}.yaml
+         files     files that the recipe names
+         repo      results/repos/{repo}.tar
+    out: folder    results/models/{model}  base model and tokenizer in Hugging Face layout
+         manifest  results/models/{model}.json  hash of the weights, hash and size of each file
+         stage     results/models/{model}.manifest.json
+    """
+    input:
+        **needs("model"),
+    output:
+        **made("model", "folder", "manifest", "stage"),
+    log:
+        "results/logs/convert_model/{model}.log",
+    wildcard_constraints:
+        model=names_matching("model", "source", "gguf"),
+    localrule: FETCH_HERE
+    conda:
+        "../envs/workflow.yaml"
+    resources:
+        **ask(plain_job(mem_mb=4000, minutes=120)),
+    params:
+        **slices("model"),
+    shell:
+        r"""
+        SWELAB_LOG={log:q} python -m scripts.convert_model \
+            --recipe {input.recipe:q} \
+            --progress results/progress/convert_model/{wildcards.model} \
+            --output {output.folder:q} \
+            --manifest {output.manifest:q}
+        """

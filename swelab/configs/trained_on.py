@@ -33,8 +33,15 @@ def lineage(sft: str, configs: Path = recipes.CONFIGS) -> list[str]:
 
 
 def files_of_model(model: Model) -> list[str]:
-    """Returns the sorted files of a model's folder. Returns [] if the model is not a folder of the user.
-    Raises InputError if the folder does not exist or has no config.json."""
+    """Returns the sorted files of this machine that a model is made from: the user's folder, or a GGUF file.
+
+    Raises InputError if the file or folder does not exist, or if the folder has no config.json.
+    """
+    if model.source == "gguf" and not (model.wheel or model.hub):
+        path = Path(model.file).expanduser()
+        if not path.is_file():
+            raise InputError("no such file", path, "a GGUF file, as `file` of the model's recipe")
+        return [str(path)]
     if model.source != "folder":
         return []
     folder = Path(model.path).expanduser()

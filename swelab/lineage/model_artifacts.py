@@ -67,7 +67,7 @@ def _witnesses(at: Wildcards) -> list[str]:
 TRAINING: Params = {"training": _training}
 MODEL_ARTIFACTS = {
     "model": Kind(
-        rules="make_base_model fetch_model take_model",
+        rules="make_base_model fetch_model take_model convert_model",
         files=files_at(
             "results/models/{model}", folder="", manifest=".json", stage=".manifest.json", loss=".loss.jsonl"
         ),

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swelab.configs.kinds.repo import PypiRepo
+from swelab.files.package_index import fetch_archive
 from swelab.records.task_records import Task
 from swelab.tasks.forge.archive import read_members
-from swelab.tasks.forge.fetch import fetch_archive
 
 SCRIPT = """#!/bin/bash
 set -uxo pipefail

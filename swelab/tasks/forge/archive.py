@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from swelab.configs.kinds.repo import GitRepo, PypiRepo
+from swelab.files.package_index import fetch_archive
 from swelab.records import InputError
 from swelab.sandbox import toolbox_path
-from swelab.tasks.forge.fetch import fetch_archive
 from swelab.tasks.forge.own_repository import Files, install, read_commit
 
 LICENCE_MARKS = {

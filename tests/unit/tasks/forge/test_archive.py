@@ -7,9 +7,9 @@ import tarfile
 import pytest
 
 from swelab.configs.kinds.repo import PypiRepo
+from swelab.files.package_index import fetch_archive
 from swelab.records import InputError
 from swelab.tasks.forge.archive import build_repo, read_members
-from swelab.tasks.forge.fetch import fetch_archive
 
 MIT = b"Permission is hereby granted, free of charge, to any\nperson obtaining a copy of this"
 

@@ -1,4 +1,4 @@
-"""Downloads source archives from the package index that pip is configured with.
+"""Downloads files of packages from the package index that pip is configured with.
 
 This module uses internals of pip, its session and its finder. So pip's configuration (index, mirrors,
 find-links, proxies, certificates, credentials) applies. `pip download` would run the set-up code of a source
@@ -10,28 +10,37 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from swelab.configs.kinds.repo import PypiRepo
 from swelab.records import InputError, shorten, write_bytes
 
-MAX_BYTES = 64 << 20
+MAX_ARCHIVE = 64 << 20
 CHUNK = 1 << 16
 
 
-def fetch_archive(recipe: PypiRepo, cache_dir: Path) -> bytes:
-    """Returns the source archive that a repository recipe pins, from the cache or the package index.
+class PinnedFile(Protocol):
+    """A file of a package on the index. sha256: its hash, hex."""
 
-    recipe: has the keys package, version, file and sha256. The cache contains verified archives by hash.
-    Raises InputError if the archive is not on the index, the index is unreachable, or the content differs
-    from the pinned hash.
+    @property
+    def package(self) -> str: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def sha256(self) -> str: ...
+
+
+def fetch_archive(recipe: PinnedFile, cache_dir: Path, most: int = MAX_ARCHIVE) -> bytes:
+    """Returns a file that a recipe pins, from the cache or the package index.
+
+    most: maximum size in bytes. The cache contains verified files by hash. Raises InputError if the file is
+    not on the index, the index is unreachable, or the content differs from the pinned hash.
     """
     cached = cache_dir / recipe.sha256 / recipe.file
     if cached.is_file():
         data = cached.read_bytes()
         if hashlib.sha256(data).hexdigest() == recipe.sha256:
             return data
-    data = _download(recipe)
+    data = _download(recipe, most)
     found = hashlib.sha256(data).hexdigest()
     if found != recipe.sha256:
         raise InputError(f"sha256 is {found}", recipe.file, f"{recipe.sha256} as the recipe pins")
@@ -39,7 +48,7 @@ def fetch_archive(recipe: PypiRepo, cache_dir: Path) -> bytes:
     return data
 
 
-def _download(recipe: PypiRepo) -> bytes:
+def _download(recipe: PinnedFile, most: int) -> bytes:
     try:
         from pip._internal.commands import create_command
     except ImportError:
@@ -56,19 +65,19 @@ def _download(recipe: PypiRepo) -> bytes:
             reason = f" ({shorten(faults[-1])})" if faults and not links else ""
             raise InputError(f"not on the package index{reason}", recipe.file, "a file that the index lists")
         try:
-            return _read(session, link.url_without_fragment, recipe.file)
+            return _read(session, link.url_without_fragment, recipe.file, most)
         except OSError as error:  # the exceptions of the library requests are OSErrors
             raise InputError(f"download failed: {shorten(str(error))}", recipe.file) from None
 
 
-def _read(session: Any, url: str, name: str) -> bytes:
+def _read(session: Any, url: str, name: str, most: int) -> bytes:
     answer = session.get(url, stream=True, headers={"Accept-Encoding": "identity"})
     answer.raise_for_status()
     data = bytearray()
     for chunk in answer.iter_content(CHUNK):
         data += chunk
-        if len(data) > MAX_BYTES:
-            raise InputError(f"more than {MAX_BYTES >> 20} MiB", name, "a small source archive")
+        if len(data) > most:
+            raise InputError(f"more than {most >> 20} MiB", name, "a smaller file")
     return bytes(data)
 
 
