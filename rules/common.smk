@@ -56,6 +56,7 @@ shell.prefix(
 take_over(workflow)
 snakemake_records.keep_paid_outputs()
 snakemake_records.forget_places()
+snakemake_records.compare_values()
 snakemake_records.look_behind_ancient_files()
 snakemake_records.ask_manifests(other_recipe)
 os.environ.update(submission(SITE))

@@ -1,7 +1,7 @@
 """The base class of recipes: a strict and frozen model. Its dump is the recipe with defaults filled in."""
 
 import difflib
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -10,7 +10,6 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
-    ModelWrapValidatorHandler,
     model_validator,
 )
 from pydantic_core import CoreSchema, PydanticCustomError
@@ -33,29 +32,20 @@ class Recipe(BaseModel):
         serialize_by_alias=True,
     )
 
-    @model_validator(mode="wrap")
+    @model_validator(mode="before")
     @classmethod
-    def _as_written(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Rejects unknown keys, and suggests the nearest known key. Keeps the order of keys as written, and
-        integers as integers."""
-        if not isinstance(given, dict):
-            return handler(given)
-        fields_by_key = {field.alias or name: name for name, field in cls.model_fields.items()}
-        for key in given:
-            if key not in fields_by_key:
-                facts = {"key": key, "hint": nearest(str(key), list(fields_by_key))}
+    def _known_keys(cls, given: Any) -> Any:
+        """Rejects unknown keys, and suggests the nearest known key."""
+        known = [field.alias or name for name, field in cls.model_fields.items()]
+        for key in given if isinstance(given, dict) else ():
+            if key not in known:
+                facts = {"key": key, "hint": nearest(str(key), known)}
                 raise PydanticCustomError("unknown_key", "unknown key {key}{hint}", facts)
-        recipe = handler(given)
-        values = {fields_by_key[key]: value for key, value in given.items()}
-        for name, value in vars(recipe).items():
-            if name not in values or value != values[name]:  # keeps 0 and 0.0 apart, as written in the recipe
-                values[name] = value
-        object.__setattr__(recipe, "__dict__", values)
-        return recipe
+        return given
 
     def plain(self) -> Record:
-        """Returns the recipe as nested dictionaries and lists: first the given keys in order, then the
-        defaults."""
+        """Returns the recipe as nested dictionaries and lists in its normal form: keys in the order of the
+        model, defaults filled in, numbers in the type of their field."""
         return self.model_dump()
 
 

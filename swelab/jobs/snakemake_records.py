@@ -16,6 +16,8 @@ from snakemake.dag import DAG
 from snakemake.persistence import FileBackupMixin, ParamsChange, PersistenceBase
 from snakemake.persistence.file import FilePersistence
 
+from swelab.jobs.param_values import as_value
+
 PLACES = frozenset({"results/images/sandbox/image.json"})
 """Inputs that only determine where a job runs. Outputs do not depend on them."""
 
@@ -77,6 +79,22 @@ def ask_manifests(digest: Callable[[str], str]) -> None:
 
     PersistenceBase.has_metadata = has_metadata
     PersistenceBase.params_changed = params_changed
+
+
+def compare_values() -> None:
+    """Makes Snakemake compare the parameters of jobs as values. It compares their text, in which the order of
+    keys and the difference of 1 and 1.0 count."""
+    now, recorded = PersistenceBase._params, PersistenceBase.params
+
+    @lru_cache
+    def of_job(self: Any, job: Any) -> list[str]:
+        return sorted(map(as_value, now(self, job)))
+
+    def of_record(self: Any, path: Any) -> list[str] | None:
+        known = recorded(self, path)
+        return None if known is None else sorted(map(as_value, known))
+
+    PersistenceBase._params, PersistenceBase.params = of_job, of_record
 
 
 def look_behind_ancient_files() -> None:

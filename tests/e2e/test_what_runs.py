@@ -143,6 +143,9 @@ def gone(path: Path):
 
 EDITS = [
     ("a comment in a recipe", "configs/sft/tuned.yaml", "}\n", "} # a remark\n", set()),
+    ("another order of keys, a default written out, `1` for `1.0`", "configs/sft/tuned.yaml",
+     "base: own, train: {epochs: 2, batch_size: 4, lr: 1.0e-3}",
+     "train: {clip_grad_norm: 1, lr: 0.001, batch_size: 4, epochs: 2}, trainer: torchtune, base: own", set()),
     ("an edit of the code", "scripts/train_sft.py", "import", "import", set()),
     ("a learning rate", "configs/sft/tuned.yaml", "1.0e-3", "2.0e-3", TRAINED | {"build_sft_pairs"}),
     ("a learning rate of preference training", "configs/sft/preferred.yaml", "1.0e-5", "2.0e-5", TRAINED),

@@ -47,5 +47,5 @@ class DebuggerSettings(Recipe):
         True, description="whether the rollout ends, with its patch submitted, when eval exits with code 0"
     )
     view_lines: int = Field(110, ge=10, description="number of lines that view shows at once")
-    session_seconds: float = Field(1800, gt=0, description="wall time of one pdb session, in seconds")
+    session_seconds: float = Field(1800.0, gt=0, description="wall time of one pdb session, in seconds")
     session_cpu_seconds: int = Field(300, ge=1, description="CPU time of one pdb session, in seconds")

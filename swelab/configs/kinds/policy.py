@@ -38,8 +38,8 @@ class ScriptedPolicy(Recipe):
     samples: Samples = None
     max_lost: MaxLost = None
     seed: int = Field(0, description="seed that selects the failures")
-    wrong_edit: float = Field(0, ge=0, le=1, description="share of tasks with a wrong edit")
-    give_up: float = Field(0, ge=0, le=1, description="share of tasks without an edit")
+    wrong_edit: float = Field(0.0, ge=0, le=1, description="share of tasks with a wrong edit")
+    give_up: float = Field(0.0, ge=0, le=1, description="share of tasks without an edit")
     repairs: OrAbsent[str] = Field(
         None,
         min_length=1,
@@ -79,9 +79,9 @@ class Price(Recipe):
 class Sampling(Recipe):
     """Sampling settings of the model."""
 
-    temperature: float = Field(0, ge=0, description="sampling temperature; 0 is greedy decoding")
+    temperature: float = Field(0.0, ge=0, description="sampling temperature; 0 is greedy decoding")
     top_p: float = Field(
-        1, gt=0, le=1, description="nucleus sampling: probability mass of the tokens to sample from"
+        1.0, gt=0, le=1, description="nucleus sampling: probability mass of the tokens to sample from"
     )
     max_tokens: int = Field(1024, ge=1, description="maximum number of tokens of one turn")
     seed: int = Field(0, description="seed of the sampling")

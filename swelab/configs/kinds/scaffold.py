@@ -12,7 +12,7 @@ from swelab.configs.recipe_model import OrAbsent, Recipe
 class Limits(Recipe):
     """Limits for one command in the sandbox."""
 
-    wall_seconds: float = Field(60, gt=0, description="wall time of a command, in seconds")
+    wall_seconds: float = Field(60.0, gt=0, description="wall time of a command, in seconds")
     cpu_seconds: int = Field(60, ge=1, description="CPU time of a command, in seconds")
     memory_bytes: int = Field(2147483648, ge=16777216, description="memory of the whole process tree")
     processes: int = Field(64, ge=4, description="maximum number of processes at the same time")
@@ -60,7 +60,7 @@ class _Loop(Recipe):
         3, ge=1, description="number of malformed turns in a row after which the rollout ends"
     )
     wall_seconds: int = Field(1800, ge=1, description="wall time of a rollout, in seconds")
-    cost_limit: float = Field(0, ge=0, description="maximum cost of a rollout in dollars; 0 for no limit")
+    cost_limit: float = Field(0.0, ge=0, description="maximum cost of a rollout in dollars; 0 for no limit")
     limits: Limits = Limits()
 
 
@@ -161,7 +161,7 @@ class DebuggerScaffold(DebuggerSettings):
         3, ge=1, description="number of malformed turns in a row after which the rollout ends"
     )
     wall_seconds: int = Field(5400, ge=1, description="wall time of a rollout, in seconds")
-    cost_limit: float = Field(0, ge=0, description="maximum cost of a rollout in dollars; 0 for no limit")
+    cost_limit: float = Field(0.0, ge=0, description="maximum cost of a rollout in dollars; 0 for no limit")
     limits: Limits = Limits(wall_seconds=30)
 
 
@@ -177,7 +177,7 @@ class SweAgentScaffold(Recipe):
         75, ge=0, description="maximum number of model calls of an instance; 0 for no limit"
     )
     cost_limit: float = Field(
-        0,
+        0.0,
         ge=0,
         description="maximum cost of an instance in dollars, for a hosted model with a price in LiteLLM; a "
         "served model has no price, so the limit does not apply",
@@ -202,7 +202,7 @@ class SweAgentScaffold(Recipe):
         "8000 with --network=host and one worker",
     )
     startup_seconds: float = Field(
-        180, gt=0, description="time in which a container's server must answer, in seconds"
+        180.0, gt=0, description="time in which a container's server must answer, in seconds"
     )
     start_delay: float = Field(
         0.3,
@@ -210,7 +210,7 @@ class SweAgentScaffold(Recipe):
         description="the instances of a batch start within this many seconds times the number of workers",
     )
     stall_seconds: float = Field(
-        1800,
+        1800.0,
         gt=0,
         description="a batch without output for this many seconds counts as hanging and is ended; must "
         "exceed the timeouts of the configuration",

@@ -106,7 +106,7 @@ class Job(Recipe):
     mem_mb: int = Field(6000, ge=1, description="memory that the first attempt of the job requests")
     minutes: int = Field(480, ge=1, description="time that the first attempt of the job requests")
     gpu_gb: float = Field(
-        80, gt=0, description="memory of a GPU in GiB, for the estimate before the job is submitted"
+        80.0, gt=0, description="memory of a GPU in GiB, for the estimate before the job is submitted"
     )
     save_every_n_steps: int = Field(
         0,
@@ -121,8 +121,8 @@ class Lora(Recipe):
     weights."""
 
     rank: int = Field(64, ge=1, description="rank of each adapter")
-    alpha: float = Field(64, gt=0, description="scale: an adapter's output is multiplied by alpha / rank")
-    dropout: float = Field(0, ge=0, lt=1, description="dropout before each adapter")
+    alpha: float = Field(64.0, gt=0, description="scale: an adapter's output is multiplied by alpha / rank")
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout before each adapter")
     attention: Distinct[Literal["q_proj", "k_proj", "v_proj", "output_proj"]] = Field(
         ["q_proj", "k_proj", "v_proj", "output_proj"],
         min_length=1,

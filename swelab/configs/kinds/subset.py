@@ -248,8 +248,8 @@ class AttemptedSubset(Recipe):
     source: Literal["attempted"]
     subset: Word = Field(description="subset whose validated tasks are attempted")
     policy: Word = Field(description="policy that attempts each of these tasks `samples` times")
-    at_least: float = Field(0, ge=0, le=1, description="minimum share of its attempts that solve a task")
-    at_most: float = Field(1, ge=0, le=1, description="maximum share of its attempts that solve a task")
+    at_least: float = Field(0.0, ge=0, le=1, description="minimum share of its attempts that solve a task")
+    at_most: float = Field(1.0, ge=0, le=1, description="maximum share of its attempts that solve a task")
     order: Literal["kept", "easy-first"] = Field(
         "kept", description="order of the tasks: that of `subset`, or by decreasing pass rate"
     )
