@@ -71,6 +71,14 @@ def test_a_folder_is_fine_tuned(mine, tmp_path, family):
     manifest, loss = fine_tune(linked, data, sft("trl"), tmp_path / "work", tmp_path / "checkpoint")
     assert loss[-1]["loss"] < 0.8 * loss[0]["loss"] and manifest["steps"] == len(loss) == 8
     assert manifest["parity"]["conversations"] == 16 and manifest["base"]["digest"] == taken["digest"]
+    weights = tmp_path / "checkpoint/model.safetensors"
+    made = weights.stat()
+    selected = sft("trl").plain() | {"selection": {"per_instance": 3}}  # it gave the same rows
+    again = recipes.complete(SFT, selected, "recipe")
+    told, curve = fine_tune(linked, data, again, tmp_path / "work", tmp_path / "checkpoint")
+    assert weights.stat().st_mtime_ns == made.st_mtime_ns and curve == loss
+    assert told["recipe"]["selection"]["per_instance"] == 3
+    assert {**told, "recipe": None} == {**manifest, "recipe": None}
     load = transformers.AutoModelForCausalLM.from_pretrained
     before, after = load(folder).state_dict(), load(tmp_path / "checkpoint").state_dict()
     assert before.keys() == after.keys() and not torch.equal(

@@ -9,7 +9,7 @@ from swelab.configs.kinds.sft import Sft, Train
 from swelab.files.model_config import ModelConfig
 from swelab.files.weights import check_weights, identity
 from swelab.jobs.provenance import packages
-from swelab.records import InputError, Record, check, read_json, read_jsonl, sha256_file
+from swelab.records import InputError, Record, check, read_json, read_jsonl, sha256_file, write_json
 from swelab.records.training_records import LossRow, SftPair, SftRow
 from swelab.sft.rows.chat_template import PlainRows
 from swelab.sft.rows.lengths import ChatTokenizer, Length, same_vocabulary
@@ -25,10 +25,12 @@ from swelab.sft.train.run_plan import RunPlan
 from swelab.sft.train.step_log import STEPS, step_rows
 from swelab.sft.train.torchtune_bridge import base_model, tokenizer, write_config
 from swelab.sft.train.trainer import check_trainer, open_trainer, trainers_of
-from swelab.sft.train.trainer_process import run_trainer
+from swelab.sft.train.trainer_process import run_trainer, training_key
 
 MAKERS = ("torch", "torchtune", "trl", "accelerate", "transformers", "tokenizers", "datasets")
 """Packages whose versions a checkpoint depends on."""
+RESULT = "result.json"
+"""The file in a training's working folder that tells what the finished training made."""
 
 
 def fine_tune(
@@ -36,16 +38,43 @@ def fine_tune(
 ) -> tuple[Record, list[LossRow]]:
     """Fine-tunes the model in `base` on `dataset`, and writes it to `checkpoint` in Hugging Face layout.
 
-    Works in `work`, where a killed run can be resumed. Returns the checkpoint's manifest and the rows of the
-    loss curve. Two equal runs have the same manifest. Raises InputError before training, TrainingError,
-    ParityError.
+    Works in `work`, where a killed run can be resumed. If the same training has made `checkpoint` already,
+    keeps it. Returns the checkpoint's manifest and the rows of the loss curve. Two equal runs have the same
+    manifest. Raises InputError before training, TrainingError, ParityError.
     """
-    from swelab.sft.train.checkpoint_parity import check_parity
-
     train = recipe.train
     recipe_of(recipe), share(train, ranks_of(recipe))
     lengths = check_inputs(base, dataset, train, recipe.trainer)
     plan = plan_run(base, recipe, lengths)
+    key = training_key(base, dataset, recipe)
+    result = earlier_result(work, key, checkpoint)
+    if result is None:
+        result = {"key": key, **_train(base, dataset, recipe, plan, work, checkpoint)}
+        write_json(work / RESULT, result)
+    loss = [LossRow.of(row) for row in result["loss"]]
+    manifest = {
+        **result["checkpoint"],
+        "base": {"name": base.name, "digest": identity(base).digest},
+        "dataset_sha256": sha256_file(dataset),
+        "recipe": {name: value for name, value in recipe.plain().items() if name not in ("job", "wandb")},
+        "device": result["device"],
+        "dtype": result["dtype"],
+        "epochs": train.epochs,
+        "steps": loss[-1].step,
+        "final_loss": loss[-1].loss,
+        **facts(lengths, train),
+        **plan.facts(),
+        "packages": result["packages"],
+        "parity": result["parity"],
+    }
+    return manifest, loss
+
+
+def _train(base: Path, dataset: Path, recipe: Sft, plan: RunPlan, work: Path, checkpoint: Path) -> Record:
+    """Trains, checks the result and moves it into place. Returns facts about the run, for its manifest."""
+    from swelab.sft.train.checkpoint_parity import check_parity
+
+    train = recipe.train
     epoch = run_trainer(base, dataset, recipe, plan, work)
     loss = step_rows(work / "output" / STEPS)
     staged = stage(epoch, work / "checkpoint")
@@ -61,22 +90,24 @@ def fine_tune(
     keep_log(work)
     for folder in ("output", "cache", "steps"):
         shutil.rmtree(work / folder, ignore_errors=True)
-    manifest = {
-        **identity(checkpoint),
-        "base": {"name": base.name, "digest": identity(base).digest},
-        "dataset_sha256": sha256_file(dataset),
-        "recipe": {name: value for name, value in recipe.plain().items() if name not in ("job", "wandb")},
+    return {
+        "checkpoint": identity(checkpoint),
+        "loss": loss,
         "device": device_of(train),
         "dtype": dtype_of(train),
-        "epochs": train.epochs,
-        "steps": loss[-1].step,
-        "final_loss": loss[-1].loss,
-        **facts(lengths, train),
-        **plan.facts(),
         "packages": {name: version for name, version in packages().items() if name in MAKERS},
         "parity": parity,
     }
-    return manifest, loss
+
+
+def earlier_result(work: Path, key: str, checkpoint: Path) -> Record | None:
+    """Returns facts about the training with this key if it has made the files that are in `checkpoint` now.
+    Otherwise returns None."""
+    if not (work / RESULT).is_file() or not checkpoint.is_dir():
+        return None
+    result: Record = read_json(work / RESULT)
+    same = result["key"] == key and result["checkpoint"] == identity(checkpoint)
+    return result if same else None
 
 
 def put_in_place(staged: Path, checkpoint: Path, aside: Path) -> None:

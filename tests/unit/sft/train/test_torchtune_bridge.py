@@ -8,12 +8,12 @@ import yaml
 
 from swelab.configs import recipes
 from swelab.configs.kinds import SFT
-from swelab.records import InputError, read_json, write_jsonl
+from swelab.records import InputError, read_json, write_json, write_jsonl
 from swelab.sft.rows.lengths import ChatTokenizer
 from swelab.sft.train.step_log import STEPS, step_rows
 from swelab.sft.train.torchtune_bridge import torchtune_config
 from swelab.sft.train.trainer_process import FINISHED, prepare, training_key
-from swelab.sft.train.training import check_inputs, facts, identity, stage
+from swelab.sft.train.training import RESULT, check_inputs, earlier_result, facts, identity, stage
 from tests.toy_checkpoint import conversations, make_checkpoint
 
 
@@ -147,11 +147,26 @@ def test_only_what_the_same_run_left_is_taken_up(tmp_path):
 def test_another_base_is_another_training(base, dataset, name):
     recipe = recipes.complete(SFT, {"base": "toy", "selection": {}, "train": {}}, "r")
     before = training_key(base, dataset, recipe)
+    written = {"train": {"weight_decay": 0.01, "clip_grad_norm": 1, "epochs": 3}, "base": "toy"}
+    assert training_key(base, dataset, recipes.complete(SFT, written, "r")) == before
     (base / "notes.md").write_text("mine")
     assert training_key(base, dataset, recipe) == before
     with open(base / name, "ab") as stream:
         stream.write(b" ")
     assert training_key(base, dataset, recipe) != before
+
+
+def test_a_finished_training_is_found_by_its_key(base, tmp_path):
+    work = tmp_path / "work"
+    assert earlier_result(work, "a", base) is None
+    write_json(work / RESULT, {"key": "a", "checkpoint": identity(base), "loss": []})
+    assert earlier_result(work, "a", base)["loss"] == []
+    assert (
+        earlier_result(work, "another", base) is None and earlier_result(work, "a", tmp_path / "none") is None
+    )
+    with open(base / "model.safetensors", "ab") as stream:
+        stream.write(b" ")
+    assert earlier_result(work, "a", base) is None
 
 
 def test_a_staged_checkpoint_is_clean(base, tmp_path):
